@@ -24,6 +24,7 @@ NOTHING = "not set"
 OTHER_MASK = f"{MASK} (another value)"
 """Shown for a masked value beside another one that is not equal to it."""
 
+_MORE = "…"
 MAX_VALUE = 120
 MAX_MATCHED = 200
 """Items of a list that are compared with each other; of more differences not all would be shown anyway."""
@@ -106,13 +107,18 @@ def _parts(old: list[str], new: list[str]) -> tuple[str, str]:
     for equal, a, b, c, d in _runs(old, new):
         if equal:
             flag = [old[b - 1]] if b < len(old) and old[b - 1].startswith("-") else []
-            both = [*(["…"] if b - a > len(flag) else []), *flag]
+            both = [*([_MORE] if b - a > len(flag) else []), *flag]
             left += both
             right += both
         else:
             left += old[a:b]
             right += new[c:d]
-    return _cut(" ".join(left) or NOTHING), _cut(" ".join(right) or NOTHING)
+    return _side(left), _side(right)
+
+
+def _side(parts: list[str]) -> str:
+    """Return what one side has of its own, and the ellipses; where it has nothing of its own, nothing is set."""
+    return _cut(" ".join(parts)) if set(parts) - {_MORE} else NOTHING
 
 
 def _runs(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:

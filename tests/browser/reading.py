@@ -13,7 +13,7 @@ SHOWN = "element => element.checkVisibility({contentVisibilityAuto: false})"
 def totals(page: Page) -> dict[str, int]:
     """The counts at the top, from what is written there."""
     return {
-        str(one.get_attribute("data-total")): int(one.locator("dd").inner_text())
+        str(one.get_attribute("data-total")): int(one.locator("dd").text_content() or "")
         for one in page.locator(".total").all()
     }
 

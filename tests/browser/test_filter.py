@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.browser.conftest import OpenPage
 from tests.browser.reading import shown, shown_models, shown_nodes
 
@@ -54,6 +56,44 @@ def test_slash_arrows_enter_and_escape_are_all_it_takes(open_page: OpenPage, sma
     page.keyboard.press("Escape")
     assert page.locator(FIELD).input_value() == ""
     assert shown_nodes(page) == everything
+
+
+PLACE = """() => { const box = [...document.querySelectorAll('tr[data-about], .node')]
+    .filter((row) => row.getClientRects().length).map((row) => row.getBoundingClientRect());
+    const bar = document.querySelector('#bar').getBoundingClientRect();
+    return box.some(({ top }) => top >= bar.bottom - 1 && top < innerHeight); }"""
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_after_typing_a_hit_is_in_the_window(open_page: OpenPage, small_html: str, width: int) -> None:
+    page = open_page(small_html, width=width, height=600)
+    for where in ("() => document.querySelector('#map').scrollIntoView()", "() => scrollTo(0, 1e6)"):
+        page.fill(FIELD, "")
+        page.evaluate(where)
+        page.locator(FIELD).press_sequentially("llama")
+        assert page.evaluate(PLACE)
+        field, told = page.locator(".box").bounding_box(), page.locator("#matches").bounding_box()
+        assert field
+        assert told
+        assert field["y"] - 2 <= told["y"] <= told["y"] + told["height"] <= field["y"] + field["height"] + 2
+
+
+def test_typing_does_not_move_the_page_while_a_hit_is_in_the_window(open_page: OpenPage, small_html: str) -> None:
+    page = open_page(small_html)
+    page.fill(FIELD, "l")
+    assert page.evaluate("scrollY") == 0
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+def test_a_link_leads_to_a_heading_below_the_bar(open_page: OpenPage, small_html: str, width: int) -> None:
+    page = open_page(small_html, width=width)
+    for typed in ("", "h100"):
+        page.fill(FIELD, typed)
+        page.locator("nav a[href='#map']").click()
+        bar, heading = page.locator("#bar").bounding_box(), page.locator("#map h2").bounding_box()
+        assert bar
+        assert heading
+        assert heading["y"] >= bar["y"] + bar["height"] + 4
 
 
 def test_a_chosen_model_is_that_model_alone(open_page: OpenPage, small_html: str) -> None:

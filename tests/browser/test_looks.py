@@ -90,6 +90,27 @@ def test_neither_hostile_names_nor_many_columns_make_a_page_scroll_sideways(open
             assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
+def test_a_phone_shows_no_key_and_only_the_counts_that_say_something(open_page: OpenPage, small_html: str) -> None:
+    page = open_page(small_html, width=375)
+    assert page.locator(".box kbd").is_hidden()
+    seen = {str(one.get_attribute("data-total")): int(one.inner_text().split()[-1])
+            for one in page.locator(".total").all() if one.is_visible()}
+    assert list(seen)[:4] == ["wanted", "live", "create", "blocked"]
+    assert 0 not in list(seen.values())[4:]
+    assert page.locator(".counts details").count() == 1
+
+
+def test_names_of_nodes_stay_whole_and_paths_break_at_their_dots(open_page: OpenPage, small: Drawn) -> None:
+    rows = (("workers.main.members[0].engine.args", "8 GPUs on each of new-1, new-2, new-3, new-4, new-5, new-6"),)
+    table = Table("place", "Would create", (Column("what", "what", name=True), Column("place", "where")), rows)
+    page = open_page(report_page(replace(plan_report(small.plan), tables=(table,))), width=320)
+    lines = page.evaluate("() => [...document.querySelectorAll('td .whole')].map((one) => one.getClientRects().length)")
+    assert lines == [1] * 6
+    broken = page.evaluate("""() => { const parts = document.querySelector('td.name').childNodes;
+        return [...parts].filter((one) => one.data).map((one) => one.data); }""")
+    assert broken == ["workers.", "main.", "members[0].", "engine.", "args"]
+
+
 def test_on_a_phone_before_stands_above_after_and_both_are_named(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html, width=360)
     sides = page.locator('[data-node="h100-3"] .strip')

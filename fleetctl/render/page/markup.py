@@ -5,11 +5,17 @@ Invisible characters (control characters, right-to-left overrides) are written o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from html import escape
 
 from fleetctl.render.visible import visible
 
+SHORT_NAME = 20
+"""A name of so many characters has room on a line of a phone."""
+
+_NAME = re.compile(r"\w+(?:[-/.[\]]+\w+)+")
+_JOINT = re.compile(r"[/.](?=\w)")
 _VOID = frozenset({"br", "input", "meta"})
 
 
@@ -40,6 +46,17 @@ def el(name: str, /, *content: Content, **attributes: Attribute) -> Markup:
 def many(*content: Content) -> Markup:
     """Return content without an element around it."""
     return Markup("".join(_inside(part) for part in content if part is not None))
+
+
+def unbroken(value: str) -> Markup:
+    """Return text in which no short name breaks, and a long one behind a `/` or a dot."""
+    return Markup(_NAME.sub(_kept, text(value)))
+
+
+def _kept(name: re.Match[str]) -> str:
+    if len(name[0]) <= SHORT_NAME:
+        return el("span", Markup(name[0]), class_="whole") if "-" in name[0] else name[0]
+    return _JOINT.sub(r"\g<0><wbr>", name[0])
 
 
 def _inside(part: str | Iterable[str]) -> str:

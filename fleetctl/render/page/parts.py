@@ -37,8 +37,12 @@ def _state(report: Report) -> Markup | None:
 
 
 def totals(report: Report) -> Markup:
-    """Return the counts; each is also in `data-total` and `data-count`."""
-    return el("dl", (_total(one, refused=report.exit_code == REFUSED) for one in report.totals), class_="totals")
+    """Return the counts; each is also in `data-total` and `data-count`. Zeros that say nothing are folded."""
+    seen, zeros = (el("dl", (_total(one, refused=report.exit_code == REFUSED) for one in report.totals
+                             if one.shown == shown), class_="totals") for shown in (True, False))
+    folded = sum(not one.shown for one in report.totals)
+    words = f"{count_of(folded, 'count')} {'is' if folded == 1 else 'are'} 0"
+    return el("div", seen, fold(words, zeros) if folded else None, class_="counts")
 
 
 def _total(one: Total, *, refused: bool) -> Markup:
@@ -81,5 +85,5 @@ def filter_bar(*, nodes: bool, same: bool) -> Markup:
                spellcheck="false", aria_label=words, aria_expanded="false", aria_controls="found",
                aria_autocomplete="list", aria_keyshortcuts="/")
     found = el("ul", id="found", role="listbox", aria_label="Names", hidden=True)
-    return el("form", el("div", field, el("kbd", "/", aria_hidden="true"), found, class_="box"), toggle,
-              el("p", id="matches", role="status"), id="bar", role="search", aria_label="Filter", hidden=True)
+    return el("form", el("div", field, el("kbd", "/", aria_hidden="true"), found, class_="box"),
+              el("p", id="matches", role="status"), toggle, id="bar", role="search", aria_label="Filter", hidden=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fleetctl.render.page.markup import Markup, el
+from fleetctl.render.page.markup import Markup, el, unbroken
 from fleetctl.render.page.parts import fold, left_out
 from fleetctl.render.report.model import UNBROKEN, Cell, Column, Table
 from fleetctl.render.report.tones import count_tone, text_tone
@@ -89,7 +89,7 @@ def _row(row: tuple[Cell, ...], columns: Sequence[Column], subject: int | None) 
 
 def _cell(cell: Cell, column: Column) -> Markup:
     lines = [cell] if isinstance(cell, str) else cell
-    content = (el("div", line) for line in lines) if len(lines) > 1 else lines
+    content = (el("div", unbroken(line)) for line in lines) if len(lines) > 1 else map(unbroken, lines)
     first = lines[0] if lines else ""
     tone = count_tone(column.key, int(first)) if column.numeric and first.isdecimal() else text_tone(first)
     classes = " ".join(word for word in (_kind(column), tone) if word)

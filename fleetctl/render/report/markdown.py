@@ -1,4 +1,4 @@
-"""A report as GitHub-flavoured Markdown for a comment: totals first and last, never longer than a forge takes.
+"""A report as GitHub-flavoured Markdown for a comment: totals first, never longer than a forge takes.
 
 The first line is a hidden marker, by which a later run finds its own comment. Where space is short, details are left
 out first, and the end says what is missing. No text of the report can become markup: see `markdown_text`.
@@ -31,16 +31,17 @@ def render_markdown(report: Report, budget: int = BUDGET) -> str:
         raise ValueError(f"a budget of {budget} characters holds no report; at least {LEAST_BUDGET}")
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
                         f"**{prose(report.conclusion)}**", _totals_table(report)])
-    tail = f"In all: {', '.join(f'{one.count} {prose(one.label, LABEL_LIMIT)}' for one in report.totals)}."
     parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers), _facts(report, budget)]
-    shown = fit(parts, budget - length(head) - length(tail) - NOTICE_ROOM)
+    shown = fit(parts, budget - length(head) - NOTICE_ROOM)
     blocks = [part.text(rows) for part, rows in zip(parts, shown, strict=True) if rows is not None]
-    return "\n\n".join([head, *blocks, *_left_out(parts, shown, budget), tail]) + "\n"
+    return "\n\n".join([head, *blocks, *_left_out(parts, shown, budget)]) + "\n"
 
 
 def _totals_table(report: Report) -> str:
-    heads = [prose(total.label, LABEL_LIMIT) for total in report.totals]
-    return "\n".join([_row(heads), _row(["--:"] * len(heads)), _row([str(total.count) for total in report.totals])])
+    """Return the counts, but no zero of a quiet one."""
+    totals = [total for total in report.totals if total.shown]
+    heads = [prose(total.label, LABEL_LIMIT) for total in totals]
+    return "\n".join([_row(heads), _row(["--:"] * len(heads)), _row([str(total.count) for total in totals])])
 
 
 def _part(table: Table, budget: int) -> Part:

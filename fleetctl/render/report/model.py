@@ -46,11 +46,20 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """One count. `key` is as in the JSON document, `label` reads after the number: "to create"."""
+    """One count. `key` is as in the JSON document, `label` reads after the number: "to create".
+
+    `quiet` = a zero of it says nothing to a person.
+    """
 
     key: str
     label: str
     count: int
+    quiet: bool = False
+
+    @property
+    def shown(self) -> bool:
+        """Whether people see it at once."""
+        return bool(self.count) or not self.quiet
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,15 @@ LABELS = (
     ("lost", "lost"), ("unmanaged", "unmanaged"),
 )
 """The counts of `Plan.summary`, as they read after the number."""
+LOUD = ("wanted", "live", "create", "blocked")
+"""Those of which a zero is news, too."""
 LEVEL_LABELS = (("promote", "from WARM"), ("prefetch", "nodes to fetch weights"))
 """Those that most fleets never have."""
 
 
 def plan_report(plan: Plan) -> Report:
     """Return the plan as every format shows it."""
-    totals = [Total(key, label, getattr(plan.summary, key)) for key, label in LABELS]
+    totals = [Total(key, label, getattr(plan.summary, key), key not in LOUD) for key, label in LABELS]
     totals += [Total(key, label, count) for key, label in LEVEL_LABELS if (count := getattr(plan.summary, key))]
     return Report(
         kind="plan",
@@ -38,7 +40,7 @@ def plan_report(plan: Plan) -> Report:
         title=f"Plan for fleet {plan.fleet.name}",
         heading=_heading(plan),
         facts=_facts(plan),
-        totals=(*totals, Total("policy", "against policy", len(plan.policy))),
+        totals=(*totals, Total("policy", "against policy", len(plan.policy), quiet=True)),
         tables=plan_tables(plan),
         notes=tuple(_notes(plan)),
         conclusion=totals_line(plan),

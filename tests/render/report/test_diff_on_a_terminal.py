@@ -45,7 +45,7 @@ def test_no_difference_is_said_in_one_sentence() -> None:
 @pytest.mark.parametrize(("old", "new", "expected"), [
     (["--a", "1", "--b"], ["--a", "2", "--b"], ("--a 1 …", "--a 2 …")),
     (["x", "--a", "1"], ["x", "--a", "2"], ("… --a 1", "… --a 2")),
-    (["a"], ["a", "b"], ("…", "… b")),
+    (["a"], ["a", "b"], ("not set", "… b")),
     ([], ["a"], ("not set", "a")),
     (["a b"], ["a", "b"], ('"a b"', "a b")),
     (["x"] * 200, ["y"] * 200, None),
@@ -77,8 +77,8 @@ def test_of_long_lists_only_what_is_left_between_equal_ends_is_compared(matched:
     many = [f"x{number}" for number in range(20_000)]
     old, new = [*many, "--a", "1", "--b", "2", *many], [*many, "--a", "3", "--b", "4", *many]
     assert values_of(difference(old=old, new=new)) == ("… --a 1 --b 2 …", "… --a 3 --b 4 …")
-    assert values_of(difference(old=many, new=[*many, "y"])) == ("…", "… y")
-    assert values_of(difference(old=["y", "y"], new=["y"])) == ("… y", "…")
+    assert values_of(difference(old=many, new=[*many, "y"])) == ("not set", "… y")
+    assert values_of(difference(old=["y", "y"], new=["y"])) == ("… y", "not set")
     assert max(matched) == 3
 
 

@@ -235,7 +235,8 @@ def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str
 def test_what_a_change_causes_alone_comes_before_the_models() -> None:
     change = PlanChange(base=Revision(name="origin/main"), create=2, blocked=0, also_without=1)
     text = shown(plan(models=[row("org/a", 1, 0, create=1)], change=change, actions=[create("org/a", 0, member("n"))]))
-    assert text.index("This change alone, since origin/main\n  2 more to create; the other 1 of 3 to create is due ") < text.index("org/a")
+    said = "2 more to create; the other 1 of 3 to create is due without it as well."
+    assert text.index(f"This change alone, since origin/main\n  {said}\n") < text.index("org/a")
     assert text.index("org/a") < text.index("Would create")
     assert "\nThe files mean the same as they did, since origin/main.\n" in text
 

@@ -16,7 +16,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.render.page.report_page import plan_page
 from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.formats import ReportFormat, render_report
-from fleetctl.render.report.of_plan import plan_report
+from fleetctl.render.report.of_plan import LABELS, plan_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.report import gfm
 from tests.render.report.plan_cases import cases
@@ -87,9 +87,9 @@ def test_table(plan: Plan) -> None:
 def test_markdown(plan: Plan) -> None:
     markdown = text(plan, ReportFormat.MARKDOWN)
     heads, counts = gfm.tables(markdown)[0]
-    assert dict(zip(KEYS, map(int, counts), strict=True)) == counted(plan)
-    pairs = zip(counts, heads, strict=True)
-    assert markdown.splitlines()[-1] == f"In all: {', '.join(f'{count} {head}' for count, head in pairs)}."
+    seen = {label: told for (key, label), told in zip((*LABELS, ("policy", "against policy")), counted(plan).values(),
+                                                      strict=True) if told or key in KEYS[:4]}
+    assert dict(zip(heads, map(int, counts), strict=True)) == seen
     models = next((rows[1:] for rows in gfm.tables(markdown) if "wanted" in rows[0] and "reason" in rows[0]), [])
     told = counted(plan)
     assert [sum(int(row[place]) for row in models) for place in (4, 5)] == [told["create"], told["blocked"]]

@@ -79,7 +79,23 @@ function set(change) {
   Object.assign(filter, { text: "", model: "", node: "" }, change);
   keep();
   show();
+  if (filter.text || filter.model || filter.node) goToHits();
 }
+
+// The page becomes shorter, and what is found may be above or below the window: goes to the first unless one is in it.
+function goToHits() {
+  const hits = [...rows, ...nodes].map((one) => one.row).filter((row) => !row.hidden && row.getClientRects().length);
+  const top = byId("bar").offsetHeight;
+  const isSeen = (box) => box.top >= top && box.top < innerHeight;
+  if (!hits.length || hits.some((row) => isSeen(row.getBoundingClientRect()))) return;
+  const first = hits.reduce((one, other) => (one.compareDocumentPosition(other) & Node.DOCUMENT_POSITION_PRECEDING ? other : one));
+  first.scrollIntoView({ behavior: "instant", block: "start" });
+}
+
+// What a link or a hit scrolls to stays below the bar, which is as high as its texts need.
+new ResizeObserver(() => {
+  document.documentElement.style.scrollPaddingTop = `${byId("bar").offsetHeight + 16}px`;
+}).observe(byId("bar"));
 
 function keep() {
   const parts = Object.entries(filter).filter(([, value]) => value)
