@@ -61,6 +61,7 @@ class LiveProgress:
             self._states[action.id] = ("waiting", nodes)
         self._blocked = sum(one.replicas for one in plan.blocked) if plan else 0
         self._note = ""
+        self._spinner = Spinner("dots")
         self._live: Live | None = None
 
     def __enter__(self) -> LiveProgress:
@@ -80,8 +81,10 @@ class LiveProgress:
             state = event.type.removeprefix("replica").lower()
             self._begun.setdefault(key, self._clock())
             self._states[key] = (state, ", ".join(map(str, extra.get("nodes") or ())))
-        elif event.type in ("lockWaiting", "lockAcquired", "weightsFetched"):
-            self._note = event.message
+        elif event.type == "lockAcquired":
+            self._note = ""
+        elif event.type in ("lockWaiting", "weightsFetched"):
+            self._note = f"; {event.message}"
         elif event.type in ("replanWanted", "replanned", "notReplanned", "nodesRequested", "nodesNotRequested"):
             self.say("note", event.message)
 
@@ -99,5 +102,6 @@ class LiveProgress:
             table.add_row(Text(visible(key)), Text(state, STYLES.get(state, "red")), Text(visible(nodes)), elapsed)
         done = sum(1 for state, _ in self._states.values() if state not in ("waiting", "created"))
         blocked = f", {self._blocked} blocked" if self._blocked else ""
-        line = f" {done} of {len(self._states)} done{blocked} {visible(self._note)}"
-        return Group(table, Spinner("dots", Text(line)))
+        line = f" {done} of {len(self._states)} done{blocked}{visible(self._note)}"
+        self._spinner.update(text=Text(line))
+        return Group(table, self._spinner)

@@ -66,7 +66,7 @@ PLACE = """() => { const box = [...document.querySelectorAll('tr[data-about], .n
 
 @pytest.mark.parametrize("width", [375, 1280])
 def test_after_typing_a_hit_is_in_the_window(open_page: OpenPage, small_html: str, width: int) -> None:
-    page = open_page(small_html, width=width, height=600)
+    page = open_page(small_html, width=width, height=360)
     for where in ("() => document.querySelector('#map').scrollIntoView()", "() => scrollTo(0, 1e6)"):
         page.fill(FIELD, "")
         page.evaluate(where)

@@ -52,6 +52,9 @@ def folder(tmp_path: Path, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch)
     return folder
 
 
+ANYWAY = "the other 1 of 2 to create is due without it as well"
+
+
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     capsys.readouterr()
     code = run(["plan", *FLAGS, *arguments])
@@ -75,8 +78,7 @@ def test_the_table_says_what_the_change_causes_alone(folder: Path, capsys: pytes
     assert code == 0
     section = out[out.index("This change alone"):].split("\n\n")[0].splitlines()
     assert section[1:] == [
-        "  1 more to create, 1 no longer to create, 1 more blocked; "
-        "the other 1 of 2 to create is due without it as well.",
+        f"  1 more to create, 1 no longer to create, 1 more blocked; {ANYWAY}.",
         "  * org/a: not changed itself, but by another change: 1 fewer to create, 1 more blocked",
         "  + org/b: new in the file: 1 to create",
     ]

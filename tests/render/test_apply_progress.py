@@ -57,7 +57,8 @@ class Watched:
     def __init__(self, *replicas: str) -> None:
         self.now = 0.0
         self.out = io.StringIO()
-        self.console = Console(file=self.out, force_terminal=True, width=100, color_system=None)
+        self.console = Console(file=self.out, force_terminal=True, width=100, color_system=None,
+                               get_time=lambda: self.now)
         actions = [create(*name.rsplit("/", 1), member(f"node-{name[-1]}")) for name in replicas]
         self.progress = LiveProgress(self.console, plan(actions=actions), clock=lambda: self.now)
 
@@ -101,10 +102,20 @@ def test_what_failed_stays_in_sight() -> None:
     assert lines[-1].endswith("1 of 1 done")
 
 
-def test_who_is_waited_for_is_said() -> None:
+def test_who_is_waited_for_is_said_as_long_as_it_is_so() -> None:
     watched = Watched("org/m/0")
     watched.progress.relay(event("lockWaiting", "the lock of lab is held by job j9"))
-    assert watched.lines()[-1].endswith("the lock of lab is held by job j9")
+    assert watched.lines()[-1].endswith(" 0 of 1 done; the lock of lab is held by job j9")
+    watched.progress.relay(event("lockAcquired", "lock of lab acquired"))
+    assert watched.lines()[-1].endswith(" 0 of 1 done")
+
+
+def test_the_sign_of_life_turns_between_events() -> None:
+    watched = Watched("org/m/0")
+    signs = []
+    for watched.now in (0.0, 0.2, 0.4):
+        signs.append(watched.lines()[-1][0])
+    assert len(set(signs)) == 3
 
 
 def test_a_long_list_is_cut_with_what_is_busy_first() -> None:

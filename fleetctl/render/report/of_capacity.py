@@ -93,7 +93,8 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
     """Yield the nodes that would take replicas, and what stops one more."""
     whole = len(answer.rows) == 1
     shown = room.where if whole else room.where[:PLACES_SHOWN]
-    yield from (_place(equal, names=20 if whole else 5) for equal in shown)
+    gang = sum(equal.members_each * len(equal.nodes) for equal in room.where) > room.fits
+    yield from (_place(equal, names=20 if whole else 5, gang=gang) for equal in shown)
     rest: Sequence[EqualNodes] = room.where[len(shown):]
     if rest:
         yield f"and {count_of(sum(len(equal.nodes) for equal in rest), 'more node')} (--format json lists them)"
@@ -101,6 +102,8 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
            else f"one more does not fit: {room.message} ({room.code})")
 
 
-def _place(equal: EqualNodes, *, names: int) -> str:
+def _place(equal: EqualNodes, *, names: int, gang: bool) -> str:
+    """Say how many replicas each of these nodes takes; of a gang, how many members."""
     many = "" if len(equal.nodes) == 1 else f"each of {len(equal.nodes)} x "
-    return f"{equal.members_each} on {many}{equal.hardware}: {some(equal.nodes, names)}"
+    count = count_of(equal.members_each, "member") if gang else str(equal.members_each)
+    return f"{count} on {many}{equal.hardware}: {some(equal.nodes, names)}"

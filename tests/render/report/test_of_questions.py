@@ -62,6 +62,15 @@ def test_capacity_is_said_in_one_sentence(found: Room, sentence: str) -> None:
     assert f"m: {sentence}" in shown(capacity_report(capacity(row)))
 
 
+def test_where_a_gang_goes_is_counted_in_members() -> None:
+    where = [EqualNodes(hardware="8xH100", members_each=1, nodes=["a", "b"]),
+             EqualNodes(hardware="8xH100", members_each=2, nodes=["c"])]
+    text = shown(capacity_report(capacity(CapacityRow(model="m", need="2 x 8 GPUs", now=room(2, where=where)))))
+    assert "    1 member on each of 2 x 8xH100: a, b\n    2 members on 8xH100: c\n" in text
+    text = shown(capacity_report(capacity(CapacityRow(model="m", need="8 GPUs", now=room(4, where=where)))))
+    assert "    1 on each of 2 x 8xH100: a, b\n    2 on 8xH100: c\n" in text
+
+
 def test_many_models_are_a_table_alone() -> None:
     rows = [CapacityRow(model=f"m{number}", need="1 GPU", now=room(1), after_plan=room(1)) for number in range(30)]
     text = shown(capacity_report(capacity(*rows)))
