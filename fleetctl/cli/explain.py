@@ -58,12 +58,11 @@ def _report(field: Field, inner: list[Field], others: list[Field]) -> Report:
     rows = tuple(("  " * (len(one.path) - depth - 1) + one.path[-1], one.kind, one.default, one.about) for one in inner)
     facts = {"field": field.text or "the whole file", "value": field.kind, "default": field.default,
              "meaning": field.about, "": field.mapping}
-    also = (f"Also a field: {', '.join(one.text for one in others)}",) if others else ()
-    return _answer(field.text, facts, (Table("field", "Fields", COLUMNS, rows),) if rows else (), also)
+    facts["also at"] = ", ".join(one.text for one in others)
+    return _answer(field.text, facts, (Table("field", "Fields", COLUMNS, rows),) if rows else ())
 
 
-def _answer(about: str, facts: Mapping[str, str], tables: tuple[Table, ...] = (),
-            notes: tuple[str, ...] = ()) -> Report:
+def _answer(about: str, facts: Mapping[str, str], tables: tuple[Table, ...] = ()) -> Report:
     heading = tuple(f"{label:7}  {text}" for label, text in facts.items() if text)
     return Report(kind="answer", identity=f"explain:{about}", fleet="", title="Field", facts=(), totals=(),
-                  heading=heading, tables=tables, notes=notes, conclusion="", findings=(), subjects=())
+                  heading=heading, tables=tables, conclusion="", findings=(), subjects=())

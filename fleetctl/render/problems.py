@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from fleetctl.problem import Problem
+from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
+
+INDENT = 4
 
 
 def render_problems(problems: Sequence[Problem], console: Console) -> None:
@@ -31,11 +35,18 @@ def render_problems(problems: Sequence[Problem], console: Console) -> None:
 
 
 def _print_note(label: str, note: str, console: Console) -> None:
-    console.print(Text.assemble("    ", (label, "cyan"), note), soft_wrap=True)
+    text = Text.assemble((label, "cyan"), note)
+    if console.is_terminal:
+        print_trimmed(Padding(text, (0, 0, 0, INDENT)), console)
+    else:
+        console.print(Text(" " * INDENT) + text, soft_wrap=True)
 
 
 def _print_source(line: str, column: int, console: Console) -> None:
-    start = max(0, column - 60)  # a long line is shown from a little before the place
-    shown = visible(line.replace("\t", " ")[start : start + console.width - 8])
-    console.print(Text.assemble("    ", (shown, "dim")), soft_wrap=True)
-    console.print(Text.assemble("    ", " " * (column - 1 - start), ("^", "bold red")), soft_wrap=True)
+    room = max(console.width - 2 * INDENT, 2)
+    start = max(0, column - room * 3 // 4)  # a long line is shown from a little before the place
+    shown = visible(line.replace("\t", " ")[start:start + room])
+    shown = f"{'…' if start else shown[:1]}{shown[1:]}"
+    shown = f"{shown[:-1]}…" if len(line) > start + room else shown
+    console.print(Text.assemble(" " * INDENT, (shown, "dim")), soft_wrap=True)
+    console.print(Text.assemble(" " * (INDENT + column - 1 - start), ("^", "bold red")), soft_wrap=True)

@@ -60,6 +60,14 @@ def test_the_page_shows_what_the_command_prints(cli) -> None:
     assert "\n".join(line.rstrip() for line in shown.out.splitlines()) in PAGE.read_text()
 
 
+def test_a_text_that_takes_several_lines_stays_in_its_column(cli) -> None:
+    head = cli("explain", "workers.members").out.split("\n\n")[0].splitlines()
+    assert max(map(len, head)) <= 80
+    labels = [line[:9].strip() for line in head]
+    assert list(filter(None, labels)) == ["field", "value", "default", "meaning", "also at"]
+    assert all(line[:9].endswith("  ") and line[9] != " " for line in head)
+
+
 def test_all_levels_below_are_shown_and_paths_complete(cli) -> None:
     assert "      port " in cli("explain", "workers.members", "--recursive").out
     assert "port" not in cli("explain", "workers.members").out

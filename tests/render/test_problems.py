@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from fleetctl.problem import Problem
@@ -29,6 +30,28 @@ def test_a_terminal_shows_the_line_and_points_at_the_column() -> None:
     lines = shown(PROBLEM, force_terminal=True, color_system=None).splitlines()
     assert lines[1] == "        replica: 3"
     assert lines[2].index("^") == 4 + 5 - 1
+
+
+@pytest.mark.parametrize(("column", "begins", "ends"), [(5, "        key: x", "…"), (100, "    …", "…"),
+                                                        (195, "    …", "xyz")])
+def test_a_long_line_is_cut_to_the_window_and_shows_where(column: int, begins: str, ends: str) -> None:
+    line = "    key: " + "x" * 188 + "xyz"
+    problem = Problem("FL020", "no", "f.yaml", 7, column, source_line=line)
+    _, excerpt, pointer = shown(problem, force_terminal=True, color_system=None).splitlines()
+    assert excerpt.startswith(begins)
+    assert excerpt.endswith(ends)
+    assert max(len(excerpt), len(pointer)) <= 80
+    assert f"{line} "[column - 1] == f"{excerpt} "[pointer.index("^")]
+
+
+def test_what_is_allowed_is_one_line_in_a_log_and_wraps_below_itself_on_a_terminal() -> None:
+    allowed = ", ".join(f"FLEETCTL_NAME_{number}" for number in range(12))
+    problem = Problem("FL020", "no", "f.yaml", 7, 5, allowed=allowed)
+    assert shown(problem).splitlines()[1:] == [f"    allowed: {allowed}"]
+    lines = shown(problem, force_terminal=True, color_system=None).splitlines()[1:]
+    assert len(lines) > 2
+    assert all(line.startswith("    ") and len(line) <= 80 and line == line.rstrip() for line in lines)
+    assert " ".join(line.strip() for line in lines) == f"allowed: {allowed}"
 
 
 def test_a_message_cannot_command_the_terminal() -> None:

@@ -6,12 +6,14 @@ markup or terminal commands. Colours only repeat what signs and words say.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, RenderableType
 from rich.padding import Padding
+from rich.table import Table as RichTable
 from rich.text import Text
 
 from fleetctl.documents.quantity import count_of, some
@@ -33,6 +35,7 @@ STYLES = {"good": "green", "bad": "red", "warn": "yellow", "soft": "dim", "calm"
 SIDES = {"- ": "red", "+ ": "green"}
 """The colours of what was and what is."""
 
+_LABEL = re.compile(r"[\w ]{0,12} {2}(?=\S)")
 Row = tuple[Cell, ...]
 
 
@@ -51,13 +54,25 @@ def report_lines(report: Report, width: int) -> Iterator[RenderableType]:
 
 
 def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
-    yield [Text(visible(line)) for line in report.heading]
+    yield [_hanging(visible(line)) for line in report.heading]
     shown = (table for table in report.tables if "terminal" in table.readers)
     for _, alike in groupby(shown, key=lambda table: table.key):
         tables = list(alike)
         yield list(_lines(tables[0], width) if tables[0].line else _grid(tables, width))
     conclusion = [Text(visible(report.conclusion), "bold")] if report.conclusion else []
     yield [*(Text(visible(note)) for note in report.notes), *conclusion]
+
+
+def _hanging(line: str) -> RenderableType:
+    """Return a line of the heading; the text behind a label, as in `value    text`, stays in its column."""
+    label = _LABEL.match(line)
+    if not label:
+        return Text(line)
+    grid = RichTable.grid()
+    grid.add_column(width=label.end())
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(label[0]), Text(line[label.end():]))
+    return grid
 
 
 def _lines(table: Table, width: int) -> Iterator[RenderableType]:
