@@ -79,14 +79,14 @@ def _sentence(row: CapacityRow, room: Room) -> str:
     beside = "" if not planned else f" beside the plan's {row.create} new" if row.create else " after the plan"
     beside += " with all new nodes that may come" if row.with_new_nodes else ""
     if not room.at_most:
-        return f"no more fit{beside} ({room.method})"
+        return f"no more fit{beside}"
     if room.status == "optimal":
         proof = "and no placement holds more"
     elif room.capped:
         proof = "or more"
     else:
         proof = f"and no placement holds more than {room.at_most}"
-    return f"{room.fits} more fit{'s' if room.fits == 1 else ''}{beside}, {proof} ({room.method})"
+    return f"{room.fits} more fit{'s' if room.fits == 1 else ''}{beside}, {proof}"
 
 
 def _places(room: Room, answer: Capacity) -> Iterator[str]:

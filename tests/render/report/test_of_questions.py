@@ -52,9 +52,9 @@ def loss(*nodes: str, missing: int = 0, model: str = "m") -> NodeLoss:
 
 
 @pytest.mark.parametrize(("found", "sentence"), [
-    (room(3), "3 more fit beside the plan's 2 new, and no placement holds more (slots)"),
-    (room(1, 4), "1 more fits beside the plan's 2 new, and no placement holds more than 4 (slots)"),
-    (room(0), "no more fit beside the plan's 2 new (slots)"),
+    (room(3), "3 more fit beside the plan's 2 new, and no placement holds more\n"),
+    (room(1, 4), "1 more fits beside the plan's 2 new, and no placement holds more than 4\n"),
+    (room(0), "no more fit beside the plan's 2 new\n"),
     (room(100, capped=True, status="feasible", code=None, message=""), "100 more fit beside the plan's 2 new, or more"),
 ])
 def test_capacity_is_said_in_one_sentence(found: Room, sentence: str) -> None:

@@ -220,13 +220,15 @@ def test_the_last_line_has_the_totals_and_the_promise() -> None:
      "Places all 2 missing replicas."),
     (Certificate(placed=1, wanted=1, upper_bound=1, status="optimal", method="m"), "Places the missing replica."),
     (Certificate(placed=2, wanted=3, upper_bound=2, status="optimal", method="slots"),
-     "Places 2 of the 3 missing replicas, proven maximal (slots)."),
+     "Places 2 of the 3 missing replicas, proven best."),
     (Certificate(placed=1, wanted=5, upper_bound=3, status="feasible", method="slots"),
-     "Places 1 of the 5 missing replicas, at most 3 possible (slots)."),
+     "Places 1 of the 5 missing replicas, at most 3 possible."),
     (Certificate(placed=1, wanted=5, upper_bound=3, status="feasible", method="slots", repacked_bound=4),
-     "Places 1 of the 5 missing replicas, at most 3 possible (slots); at most 4 if what runs could be moved."),
+     "Places 1 of the 5 missing replicas, at most 3 possible; at most 4 if what runs could be moved."),
+    (Certificate(placed=0, wanted=5, upper_bound=0, status="optimal", method="slots", on_new_nodes=2),
+     "The 5 missing replicas fit nowhere; 2 would run on new nodes."),
     (Certificate(placed=0, wanted=1, upper_bound=0, status="optimal", method="slots", repacked_bound=1),
-     "The missing replica fits nowhere (slots); it might if what runs could be moved."),
+     "The missing replica fits nowhere; it might if what runs could be moved."),
 ])
 def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str) -> None:
     assert certificate_sentence(certificate) == sentence
