@@ -55,11 +55,11 @@ class Evidence:
         if basis == "whole cluster" and not self.inventory.complete:
             return "the cluster could not be read whole"
         if basis.startswith("fleet") and self.loaded is None:
-            return "no fleet file was given: -f FLEET"
+            return "no fleet file was given; -f FLEET names one"
         if basis == "fleet and nodes" and self.fleet is None:
             return "the fleet files have errors"
         if basis.endswith("nodes") and self.nodes is None:
-            return "the nodes could not be asked" if self.unasked else "the nodes were not asked: --nodes"
+            return "the nodes could not be asked" if self.unasked else "the nodes were not asked; --nodes asks them"
         return None
 
 

@@ -38,7 +38,7 @@ def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
         nodes = list(dict.fromkeys(node for one in blocked.make_room for node in one.nodes))
         freed = sum(one.frees for one in blocked.make_room)
         amount = f"{amount_of(freed, 'GPU')} on" if freed else "on"
-        yield f"would fit without {gone}: {amount} {some(nodes)} (nothing is moved)"
+        yield f"would fit without {gone}: {amount} {some(nodes)} (fleetctl removes nothing)"
     if blocked.no_remedy:
         yield blocked.no_remedy
 

@@ -36,7 +36,7 @@ from fleetctl.workflow.saved_plan import save_plan
 
 EPILOG = epilog(
     "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
-    "fleetctl ci review -f fleets/ --inventory snapshot.json --report html=p.html",
+    "fleetctl ci review -f fleets/ --inventory snapshot.json --report markdown=c.md",
     "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
 NO_BASE = ("no base is known, so nothing says what the change alone causes; --base REV names one, such as --base "
@@ -81,7 +81,7 @@ def review(
 
     The forge gets a comment that is kept up to date, a summary page, annotations and outputs. Nothing is changed in the
     cluster. Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line. Without a forge it
-    prints the plan.
+    prints the plan; `--report markdown=FILE` writes what the comment would say.
     """
     return run_review(Job(
         this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(inventory, address, namespace), base=base, out=out,

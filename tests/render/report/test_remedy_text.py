@@ -46,13 +46,13 @@ def test_who_is_in_the_way_is_named_with_what_matters_before_anybody_acts() -> N
             in_the_way("3f:ModelActor:f", owner="foreign", priority=None, nodes=["n2"])]
     assert list(remedy_lines(blocked(make_room=room))) == [
         ("would fit without a/0, b/1 (not started yet, priority 9), c/2 (surplus), d/3 (not in the file), "
-        "e/4 (of fleet prod), 3f:ModelActor:f (not managed): 6 GPUs on n1, n2 (nothing is moved)")]
+        "e/4 (of fleet prod), 3f:ModelActor:f (not managed): 6 GPUs on n1, n2 (fleetctl removes nothing)")]
 
 
 def test_many_names_are_cut_and_the_rest_counted() -> None:
     room = [in_the_way(f"m/{number}", frees=0) for number in range(9)]
     assert list(remedy_lines(blocked(make_room=room))) == [
-        "would fit without m/0, m/1, m/2, m/3, m/4 and 4 more: on n1 (nothing is moved)"]
+        "would fit without m/0, m/1, m/2, m/3, m/4 and 4 more: on n1 (fleetctl removes nothing)"]
 
 
 def test_without_a_remedy_the_reason_is_said_or_nothing() -> None:
