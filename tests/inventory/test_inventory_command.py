@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -126,10 +127,32 @@ def test_the_table_says_whose_the_slots_and_the_cordon_are():
 def test_the_table_names_cards_and_who_holds_them():
     lines = [line.rstrip() for line in shown(small()).splitlines()]
     held = next(line for line in lines if "card 0" in line)
-    assert held.split()[2:] == ["NVIDIA", "L4", "0.5", "of", "1", "3Gi", "of", "24Gi", "21Gi", "org/a/0"]
+    assert held.split()[2:] == ["0.5", "of", "1", "3Gi", "of", "24Gi", "21Gi", "org/a/0"]
     assert next(line for line in lines if line.startswith("org/a/0")).split() == [
         "org/a/0", "ready", "lab", "node-a", "GPU", "0", "(0.5", "GPU)", "10.0.0.1:4000"]
     assert lines[-1] == "1 node alive (1 not), 0.5 of 2 GPUs in use, 1 replica live (1 up)"
+
+
+def test_cards_of_which_all_is_equal_share_a_row_and_their_model_is_beside_the_node():
+    cards = [Gpu(index=index, uuid=f"GPU-{index}", model="NVIDIA L4", memory_total=24 << 30) for index in range(8)]
+    document = small()
+    text = shown(document.model_copy(update={
+        "nodes": [document.nodes[0].model_copy(update={"gpus": cards}), document.nodes[1]]}), 200)
+    rows = [line.split() for line in text.splitlines() if line.startswith("  card")]
+    assert rows == [["card", "0", "unknown", "of", "24Gi", "org/a/0"], ["cards", "1-7", "unknown", "of", "24Gi"]]
+    assert next(line for line in text.splitlines() if line.startswith("node-a")).rstrip().endswith("8 x NVIDIA L4")
+    mixed = [cards[0], cards[1].model_copy(update={"model": "NVIDIA T4"})]
+    text = shown(document.model_copy(update={"nodes": [document.nodes[0].model_copy(update={"gpus": mixed})]}), 200)
+    assert "  card 1: NVIDIA T4 " in text
+
+
+@pytest.mark.parametrize("width", [80, 90, 100])
+def test_the_number_of_a_replica_never_stands_alone(width: int):
+    document = small()
+    names = ["mistralai/Mistral-Large-2411", "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-405B-Instruct"]
+    text = shown(document.model_copy(update={"replicas": [
+        document.replicas[0].model_copy(update={"model": name}) for name in names]}), width)
+    assert not re.search(r"(^|\s)0,?$", text, re.MULTILINE)
 
 
 def test_the_table_says_how_much_foreign_memory_is_on_a_card_and_whose():

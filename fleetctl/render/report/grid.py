@@ -32,8 +32,8 @@ class GridColumn:
     width: int | None
 
 
-_PART = re.compile(r"[^-/_.:\s]*[-/_.:\s]?")
-"""What stays together in a name that is too long for its column."""
+_PART = re.compile(r"[^-/_.:\s]*(?:/\d+,?(?!\S)|[-/_.:\s]?)")
+"""What stays together in a name that is too long for its column; the number of a replica does not stand alone."""
 
 GridRow = tuple[Mapping[int, Text], Text]
 """The texts by place, and the note that goes below one of them; empty = none."""
@@ -89,7 +89,7 @@ def _broken(rows: Sequence[GridRow], columns: Sequence[GridColumn], under: int) 
                         width=column.width)
     for texts, note in rows:
         cells = [(one, _Words.of(texts[one.place])) for one in columns]
-        grid.add_row(*(Group(cell, Padding(note, (0, 0, 0, NOTE_INDENT))) if note and one.place == under else cell
+        grid.add_row(*(Group(cell, Padding(_Words.of(note), (0, 0, 0, NOTE_INDENT))) if note and one.place == under else cell
                        for one, cell in cells))
     return grid
 

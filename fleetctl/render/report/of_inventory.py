@@ -19,15 +19,16 @@ from fleetctl.documents.inventory import (
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
+from fleetctl.render.place_text import ids_text
 from fleetctl.render.replica_text import replica_name, state_text
 from fleetctl.render.report.model import Column, Report, Table
 
-UNKNOWN = "?"
+UNKNOWN = "unknown"
 NODE_ROW = (Column("node", "node", name=True), Column("state", "state"),
             *(Column(key, key, numeric=True) for key in ("gpu", "cpu", "memory")),
             Column("free", "free", numeric=True, terminal="filled"), Column("heldBy", "held by", name=True),
             Column("foreign", "foreign", terminal="filled"), Column("slots", "slots", terminal="filled"),
-            Column("cordon", "cordon", terminal="filled"))
+            Column("cordon", "cordon", terminal="filled"), Column("cards", "cards", terminal="beside"))
 REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status"),
                Column("fleet", "fleet", name=True, terminal="beside"), Column("where", "where"),
                Column("note", "note", terminal="beside"))
@@ -98,29 +99,30 @@ def _in_use(inventory: Inventory) -> dict[str, Amounts]:
 
 
 def _node_rows(node: Node, used: Amounts, holders: Holders, slots: str, cordon: str) -> Iterator[Row]:
-    """Yield the row of a node, then one per card, indented."""
+    """Yield the row of a node, then one per card, indented; cards of which all is equal share one."""
     total = node.resources.total
+    models = Counter(card.model for card in node.gpus if card.model)
     yield (node.name, node.state, _of(f"{used.gpu:g}", f"{total.gpu:g}"), _of(f"{used.cpu:g}", f"{total.cpu:g}"),
            _of(format_bytes(int(used.memory)), format_bytes(int(total.memory))),
-           "", ", ".join(holders.get((node.id, None), ())), "", slots, cordon)
-    blank = [card for card in node.gpus if not (card.model or card.memory_total or card.share)
-             and not holders.get((node.id, card.index))]
-    if blank:  # all that is known of them is that they are there
-        yield _card_row(f"{len(blank)} cards" if len(blank) > 1 else f"card {blank[0].index}", blank[0], ())
+           "", ", ".join(holders.get((node.id, None), ())), "", slots, cordon,
+           ", ".join(f"{count} x {model}" for model, count in models.items()))
+    alike: dict[Row, list[int]] = {}
     for card in node.gpus:
-        if card not in blank:
-            label = f"card {card.index}{f': {card.model}' if card.model else ''}"
-            yield _card_row(label, card, holders.get((node.id, card.index), ()))
+        about = f": {card.model}" if card.model and len(models) > 1 else ""
+        alike.setdefault((about, *_card_cells(card, holders.get((node.id, card.index), ()))), []).append(card.index)
+    for (about, *cells), indices in alike.items():
+        label = f"card {indices[0]}" if len(indices) == 1 else f"cards {ids_text(indices)}"
+        yield f"  {label}{about}", *cells
 
 
-def _card_row(label: str, card: Gpu, holders: Sequence[str]) -> Row:
+def _card_cells(card: Gpu, holders: Sequence[str]) -> Row:
     share = _of(f"{card.share:g}", "1") if card.share is not None else ""
     used = UNKNOWN if card.memory_used is None else format_bytes(card.memory_used)
     memory = UNKNOWN if card.memory_total is None else _of(used, format_bytes(card.memory_total))
     known = card.memory_total is not None and card.memory_used is not None
     free = format_bytes(max(0, (card.memory_total or 0) - (card.memory_used or 0))) if known else ""
     foreign = f"{format_bytes(card.memory_foreign)}{users_text(card)}" if card.memory_foreign else ""
-    return f"  {label}", "", share, "", memory, free, ", ".join(holders), foreign, "", ""
+    return "", share, "", memory, free, ", ".join(holders), foreign, "", "", ""
 
 
 def _replica_rows(inventory: Inventory) -> Iterator[tuple[str | tuple[str, ...], ...]]:
