@@ -89,8 +89,8 @@ def _broken(rows: Sequence[GridRow], columns: Sequence[GridColumn], under: int) 
                         width=column.width)
     for texts, note in rows:
         cells = [(one, _Words.of(texts[one.place])) for one in columns]
-        grid.add_row(*(Group(cell, Padding(_Words.of(note), (0, 0, 0, NOTE_INDENT))) if note and one.place == under else cell
-                       for one, cell in cells))
+        below = Padding(_Words.of(note), (0, 0, 0, NOTE_INDENT))
+        grid.add_row(*(Group(cell, below) if note and one.place == under else cell for one, cell in cells))
     return grid
 
 

@@ -87,7 +87,7 @@ class Table:
 
     In a terminal it is a grid; from a width of `beside_from` on it has room for the columns that go beside the others.
     With a `line` it is a title and a line per row: "{model}: {message}" names columns, `signs` has a sign for each row.
-    At most `most` rows are shown. Where a terminal is narrow, a part of a cell (parts end with "; ") in the words of
+    At most `most` rows are shown. Where a terminal is narrow, a part of a cell (parts end with "; ") that is one of
     `said`, which names columns, is left out, and so is one that ends with SEE_BELOW.
     """
 

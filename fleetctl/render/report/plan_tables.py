@@ -33,7 +33,7 @@ MODEL_ROW = (Column("sign", "", name=True), Column("key", "model", name=True), *
 LINES_SHOWN, PLACES_SHOWN, BLOCKED_SHOWN = 20, 200, 10
 TERMINAL: frozenset[Reader] = frozenset({"terminal"})
 BUT_TERMINAL = EVERYONE - TERMINAL
-CREATES = "create {create}: {live} of {wanted} live"
+IN_COLUMNS = "create {create}: {live} of {wanted} live; nothing to do: {live} of {wanted} live"
 ALTERED = "This change alters the policy it is judged by"
 OUTDATED = "SPEC_CHANGED"
 
@@ -168,9 +168,9 @@ def _models(plan: Plan) -> tuple[Table, Table]:
     messages = {one.model: (one.message, f"{one.code}{SEE_BELOW}") for one in plan.blocked if one.message}
     busy, quiet = ([_model(row, messages.get(row.key)) for row in plan.models if (sign_of(row) == "=") == idle]
                    for idle in (False, True))
-    return (Table("model", "Models", MODEL_ROW, tuple(busy), rank=0, said=CREATES),
+    return (Table("model", "Models", MODEL_ROW, tuple(busy), rank=0, said=IN_COLUMNS),
             Table("model", f"{plural(len(quiet), 'model')} with nothing to do", MODEL_ROW, tuple(quiet),
-                  counted=True, rank=0))
+                  counted=True, rank=0, said=IN_COLUMNS))
 
 
 def _labels(plan: Plan) -> Table:

@@ -171,7 +171,7 @@ def _note(row: Row, table: Table, below: Sequence[int]) -> str:
 
 def _unsaid(text: str, said: str) -> str:
     """Return the parts of a text that neither other columns say, as `said`, nor a table below."""
-    parts = [part for part in text.split("; ") if part != said and not part.endswith(SEE_BELOW)]
+    parts = [part for part in text.split("; ") if part not in said.split("; ") and not part.endswith(SEE_BELOW)]
     return "; ".join(parts) if said else text
 
 

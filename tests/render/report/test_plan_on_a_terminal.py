@@ -197,8 +197,11 @@ def test_what_is_blocked_for_another_reason_is_told_apart_and_the_rest_counted()
 
 def test_a_narrow_terminal_repeats_no_count_but_shows_what_else_there_is() -> None:
     models = [row("org/a", 3, 1, create=2, reason="create 2: 1 of 3 live"),
-              row("org/b", 3, 1, create=2, reason="create 2: 1 of 3 live, 1 starting")]
+              row("org/b", 3, 1, create=2, reason="create 2: 1 of 3 live, 1 starting"),
+              row("org/c", 3, 3, reason="nothing to do: 3 of 3 live"), row("org/d", 0, 0, reason="no target")]
     text = shown(plan(models=models))
+    assert "nothing to do" not in text
+    assert "no target\n" in text
     assert "create 2: 1 of 3 live\n" not in text
     assert "create 2: 1 of 3 live, 1 starting" in text
 
