@@ -28,6 +28,9 @@ ENDING_CALLS = {"cancel", "delete", "patch", "stop"}
 ENDING_TEXT = re.compile(r"^(DELETE|PATCH|stop)$|/stop\b|\bray (?:job )?stop\b|\bpkill\b|\bkillall\b|\bkill -")
 
 ALLOWED = {
+    "child.py": {
+        "Child.end": "a program that this process has started itself, in a session of its own: git, a plan",
+    },
     "agent/apply.py": {
         "Run.finish": "the job's own process, when its summary is written",
     },

@@ -126,6 +126,7 @@ def watch(
             _loop(watcher, partial(_tell, watcher, output_format, webhook, _link(link, webhook)),
                   served.turned if served else lambda: None)
         finally:
+            source.close()
             if webhook:
                 webhook.close()
 

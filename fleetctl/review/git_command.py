@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from fleetctl.child import Child
 from fleetctl.errors import RevisionError
 
 TIMEOUT_S = 30.0
@@ -35,15 +36,20 @@ class Git:
     def run(self, *arguments: str, timeout_s: float = TIMEOUT_S, stdin: bytes = b""
             ) -> subprocess.CompletedProcess[bytes]:
         """Run one command and return how it ended; raises RevisionError where git is missing or does not answer."""
+        with self.start(*arguments, stdin=stdin) as child:
+            try:
+                return child.wait(timeout_s)
+            except subprocess.TimeoutExpired:
+                raise RevisionError(f"git {arguments[0]} did not answer within {timeout_s:g} s") from None
+
+    def start(self, *arguments: str, stdin: bytes = b"") -> Child:
+        """Start one command; raises RevisionError where git is missing."""
         command = ["git", "-C", self.folder, *_NOTHING_OF_THE_REPOSITORY, *arguments]
         try:
-            return subprocess.run(command, env=self._environment(), capture_output=True, timeout=timeout_s,
-                                  check=False, input=stdin)
+            return Child(command, env=self._environment(), stdin=stdin)
         except FileNotFoundError:
             raise RevisionError("git is not installed here", hint="without git, compare two files: "
                                 "fleetctl diff OLD.yaml NEW.yaml") from None
-        except subprocess.TimeoutExpired:
-            raise RevisionError(f"git {arguments[0]} did not answer within {timeout_s:g} s") from None
         except OSError as error:
             raise RevisionError(f"git cannot be run: {error.strerror}") from None
 

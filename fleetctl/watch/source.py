@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from fleetctl.child import Child
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
@@ -17,6 +19,8 @@ from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git, error_l
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 
+PATIENCE_S = 10.0
+"""How long a look waits for the server. A fetch that takes longer goes on beside the loop."""
 STALE_S = 2 * SERVER_TIMEOUT_S
 """A lock of git's that is older than this has no git any more: none of ours runs for so long."""
 
@@ -42,6 +46,9 @@ class Source(Protocol):
 
     def facts(self, revision: str) -> GitFacts | None:
         """Return what a plan says about its commit."""
+
+    def close(self) -> None:
+        """End what still asks for the newest revision."""
 
 
 @dataclass(slots=True)
@@ -74,6 +81,9 @@ class Files:
     def facts(self, revision: str) -> None:
         """Return nothing: planning looks for the commit of the files by itself."""
 
+    def close(self) -> None:
+        """End nothing."""
+
 
 def _below(path: str) -> list[str]:
     try:
@@ -90,7 +100,7 @@ def _state(path: str) -> str:
     return f"{found.st_ino} {found.st_size} {found.st_mtime_ns}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Branch:
     """A branch (or another ref) of a repository, fetched into a bare clone in `folder`; nothing is checked out.
 
@@ -108,6 +118,9 @@ class Branch:
     signed: bool = False
     rewind: bool = False
     cluster: str = ""
+    _fetch: Child | None = None
+    """The fetch that goes on."""
+    _fetch_began: float = 0
 
     @property
     def key(self) -> str:
@@ -115,13 +128,13 @@ class Branch:
         return sha256_hex(repr((*self.paths, self.signed, self.rewind, self.cluster)).encode())[:16]
 
     def newest(self) -> str:
-        """Fetch, and return the commit."""
+        """Fetch, and return the commit; raises RevisionError also while the server has not answered yet."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RevisionError(f"the clone in {self.folder} cannot be made: {error.strerror}") from None
         try:
-            self._fetch()
+            self._fetched()
         except RevisionError as error:
             if not self._unlocked():
                 told = error.message.replace(self.url, without_secret(self.url))
@@ -132,12 +145,28 @@ class Branch:
             raise RevisionError(f"{self.ref} of {without_secret(self.url)} is no commit")
         return commit.id
 
-    def _fetch(self) -> None:
+    def _fetched(self) -> None:
         if not (self.folder / "HEAD").is_file():
             _run(self._git(), "init", "--bare", "--quiet")
-        _run(Fetching(str(self.folder), self.environ), "fetch", "--quiet", "--no-tags", "--no-write-fetch-head",
-             "--no-auto-gc", "--no-recurse-submodules", "--", self.url, f"+{self.ref}:{self._ref('newest')}",
-             timeout_s=SERVER_TIMEOUT_S)
+        if self._fetch is None:
+            self._fetch_began = self.clock()
+            self._fetch = Fetching(str(self.folder), self.environ).start(
+                "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules",
+                "--", self.url, f"+{self.ref}:{self._ref('newest')}")
+        try:
+            done = self._fetch.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            if not 0 <= self.clock() - self._fetch_began < SERVER_TIMEOUT_S:  # or the clock was set back
+                self.close()
+            raise RevisionError(f"git fetch: no answer within {PATIENCE_S:g} s") from None
+        self.close()
+        _check(done, "fetch")
+
+    def close(self) -> None:
+        """End the fetch that goes on."""
+        if self._fetch is not None:
+            self._fetch.end()
+            self._fetch = None
 
     def _unlocked(self) -> bool:
         """Remove the locks that a git left which was killed, at its timeout or with the watch; returns whether any."""
@@ -178,7 +207,10 @@ class Branch:
         return Git(str(self.folder), self.environ)
 
 
-def _run(git: Git, *arguments: str, timeout_s: float = 30.0) -> None:
-    done = git.run(*arguments, timeout_s=timeout_s)
+def _run(git: Git, *arguments: str) -> None:
+    _check(git.run(*arguments), arguments[0])
+
+
+def _check(done: subprocess.CompletedProcess[bytes], command: str) -> None:
     if done.returncode:
-        raise RevisionError(f"git {arguments[0]}: {error_line(done)}")
+        raise RevisionError(f"git {command}: {error_line(done)}")

@@ -10,7 +10,7 @@ from datetime import timedelta
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.plan import GitFacts
+from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -71,8 +71,6 @@ def plan_on(
     expires_s: float, as_if: AsIf = unchanged, git: GitFacts | None = None,
 ) -> Planned:
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
-    from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
-
     seen = as_if(read(invocation, asking_about(source, fleet)))
     facts = PlanFacts(
         tool_version=__version__,
@@ -82,7 +80,13 @@ def plan_on(
         address=seen.cluster.address,
     )
     with invocation.working(f"planning {count_of(len(fleet.models), 'model')}"):
-        return Planned(fleet, seen, options, facts, (invocation.make_plan or make_plan)(fleet, seen, options, facts))
+        return Planned(fleet, seen, options, facts, (invocation.make_plan or _at_once)(fleet, seen, options, facts))
+
+
+def _at_once(fleet: ResolvedFleet, seen: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
+    from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
+
+    return make_plan(fleet, seen, options, facts)
 
 
 def _has_caught_up(invocation: Invocation, source: Live, seen: Inventory) -> bool:

@@ -1,30 +1,103 @@
-"""A plan that needs the solver: made by another process, the same to a byte, and SciPy is not loaded by it here."""
+"""Plans made by another process: they are the same, what they need is not loaded here, and one may take too long."""
 
 from __future__ import annotations
 
+import os
+import select
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from planner.planner_worlds import short_fleet, short_inventory
+
+from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.planner.plan import make_plan
+from fleetctl.watch import apart
 
 ASKED = """
 import sys
-from fleetctl.planner.options import PlanFacts, PlanOptions
-from fleetctl.planner.plan import make_plan
+from dataclasses import replace
+from pathlib import Path
+from cluster_stand_in import ClusterStandIn, serve
+from watched import advance, watcher_of
+from fleetctl.cli import watch
 from fleetctl.watch.apart import make_plan_apart
-from planner.planner_worlds import short_fleet, short_inventory
 
-fleet = short_fleet({"models": [{"key": "three", "replicas": 8, "gpus": 3}, {"key": "five", "replicas": 4, "gpus": 5},
-                                {"key": "gang", "replicas": 2, "gang": {"gpus": 4, "workers": 1}}]})
-seen = short_inventory({"nodes": [{"name": f"n{number}", "gpus": 8} for number in range(5)]})
-inputs = fleet, seen, PlanOptions(), PlanFacts(tool_version="1")
-apart = make_plan_apart(*inputs)
-assert "scipy" not in sys.modules, "loaded here"
-assert apart == make_plan(*inputs)
-assert "scipy.optimize" in sys.modules, "this plan needs no solver and shows nothing"
+cluster = ClusterStandIn()
+cluster.add_node("a")
+with serve(cluster):
+    watcher = watcher_of(cluster, Path(sys.argv[1]) / "fleet.yaml")
+    watcher.invocation = replace(watcher.invocation, make_plan=make_plan_apart)
+    advance(watcher)
+assert watcher.planned.plan.actions
+assert not {"numpy", "scipy"} & sys.modules.keys(), "loaded here"
 """
 
 
-def test_a_plan_that_needs_the_solver_is_the_same_and_leaves_nothing_in_memory() -> None:
+def asked(**inventory: Any) -> None:
+    fleet = short_fleet({"models": [{"key": "one", "replicas": 1, "gpus": 1}]})
+    apart.make_plan_apart(fleet, short_inventory({"nodes": [{"name": "n", "gpus": 8}]}).model_copy(update=inventory),
+                          PlanOptions(), PlanFacts(tool_version="1"))
+
+
+def planner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+
+
+def test_a_watch_that_plans_loads_no_numpy(tmp_path: Path) -> None:
     tests = Path(__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", ASKED], cwd=tests, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", ASKED, str(tmp_path)], cwd=tests, capture_output=True, text=True,
+                          check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_plan_is_the_same_to_a_byte() -> None:
+    fleet = short_fleet({"models": [
+        {"key": "three", "replicas": 8, "gpus": 3}, {"key": "five", "replicas": 4, "gpus": 5},
+        {"key": "gang", "replicas": 2, "gang": {"gpus": 4, "workers": 1}}]})
+    seen = short_inventory({"nodes": [{"name": f"n{number}", "gpus": 8} for number in range(5)]})
+    inputs = fleet, seen, PlanOptions(), PlanFacts(tool_version="1")
+    assert apart.make_plan_apart(*inputs) == make_plan(*inputs)
+
+
+def test_what_the_planner_refuses_is_refused_in_its_words() -> None:
+    with pytest.raises(InventoryError, match="is not complete"):
+        asked(complete=False)
+
+
+def test_a_planner_that_does_not_end_is_ended_with_all_that_it_has_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    planner(monkeypatch, tmp_path, f"(echo begun; exec sleep 1000) > {pipe} & wait")
+    said, limit_s = b"", 0.2
+    while not said:  # a shell may take longer than that to start
+        monkeypatch.setattr(apart, "LONGEST_S", limit_s := 2 * limit_s)
+        with pytest.raises(ApplyError, match="no plan after"):
+            asked()
+        said = until_its_end(reader)
+    os.close(reader)
+
+
+def until_its_end(reader: int) -> bytes:
+    """Read what programs write, until none of them runs."""
+    said = b""
+    while select.select([reader], [], [], 60)[0]:
+        if not (more := os.read(reader, 100)):
+            return said
+        said += more
+    raise AssertionError("what the planner has started goes on")
+
+
+def test_a_planner_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    planner(monkeypatch, tmp_path, "echo Traceback >&2; echo MemoryError >&2; exit 1")
+    with pytest.raises(ApplyError, match="ended with 1: MemoryError"):
+        asked()

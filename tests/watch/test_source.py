@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fleetctl.errors import RevisionError
+from fleetctl.watch import source as source_module
 from fleetctl.watch.source import Branch, Files
 
 FLEET = """\
@@ -89,6 +92,79 @@ def test_what_cannot_be_fetched_says_so_and_runs_nothing(
     with pytest.raises(RevisionError, match="git fetch: "):
         source.newest()
     assert not list(tmp_path.rglob("hacked"))
+
+
+class Silent:
+    """A server that accepts and never answers."""
+
+    def __init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def accept(self) -> socket.socket:
+        return self._listening.accept()[0]
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[Silent]:
+    server = Silent()
+    yield server
+    server.close()
+
+
+def hung_up(client: socket.socket) -> bool:
+    """Read what a client says, until it hangs up."""
+    with client:
+        client.settimeout(60)
+        while client.recv(4096):
+            pass
+    return True
+
+
+@pytest.mark.parametrize("protocol", ["git", "http"])
+def test_a_server_that_never_answers_is_waited_for_beside_the_loop_and_then_left(
+    upstream: Upstream, silent: Silent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
+) -> None:
+    monkeypatch.setattr(source_module, "PATIENCE_S", 0.01)
+    now = [0.0]
+    source = Branch(f"{protocol}://{silent.address}/fleets", "main", ("fleets",), tmp_path / "clone",
+                    upstream.environ, lambda: now[0])
+    for now[0] in (0.0, 60.0, 119.0):
+        with pytest.raises(RevisionError, match="git fetch: no answer"):
+            source.newest()
+    client = silent.accept()
+    now[0] = 121.0
+    with pytest.raises(RevisionError, match="git fetch: no answer"):
+        source.newest()
+    assert hung_up(client), "git has ended, and the helper that it has started for the protocol"
+    with pytest.raises(RevisionError, match="git fetch: no answer"):
+        source.newest()
+    again = silent.accept()
+    source.close()
+    assert hung_up(again), "a watch that ends leaves none behind"
+
+
+def test_a_fetch_that_takes_its_time_is_not_begun_again(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pushed = upstream.push(FLEET % 1)
+    (tmp_path / "ssh").write_text(
+        f"#!/bin/sh\necho begun >> {tmp_path}/begun\nwhile ! [ -e {tmp_path}/go ]; do sleep 0.02; done\n"
+        f"exec git upload-pack {upstream.bare}\n")
+    (tmp_path / "ssh").chmod(0o755)
+    environ = {**upstream.environ, "GIT_SSH_COMMAND": str(tmp_path / "ssh"), "GIT_SSH_VARIANT": "simple"}
+    source = Branch("host:fleets", "main", ("fleets",), tmp_path / "clone", environ, lambda: 0.0)
+    monkeypatch.setattr(source_module, "PATIENCE_S", 0.1)
+    while not (tmp_path / "begun").exists():
+        with pytest.raises(RevisionError, match="no answer"):
+            source.newest()
+    (tmp_path / "go").touch()
+    monkeypatch.setattr(source_module, "PATIENCE_S", 60)
+    assert source.newest() == pushed
+    assert (tmp_path / "begun").read_text() == "begun\n"
 
 
 def test_a_clone_that_cannot_be_made_is_a_source_that_does_not_answer(upstream: Upstream, tmp_path: Path) -> None:
