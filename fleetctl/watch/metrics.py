@@ -47,12 +47,14 @@ def _loop(watcher: Watcher) -> Iterator[Metric]:
         ("source_up", "Whether the repository answered at the last look.", "source" not in state.told),
         ("revision_usable", "Whether the newest revision is the one in force.", state.seen == state.good),
         ("cluster_up", "Whether the cluster could be read whole at the last look.", "cluster" not in state.told),
-        ("in_sync", "Whether nothing is missing that an apply could create.",
-         state.good is not None and state.good == state.applied and not state.told.keys() & {"policy", "error"}),
+        ("in_sync", "Whether an apply of the last good revision has nothing to do.",
+         state.good is not None and state.behind_at is None),
         ("refused", "Whether a policy leaves the newest plan to a person.", "policy" in state.told),
         ("locked", "Whether another apply of the fleet runs, and is waited for.", "locked" in state.told),
     ):
         yield _gauge(name, text, float(holds))
+    behind_s = 0.0 if state.behind_at is None else watcher.clock() - state.behind_at
+    yield _gauge("out_of_sync_seconds", "For how long an apply has had something to do; 0 = it has nothing.", behind_s)
     yield _gauge("last_look_timestamp_seconds", "When source and cluster were last asked.", watcher.looked_at)
     yield _gauge("plan_seconds", "How long the last plan took, reading the cluster included.", watcher.plan_s)
     yield _gauge("failures", "How often in a row an apply has failed.", state.failures)

@@ -95,7 +95,8 @@ class State:
 
     `planned_for` = the revision and the cluster of the last plan, made again at `again_at` at the latest; `away` and
     `failures` = how often in a row the cluster was away, or an apply failed; `nodes` = what the autoscaler is to
-    provide, `asked` = what it was asked for last; `told` = what was said last on each thing.
+    provide, `asked` = what it was asked for last; `behind_at` = since when an apply has something to do, or there is no
+    good revision; `told` = what was said last on each thing.
     """
 
     interval_s: float
@@ -109,7 +110,12 @@ class State:
     failures: int = 0
     nodes: str = ""
     asked: str = ""
+    behind_at: float | None = None
     told: dict[str, str] = field(default_factory=dict)
+
+    def behind(self, at: float | None) -> State:
+        """Return it with this time for `behind_at`, unless it is known; None = an apply has nothing to do."""
+        return replace(self, behind_at=at if at is None or self.behind_at is None else self.behind_at)
 
     def pause(self, failures: int) -> float:
         """Return the interval, doubled for each failure in a row, up to some minutes."""
@@ -129,8 +135,10 @@ def _looked(state: State, now: Looked) -> tuple[State, list[Do]]:
     if now.revision is not None and now.revision != state.seen:
         state = replace(state, seen=now.revision)
     if now.revision is not None and not now.fault and now.revision != state.good:
-        state = replace(state, good=now.revision, failures=0)
+        state = replace(state, good=now.revision, failures=0).behind(now.at)
         said = [*said, Tell("good", _short(now.revision))]
+    if state.good is None:
+        state = state.behind(now.at)
     state = replace(state, away=state.away + 1 if now.away else 0)
     if now.cluster is None or state.good is None:
         return state, [*said, Rest(state.pause(state.away))]
@@ -152,8 +160,9 @@ def _planned(state: State, plan: PlanMade) -> tuple[State, list[Do]]:
     refused = f"{_short(state.good)}: {plan.refused}" if plan.refused else ""
     wanted = str(plan.create) if plan.create and state.report_only else ""
     state, said = _tell(state, ("blocked", plan.blocked), ("policy", refused), ("wanted", wanted))
-    state = replace(state, nodes=plan.nodes)
-    if (plan.create or plan.nodes != state.asked) and not refused and not state.report_only:
+    due = bool(plan.create) or plan.nodes != state.asked
+    state = replace(state, nodes=plan.nodes).behind(plan.at if due or refused else None)
+    if due and not refused and not state.report_only:
         return state, [*said, Apply()]
     state, over = _tell(state, ("locked", ""), ("error", ""))
     said = [*said, *over]
@@ -167,11 +176,13 @@ def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Do]]:
         state, said = _tell(state, ("locked", end.message))
         return replace(state, again_at=end.at), [*said, Rest(state.interval_s)]
     if end.outcome == "error":
-        state, said = _tell(state, ("locked", ""), ("error", end.message))
+        state, said = _tell(state.behind(end.at), ("locked", ""), ("error", end.message))
     else:
         state, said = _tell(state, ("locked", ""), ("error", ""))
         state = replace(state, applied=state.good, asked=state.nodes)
         said = [*said, Tell("applied", f"{_short(state.good)}: {end.message}")]
+    if end.outcome == "fine":
+        state = state.behind(None)
     failures = 0 if end.outcome == "fine" else state.failures + 1
     # a cluster that has changed by then is planned at once; on this one the same plan would fail again
     return replace(state, failures=failures, again_at=end.at + state.pause(failures)), [*said, Rest(state.interval_s)]

@@ -73,6 +73,8 @@ def test_through_any_history(looks: list[tuple[str | None, str | None]], data: s
         assert isinstance(todo[-1], Rest)
         assert todo[-1].seconds >= INTERVAL_S
         assert loop.state.good in {*sound, None}
+        assert loop.state.behind_at is None or loop.state.behind_at <= loop.at
+        assert loop.state.behind_at is not None or loop.state.good
     for _, _, todo in loop.log:
         assert all(isinstance(do, Tell) for do in todo[:-1])
     _assert_news_is_new(loop)
@@ -191,6 +193,32 @@ def test_what_a_policy_refuses_is_not_taken_for_nothing_missing() -> None:
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 3))
     assert loop.feed(PlanMade(30, 3, refused="too much"))[:-1] == [Tell("policy", "a: too much")]
+
+
+def test_since_when_something_is_missing_is_known_until_nothing_is() -> None:
+    loop, since = Loop(State(INTERVAL_S)), list[float | None]()
+
+    def then(at: float, happened: Happened) -> None:
+        loop.feed(replace(happened, at=at))
+        since.append(loop.state.behind_at)
+
+    then(1, looked(1, None))
+    then(2, looked(2))
+    then(3, PlanMade(3, 2))
+    then(4, ApplyEnded(4, "partial", "1 of 2"))
+    assert since == [1, 1, 1, 1], "from the first look on"
+    then(5, ApplyEnded(5, "fine", "2 of 2"))
+    then(6, looked(6, "b"))
+    then(7, PlanMade(7, 0))
+    assert since[4:] == [None, 6, None], "from a new revision on, until nothing is missing"
+    for number, end in enumerate(("locked", "error")):
+        then(8, looked(8, "b", f"{end}"))
+        then(9 + number, PlanMade(9, 1))
+        then(20, ApplyEnded(20, end, "held"))  # type: ignore[arg-type]
+    assert since[7:] == [None, 9, 9, 9, 9, 9], "a replica that has died is missing while nobody may replace it"
+    then(30, PlanMade(30, 0))
+    then(31, PlanMade(31, 0, refused="too much"))
+    assert since[13:] == [None, 31]
 
 
 def test_the_autoscaler_is_asked_once_for_what_is_needed_and_again_when_that_is_another() -> None:

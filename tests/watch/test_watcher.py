@@ -13,10 +13,13 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
+import yaml
 from cluster_stand_in import ClusterStandIn, serve
-from programs import needed
+from programs import eventually, free_port, needed, running
 from prometheus_client.parser import text_string_to_metric_families
 from stand_in_server import Answer
 from watched import FLEET, advance, watcher_of
@@ -29,6 +32,8 @@ from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.watch.source import Files
 from fleetctl.watch.step import ApplyEnded, MakePlan, step
 from fleetctl.watch.watcher import LATE_S, Watcher
+
+ALERTS, HINT = Path(__file__).parents[2] / "docs/watch-alerts.yaml", "install Debian's package `prometheus`"
 
 
 @pytest.fixture
@@ -81,6 +86,27 @@ def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
     assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
 
 
+def test_prometheus_reads_since_when_the_fleet_is_not_in_sync(watcher: Watcher, cluster: ClusterStandIn) -> None:
+    now = [100.0]
+    watcher.clock = lambda: now[0]
+
+    def sync() -> tuple[float, float]:
+        found = metrics(get(f"{url}/metrics")[1])
+        return found["fleetctl_watch_in_sync",], found["fleetctl_watch_out_of_sync_seconds",]
+
+    with served(watcher, "127.0.0.1:0", None) as url:
+        advance(watcher)
+        now[0] = 130.0
+        assert sync() == (0, 30)
+        watcher.state, _ = step(watcher.state, ApplyEnded(130.0, "fine", "all run"))
+        assert sync() == (1, 0)
+        cluster.add_node("b")
+        advance(watcher)
+        watcher.state, _ = step(watcher.state, watcher.apply())
+        now[0] = 142.0
+        assert sync() == (0, 12), "what is missing while another apply runs is missing"
+
+
 def test_prometheus_reads_what_cools(watcher: Watcher, cluster: ClusterStandIn) -> None:
     model = inspect_fleet(watcher.source.paths).sound().models[0]
     cluster.add_node("b")
@@ -120,15 +146,49 @@ def test_a_loop_that_does_not_turn_is_not_healthy(watcher: Watcher) -> None:
         assert get(f"{url}/healthz")[0] == 200, "an apply takes its time"
 
 
-def test_promtool_accepts_the_metrics_and_the_alerts(watcher: Watcher) -> None:
-    promtool = needed("FLEETCTL_PROMTOOL", "promtool", "install Debian's package `prometheus`")
+def test_promtool_accepts_the_metrics_and_every_alert_fires_when_it_should(watcher: Watcher) -> None:
+    promtool, cases = needed("FLEETCTL_PROMTOOL", "promtool", HINT), Path(__file__).parent / "alert_cases.yaml"
     with served(watcher, "127.0.0.1:0", None) as url:
         advance(watcher)
         shown = get(f"{url}/metrics")[1]
-    rules = Path(__file__).parents[2] / "docs/watch-alerts.yaml"
-    for arguments, text in ((("metrics",), shown), (("rules", str(rules)), "")):
-        done = subprocess.run([promtool, "check", *arguments], input=text, text=True, capture_output=True, check=False)
+    for arguments, text in ((("check", "metrics"), shown), (("check", "rules", str(ALERTS)), ""),
+                            (("test", "rules", str(cases)), "")):
+        done = subprocess.run([promtool, *arguments], input=text, text=True, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    named = {rule["alert"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]}
+    for one in yaml.safe_load(cases.read_text())["tests"][:2]:
+        assert {test["alertname"] for test in one["alert_rule_test"]} == named, one["name"]
+
+
+def test_a_real_prometheus_scrapes_the_watch_and_evaluates_the_alerts(watcher: Watcher, tmp_path: Path) -> None:
+    prometheus, url = needed("FLEETCTL_PROMETHEUS", "prometheus", HINT), f"http://127.0.0.1:{free_port()}"
+    config, log, token = tmp_path / "prometheus.yml", tmp_path / "log", tmp_path / "token"
+    token.write_text("a-secret")
+
+    def answer(path: str) -> Any:
+        return json.loads(get(f"{url}/api/v1/{path}")[1])["data"]
+
+    def values(query: str) -> list[float]:
+        return [float(one["value"][1]) for one in answer(f"query?query={quote(query)}")["result"]]
+
+    def state(alert: str) -> str:
+        [group] = answer("rules")["groups"]
+        assert {rule["lastError"] for rule in group["rules"] if "lastError" in rule} == set()
+        return next(str(rule["state"]) for rule in group["rules"] if rule["name"] == alert)
+
+    with served(watcher, "127.0.0.1:0", "a-secret") as watched:
+        config.write_text(yaml.safe_dump({
+            "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "200ms"},
+            "rule_files": [str(ALERTS)],
+            "scrape_configs": [{"job_name": "watch", "authorization": {"credentials_file": str(token)},
+                                "static_configs": [{"targets": [watched[7:]]}]}]}))
+        advance(watcher)
+        with running(log, prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
+                     f"--web.listen-address={url[7:]}"):
+            eventually(lambda: values("up") == [1], "it is scraped", log)
+            assert values('fleetctl_model_replicas{model="org/m",state="wanted"}') == [3]
+            assert values("fleetctl_watch_in_sync") == [0]
+            eventually(lambda: state("FleetctlReplicasBlocked") == "pending", "the alerts are evaluated", log)
 
 
 def test_metrics_may_ask_for_a_token(watcher: Watcher) -> None:
