@@ -46,7 +46,7 @@ EPILOG = epilog(
     exit_codes="1 error before the first look, 64 usage, 130 interrupted, which stops an apply that "
                "runs, 143 terminated, which does not")
 JITTER = 0.1
-"""The part by which a rest is longer or shorter, so that many watchers do not ask at the same moment."""
+"""The part by which a rest is shorter at most, so that many watchers do not ask at the same moment."""
 
 TEXTS = {
     "source": ("the source does not answer: {}", "the source answers again"),
@@ -178,8 +178,8 @@ def _loop(watcher: Watcher, tell: Callable[[Tell], None], turned: Callable[[], N
                 happened = watcher.apply()
             elif isinstance(do, Rest):
                 turned()
-                watcher.turns_within(do.seconds * (1 + JITTER))
-                time.sleep(do.seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311  no secret
+                watcher.turns_within(do.seconds)
+                time.sleep(do.seconds * random.uniform(1 - JITTER, 1))  # noqa: S311  no secret
                 happened = _look(watcher)
 
 

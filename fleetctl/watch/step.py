@@ -16,6 +16,8 @@ RESYNC_S = 600.0
 """After this time a plan is made again although nothing has changed, as informers of Kubernetes do."""
 
 SLOWEST_S = 300.0
+SOONEST_S = 1.0
+"""How long it rests at least, where plan and apply have taken the whole interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +95,10 @@ Do = MakePlan | Apply | Tell | Rest
 class State:
     """What a watcher remembers. `seen`, `good`, `applied` = the newest, the newest sound and the last applied revision.
 
-    `planned_for` = the revision and the cluster of the last plan, made again at `again_at` at the latest; `away` and
-    `failures` = how often in a row the cluster was away, or an apply failed; `nodes` = what the autoscaler is to
-    provide, `asked` = what it was asked for last; `behind_at` = since when an apply has something to do, or there is no
-    good revision; `told` = what was said last on each thing.
+    `looked_at` = when it looked last; `planned_for` = the revision and the cluster of the last plan, made again at
+    `again_at` at the latest; `away` and `failures` = how often in a row the cluster was away, or an apply failed;
+    `nodes` = what the autoscaler is to provide, `asked` = what it was asked for last; `behind_at` = since when an apply
+    has something to do, or there is no good revision; `told` = what was said last on each thing.
     """
 
     interval_s: float
@@ -104,6 +106,7 @@ class State:
     seen: str | None = None
     good: str | None = None
     applied: str | None = None
+    looked_at: float = 0.0
     planned_for: tuple[str, str] | None = None
     again_at: float = 0.0
     away: int = 0
@@ -116,6 +119,10 @@ class State:
     def behind(self, at: float | None) -> State:
         """Return it with this time for `behind_at`, unless it is known; None = an apply has nothing to do."""
         return replace(self, behind_at=at if at is None or self.behind_at is None else self.behind_at)
+
+    def rest(self, at: float) -> Rest:
+        """Return the rest until an interval after the last look, or until a plan is to be made again before that."""
+        return Rest(max(SOONEST_S, min(self.looked_at + self.interval_s, self.again_at) - at))
 
     def pause(self, failures: int) -> float:
         """Return the interval, doubled for each failure in a row, up to some minutes."""
@@ -139,12 +146,12 @@ def _looked(state: State, now: Looked) -> tuple[State, list[Do]]:
         said = [*said, Tell("good", _short(now.revision))]
     if state.good is None:
         state = state.behind(now.at)
-    state = replace(state, away=state.away + 1 if now.away else 0)
+    state = replace(state, away=state.away + 1 if now.away else 0, looked_at=now.at)
     if now.cluster is None or state.good is None:
         return state, [*said, Rest(state.pause(state.away))]
     target = (state.good, now.cluster)
     if target == state.planned_for and now.at < state.again_at:
-        return state, [*said, Rest(state.interval_s)]
+        return state, [*said, state.rest(now.at)]
     return replace(state, planned_for=target), [*said, MakePlan(state.good)]
 
 
@@ -168,7 +175,7 @@ def _planned(state: State, plan: PlanMade) -> tuple[State, list[Do]]:
     said = [*said, *over]
     state = replace(state, failures=0, again_at=plan.at + min(RESYNC_S, plan.again_s or RESYNC_S),
                     applied=state.applied if plan.create else state.good)
-    return state, [*said, Rest(state.interval_s)]
+    return state, [*said, state.rest(plan.at)]
 
 
 def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Do]]:
@@ -181,11 +188,12 @@ def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Do]]:
         state, said = _tell(state, ("locked", ""), ("error", ""))
         state = replace(state, applied=state.good, asked=state.nodes)
         said = [*said, Tell("applied", f"{_short(state.good)}: {end.message}")]
+    failures = state.failures + 1
     if end.outcome == "fine":
-        state = state.behind(None)
-    failures = 0 if end.outcome == "fine" else state.failures + 1
+        state, failures = state.behind(None), 0
     # a cluster that has changed by then is planned at once; on this one the same plan would fail again
-    return replace(state, failures=failures, again_at=end.at + state.pause(failures)), [*said, Rest(state.interval_s)]
+    state = replace(state, failures=failures, again_at=end.at + state.pause(failures))
+    return state, [*said, state.rest(end.at)]
 
 
 def _tell(state: State, *news: tuple[str, str]) -> tuple[State, list[Do]]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from hypothesis import given
+from how_many import cases
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fleetctl.watch.step import (
     RESYNC_S,
+    SLOWEST_S,
+    SOONEST_S,
     Apply,
     ApplyEnded,
     Do,
@@ -27,7 +30,7 @@ INTERVAL_S = 30.0
 FAULTS = {"a": "", "b": "", "bad": "it is broken", "worse": "it is not signed"}
 LOOKS = st.tuples(st.sampled_from([None, *FAULTS]), st.sampled_from([None, "one", "two"]))
 PLANS = st.builds(PlanMade, st.just(0.0), st.integers(0, 3), st.sampled_from(["", "no room"]),
-                  st.sampled_from(["", "maxNewGpus"]), st.none() | st.floats(1, 900))
+                  st.sampled_from(["", "maxNewGpus"]), st.none() | st.floats(1, 900), st.sampled_from(["", "one h100"]))
 ENDS = st.builds(ApplyEnded, st.just(0.0), st.sampled_from(["fine", "partial", "locked", "error"]), st.just("ended"))
 
 
@@ -52,6 +55,7 @@ class Loop:
         return todo
 
 
+@settings(max_examples=cases(6000), deadline=None)
 @given(st.lists(LOOKS, max_size=30), st.data(), st.booleans())
 def test_through_any_history(looks: list[tuple[str | None, str | None]], data: st.DataObject,
                              report_only: bool) -> None:
@@ -60,18 +64,21 @@ def test_through_any_history(looks: list[tuple[str | None, str | None]], data: s
     for revision, cluster in looks:
         if revision and not FAULTS[revision]:
             sound.add(revision)
-        todo = loop.feed(looked(loop.at, revision, cluster))
+        first = todo = loop.feed(looked(loop.at, revision, cluster))
         assert not isinstance(todo[-1], MakePlan) or (cluster is not None and todo[-1].revision in sound)
         if isinstance(todo[-1], MakePlan):
             made = data.draw(PLANS)
-            todo = loop.feed(PlanMade(loop.at, made.create, made.blocked, made.refused, made.again_s))
-            acts = made.create > 0 and not made.refused and not report_only
+            acts = (made.create > 0 or made.nodes != loop.state.asked) and not made.refused and not report_only
+            todo = loop.feed(replace(made, at=loop.at))
             assert isinstance(todo[-1], Apply if acts else Rest)
         if isinstance(todo[-1], Apply):
             end = data.draw(ENDS)
+            loop.at += data.draw(st.sampled_from([0.0, 20.0, 500.0]))
             todo = loop.feed(ApplyEnded(loop.at, end.outcome, end.message))
         assert isinstance(todo[-1], Rest)
-        assert todo[-1].seconds >= INTERVAL_S
+        assert SOONEST_S <= todo[-1].seconds <= SLOWEST_S
+        due = loop.at >= loop.state.again_at
+        assert todo is not first or due or todo[-1].seconds > INTERVAL_S - 0.01, "no busy loop"
         assert loop.state.good in {*sound, None}
         assert loop.state.behind_at is None or loop.state.behind_at <= loop.at
         assert loop.state.behind_at is not None or loop.state.good
@@ -169,7 +176,19 @@ def test_a_plan_may_say_when_it_is_worth_another() -> None:
     loop.feed(PlanMade(0, 0, "it cools", again_s=45))
     while loop.at < 100:
         at_rest(loop)
-    assert plans(loop) == [0, 60]
+    assert plans(loop) == [0, 45]
+
+
+def test_the_next_look_is_an_interval_after_the_last_however_long_plan_and_apply_take() -> None:
+    loop = Loop(State(INTERVAL_S))
+    loop.feed(looked(0))
+    loop.feed(PlanMade(2, 1))
+    assert loop.feed(ApplyEnded(12, "fine", "1 of 1"))[-1] == Rest(INTERVAL_S - 12)
+    loop.feed(looked(30, "b"))
+    loop.feed(PlanMade(32, 1))
+    assert loop.feed(ApplyEnded(90, "fine", "1 of 1"))[-1] == Rest(SOONEST_S)
+    assert loop.feed(looked(91, "b", "two"))[-1] == MakePlan("b")
+    assert loop.feed(PlanMade(93, 0))[-1] == Rest(INTERVAL_S - 2)
 
 
 def test_a_source_that_does_not_answer_says_nothing_of_the_revision_that_is_left_out() -> None:
