@@ -76,7 +76,7 @@ class Keeper:
                 labels={"fleet.io/node": name, **(labels or {})}, **NODE, **more)
         joined = {name: self.nodes[name].node_id for name in names}
         until = time.monotonic() + JOIN_S
-        while not all(map(self._lives, joined.values())):  # not all of the cluster's: some may have been killed
+        while not all(map(self.lives, joined.values())):  # not all of the cluster's: some may have been killed
             if time.monotonic() > until:
                 raise TimeoutError(f"{', '.join(names)} did not join in {JOIN_S:g} s")
             time.sleep(0.05)
@@ -145,10 +145,11 @@ class Keeper:
         gcs, node_id = ray._private.worker.global_worker.gcs_client, self.nodes[node].node_id
         accepted, why = gcs.drain_node(node_id, 2, "a test", int((time.time() + deadline_s) * 1000))
         assert accepted, why
-        while node_id not in state.state.get_draining_nodes() and self._lives(node_id):
+        while node_id not in state.state.get_draining_nodes() and self.lives(node_id):
             time.sleep(0.05)
 
-    def _lives(self, node_id: str) -> bool:
+    def lives(self, node_id: str) -> bool:
+        """Tell whether Ray takes the node for alive."""
         return any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id)
 
     def kill_node(self, name: str) -> None:
