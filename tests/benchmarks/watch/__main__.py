@@ -92,9 +92,9 @@ class Bench:
     def idle(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, float]:
         """What the watch takes while nothing changes: processor, its gits included, and memory at the end."""
         self._settled(2)
-        used, began = _processor_s(process.pid), time.monotonic()
+        used, began = processor_s(process.pid), time.monotonic()
         time.sleep(seconds)
-        share = (_processor_s(process.pid) - used) / (time.monotonic() - began)
+        share = (processor_s(process.pid) - used) / (time.monotonic() - began)
         status = (Path("/proc") / str(process.pid) / "status").read_text()
         resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
         return {"look_ms": round(1000 * share * self.interval_s), "core_percent_at_30s": round(
@@ -126,7 +126,7 @@ class Bench:
                    20 * self.interval_s + 60)
 
 
-def _processor_s(pid: int) -> float:
+def processor_s(pid: int) -> float:
     """Return the processor time of a process and of its children that have ended, in seconds."""
     fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
