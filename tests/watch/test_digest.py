@@ -48,7 +48,15 @@ def test_what_changes_no_plan_is_no_change(threshold: int, change: dict[str, Any
 
 @pytest.mark.parametrize("change", [
     {"failures": 3}, {"card": {1: 9 * GIB}}, {"node": {"cordon": {"reason": "disk"}}}, {"state": "RESTARTING"},
-], ids=["it cools", "a card in use", "cordon", "state"])
+    {"node": {"labels": {"fleet.io/pool": "big"}}}, {"node": {"share": {0: 1, 1: 1}}},
+], ids=["it cools", "a card in use", "cordon", "state", "labels", "a card is freed"])
 def test_what_may_change_one_is(change: dict[str, Any]) -> None:
     assert cluster_digest(fleet(), cluster(**change)) != cluster_digest(fleet(), cluster())
     assert cluster_digest(fleet(), cluster().model_copy(update={"complete": False})) is None
+
+
+@pytest.mark.parametrize("gone", ["nodes", "replicas"])
+def test_a_node_or_a_replica_that_has_gone_or_come_is_a_change(gone: str) -> None:
+    then = cluster()
+    now = then.model_copy(update={gone: getattr(then, gone)[1:]})
+    assert cluster_digest(fleet(), now) != cluster_digest(fleet(), then)

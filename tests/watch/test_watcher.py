@@ -30,7 +30,7 @@ from fleetctl.documents.events import RunSummary
 from fleetctl.errors import ApplyError, RevisionError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.watch.source import Files
-from fleetctl.watch.step import ApplyEnded, MakePlan, step
+from fleetctl.watch.step import Apply, ApplyEnded, MakePlan, State, step
 from fleetctl.watch.watcher import LATE_S, Watcher
 
 ALERTS, HINT = Path(__file__).parents[2] / "docs/watch-alerts.yaml", "install Debian's package `prometheus`"
@@ -204,6 +204,22 @@ def test_a_probe_that_does_not_wait_leaves_no_traceback(watcher: Watcher, capfd:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # its end is a reset
         assert get(f"{url}/healthz")[0] == 200
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_without_an_address_it_listens_on_this_machine_alone(watcher: Watcher) -> None:
+    with served(watcher, ":0", None) as url:
+        assert get(f"{url}/healthz")[0] == 200
+        with pytest.raises(urllib.error.URLError, match="refused"):
+            get(f"{url.replace('127.0.0.1', '127.0.0.2')}/healthz")
+
+
+def test_report_only_says_what_is_missing_and_only_reads(watcher: Watcher, cluster: ClusterStandIn) -> None:
+    watcher.state = State(30, report_only=True)
+    for _ in range(2):
+        assert not [do for do in advance(watcher) if isinstance(do, Apply)]
+    assert watcher.state.told["wanted"] == "2"
+    assert cluster.requests
+    assert cluster.writes() == []
 
 
 def test_an_inventory_that_is_not_whole_is_not_planned_on(watcher: Watcher, cluster: ClusterStandIn) -> None:
