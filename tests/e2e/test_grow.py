@@ -64,3 +64,22 @@ def test_nodes_come_for_what_fits_nowhere_and_stay_as_long_as_it_runs(growing: R
     assert "big: 4 new, 0 unused and 1 in use asked for no more" in released.stderr
     assert world.actors() == {"ModelActor:m:0": kept}
     assert growing.big_nodes() == [kept["node"]]
+
+
+@pytest.mark.long
+def test_a_watch_asks_for_nodes_and_uses_them_by_itself(growing: RayCluster, tmp_path: Path) -> None:
+    world = World(growing, tmp_path)
+
+    def used(count: int) -> bool:
+        return len(world.actors()) == len(growing.big_nodes()) == count
+
+    write(world, 1)
+    watch = world.start("watch", "-f", world.file, "--interval", "1s")
+    try:
+        eventually(lambda: used(1), "a node comes and is used", 300)
+        write(world, 2)
+        eventually(lambda: used(2), "another one, too", 300)
+    finally:
+        watch.kill()
+        watch.communicate()
+    assert sorted(row["node"] for row in world.actors().values()) == growing.big_nodes()
