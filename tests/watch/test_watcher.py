@@ -166,7 +166,8 @@ def test_a_real_prometheus_scrapes_the_watch_and_evaluates_the_alerts(watcher: W
     token.write_text("a-secret")
 
     def answer(path: str) -> Any:
-        return json.loads(get(f"{url}/api/v1/{path}")[1])["data"]
+        with urllib.request.urlopen(f"{url}/api/v1/{path}") as found:  # while it starts it answers with 503
+            return json.load(found)["data"]
 
     def values(query: str) -> list[float]:
         return [float(one["value"][1]) for one in answer(f"query?query={quote(query)}")["result"]]
