@@ -92,6 +92,7 @@ class Bench:
     def idle(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, float]:
         """What the watch takes while nothing changes: processor, its gits included, and memory at the end."""
         self._settled(2)
+        time.sleep(2 * self.interval_s)  # or it plans once more: replicas have just started
         used, began = processor_s(process.pid), time.monotonic()
         time.sleep(seconds)
         share = (processor_s(process.pid) - used) / (time.monotonic() - began)
