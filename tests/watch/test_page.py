@@ -52,7 +52,8 @@ def ask(served: Served, path: str, authorization: str = "") -> http.client.HTTPR
 
 
 def words(html: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", html.partition("<main")[2].partition("<script")[0]).split())
+    main = re.sub(r"</?(?:span|wbr)\b[^>]*>", "", html.partition("<main")[2].partition("<script")[0])
+    return " ".join(re.sub(r"<[^>]+>", " ", main).split())
 
 
 def event(stream: http.client.HTTPResponse) -> list[str]:
