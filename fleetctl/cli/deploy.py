@@ -8,6 +8,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.apply.output import ApplyFormat, FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.explicit import DryRun
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.update import MAX_REPLICAS
@@ -32,6 +33,7 @@ def deploy(
         help="How many to start. [default: as many as the file wants]")] = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
+    dry_run: DryRun = False,
     yes: flags.Yes = False,
     force: flags.Force = False,
     ignore_cooldown: flags.IgnoreCooldown = False,
@@ -48,5 +50,5 @@ def deploy(
     if found.live:
         raise FleetctlError(f"{model} has {count_of(found.live, 'live replica')}",
                             hint=f"`fleetctl scale {model} --replicas N` starts more")
-    start = StartFlags(files, where, yes, force, ignore_cooldown, lock_timeout, wait_timeout, output_format)
+    start = StartFlags(files, where, dry_run, yes, force, ignore_cooldown, lock_timeout, wait_timeout, output_format)
     return apply_scaled(invocation, found, replicas if replicas is not None else found.wanted, start)

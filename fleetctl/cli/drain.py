@@ -16,7 +16,7 @@ from fleetctl.apply.request import ApplyOptions
 from fleetctl.cli import explicit, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import ApplyFormat, CollectedOutput
+from fleetctl.cli.apply.output import NOTHING_DONE, ApplyFormat, CollectedOutput
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime, DryRun
@@ -149,7 +149,7 @@ def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
     for one in leaving:
         say("end" if wanted.evict else "leaves", _name(one))
     if wanted.dry_run:
-        say("note", "--dry-run: nothing was done")
+        say("note", NOTHING_DONE)
         return False
     then = f", then end {count_of(len(leaving), 'replica')} there" if wanted.evict and leaving else ""
     agreed = confirm(f"Drain {found.node.name}: {first}{then}?", yes=wanted.yes)

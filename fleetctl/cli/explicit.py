@@ -13,6 +13,7 @@ import typer
 from fleetctl.apply.explicit import NamedReplica, Order, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
+from fleetctl.cli.apply.output import NOTHING_DONE
 from fleetctl.cli.console import confirm, say, show_report, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.cli.identity import new_job_id, starter
@@ -83,7 +84,7 @@ def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes:
     for note in notes:
         say("note", note)
     if wanted.dry_run:
-        say("note", "--dry-run: nothing was done")
+        say("note", NOTHING_DONE)
         return 0
     what = f"{described[0][0]} ({described[0][1]})" if len(chosen) == 1 else f"these {len(chosen)} replicas"
     if confirm(f"{wanted.asks} {what}?", yes=wanted.yes):

@@ -11,6 +11,7 @@ from fleetctl.cli.apply.output import ApplyFormat, FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
+from fleetctl.cli.explicit import DryRun
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import UsageError
@@ -37,6 +38,7 @@ def scale(
         "--dedicated", help="The new replicas take whole cards, whatever share of one the file gives them.")] = False,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
+    dry_run: DryRun = False,
     yes: flags.Yes = False,
     force: flags.Force = False,
     ignore_cooldown: flags.IgnoreCooldown = False,
@@ -58,8 +60,5 @@ def scale(
     if number <= found.live:
         say("note", f"{model}: {found.live} are live, {number} wanted; nothing to start. Scale never takes any "
                     "away: `fleetctl evict` does")
-    elif number > found.wanted:
-        say("note", f"{model}: the fleet file wants {found.wanted}; change it there, or the next plan calls "
-                    f"{number - found.wanted} of them surplus, and keeps them")
-    start = StartFlags(files, where, yes, force, ignore_cooldown, lock_timeout, wait_timeout, output_format)
+    start = StartFlags(files, where, dry_run, yes, force, ignore_cooldown, lock_timeout, wait_timeout, output_format)
     return apply_scaled(invocation, found, number, start, dedicated=dedicated)

@@ -60,6 +60,17 @@ def test_more_than_the_file_wants_is_said(cli, obeying: ClusterStandIn, fleet_fi
     assert "surplus, and keeps them" in shown.err
 
 
+@pytest.mark.parametrize(("words", "said"), [
+    (("deploy", "--replicas", "5"), "calls 2 of them surplus, and keeps them"),
+    (("scale", "--replicas", "5"), "calls 2 of them surplus, and keeps them"),
+    (("deploy", "--replicas", "1"), "the fleet file wants 3; the next apply starts 2 replicas more"),
+    (("scale", "--scale-up", "1"), "the fleet file wants 3; the next apply starts 2 replicas more")])
+def test_what_the_next_apply_makes_of_another_number_is_said(
+        cli, obeying: ClusterStandIn, fleet_file: Path, words: tuple[str, ...], said: str) -> None:
+    verb, *flags = words
+    assert said in cli(verb, MODEL, *flags, "-f", fleet_file, "--yes").err
+
+
 def test_deploy_is_refused_where_anything_of_the_model_is_live(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
     obeying.add_replica(MODEL, 0, obeying.nodes[0]["node_id"], state="PENDING_CREATION", gpus=0)
     shown = cli("deploy", MODEL, "-f", fleet_file, "--yes")
@@ -78,6 +89,23 @@ def test_what_does_not_fit_is_not_enough(cli, obeying: ClusterStandIn, fleet_fil
     shown = cli("deploy", MODEL, "--replicas", "5000", "-f", fleet_file, "--yes")
     assert shown.code == 3
     assert "blocked" in shown.out
+
+
+@pytest.mark.parametrize(("command", "code"), [("scale", 0), ("deploy", 3)])
+def test_a_dry_run_shows_the_plan_asks_nothing_and_writes_nothing(
+        cli, obeying: ClusterStandIn, fleet_file: Path, command: str, code: int) -> None:
+    wanted = "2" if code == 0 else "5000"
+    shown = cli(command, MODEL, "--replicas", wanted, "-f", fleet_file, "--dry-run")
+    assert shown.code == code
+    assert f"+ {MODEL}/1" in shown.out
+    assert "--dry-run: nothing was done" in shown.err
+    told = cli(command, MODEL, "--replicas", wanted, "-f", fleet_file, "--dry-run", "--format", "json").summary
+    first, second, *blocked = told["outcomes"]
+    assert [(row["replicaId"], row["outcome"], row["code"]) for row in (first, second)] == [
+        (0, "skipped", "DRY_RUN"), (1, "skipped", "DRY_RUN")]
+    assert first["nodes"] in (["node-a"], ["node-b"])
+    assert {row["outcome"] for row in blocked if row.get("code") != "DRY_RUN"} == ({"blocked"} if code else set())
+    assert obeying.writes() == []
 
 
 @pytest.mark.parametrize("command", ["scale", "deploy"])

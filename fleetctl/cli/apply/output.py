@@ -35,6 +35,7 @@ class ApplyFormat(str, Enum):
 FormatOption = Annotated[
     ApplyFormat, typer.Option("--format", help="table, json (the result), or jsonl (every event, then the result).")
 ]
+NOTHING_DONE = "--dry-run: nothing was done"
 
 
 class ApplyOutput:
@@ -88,6 +89,17 @@ class ApplyOutput:
         if self.format is ApplyFormat.TABLE:
             _show(outcomes, note, interrupted=interrupted)
         self._write_last(note or totals(outcomes, interrupted=interrupted), code, outcomes)
+        return code
+
+    def show_dry_run(self) -> int:
+        """Report what would be created, as rows that were not begun; returns 3 where something does not fit."""
+        say("note", NOTHING_DONE)
+        blocked = all_outcomes(self.plan, None)
+        would = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="skipped", code="DRY_RUN",
+                                nodes=list(dict.fromkeys(member.node for member in one.members)),
+                                message="it would be created") for one in (self.plan.actions if self.plan else ())]
+        code = final_exit_code(blocked, interrupted=False)
+        self._write_last(NOTHING_DONE, code, [*would, *blocked])
         return code
 
     def detach(self, note: str) -> int:

@@ -13,7 +13,9 @@ from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.completion import complete_model_keys
+from fleetctl.cli.console import say
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import count_of
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import proposed_by_fleet
@@ -29,6 +31,7 @@ class StartFlags:
 
     files: Sequence[str]
     where: Where
+    dry_run: bool
     yes: bool
     force: bool
     ignore_cooldown: bool
@@ -40,6 +43,8 @@ class StartFlags:
 def apply_scaled(invocation: Invocation, found: Scaling, replicas: int, start: StartFlags, *,
                  dedicated: bool = False) -> int:
     """Show the plan, ask, apply; returns the exit code. `dedicated` as in `ResolvedModel`."""
+    if replicas > found.live:
+        _compare(found, replicas)
     output = ApplyOutput(start.output_format)
     options = PlanOptions((found.model,), force=start.force, files=tuple(start.files),
                           ignore_cooldown=start.ignore_cooldown)
@@ -47,9 +52,22 @@ def apply_scaled(invocation: Invocation, found: Scaling, replicas: int, start: S
             proposed_by_fleet(invocation, found.to(replicas, dedicated=dedicated), options, start.where) as proposal:
         output.plan = proposal.task.plan
         shown = replace(proposal, shown=_about(proposal.shown, found.model))
-        if not agreed_to(invocation, shown, start.output_format, force=start.force, yes=start.yes):
+        if not agreed_to(invocation, shown, start.output_format, force=start.force,
+                         yes=start.yes or start.dry_run):
             return 1
+        if start.dry_run:
+            return output.show_dry_run()
         return carry_out(proposal.task, ApplyOptions(lock_timeout_s=start.lock_timeout_s), output, start.wait_timeout_s)
+
+
+def _compare(found: Scaling, number: int) -> None:
+    """Say what the next apply makes of a number that is not the file's."""
+    if number > found.wanted:
+        say("note", f"{found.model}: the fleet file wants {found.wanted}; change it there, or the next plan calls "
+                    f"{number - found.wanted} of them surplus, and keeps them")
+    elif number < found.wanted:
+        say("note", f"{found.model}: the fleet file wants {found.wanted}; the next apply starts "
+                    f"{count_of(found.wanted - number, 'replica')} more")
 
 
 def _about(plan: Plan, model: str) -> Plan:
