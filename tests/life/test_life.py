@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -52,13 +53,15 @@ def models_of(text: bytes) -> tuple[ResolvedModel, ...]:
 class Command:
     """A command that runs. `may_end` = the actors it may end; `least` = how many of each model it leaves ready.
 
-    `model` = all of this one that there are when it submits a job may end, too.
+    `model` = all of this one that there are when it submits a job may end, too. `look` = both anew: another person may
+    act before the command has read the cluster, so what counts is known when it submits its first job.
     """
 
     may_end: set[str] = field(default_factory=set)
     least: Counter[str] = field(default_factory=Counter)
     jobs: set[str] = field(default_factory=set)
     model: str = ""
+    look: Callable[[], Command] | None = None
 
 
 class Life(RuleBasedStateMachine):
@@ -76,6 +79,10 @@ class Life(RuleBasedStateMachine):
 
         def on_submit(request: dict[str, Any]) -> Any:
             command = self.running[-1]
+            if command.look and not command.jobs:
+                now = command.look()
+                command.may_end |= now.may_end
+                command.least &= now.least
             command.jobs.add(request["job"])
             command.may_end |= {one.id for one in self.world.actors if one.replica["model"] == command.model}
             self.ticks = 0
@@ -166,8 +173,8 @@ class Life(RuleBasedStateMachine):
             self._write(self.file)
         flags = [*(["--in-place"] if in_place else []), *(["--allow-outage"] if allow_outage else [])]
         done = self.run("replace", model, "-f", self.file, "--yes", "--drain", drain, *flags, meanwhile=meanwhile,
-                        focus=model, command=self._replacing(self.file, model, in_place=in_place,
-                                                             allow_outage=allow_outage))
+                        focus=model, look=lambda: self._replacing(self.file, model, in_place=in_place,
+                                                                  allow_outage=allow_outage))
         if done.code == 0 and not self.disturbed:
             assert not self.outdated(self.file, model), done
             assert len(self.world.ready(model)) >= self.targets[model], done
@@ -181,12 +188,11 @@ class Life(RuleBasedStateMachine):
 
     @rule(node=NODE, evict=st.booleans(), drain=st.sampled_from(["0s", "5s"]), meanwhile=MEANWHILE)
     def drain(self, node: str, evict: bool, drain: str, meanwhile: Any) -> None:
-        there = [one for one in self.on(node) if all(map(self.world.alive, one.nodes))]  # a lost gang ends by itself
-        least = Counter({model: min(target, len(self.world.ready(model))) for model, target in self.targets.items()})
+        there = self._draining(node).may_end
         done = self.run("drain", node, "-f", self.file, "--yes", "--drain", drain, *(["--evict"] if evict else []),
-                        meanwhile=meanwhile, command=Command({one.id for one in there} if evict else set(), least))
+                        meanwhile=meanwhile, look=lambda: self._draining(node) if evict else Command())
         if evict and done.code == 0 and not self.disturbed:
-            assert not {one.id for one in self.on(node)} & {one.id for one in there}, done
+            assert not {one.id for one in self.on(node)} & there, done
 
     @rule(node=NODE, note=st.sampled_from(["cordon", "uncordon", 1, 2, 3, "--clear"]))
     def note(self, node: str, note: Any) -> None:
@@ -230,7 +236,7 @@ class Life(RuleBasedStateMachine):
             self.run("apply", "-f", self.older if what == "older" else self.file, "--yes")
         elif what == "replace":
             file = self.file if which % 2 else self.older
-            self.run("replace", model, "-f", file, "--yes", command=self._replacing(file, model))
+            self.run("replace", model, "-f", file, "--yes", look=lambda: self._replacing(file, model))
         elif what == "cordon":
             self.run("cordon", sorted(NODES)[which % len(NODES)])
         elif what == "evict" and chosen:
@@ -238,11 +244,12 @@ class Life(RuleBasedStateMachine):
         elif what == "restart" and chosen:
             self.run("restart", chosen.key, "--yes")
 
-    def run(self, *words: Any, meanwhile: Any = None, command: Command | None = None, focus: str = "") -> Done:
+    def run(self, *words: Any, meanwhile: Any = None, command: Command | None = None,
+            look: Callable[[], Command] | None = None, focus: str = "") -> Done:
         """Run a command; the outermost one is disturbed by what is meant to happen meanwhile, mostly to its model."""
         if not self.running:
             self.meanwhile, self.disturbed, self.ticks, self.focus = sorted(meanwhile or ()), False, 0, focus
-        self.running.append(command or Command())
+        self.running.append(replace(look(), look=look) if look else command or Command())
         self.commands.append(self.running[-1])
         done = self.cli(*words)
         self.running.pop()
@@ -288,6 +295,12 @@ class Life(RuleBasedStateMachine):
         if in_place and least:
             least = max(least - 1, 0 if allow_outage else 1)
         return Command({one.id for one in self.outdated(file, model)}, Counter({model: least}))
+
+    def _draining(self, node: str) -> Command:
+        """Only what is there now may end; of min(target, ready before) none is missing."""
+        there = {one.id for one in self.on(node) if all(map(self.world.alive, one.nodes))}  # a lost gang ends by itself
+        return Command(there, Counter({model: min(target, len(self.world.ready(model)))
+                                       for model, target in self.targets.items()}))
 
     def _what_is_shown_is_so(self) -> None:
         with self.cli.client(ADDRESS) as client:
