@@ -203,6 +203,14 @@ def test_planning_on_a_snapshot_imports_neither_ray_nor_what_it_does_not_need(
     assert loaded & {"ray", "deepdiff", "ruamel", "jsonschema", "scipy", "httpx"} == set()
 
 
+def test_a_status_imports_no_plan_and_nothing_that_makes_one(fleet_file: Path, snapshot_file: Path) -> None:
+    code = "from fleetctl.cli.entry import main\nmain()"
+    loaded = modules_after(code, "status", "-f", str(fleet_file), "--inventory", str(snapshot_file))
+    assert "fleetctl.planner.live" in loaded
+    assert loaded & {"ray", "numpy", "scipy", "deepdiff", "fleetctl.documents.plan", "fleetctl.planner.cold",
+                     "fleetctl.planner.prefetch", "fleetctl.inventory.autoscaler"} == set()
+
+
 @pytest.mark.parametrize("command", [("validate", "-f"), ("fmt", "--check")])
 def test_reading_and_formatting_import_no_writer_of_yaml(command: tuple[str, ...], fleet_file: Path) -> None:
     loaded = modules_after("from fleetctl.cli.entry import main\nmain()", *command, str(fleet_file))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,18 +20,18 @@ from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.plan import Drift
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.inventory.autoscaler import autoscaler_news
 from fleetctl.inventory.read import InventorySource, Live, read_inventory
-from fleetctl.planner.cold import kept_on
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import asking_about, cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.invocation import Invocation, Where
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Drift
 
 EPILOG = epilog(
     "fleetctl status",
@@ -92,8 +92,11 @@ class Chosen:
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
         """Return which nodes keep the weights of the models that are shown, and which lack them."""
-        for model in fleet.models:
-            if model.cold is not None and self.has(model.key):
+        kept = [model for model in fleet.models if model.cold is not None and self.has(model.key)]
+        if kept:
+            from fleetctl.planner.cold import kept_on  # prefetches, which few need here
+
+            for model in kept:
                 there, lacking = kept_on(model, seen)
                 yield model.key, ", ".join(there), ", ".join(lacking)
 
@@ -168,8 +171,11 @@ def status(
 
 def _say_news(source: InventorySource, cluster: Cluster) -> None:
     """Say what the autoscaler says, where a fleet file lets it add nodes."""
-    for sentence in autoscaler_news(source.client) if cluster.grow and isinstance(source, Live) else ():
-        say("note", sentence)
+    if cluster.grow and isinstance(source, Live):
+        from fleetctl.inventory.autoscaler import autoscaler_news  # few clusters grow
+
+        for sentence in autoscaler_news(source.client):
+            say("note", sentence)
 
 
 def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:

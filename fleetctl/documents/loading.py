@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -14,16 +14,17 @@ from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.nearest import nearest
-from fleetctl.documents.plan import NEWEST_PLAN, Action, MaskedPlan, Plan
 from fleetctl.documents.quantity import first_few, parse_bytes
 from fleetctl.errors import DocumentError
 from fleetctl.version import __version__
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Plan
 
 Document = TypeVar("Document", bound=Stored)
 
 SHOWN_PROBLEMS = 5
 OTHERWISE = "use the fleetctl that wrote it, or write it again with this one"
-OPERATIONS: frozenset[object] = frozenset(get_args(Action.model_fields["op"].annotation))
 MOST_SHOWN = 40
 _WRITTEN_BY = {"Inventory": "`fleetctl inventory --format json` (of a cluster, or with --add-node)",
                "Plan": "`fleetctl plan --out FILE`"}
@@ -62,6 +63,8 @@ def load_plan(text: str, where: str, *, masked_too: bool = False) -> Plan:
     `masked_too` = also the output of `plan --format json`, for display: its id is that of the whole plan, so it cannot
     be checked.
     """
+    from fleetctl.documents.plan import MaskedPlan, Plan  # all that tells of plans, for few
+
     raw = _checked(_parsed(text, where), Plan, where)
     masked = raw.get("masked") is True
     if masked and not masked_too:
@@ -202,7 +205,10 @@ def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
 
     `problems` = what does not fit, in words.
     """
-    operation, known = _unknown_operation(raw), NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
+    from fleetctl.documents.plan import NEWEST_PLAN, Action
+
+    operations = frozenset(get_args(Action.model_fields["op"].annotation))
+    operation, known = _unknown_operation(raw, operations), NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
     if operation is not None:
         problems = f'it holds the operation "{operation[:MOST_SHOWN]}", which this one does not know'
     elif _minor(str(raw["formatVersion"])) <= _minor(known):
@@ -213,10 +219,10 @@ def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
             f"which knows formatVersion {known}")
 
 
-def _unknown_operation(raw: Mapping[str, Any]) -> str | None:
+def _unknown_operation(raw: Mapping[str, Any], known: frozenset[str]) -> str | None:
     actions = raw.get("actions")
     named = [action.get("op") for action in actions if isinstance(action, dict)] if isinstance(actions, list) else []
-    return next((op for op in named if isinstance(op, str) and op and op not in OPERATIONS), None)
+    return next((op for op in named if isinstance(op, str) and op and op not in known), None)
 
 
 def _minor(version: str) -> int:

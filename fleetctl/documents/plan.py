@@ -11,6 +11,8 @@ from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 from fleetctl.documents.difference import PlanChange
+from fleetctl.documents.fleet_source import FleetSource
+from fleetctl.documents.lifecycle import Lifecycle
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.served_weights import PlannedWeights, is_absent, is_zero
@@ -23,13 +25,6 @@ WAITS_FOR_NODES = "WAITS_FOR_NODES"
 
 def _is_empty(value: object) -> bool:
     return not value
-
-
-class FleetSource(Stored):
-    """One file the fleet was read from."""
-
-    path: str
-    sha256: str
 
 
 class GitFacts(Stored):
@@ -130,15 +125,6 @@ class ActionMember(Stored):
     cpus: int
     memory: int
     weights: PlannedWeights | None = Field(None, exclude_if=is_absent)
-
-
-class Lifecycle(Stored):
-    """How the replica is started and restarted; not part of the spec hash. Seconds."""
-
-    startup_timeout: float
-    scheduling_timeout: float
-    restart_max: int
-    restart_backoff: float
 
 
 class Action(Stored):

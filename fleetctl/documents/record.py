@@ -10,8 +10,9 @@ from typing import Any
 from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.fleet_source import FleetSource
 from fleetctl.documents.inventory import ReplicaMember
-from fleetctl.documents.plan import FleetSource, Lifecycle
+from fleetctl.documents.lifecycle import Lifecycle
 
 
 class RecordedModel(Stored):

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from fleetctl.documents.fleet import ModelDefaults
-from fleetctl.documents.plan import Lifecycle
+from fleetctl.documents.lifecycle import Lifecycle
 from fleetctl.documents.quantity import SHARE
 
 _SIZES = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import (
     LIVE_STATES,
@@ -15,8 +16,10 @@ from fleetctl.documents.inventory import (
     dead_node_ids,
     is_lost,
 )
-from fleetctl.documents.plan import Lost, Unmanaged
 from fleetctl.fleetfile.resolved import ResolvedModel
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Lost, Unmanaged
 
 
 @dataclass(slots=True)
@@ -182,6 +185,8 @@ def _node_names(node_ids: Iterable[str], names: Mapping[str, str]) -> list[str]:
 
 
 def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
+    from fleetctl.documents.plan import Lost  # all that tells of plans, which `status` does not need
+
     name = f"{replica.model}/{replica.replica_id or 0}"
     why = ("a node of it is dead" if replica.constructed
            else f"its constructor never returned, so it serves nothing; `fleetctl evict {name}` removes it")
@@ -192,6 +197,8 @@ def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
 
 
 def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool) -> Unmanaged:
+    from fleetctl.documents.plan import Unmanaged
+
     if ours:
         message = "runs under this fleet but is not in its file; kept"
     elif replica.fleet is not None:

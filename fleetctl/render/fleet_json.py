@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.fleet_source import FleetSource
 from fleetctl.documents.mask import masked
-from fleetctl.documents.plan import FleetSource
 from fleetctl.documents.position import Path, path_text
 from fleetctl.documents.rendered_fleet import RenderedFleet
 from fleetctl.fleetfile.nodes import Document, Node

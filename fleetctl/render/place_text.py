@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from fleetctl.documents.plan import Action, ActionMember
 from fleetctl.documents.quantity import SHARE, amount_of
-from fleetctl.documents.what_if import NewReplica
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import Action, ActionMember
+    from fleetctl.documents.what_if import NewReplica
 
 
 def place_text(members: Sequence[ActionMember]) -> str:
@@ -36,6 +39,8 @@ def amount_text(members: Sequence[ActionMember]) -> str:
 
 def group_alike(actions: Iterable[Action | NewReplica]) -> list[tuple[str, list[int], str]]:
     """Fold replicas of one model with the same place into (model, replica ids, place), in order of first appearance."""
+    from fleetctl.documents.plan import Action  # all that tells of plans, which other tables do not need
+
     groups: dict[tuple[str, str], list[int]] = {}
     for action in actions:
         warm = ", promoted from WARM" if isinstance(action, Action) and action.op == "promote" else ""

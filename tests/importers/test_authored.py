@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.documents.plan import Lifecycle
+from fleetctl.documents.lifecycle import Lifecycle
 from fleetctl.documents.quantity import MAX_BYTES, MAX_SECONDS, parse_bytes, parse_cpus, parse_duration, parse_gpus
 from fleetctl.importers.authored import (
     authored_lifecycle,
