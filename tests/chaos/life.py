@@ -31,7 +31,7 @@ from tests.in_process import run_here
 
 SHAPES = {"one": [1.0], "gang": [1.0, 1.0], "small": [0.0]}
 TARGETS = {"one": 2, "gang": 1, "small": 2}
-NODES, CALM_EVERY = 4, 15
+NODES, CALM_EVERY, JOIN_TRIES = 4, 15, 5
 GOOD, FAILS = ("v1", "v2", "v3"), "fails"
 SETTLE_S = 60.0
 """How long what restarts, or is on its way out, may take."""
@@ -185,8 +185,17 @@ class Life:
             self._join(1)
 
     def _join(self, count: int) -> None:
-        names = [f"l{next(self._numbers)}" for _ in range(count)]
-        self.cluster.add(names=names)
+        names: list[str] = []
+        for tried in itertools.count(1):
+            if len(names) == count:
+                break
+            names.append(f"l{next(self._numbers)}")
+            try:
+                self.cluster.add(names=names[-1:])
+            except RuntimeError as error:  # Ray gives a raylet 30 s to start, and the machine may have other work
+                self.say(f"{names.pop()} did not join: {error}")
+                if tried == count + JOIN_TRIES:
+                    raise
         self._nodes += names
         self._told = ", ".join(names)
 
