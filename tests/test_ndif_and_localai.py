@@ -1,8 +1,9 @@
 """What NDIF's replicas and LocalAI's multi-replica nodes do: every row has its test here, or a sentence why not.
 
-`ndif_and_localai.yaml` is the list. N = NDIF's own tests, C = behaviours to match and to beat, and of LocalAI's
-specifications F = keys and logs, L = labels, M = replicas on a node, S = what a new one has, W = names of processes,
-V = memory and slots that are held, R = the breaker, P = how many are placed.
+`ndif_and_localai.yaml` is the list. N = NDIF's own tests, A = defects of its command line, D = its other
+defects and wishes, C = behaviours to match and to beat, and of LocalAI's specifications F = keys and logs, L = labels,
+M = replicas on a node, S = what a new one has, W = names of processes, V = memory and slots that are held, R = the
+breaker, P = how many are placed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import yaml
 
 TESTS = Path(__file__).parent
 PAGE = TESTS.parent / "docs" / "import.md"
-LAST = {"N": 12, "C": 37, "F": 7, "L": 2, "M": 6, "S": 4, "W": 8, "V": 9, "R": 6, "P": 6}
+LAST = {"N": 12, "A": 7, "D": 12, "C": 37, "F": 7, "L": 2, "M": 6, "S": 4, "W": 8, "V": 9, "R": 6, "P": 6}
 WANTED = [f"{part}{n}" for part, last in LAST.items() for n in range(1, last + 1)]
 ROWS = yaml.safe_load((TESTS / "ndif_and_localai.yaml").read_text())
 

@@ -66,6 +66,9 @@ def evict(
     --drain. What the fleet file still wants, the next apply starts again. With --to, what cannot go to that level stays
     as it is.
     """
+    if replicas and every:
+        raise UsageError("--all ends all replicas of a fleet, and takes no names",
+                         hint=f"`fleetctl evict {replicas[0]}` ends what it names: a replica, or all of a model")
     if bool(replicas) == every or (every and replica_id is not None):
         raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
     if every and not files:

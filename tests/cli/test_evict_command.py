@@ -45,6 +45,14 @@ def test_it_asks_naming_the_replica_its_fleet_and_its_node(cli, running: Cluster
     assert running.writes() == []
 
 
+def test_a_question_without_an_answer_is_a_no_and_no_error(cli, running: ClusterStandIn) -> None:
+    shown = cli("evict", f"{MODEL}/1", typed="")
+    assert shown.code == 1
+    assert "error" not in shown.err
+    assert shown.err.endswith("note: nothing was done\n")
+    assert running.writes() == []
+
+
 def test_with_a_yes_the_agent_is_asked_to_end_that_one(cli, running: ClusterStandIn) -> None:
     shown = cli("evict", f"{MODEL}/1", typed="y\n")
     assert shown.code == 0
@@ -84,7 +92,9 @@ def test_a_key_that_ends_like_an_id(cli, running: ClusterStandIn) -> None:
 def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterStandIn, fleet_file: Path) -> None:
     running.add_replica("theirs", 0, running.nodes[0]["node_id"], fleet="other", gpus=0)
     assert cli("evict", "--all", "--yes").code == 64
-    assert cli("evict", "--all", MODEL, "-f", fleet_file, "--yes").code == 64
+    both = cli("evict", "--all", MODEL, "-f", fleet_file, "--yes")
+    assert both.code == 64
+    assert f"`fleetctl evict {MODEL}` ends what it names: a replica, or all of a model" in both.err
     assert cli("evict", "--all", "--replica-id", "0", "-f", fleet_file, "--yes").code == 64
     assert running.writes() == []
     assert cli("evict", "--all", "-f", fleet_file, "--yes").code == 0
