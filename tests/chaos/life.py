@@ -96,6 +96,9 @@ class Life:
         self._numbers, self._nodes, self._told = itertools.count(), [] if nodes is None else nodes, ""
         self._lost: set[Name] = set()
         """What was on a node that is lost: Ray ends it when it notices, perhaps while a later command runs."""
+        self._shown: dict[str, Any] = {"nodes": [], "replicas": []}
+        self._before = self._shown
+        """What `status` showed last, and after the step before."""
 
     def run(self, steps: int, seconds: float) -> Found:
         """Go on for so many steps, or for so long once all runs."""
@@ -280,10 +283,11 @@ class Life:
             time.sleep(1)
         for one in wrong:
             self._violation(f"{where}: {one}")
+        self._before = self._shown
 
     def _wrong(self) -> Iterator[str]:
         yield from wrong_now(self.watched)
-        shown = self.watched.answer("status", "-f", self._file)
+        shown = self._shown = self.watched.answer("status", "-f", self._file)
         states = {(row["model"], row["replicaId"]): row["state"] for row in shown["replicas"]}
         real = {name: actor.state for name, actor in self.watched.actors().items()}
         if states != real:
@@ -291,6 +295,7 @@ class Life:
         held = Counter((member["nodeId"], index) for row in shown["replicas"] if row["state"] == "ALIVE"
                        for member in row["members"] for index in member["gpuIndices"])
         yield from (f"{count} replicas have card {card}" for card, count in held.items() if count > 1)
+        yield from beyond_slots(self._before, shown)
         if "RESTARTING" not in real.values():
             yield from wrongly_ready(self.watched)
 
@@ -341,6 +346,20 @@ class Life:
 KINDS = {"apply": 2.0, "start": 1.5, "restart": 1.0, "evict": 1.5, "replace": 4.0, "drain": 2.0, "note": 1.5,
          "crash": 1.5, "node_lost": 0.6, "node_back": 0.6}
 """The kinds of step, and how often each comes."""
+
+
+def beyond_slots(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """Yield what was created since `before` on a node whose note, which was there then, gave it no slot."""
+    slots = {node["id"]: node["slots"]["value"] for node in before["nodes"] if node.get("slots")}
+    slots = {node["id"]: max(slots[node["id"]], node["slots"]["value"]) for node in now["nodes"]
+             if node.get("slots") and node["id"] in slots}
+    old = {row["actorId"] for row in before["replicas"]}
+    places = [(row, node_id) for row in now["replicas"] for node_id in {one["nodeId"] for one in row["members"]}]
+    there = Counter((row["model"], node_id) for row, node_id in places)
+    for row, node_id in places:
+        count = there[row["model"], node_id]
+        if row["actorId"] not in old and count > slots.get(node_id, count):
+            yield f"{row['model']}/{row['replicaId']} is on a node of {slots[node_id]} slots, with {count} of its model"
 
 
 def _text(name: Name) -> str:
