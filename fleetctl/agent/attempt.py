@@ -18,7 +18,7 @@ from .failure import decode_failure, kept_failure
 from .grants import Grants
 from .lock import HeldLock
 from .mark import actor_name
-from .ports import host_port
+from .ports import serving_at
 
 SHORTFALL_S = 3.0
 """Ray reports its free resources with a delay; a shortfall must last this long to count."""
@@ -255,7 +255,7 @@ class Attempt:
         if self.created is None and mark.get("fleet") not in self._context.ours:
             return self._end("blocked", "CLAIMED_BY_FLEET",
                              f"fleet {mark.get('fleet')} has just started a replica of this model")
-        members = mark.get("members") or [{}]
+        members = mark.get("members") or []
         unchecked = dict.fromkeys(member["unchecked"] for member in members if member.get("unchecked"))
         if note:
             self._end("ready", "NOT_ANSWERING", note)
@@ -264,8 +264,7 @@ class Attempt:
         else:
             self._end("ready")
         assert self.result is not None
-        self.result["address"] = host_port(members[0]["ip"], members[0]["port"]) if members[0] else None
-        self.result.update(model_files.of_all(members))
+        self.result.update(**serving_at(members), **model_files.of_all(members))
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from typing import Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from . import holders, sockets
 
@@ -40,6 +40,12 @@ def _bind(family: socket.AddressFamily) -> socket.socket:
 def host_port(host: str, port: int) -> str:
     """Return host and port as one address; an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def serving_at(places: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    """Return for an outcome where a replica answers: at its leader's of each group and copy, or a Standalone's."""
+    found = [host_port(one["ip"], one["port"]) for one in places if not one.get("rank")]
+    return {"address": found[0] if found else None, **({"addresses": found} if len(found) > 1 else {})}
 
 
 def probe_port(probe: Mapping[str, Mapping[str, object]]) -> Optional[int]:

@@ -18,7 +18,7 @@ from . import cluster, model_files
 from .lock import HeldLock, LockBusy, take_lock
 from .mark import actor_name, utc_now
 from .notes import note
-from .ports import host_port
+from .ports import host_port, serving_at
 from .reload_call import RELOAD_ENDED, RELOAD_FAILED
 
 RELOADS = "reloads"
@@ -226,9 +226,8 @@ class _Reload:
         if not noted:
             why = f"its engine has loaded other weights in place, but {NO_NOTE}: the next apply notes it"
             return self.outcome("starting", "STILL_STARTING", why)
-        first = self.places[0]
         return self.outcome("ready", "RELOADED", "its engine has loaded other weights in place",
-                            address=host_port(first["ip"], first["port"]), **model_files.of_all(self.places))
+                            **serving_at(self.places), **model_files.of_all(self.places))
 
     def _ended_meanwhile(self) -> Optional[Outcome]:
         """Return the result of one whose actor does not answer; one that has not ended is asked again."""

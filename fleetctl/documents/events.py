@@ -39,6 +39,9 @@ class ReplicaOutcome(Stored):
     outcome: Outcome
     nodes: list[str] = Field(default_factory=list)
     address: str | None = None
+    addresses: list[str] = Field(
+        default_factory=list, exclude_if=lambda addresses: not addresses,
+        description="of every member that serves, where several do: the first is `address`")
     code: str | None = None
     message: str = ""
     seconds: float | None = None

@@ -34,6 +34,7 @@ class Here:
         self.states: list[str] = ["ALIVE"]
         self.fleet = "lab"
         self.place: dict[str, object] = {"ip": "10.0.0.7", "port": 7001}
+        self.other_places: list[dict[str, object]] = []
         self.constructed = True
         self.death = ""
         self.kept: tuple[str, str] | None = None
@@ -64,7 +65,7 @@ class Here:
         if not self.placed:
             return ActorRecord(self.waits_as, False, "", "")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        report = {"fleet": self.fleet, "members": [self.place]}
+        report = {"fleet": self.fleet, "members": [self.place, *self.other_places]}
         told = json.dumps(report) if state == "ALIVE" and self.constructed else ""
         return ActorRecord(state, True, told, self.death if state == "DEAD" else "")
 
@@ -180,6 +181,12 @@ def test_a_replica_that_becomes_ready_says_where_it_answers(here: Here) -> None:
     assert here.events == ["created", "replicaCreated"]
     assert attempt.granted
     assert here.killed == []
+
+
+def test_a_replica_of_which_several_members_serve_says_where_each_answers(here: Here) -> None:
+    here.other_places = [{"ip": "10.0.0.8", "port": 7002, "rank": 1}, {"ip": "fe80::1", "port": 7003, "rank": 0}]
+    told = here.run(here.attempt())
+    assert (told["address"], told["addresses"]) == ("10.0.0.7:7001", ["10.0.0.7:7001", "[fe80::1]:7003"])
 
 
 def test_a_replica_beyond_the_target_is_skipped(here: Here) -> None:

@@ -152,7 +152,7 @@ def _where(member: ReplicaMember, names: Mapping[str, str], *, alone: bool) -> s
     place = "" if alone else f"{member.group or ''}/{member.copy_index}/{member.rank} "
     cards = f" GPU {','.join(map(str, member.gpu_indices))}" if member.gpu_indices else ""
     amount = f" ({amount_of(member.gpus, 'GPU')})" if member.gpus else ""
-    address = f" {member.address}:{member.port}" if member.address and member.port else ""
+    address = f" {member.host_port}" if member.host_port else ""
     return f"{place}{node}{cards}{amount}{address}"
 
 

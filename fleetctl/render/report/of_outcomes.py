@@ -29,8 +29,8 @@ def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = F
 
 def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
     """Return a row per replica, and for a terminal the reasons below them; nothing where there are none."""
-    rows = [(replica_text(row), outcome_text(row), row.code or "", ", ".join(row.nodes), row.address or "",
-             took_text(row.seconds), row.message) for row in outcomes]
+    rows = [(replica_text(row), outcome_text(row), row.code or "", ", ".join(row.nodes),
+             ", ".join(row.addresses) or row.address or "", took_text(row.seconds), row.message) for row in outcomes]
     reasons = [(replica_text(row), f"{outcome_text(row)}{f' ({row.code})' if row.code else ''}",
                 (*row.message.split("\n"), *(row.notes if row.level else ()))) for row in outcomes
                if row.message and (row.outcome != "ready" or row.code)]

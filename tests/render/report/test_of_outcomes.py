@@ -29,6 +29,10 @@ def test_a_ready_replica_tells_where_it_answers_and_how_long_it_took() -> None:
     assert text.splitlines()[1].split() == ["org/m:1/3", "ready", "node-a,", "node-b", "10.0.0.7:7001", "12.3s"]
 
 
+def test_every_member_that_serves_has_its_address() -> None:
+    assert "h:1, h:2" in shown(row(replicaId=0, address="h:1", addresses=["h:1", "h:2"]))
+
+
 def test_what_is_not_known_is_a_dash() -> None:
     known = row("ready", replicaId=2, nodes=["a"], address="h:1", seconds=1.0)
     lines = shown(known, row("skipped", replicaId=3)).splitlines()
