@@ -8,7 +8,6 @@ from fleetctl.cli import flags
 from fleetctl.cli.apply.output import ApplyFormat, FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.explicit import DryRun
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.update import MAX_REPLICAS
@@ -33,7 +32,7 @@ def deploy(
         help="How many to start. [default: as many as the file wants]")] = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
-    dry_run: DryRun = False,
+    dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     force: flags.Force = False,
     ignore_cooldown: flags.IgnoreCooldown = False,

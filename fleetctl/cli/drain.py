@@ -19,7 +19,7 @@ from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import NOTHING_DONE, ApplyFormat, CollectedOutput
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
-from fleetctl.cli.explicit import DrainTime, DryRun
+from fleetctl.cli.explicit import DrainTime
 from fleetctl.cli.identity import one_command, starter
 from fleetctl.cli.node_note import Lasting, NodeArgument, Reason, cordoning, node_of, write
 from fleetctl.cli.process import this_invocation
@@ -75,7 +75,7 @@ def drain(
     reason: Reason = "",
     address: flags.Address = None,
     namespace: flags.Namespace = None,
-    dry_run: DryRun = False,
+    dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     force: flags.Force = False,
     ignore_cooldown: flags.IgnoreCooldown = False,

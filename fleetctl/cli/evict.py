@@ -11,7 +11,7 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
-from fleetctl.cli.explicit import DrainTime, DryRun, Wanted, carry_out, refuse_protected
+from fleetctl.cli.explicit import DrainTime, Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
 from fleetctl.documents.inventory import Inventory, Replica
@@ -52,7 +52,7 @@ def evict(
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     drain: DrainTime = 0,
-    dry_run: DryRun = False,
+    dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     to: Annotated[To | None, typer.Option("--to", case_sensitive=False, help=(
         "Keep the weights: warm = in the memory of their nodes, as a WARM replica of the same id that gives its GPUs "

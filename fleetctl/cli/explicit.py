@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-import typer
-
 from fleetctl.apply.explicit import NamedReplica, Order, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
@@ -31,7 +29,6 @@ from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.render.visible import visible
 from fleetctl.workflow.warm_budget import WarmRoom
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
 DrainTime = Annotated[float, flags.option(
     "--drain", metavar="DURATION", parser=flags.duration,
     help="Take them off `fleetctl endpoints` first, and wait this long for requests to end. [default: 0s]")]

@@ -114,6 +114,7 @@ Base = Annotated[str | None, option(
 Expires = Annotated[float, option(
     "--expires", metavar="DURATION", parser=expiry_duration,
     help="How long a saved plan stays valid, from its inventory on; at most 30d. [default: 24h]")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Parallelism = Annotated[int, typer.Option(
     "--parallelism", metavar="N", min=1, max=1000, help="How many replicas start at the same time.")]

@@ -11,7 +11,6 @@ from fleetctl.apply.prune import prune as carry_out
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
-from fleetctl.cli.explicit import DryRun
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.prefetch import NodeLabels
 from fleetctl.cli.process import this_invocation
@@ -39,7 +38,7 @@ def prune(
     nodes: NodeLabels = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
-    dry_run: DryRun = False,
+    dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:

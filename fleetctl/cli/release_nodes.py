@@ -13,7 +13,6 @@ from fleetctl.apply.follow import Wording
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
-from fleetctl.cli.explicit import DryRun
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import this_invocation
 from fleetctl.workflow.cluster import cluster_of, live_source
@@ -34,7 +33,7 @@ def release_nodes(
         metavar="FLEET", show_default=False, help="The name of a fleet that is not applied any more.")],
     address: flags.Address = None,
     namespace: flags.Namespace = None,
-    dry_run: DryRun = False,
+    dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
 ) -> int:
     """Ask Ray's autoscaler for no more nodes for a fleet.

@@ -18,7 +18,7 @@ from fleetctl.cli.apply.output import CollectedOutput
 from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
-from fleetctl.cli.explicit import DryRun, Wanted, act_on, agreed_to, refuse_protected, show_steps
+from fleetctl.cli.explicit import Wanted, act_on, agreed_to, refuse_protected, show_steps
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import ReplicaOutcome
@@ -55,7 +55,7 @@ def replace(
     drain: Annotated[float, flags.option(
         "--drain", metavar="DURATION", parser=flags.duration,
         help="Before one ends, take it off `fleetctl endpoints` and wait this long. [default: 0s]")] = 0,
-    dry_run: DryRun = False,
+    dry_run: flags.DryRun = False,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
     yes: flags.Yes = False,

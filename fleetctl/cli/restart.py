@@ -6,7 +6,7 @@ from contextlib import closing
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.explicit import DryRun, Wanted, carry_out, refuse_protected
+from fleetctl.cli.explicit import Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_replicas
 from fleetctl.errors import FleetctlError, UsageError
@@ -28,7 +28,7 @@ def restart(
     files: flags.ClusterFiles = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
-    dry_run: DryRun = False,
+    dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     lock_timeout: flags.LockTimeout = 0,
     output_format: flags.Format = flags.OutputFormat.TABLE,

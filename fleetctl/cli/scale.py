@@ -11,7 +11,6 @@ from fleetctl.cli.apply.output import ApplyFormat, FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
-from fleetctl.cli.explicit import DryRun
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import UsageError
@@ -38,7 +37,7 @@ def scale(
         "--dedicated", help="The new replicas take whole cards, whatever share of one the file gives them.")] = False,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
-    dry_run: DryRun = False,
+    dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     force: flags.Force = False,
     ignore_cooldown: flags.IgnoreCooldown = False,
