@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
-from fleetctl.planner.placement.greedy.leave_room import leave_room
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -69,6 +68,8 @@ def pack(
     mark = placer.ledger.mark()
     packing = _pack_reduced(wanted, placer.ledger, on_ledger=on_ledger)
     if expected and 0 < len(packing.placed) <= FEW:
+        from fleetctl.planner.placement.greedy.leave_room import leave_room
+
         placer.ledger.undo(mark)
         return packing._replace(placed=leave_room(packing.placed, placer.ledger, expected))
     return packing
