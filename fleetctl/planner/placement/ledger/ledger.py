@@ -79,7 +79,7 @@ class Ledger:
     changes: list[int] = field(default_factory=list)
     """Every node that changed, in order, also by undoing: readers keep a cursor into it."""
     numbers: list[int] = field(default_factory=list)
-    """The number of each node's offer, by node; read-only elsewhere."""
+    """The number of each node's offer, by node; equal offers have equal numbers. Read-only elsewhere."""
     _offers: list[Offer] = field(default_factory=list)
     _number_of: dict[Offer, int] = field(default_factory=dict)
     _slots: _HeldSlots = field(default_factory=_HeldSlots)
@@ -115,10 +115,6 @@ class Ledger:
     def offer(self, node: int) -> Offer:
         """Return what a node still offers."""
         return self._offers[self.numbers[node]]
-
-    def offer_number(self, node: int) -> int:
-        """Return the number of a node's offer; equal offers have equal numbers."""
-        return self.numbers[node]
 
     def numbered(self, number: int) -> Offer:
         """Return the offer with a number."""
