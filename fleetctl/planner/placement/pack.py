@@ -83,10 +83,10 @@ def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) 
     placed = reduced.restored(packing.placed)
     if not on_ledger and len(placed) == sum(demand.missing for demand in wanted):
         return packing._replace(placed=placed)
-    if ledger.take_all((assigned.node, assigned.seat.claim) for one in placed for assigned in one.assignments):
-        for one in placed:
-            ledger.take_slots(one.demand.shape.key, (assigned.node for assigned in one.assignments))
+    mark = ledger.mark()
+    if len(take_again(placed, Placer(ledger))) == len(placed):
         return packing._replace(placed=placed)
+    ledger.undo(mark)
     return _pack(wanted, ledger)
 
 

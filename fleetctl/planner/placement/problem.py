@@ -151,16 +151,10 @@ def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:
 def state_problem(demands: Sequence[Demand], ledger: Ledger) -> Problem:
     """Group demands with something missing, and the open nodes of `ledger`, into classes."""
     wanted = [demand for demand in demands if demand.missing > 0]
-    kinds = tuple(sorted({kind for demand in wanted for group in demand.shape.groups for kind in group.classes()},
-                         key=_kind_order))
+    kinds = tuple(sorted({kind for demand in wanted for group in demand.shape.groups for kind in group.classes()}))
     number_of = {kind: number for number, kind in enumerate(kinds)}
     classes = _demand_classes(wanted, number_of, ledger)
     return Problem(ledger, kinds, classes, _node_classes(kinds, classes, ledger), number_of)
-
-
-def _kind_order(kind: Kind) -> tuple[object, ...]:
-    claim, selector = kind
-    return claim.gpus, claim.vram, claim.cpus, claim.memory, selector
 
 
 class _Alike(NamedTuple):
@@ -186,12 +180,9 @@ class _Equal(NamedTuple):
 def _demand_classes(
     wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger
 ) -> tuple[DemandClass, ...]:
-    capped = [any(node.policy.cap_for(cards).limit < NO_CAP for node in ledger.nodes if node.open)
-              for cards in (False, True)]
     together: dict[_Alike, list[Demand]] = {}
     for demand in wanted:
-        told_apart = capped[demand.shape.wants_cards] or demand.shape.most_per_value is not None
-        key = demand.shape.key if told_apart else ""
+        key = demand.shape.key if ledger.tells_apart(demand.shape) else ""
         alike = _Alike(-demand.priority, _gangs(demand.shape, number_of), key, demand.shape.as_one)
         together.setdefault(alike, []).append(demand)
     return tuple(

@@ -18,7 +18,6 @@ from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
 from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading
-from fleetctl.planner.placement.policies import NO_CAP
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.worth.room_worth import RoomWorth
@@ -86,7 +85,6 @@ class Placer:
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _fits: dict[Claim, Fits] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
-    _capped: dict[bool, bool] = field(default_factory=dict)
     _refused: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """(model, group or "" for a whole replica, value of its domain label) -> version of the domain in which it found no
     place."""
@@ -205,9 +203,7 @@ class Placer:
 
     def _has_slot(self, shape: ReplicaShape, touched: Set[int]) -> Callable[[int], bool] | None:
         cards = shape.wants_cards
-        if cards not in self._capped:
-            self._capped[cards] = any(node.policy.cap_for(cards).limit < NO_CAP for node in self.ledger.nodes)
-        if not self._capped[cards]:
+        if not self.ledger.is_capped(wants_cards=cards):
             return None
         return lambda node: node in touched or self.ledger.free_slots(node, shape.key, wants_cards=cards) > 0
 
