@@ -21,7 +21,7 @@ from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, 
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Level, Levels, Score, priorities, score, wanted_levels
+from fleetctl.planner.placement.objective import Level, Levels, Score, score, wanted_levels
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.worth.expected import Expected
 
@@ -242,7 +242,7 @@ class _Search:
             ranked = sorted(self._by_rank(), key=lambda demand: (-demand.priority, -demand.shape.gpu_units))
             top_up(ranked, placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
-        reached = score(placed, priorities(self.wanted), crowds, self._broken(placed))
+        reached = score(placed, self.wanted, crowds, self._broken(placed))
         if self._score is None or reached > self._score:
             self.best, self._score, self.levels, self._is_on_ledger = placed, reached, reached[0], True
         else:
