@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from fleetctl.collector import collector_paused
+from fleetctl.collector import collector_paused, resume_after_loading
 
 
 def test_the_collector_is_off_inside_and_on_again_outside() -> None:
@@ -32,3 +32,16 @@ def test_what_lasts_is_left_alone_and_the_rest_is_not() -> None:
         kept += [[] for _ in range(1000)]
     assert gc.get_freeze_count() >= before + 1000
     gc.unfreeze()
+
+
+def test_what_was_loaded_with_the_collector_off_is_never_walked_and_the_collector_runs_again() -> None:
+    thresholds, before = gc.get_threshold(), gc.get_freeze_count()
+    resume_after_loading()
+    assert (gc.get_freeze_count(), gc.get_threshold()) == (before, thresholds)
+    gc.disable()
+    kept = [[] for _ in range(1000)]
+    resume_after_loading()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= before + len(kept)
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)

@@ -201,6 +201,8 @@ def test_planning_on_a_snapshot_imports_neither_ray_nor_what_it_does_not_need(
     loaded = modules_after(code, "plan", "-f", str(fleet_file), "--inventory", str(snapshot_file))
     assert "pydantic" in loaded
     assert loaded & {"ray", "deepdiff", "ruamel", "jsonschema", "scipy", "httpx"} == set()
+    for asks_a_cluster_or_compares in ("inventory.client", "inventory.dashboard", "apply.history", "review.compare"):
+        assert f"fleetctl.{asks_a_cluster_or_compares}" not in loaded
 
 
 def test_a_status_imports_no_plan_and_nothing_that_makes_one(fleet_file: Path, snapshot_file: Path) -> None:

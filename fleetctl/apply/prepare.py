@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.apply.replan_command import replan_command
+from fleetctl.apply.replan_command import has_expired, replan_command
 from fleetctl.apply.single_use import refuse_used
-from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.errors import PlanStale
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.inventory.live import Live
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import options_of
 
@@ -55,7 +54,7 @@ def prepare_saved(client: DashboardClient, plan: Plan, now: str, saved_as: str) 
     """
     refuse_used(client, plan, saved_as)
     refuse_expired(plan, now, saved_as)
-    seen = read_inventory(Live(client, now, plan.fleet.namespace))
+    seen = Live(client, now, plan.fleet.namespace).read()
     require_complete(seen)
     refuse_moved(plan, seen, saved_as)
     return ApplyTask(client, plan, single_use=True)
@@ -74,11 +73,6 @@ def refuse_moved(plan: Plan, seen: Inventory, saved_as: str) -> None:
     moved = moved_since(plan, seen)
     if moved:
         raise PlanStale("this plan is stale: what it relies on has changed", moved=moved, hint=_again(plan, saved_as))
-
-
-def has_expired(plan: Plan, now: str) -> bool:
-    """Return whether the plan has expired at `now` (RFC 3339 with a zone)."""
-    return plan.expires_at is not None and as_datetime(now) > as_datetime(plan.expires_at)
 
 
 def _again(plan: Plan, saved_as: str) -> str:

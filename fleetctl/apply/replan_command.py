@@ -1,4 +1,4 @@
-"""The command line that makes a saved plan again with its options: the hint when the plan is refused."""
+"""How long a plan is valid, and the command line that makes it again with its options: the hint when it is refused."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def valid_for_s(plan: Plan) -> int | None:
     if plan.expires_at is None:
         return None
     return int((as_datetime(plan.expires_at) - as_datetime(plan.inventory.observed_at)).total_seconds())
+
+
+def has_expired(plan: Plan, now: str) -> bool:
+    """Return whether the plan has expired at `now` (RFC 3339 with a zone)."""
+    return plan.expires_at is not None and as_datetime(now) > as_datetime(plan.expires_at)
 
 
 def _each(flag: str, values: Iterable[str]) -> list[str]:

@@ -17,6 +17,7 @@ from typer.main import get_command
 
 from fleetctl.cli.context_option import with_later_options
 from fleetctl.cli.other_tools import refuse_foreign, refuse_foreign_command
+from fleetctl.collector import resume_after_loading
 
 VERBATIM = "\b"  # the help formatter keeps the lines of a paragraph that begins with it
 
@@ -29,7 +30,9 @@ class Listed(NamedTuple):
 
     def load(self) -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
         """Import the module and return the command."""
-        return get_command(import_module(f"fleetctl.cli.{self.module}").app)
+        command = get_command(import_module(f"fleetctl.cli.{self.module}").app)
+        resume_after_loading()
+        return command
 
 
 def lazy_group(

@@ -27,12 +27,12 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.inventory.live import Live
 from fleetctl.inventory.notes import CORDON
-from fleetctl.inventory.read import Live, read_inventory
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.replica_text import replica_name
-from fleetctl.workflow.cluster import live_source
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import proposed_by_fleet
@@ -91,7 +91,7 @@ def drain(
     invocation, where = this_invocation(), Where(None, address, namespace)
     loaded = inspect_fleet(files, stdin=invocation.stdin)
     with closing(live_source(invocation, where, loaded.sound().cluster, or_inventory=False)) as source:
-        before = read_inventory(source)
+        before = source.read()
         found = Draining(loaded, before, node_of(before, node))
         require_complete(before)
         held = found.node.cordon
@@ -160,7 +160,7 @@ def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
 
 def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[ReplicaOutcome], int]:
     """End, or name, the replicas that are not needed any more; returns their outcomes and the exit code."""
-    now = read_inventory(source)
+    now = source.read()
     require_complete(now)
     go, stay = found.may_go(now)
     rows = [_left_alone(one, "NEEDED", f"without it fewer replicas of {one.model} would be ready than before")

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import io
 import os
 import sys
@@ -30,6 +31,7 @@ def main() -> NoReturn:
     _added.update(QUICKER.keys() - os.environ.keys())
     os.environ.update({name: QUICKER[name] for name in _added})
     arguments = sys.argv[1:]
+    gc.disable()  # until the command is loaded (commands.py): modules are no garbage
     if arguments == ["--version"]:
         print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves
         raise SystemExit(0)

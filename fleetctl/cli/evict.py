@@ -18,7 +18,8 @@ from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.render.replica_text import replica_name
-from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
+from fleetctl.workflow.cluster import cluster_of, fleet_of, read
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.warm_budget import rooms_for
 

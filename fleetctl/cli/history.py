@@ -14,7 +14,8 @@ from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of,
 from fleetctl.errors import UsageError
 from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_history import history_report, run_report
-from fleetctl.workflow.cluster import fleet_of, open_dashboard
+from fleetctl.workflow.cluster import fleet_of
+from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation
 
 EPILOG = epilog(

@@ -24,11 +24,12 @@ from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog, Search, logs_of, search_logs
+from fleetctl.inventory.live import Live
 from fleetctl.inventory.log_end import MOST_LINES, LogEnd, merged, read_end
 from fleetctl.inventory.log_follow import Listing
 from fleetctl.inventory.log_lines import Line
-from fleetctl.inventory.read import Live, read_inventory
-from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
+from fleetctl.workflow.cluster import cluster_of, fleet_of, read
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
@@ -174,7 +175,7 @@ def _read(source: Live, logs: Sequence[EngineLog], tail: int, begin: str) -> lis
 
 
 def _list(source: Live, model: str, number: int | None, chosen: Choice) -> Listing:
-    seen = read_inventory(source)
+    seen = source.read()
     return Listing(chosen(logs_of(seen, source.namespace, model, number)), seen.complete)
 
 

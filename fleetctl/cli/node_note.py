@@ -20,9 +20,10 @@ from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.live import Live
 from fleetctl.inventory.notes import note_text
-from fleetctl.inventory.read import Live, read_inventory
-from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source
+from fleetctl.workflow.cluster import cluster_of, fleet_of
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import expiry
 
@@ -53,7 +54,7 @@ def found_node(name: str, files: Sequence[str] | None, where: Where) -> Iterator
     """Look a node up by its name or id; raises what `node_of` raises."""
     invocation = this_invocation()
     with closing(live_source(invocation, where, cluster_of(fleet_of(invocation, files)), or_inventory=False)) as source:
-        seen = read_inventory(source)
+        seen = source.read()
         yield FoundNode(source, seen, node_of(seen, name))
 
 

@@ -11,7 +11,6 @@ from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_repor
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.report.formats import ReportFormat
-from fleetctl.review.base import load_base
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
@@ -59,8 +58,12 @@ def plan(
     invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=invocation.stdin)
     loaded.sound()
-    # before the cluster is asked, which takes its time: a revision may be mistyped
-    before = load_base(files, base, invocation.environ) if base is not None else None
+    before = None
+    if base is not None:
+        from fleetctl.review.base import load_base  # comparing two fleets
+
+        # before the cluster is asked, which takes its time: a revision may be mistyped
+        before = load_base(files, base, invocation.environ)
     options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
                           ignore_cooldown)
     planned = plan_fleet(invocation, loaded, options, Where(inventory, address, namespace), base=before,

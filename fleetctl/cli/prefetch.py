@@ -25,8 +25,9 @@ from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.prefetch import orders_for
 from fleetctl.render.report.of_cold import prefetched_report
-from fleetctl.workflow.cluster import live_source, read
+from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import nodes_for, selected
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.scaling import model_of
 

@@ -29,7 +29,8 @@ from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.complete import require_complete
 from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
-from fleetctl.workflow.cluster import live_source, read
+from fleetctl.workflow.cluster import read
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.load_metrics import ask_prometheus
 from fleetctl.workflow.output_files import write_file

@@ -20,8 +20,9 @@ from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.inventory.jobs import CACHES
 from fleetctl.planner.complete import require_complete
 from fleetctl.render.report.of_cold import ID_SHOWN, pruned_report
-from fleetctl.workflow.cluster import live_source, read
+from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import fleets_in, named_weights, selected
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(

@@ -15,7 +15,8 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import this_invocation
-from fleetctl.workflow.cluster import cluster_of, live_source
+from fleetctl.workflow.cluster import cluster_of
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(

@@ -25,9 +25,8 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.inventory.read import read_inventory
 from fleetctl.planner.options import PlanOptions
-from fleetctl.workflow.cluster import live_source
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy
 from fleetctl.workflow.replace import Round, round_of
@@ -164,7 +163,7 @@ class _Update:
     def _look(self) -> Round:
         fleet = self.loaded.sound()
         with closing(live_source(self.invocation, self.where, fleet.cluster, or_inventory=False)) as source:
-            return round_of(fleet, self.model, read_inventory(source), self.ended)
+            return round_of(fleet, self.model, source.read(), self.ended)
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:
         """Apply the model alone, as a plan of its own; returns the exit code. Without room nothing is created."""

@@ -10,7 +10,8 @@ from fleetctl.cli.explicit import Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_replicas
 from fleetctl.errors import FleetctlError, UsageError
-from fleetctl.workflow.cluster import cluster_of, fleet_of, live_source, read
+from fleetctl.workflow.cluster import cluster_of, fleet_of, read
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(

@@ -22,13 +22,14 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.inventory.read import InventorySource, Live, read_inventory
+from fleetctl.inventory.live import InventorySource, Live
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import asking_about, cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.planned import add_changes
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
@@ -157,7 +158,7 @@ def status(
         else:
             outdated = chosen.outdated(seen)
             if fleet and outdated and isinstance(source, Live):
-                from fleetctl.workflow.outdated import add_changes, look_up_changes  # the history of applies
+                from fleetctl.workflow.outdated import look_up_changes  # the history of applies
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
             show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
@@ -181,7 +182,7 @@ def _say_news(source: InventorySource, cluster: Cluster) -> None:
 def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:
     from fleetctl.cli.status_follow import follow  # rich's live display, which nothing else here needs
 
-    follow(first, lambda: read_inventory(replace(source, observed_at=invocation.now()), ages=True),
+    follow(first, lambda: replace(source, observed_at=invocation.now()).read(ages=True),
            lambda seen: chosen.report(seen, chosen.outdated(seen), differences=False), interval_s)
 
 

@@ -20,7 +20,8 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job
 from fleetctl.render.report.of_outcomes import outcomes_report
 from fleetctl.render.visible import visible
-from fleetctl.workflow.cluster import cluster_of, fleet_of, open_dashboard
+from fleetctl.workflow.cluster import cluster_of, fleet_of
+from fleetctl.workflow.dashboard import open_dashboard
 
 EPILOG = epilog(
     "fleetctl stop                       # the one apply that runs",

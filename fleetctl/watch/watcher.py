@@ -26,7 +26,8 @@ from fleetctl.planner.policy import refusing
 from fleetctl.watch.digest import cluster_digest
 from fleetctl.watch.source import Source
 from fleetctl.watch.step import ApplyEnded, Looked, PlanMade, State
-from fleetctl.workflow.cluster import live_source, open_dashboard, read
+from fleetctl.workflow.cluster import read
+from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
 from fleetctl.workflow.planning import plan_fleet

@@ -12,9 +12,10 @@ from fleetctl.doctor.needs import needs_by_node
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.inventory.read import Live
+from fleetctl.inventory.live import Live
 from fleetctl.inventory.vitals import read_vitals
-from fleetctl.workflow.cluster import cluster_of, live_source, read
+from fleetctl.workflow.cluster import cluster_of, read
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 
 

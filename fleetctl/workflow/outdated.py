@@ -6,23 +6,21 @@ and never saved: the bytes of a plan do not depend on which logs are left.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
-from fleetctl.apply.past_shapes import Recorded, SpecOf, find_recorded
+from fleetctl.apply.past_shapes import Recorded, find_recorded
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.render.difference_text import change_text
 from fleetctl.review.running import changed_since
+from fleetctl.workflow.planned import Changes
 
 NOT_RECORDED = "what it was started with is no longer recorded"
 SAME = "written in another way, which means the same"
 HIDDEN_ALONE = "engine.env: a value is different (values are not recorded)"
 HIDDEN_BESIDE = "engine.env: values may be different, too (they are not recorded)"
-
-Changes = Mapping[SpecOf, Sequence[str]]
-"""What differs, in words, by model key and the spec hash that its replicas run."""
 
 
 def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterable[Drift]) -> Changes:
@@ -36,12 +34,6 @@ def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterab
     except (ApplyError, InventoryError) as error:
         return dict.fromkeys(wanted, (f"what it was started with could not be looked up: {error.message}",))
     return {spec: _words(recorded.get(spec), models[spec[0]]) for spec in wanted}
-
-
-def add_changes(drift: Iterable[Drift], changes: Changes) -> list[Drift]:
-    """Return drift with what differs."""
-    return [one.model_copy(update={"changes": list(changes[one.model, one.runs])})
-            if one.runs is not None and (one.model, one.runs) in changes else one for one in drift]
 
 
 def _words(recorded: Recorded | None, model: ResolvedModel) -> list[str]:

@@ -14,9 +14,10 @@ from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PlanUsed
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.read import Live, Snapshot, read_inventory
+from fleetctl.inventory.live import Live
+from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.complete import require_complete
-from fleetctl.workflow.cluster import open_dashboard
+from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 
 
@@ -72,11 +73,11 @@ def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, 
 def _read(invocation: Invocation, plan: Plan, saved_as: str, now: str, where: Where) -> Inventory:
     """Return the inventory to check against; a cluster is asked first whether it has applied the plan."""
     if where.inventory:
-        seen = read_inventory(Snapshot(where.inventory, stdin=invocation.stdin))
+        seen = Snapshot(where.inventory, stdin=invocation.stdin).read()
     else:
         with open_dashboard(invocation, where.address, plan.inventory.address, or_inventory=True) as client:
             refuse_used(client, plan, saved_as)
-            seen = read_inventory(Live(client, now, plan.fleet.namespace))
+            seen = Live(client, now, plan.fleet.namespace).read()
     require_complete(seen)
     return seen
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.placement_map import PlacementMap
-from fleetctl.documents.plan import Plan
+from fleetctl.documents.plan import Drift, Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
-from fleetctl.workflow.outdated import Changes, add_changes
+
+Changes = Mapping[tuple[str, str], Sequence[str]]
+"""What differs, in words, by model key and the spec hash that its replicas run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +42,9 @@ class Planned:
         from fleetctl.planner.questions.scenario import Scenario
 
         return placement_map(Scenario(self.fleet, self.inventory, self.options.adopt_from), self.plan)
+
+
+def add_changes(drift: Iterable[Drift], changes: Changes) -> list[Drift]:
+    """Return drift with what differs."""
+    return [one.model_copy(update={"changes": list(changes[one.model, one.runs])})
+            if one.runs is not None and (one.model, one.runs) in changes else one for one in drift]

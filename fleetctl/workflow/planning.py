@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.base import as_datetime
@@ -14,18 +15,17 @@ from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.autoscaler import autoscaler_news
-from fleetctl.inventory.catch_up import sums_caught_up
-from fleetctl.inventory.read import InventorySource, Live
+from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
-from fleetctl.review.inputs import Side
 from fleetctl.version import __version__
-from fleetctl.workflow.base_plan import add_change
 from fleetctl.workflow.cluster import asking_about, inventory_source, read, resolve_namespace
 from fleetctl.workflow.git_facts import git_facts
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.outdated import look_up_changes
 from fleetctl.workflow.planned import Planned
+
+if TYPE_CHECKING:
+    from fleetctl.inventory.live import InventorySource
+    from fleetctl.review.inputs import Side
 
 AsIf = Callable[[Inventory], Inventory]
 
@@ -47,15 +47,21 @@ def plan_fleet(
     """
     fleet = loaded.sound()
     with closing(inventory_source(invocation, where, fleet.cluster)) as source:
-        planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if, git)
-        if planned.plan.blocked and isinstance(source, Live) and _has_caught_up(invocation, source, planned.inventory):
-            planned = plan_on(invocation, source, fleet, options, where, expires_s, as_if, git)
-        if isinstance(source, Live):
-            planned = replace(planned, changes=look_up_changes(source.client, fleet, planned.plan.drift),
-                              autoscaler=autoscaler_news(source.client) if planned.plan.waits_for_nodes else ())
+        def plan() -> Planned:
+            return plan_on(invocation, source, fleet, options, where, expires_s, as_if, git)
+
+        planned = plan()
+        if not isinstance(source, Snapshot):
+            from fleetctl.workflow.live_plan import with_answers  # needs the client and the history of applies
+
+            planned = with_answers(invocation, source, planned, plan)
     for warning in planned.inventory.warnings:
         invocation.say("warning", warning)
-    return replace(planned, plan=add_change(invocation, base, loaded, planned)) if base else planned
+    if base is None:
+        return planned
+    from fleetctl.workflow.base_plan import add_change  # comparing two fleets
+
+    return replace(planned, plan=add_change(invocation, base, loaded, planned))
 
 
 def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
@@ -87,9 +93,3 @@ def _at_once(fleet: ResolvedFleet, seen: Inventory, options: PlanOptions, facts:
     from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
 
     return make_plan(fleet, seen, options, facts)
-
-
-def _has_caught_up(invocation: Invocation, source: Live, seen: Inventory) -> bool:
-    """Return whether Ray's sums are newer than the reading in which they blocked something; waits for newer ones."""
-    return sums_caught_up(source.client, seen, lambda: invocation.say(
-        "note", "reading the cluster again: Ray's sums of what is in use are some seconds old"))

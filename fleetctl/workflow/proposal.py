@@ -13,7 +13,7 @@ from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.planner.options import PlanOptions, options_of
 from fleetctl.planner.policy import refusing
-from fleetctl.workflow.cluster import open_dashboard
+from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planning import AsIf, plan_fleet, unchanged
 from fleetctl.workflow.replanner import FleetReplanner

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fleetctl.apply.replan import ReplanWanted, limited_to_refused
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.plan import Plan
-from fleetctl.workflow.cluster import live_source
+from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
 from fleetctl.workflow.planning import plan_on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fleetctl.apply.prepare import has_expired
+from fleetctl.apply.replan_command import has_expired
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError

@@ -7,7 +7,7 @@ import pytest
 from fleetctl.cli.process import refuse_two_readers
 from fleetctl.documents.fleet import Cluster
 from fleetctl.errors import InventoryError, UsageError
-from fleetctl.workflow.cluster import resolve_address
+from fleetctl.workflow.dashboard import resolve_address
 
 CLUSTER = Cluster.model_validate({"address": "http://file:8265", "namespace": "from-file"})
 

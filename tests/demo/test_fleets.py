@@ -15,7 +15,7 @@ from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.schemas import json_schema
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.inventory.read import load_snapshot
+from fleetctl.inventory.snapshot import load_snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 

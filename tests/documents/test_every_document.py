@@ -15,7 +15,7 @@ from fleetctl.agent.events import EventStream
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.inventory.live import Live
 from fleetctl.render.plan_json import render_plan_json, saved_plan_json
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
@@ -84,7 +84,7 @@ def test_an_inventory_that_was_read_fits_its_schema() -> None:
     cluster.add_replica("org/one", 1, second, state="RESTARTING")
     cluster.add_replica("odd", 0, first, fleet=None, gpus=0)
     with serve(cluster), DashboardClient(cluster.url) as client:
-        seen = read_inventory(Live(client, "2026-03-04T12:00:00Z"))
+        seen = Live(client, "2026-03-04T12:00:00Z").read()
     assert len(seen.replicas) == 3
     assert problems("inventory", json.loads(indented_json(seen))) == []
 

@@ -10,7 +10,7 @@ from fake_dashboard import FakeDashboard, serve
 from fleetctl.documents.inventory import Inventory
 from fleetctl.inventory.access import Access
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.read import Live, read_inventory
+from fleetctl.inventory.live import Live
 
 Read = Callable[..., Inventory]
 
@@ -27,6 +27,6 @@ def read(dashboard: FakeDashboard) -> Read:
 
     def reading(namespace: str = "invfleet", timeout_s: float = 20, token: str | None = None) -> Inventory:
         with DashboardClient(dashboard.url, Access(token), timeout_s, sleep=lambda _: None) as client:
-            return read_inventory(Live(client, "2026-03-04T12:00:00Z", namespace))
+            return Live(client, "2026-03-04T12:00:00Z", namespace).read()
 
     return reading

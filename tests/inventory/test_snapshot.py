@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import DocumentError
-from fleetctl.inventory.read import Snapshot, load_snapshot, read_inventory
+from fleetctl.inventory.snapshot import Snapshot, load_snapshot
 
 MINIMAL = """\
 formatVersion: 1.0
@@ -62,7 +62,7 @@ def test_what_a_hand_got_wrong_is_a_warning(tmp_path: Path):
 
 
 def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
-    assert read_inventory(Snapshot("-", stdin=MINIMAL.encode)).source == "by hand"
+    assert Snapshot("-", stdin=MINIMAL.encode).read().source == "by hand"
     with pytest.raises(DocumentError, match="standard input is empty"):
         load_snapshot("-", stdin=lambda: b"")
 

@@ -13,7 +13,7 @@ from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Level, placed_levels, priorities
+from fleetctl.planner.placement.objective import Level, score
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.realize import Layout, realize
 
@@ -41,4 +41,4 @@ def realized(problem: Problem, layout: Layout) -> tuple[Level, ...]:
     mark = problem.ledger.mark()
     placed = realize(problem, layout, Placer(problem.ledger))
     problem.ledger.undo(mark)
-    return placed_levels(placed, priorities([demand for one in problem.demands for demand in one.demands]))
+    return score(placed, [demand for one in problem.demands for demand in one.demands], 0, 0)[0]

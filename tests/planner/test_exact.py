@@ -23,13 +23,13 @@ from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.relaxation import MAX_BY_NODE, relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
 from fleetctl.planner.placement.ledger.cards import Card, Offer
-from fleetctl.planner.placement.objective import Level, placed_levels, priorities
+from fleetctl.planner.placement.objective import Level, levels_of
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.realize import Layout
 
 
 def nothing_placed(problem: Problem) -> tuple[Level, ...]:
-    return placed_levels([], priorities([demand for one in problem.demands for demand in one.demands]))
+    return levels_of([demand for one in problem.demands for demand in one.demands], {})
 
 
 def solved(problem: Problem) -> Layout:

@@ -45,7 +45,7 @@ def test_nodes_that_hold_the_same_on_the_same_cards_offer_the_same() -> None:
     ledger = opened(NODES, [], *({"model": "m", "id": number, "node": node, "gpus": 1, "vram": "8Gi", "uuids": [uuid]}
                                  for number, (node, uuid) in enumerate([("a", "GPU-a-1"), ("b", "GPU-b-1"),
                                                                         ("c", "GPU-c-0")])))
-    numbers = [ledger.offer_number(place) for place in range(4)]
+    numbers = ledger.numbers[:4]
     assert numbers[0] == numbers[1]
     assert len(set(numbers)) == 3
     assert [card.free_share for card in ledger.offer(2).cards] == [0, 10_000]

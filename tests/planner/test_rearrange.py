@@ -17,7 +17,7 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import place_some
 from fleetctl.planner.placement.greedy.rearrange import rearrange
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import placed_levels, priorities, wanted_levels
+from fleetctl.planner.placement.objective import score, wanted_levels
 
 
 def first_pass(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> tuple[list[Demand], list[Placed], Placer]:
@@ -48,10 +48,9 @@ def test_it_never_gets_worse_and_the_ledger_holds_the_result(asked: list[tuple[f
     models = [{"key": f"m{place}", "replicas": count, "gpus": gpus} for place, (gpus, count) in enumerate(asked)]
     demands, placed, placer = first_pass(nodes, models)
     fresh = open_ledger(short_inventory({"nodes": nodes}), (), sort_out(short_inventory({"nodes": nodes}), "lab", ()))
-    levels = priorities(demands)
-    before = placed_levels(placed, levels)
+    before = score(placed, demands, 0, 0)
     after = rearrange(demands, placed, placer, opening=list(fresh.numbers), steps=400, enough=wanted_levels(demands))
-    assert placed_levels(after, levels) >= before
+    assert score(after, demands, 0, 0) >= before
     again = Placer(fresh)
     for one in after:
         again.retake(one.demand.shape, one.assignments)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.inventory.read import load_snapshot
+from fleetctl.inventory.snapshot import load_snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json

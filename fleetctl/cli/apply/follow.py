@@ -20,7 +20,8 @@ from fleetctl.documents.events import Event
 from fleetctl.errors import ApplyError, UsageError
 from fleetctl.inventory.jobs import Job
 from fleetctl.render.apply_progress import LiveProgress, PlainProgress
-from fleetctl.workflow.cluster import cluster_of, fleet_of, open_dashboard
+from fleetctl.workflow.cluster import cluster_of, fleet_of
+from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation
 
 SECOND_THOUGHT_S = 1.0

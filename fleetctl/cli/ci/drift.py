@@ -24,7 +24,7 @@ from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_drift import drift_report
 from fleetctl.render.report.of_problems import failure_report
-from fleetctl.workflow.cluster import open_dashboard
+from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.drift import diagnosed, failures_of
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import plan_fleet

@@ -5,6 +5,7 @@ Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -76,6 +77,11 @@ class Seat:
         """Return the gang it belongs to: group name and copy."""
         return self.group, self.copy
 
+    @property
+    def kind(self) -> Kind:
+        """Return what makes it different from other members for placing it."""
+        return self.claim, self.selector
+
 
 @dataclass(frozen=True, slots=True)
 class MemberShape:
@@ -108,12 +114,11 @@ class GroupShape:
                 yield Seat(self.name, copy, member.role, rank, member.claim, member.selector)
                 rank += 1
 
-    def classes(self) -> dict[tuple[Claim, Selector], int]:
-        """Return how many ranks of one copy share each claim and selector."""
-        counts: dict[tuple[Claim, Selector], int] = {}
+    def classes(self) -> dict[Kind, int]:
+        """Return how many ranks of one copy are of each kind."""
+        counts = Counter[Kind]()
         for member in self.members:
-            kind = (member.claim, member.selector)
-            counts[kind] = counts.get(kind, 0) + member.count
+            counts[member.claim, member.selector] += member.count
         return counts
 
 

@@ -35,26 +35,26 @@ def priorities(demands: Sequence[Demand]) -> tuple[int, ...]:
     return tuple(sorted({demand.priority for demand in demands if demand.missing > 0}, reverse=True))
 
 
+def levels_of(demands: Sequence[Demand], counts: Mapping[int, int]) -> Levels:
+    """Return what so many new replicas of each model (by place) reach, at each priority at which some are missing."""
+    sums = {priority: [0, 0, 0] for priority in priorities(demands)}
+    for demand in demands:
+        if count := counts.get(demand.place, 0):
+            level = sums[demand.priority]
+            level[0] += demand.live == 0
+            level[1] += demand.shape.gpu_units * count
+            level[2] += count
+    return tuple(Level(*level) for level in sums.values())
+
+
 def wanted_levels(demands: Sequence[Demand]) -> Levels:
     """Return what would be reached if everything were placed."""
-    return _levels({demand.place: demand for demand in demands}, {demand.place: demand.missing for demand in demands},
-                   priorities(demands))
+    return levels_of(demands, {demand.place: demand.missing for demand in demands})
 
 
-def placed_levels(placed: Sequence[Placed], levels: Sequence[int]) -> Levels:
-    """Return what a packing reaches at each of `levels` (priorities, high to low)."""
-    demands = {one.demand.place: one.demand for one in placed}
-    return _levels(demands, Counter(one.demand.place for one in placed), levels)
-
-
-def score(placed: Sequence[Placed], levels: Sequence[int], crowding: int, broken: int) -> Score:
+def score(placed: Sequence[Placed], demands: Sequence[Demand], crowding: int, broken: int) -> Score:
     """Rate a packing; `crowding` see greedy/spread_out.py; `broken` = nodes with replicas of it that were empty."""
-    return placed_levels(placed, levels), -crowding, -broken
-
-
-def levels_of(demands: Mapping[int, Demand], counts: Mapping[int, int]) -> Levels:
-    """Return what so many new replicas of each model (by place) reach."""
-    return _levels(demands, counts, priorities(list(demands.values())))
+    return levels_of(demands, Counter(one.demand.place for one in placed)), -crowding, -broken
 
 
 def layout_levels(problem: Problem, replicas: Sequence[int]) -> Levels:
@@ -66,15 +66,3 @@ def layout_levels(problem: Problem, replicas: Sequence[int]) -> Levels:
         level[1] += count * demand.gpu_units
         level[2] += count
     return tuple(Level(*level) for level in sums.values())
-
-
-def _levels(demands: Mapping[int, Demand], counts: Mapping[int, int], levels: Sequence[int]) -> Levels:
-    sums = {priority: [0, 0, 0] for priority in levels}
-    for place, count in counts.items():
-        if count:
-            demand = demands[place]
-            level = sums[demand.priority]
-            level[0] += demand.live == 0
-            level[1] += demand.shape.gpu_units * count
-            level[2] += count
-    return tuple(Level(*sums[priority]) for priority in levels)

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, top_up
-from fleetctl.planner.placement.greedy.leave_room import leave_room
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Level, Levels, Score, priorities, score, wanted_levels
+from fleetctl.planner.placement.objective import Level, Levels, Score, score, wanted_levels
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.worth.expected import Expected
 
@@ -69,6 +68,8 @@ def pack(
     mark = placer.ledger.mark()
     packing = _pack_reduced(wanted, placer.ledger, on_ledger=on_ledger)
     if expected and 0 < len(packing.placed) <= FEW:
+        from fleetctl.planner.placement.greedy.leave_room import leave_room
+
         placer.ledger.undo(mark)
         return packing._replace(placed=leave_room(packing.placed, placer.ledger, expected))
     return packing
@@ -82,10 +83,10 @@ def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) 
     placed = reduced.restored(packing.placed)
     if not on_ledger and len(placed) == sum(demand.missing for demand in wanted):
         return packing._replace(placed=placed)
-    if ledger.take_all((assigned.node, assigned.seat.claim) for one in placed for assigned in one.assignments):
-        for one in placed:
-            ledger.take_slots(one.demand.shape.key, (assigned.node for assigned in one.assignments))
+    mark = ledger.mark()
+    if len(take_again(placed, Placer(ledger))) == len(placed):
         return packing._replace(placed=placed)
+    ledger.undo(mark)
     return _pack(wanted, ledger)
 
 
@@ -241,7 +242,7 @@ class _Search:
             ranked = sorted(self._by_rank(), key=lambda demand: (-demand.priority, -demand.shape.gpu_units))
             top_up(ranked, placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
-        reached = score(placed, priorities(self.wanted), crowds, self._broken(placed))
+        reached = score(placed, self.wanted, crowds, self._broken(placed))
         if self._score is None or reached > self._score:
             self.best, self._score, self.levels, self._is_on_ledger = placed, reached, reached[0], True
         else:

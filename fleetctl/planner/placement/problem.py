@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -20,15 +21,14 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.policies import NO_CAP
 
 
-@dataclass(frozen=True, slots=True)
-class Gang:
+class Gang(NamedTuple):
     """A group of a replica: `copies` gangs, each of `parts` (kind number, members of that kind in one gang)."""
 
     parts: tuple[tuple[int, int], ...]
     copies: int
-    domain_label: str | None
-    """All members of one gang are in one value of this label; None = anywhere. For a gang of one that is None, unless
-    its whole replica is in one value."""
+    domain_label: str
+    """All members of one gang are in one value of this label; "" = anywhere. For a gang of one that is "", unless its
+    whole replica is in one value."""
     per_node: int
     """Members of one gang that may share a node; no limit that matters for a gang of one."""
 
@@ -151,16 +151,10 @@ def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:
 def state_problem(demands: Sequence[Demand], ledger: Ledger) -> Problem:
     """Group demands with something missing, and the open nodes of `ledger`, into classes."""
     wanted = [demand for demand in demands if demand.missing > 0]
-    kinds = tuple(sorted({kind for demand in wanted for group in demand.shape.groups for kind in group.classes()},
-                         key=_kind_order))
+    kinds = tuple(sorted({kind for demand in wanted for group in demand.shape.groups for kind in group.classes()}))
     number_of = {kind: number for number, kind in enumerate(kinds)}
     classes = _demand_classes(wanted, number_of, ledger)
     return Problem(ledger, kinds, classes, _node_classes(kinds, classes, ledger), number_of)
-
-
-def _kind_order(kind: Kind) -> tuple[object, ...]:
-    claim, selector = kind
-    return claim.gpus, claim.vram, claim.cpus, claim.memory, selector
 
 
 class _Alike(NamedTuple):
@@ -168,8 +162,8 @@ class _Alike(NamedTuple):
 
     minus_priority: int
     gangs: tuple[Gang, ...]
-    capped_key: str | None
-    """The model, where a cap or the limit of its spread makes it differ."""
+    capped_key: str
+    """The model, where a cap or the limit of its spread makes it differ; else ""."""
     as_one: bool
 
 
@@ -186,19 +180,16 @@ class _Equal(NamedTuple):
 def _demand_classes(
     wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger
 ) -> tuple[DemandClass, ...]:
-    capped = [any(node.policy.cap_for(cards).limit < NO_CAP for node in ledger.nodes if node.open)
-              for cards in (False, True)]
     together: dict[_Alike, list[Demand]] = {}
     for demand in wanted:
-        told_apart = capped[demand.shape.wants_cards] or demand.shape.most_per_value is not None
-        key = demand.shape.key if told_apart else None
+        key = demand.shape.key if ledger.tells_apart(demand.shape) else ""
         alike = _Alike(-demand.priority, _gangs(demand.shape, number_of), key, demand.shape.as_one)
         together.setdefault(alike, []).append(demand)
     return tuple(
         DemandClass(tuple(sorted(group, key=lambda one: (one.place, one.shape.key))), group[0].priority,
-                    alike.gangs, group[0].shape.gpu_units, alike.capped_key is not None,
+                    alike.gangs, group[0].shape.gpu_units, bool(alike.capped_key),
                     _spread_limit(group[0].shape, ledger))
-        for alike, group in sorted(together.items(), key=lambda item: _class_order(item[0]))
+        for alike, group in sorted(together.items(), key=itemgetter(0))
     )
 
 
@@ -217,14 +208,6 @@ def _spread_limit(shape: ReplicaShape, ledger: Ledger) -> SpreadLimit | None:
     return SpreadLimit(label, most, per_node, {value: max(0, most - crowd.get(value, 0)) for value in nodes})
 
 
-def _class_order(alike: _Alike) -> tuple[object, ...]:
-    return alike.minus_priority, tuple(_gang_order(gang) for gang in alike.gangs), alike.capped_key or "", alike.as_one
-
-
-def _gang_order(gang: Gang) -> tuple[object, ...]:
-    return gang.parts, gang.copies, gang.domain_label or "", gang.per_node
-
-
 def _gangs(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> tuple[Gang, ...]:
     return tuple(gang for gang, _ in _in_class_order(shape, number_of))
 
@@ -233,9 +216,9 @@ def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[
     gangs = []
     for group in shape.groups:
         parts = tuple(sorted((number_of[kind], count) for kind, count in group.classes().items()))
-        label = shape.same_label if group.size > 1 or shape.as_one else None
+        label = shape.same_label or "" if group.size > 1 or shape.as_one else ""
         gangs.append((Gang(parts, group.copies, label, 1 if group.size == 1 else shape.ranks_per_node), group))
-    return sorted(gangs, key=lambda pair: _gang_order(pair[0]))
+    return sorted(gangs, key=itemgetter(0))
 
 
 def _node_classes(

@@ -155,7 +155,7 @@ def _place_whole(
 
 def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Problem) -> SeatNodes:
     left = {kind: list(nodes) for kind, nodes in members.items()}
-    return {(seat.group, seat.copy, seat.rank): left[problem.number_of[seat.claim, seat.selector]].pop(0)
+    return {(seat.group, seat.copy, seat.rank): left[problem.number_of[seat.kind]].pop(0)
             for seat in group.seats(copy)}
 
 
@@ -166,7 +166,7 @@ def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) 
     """
     together = gang.per_node if demand.capped else 1
     label = gang.domain_label
-    if label is None:
+    if not label:
         return split_into_gangs(gang, members, together)
     by_domain: dict[str, Members] = defaultdict(Counter)
     for (node, kind), count in members.items():

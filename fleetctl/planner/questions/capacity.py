@@ -19,7 +19,6 @@ from fleetctl.planner.placement.exact.bound import upper_bound
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.grown import most_new, take_waiting, with_new_nodes
 from fleetctl.planner.questions.hardware import hardware, need_text
@@ -92,7 +91,7 @@ class _Counter:
 
     def room(self, shape: ReplicaShape) -> Room:
         """Return how many more of `shape` fit; the ledger is left as it was."""
-        alike = replace(shape, key="") if not self._is_capped(shape) else shape
+        alike = shape if self.ledger.tells_apart(shape) else replace(shape, key="")
         if alike not in self._known:
             mark = self.ledger.mark()
             try:
@@ -100,10 +99,6 @@ class _Counter:
             finally:
                 self.ledger.undo(mark)
         return self._known[alike]
-
-    def _is_capped(self, shape: ReplicaShape) -> bool:
-        return shape.most_per_value is not None or any(
-            node.policy.cap_for(shape.wants_cards).limit < NO_CAP for node in self.ledger.nodes if node.open)
 
     def _count(self, shape: ReplicaShape) -> Room:
         filled = fill(shape, self.ledger, self.limit)

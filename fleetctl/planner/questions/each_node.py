@@ -88,7 +88,7 @@ class _Losses:
     def _features(self, place: int) -> Hashable:
         node = self.ledger.nodes[place]
         caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
-        return (self.hardware[place], self.ledger.offer_number(place), node.open, caps, self._strangers(place),
+        return (self.hardware[place], self.ledger.numbers[place], node.open, caps, self._strangers(place),
                 tuple(node.labels.get(label) for label in self.labels), frozenset(self.content(place).items()))
 
     def _spanning(self, place: int) -> list[Occupant]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from shlex import quote
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.plan import Action, Blocked, Drift, Growth, ModelRow, Plan
 from fleetctl.documents.quantity import count_of, plural, some
-from fleetctl.documents.what_if import NewReplica
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import position_text, values_of
 from fleetctl.render.place_text import group_alike, ids_text
@@ -22,6 +22,9 @@ from fleetctl.render.replica_text import replica_name
 from fleetctl.render.report.change_tables import change_tables
 from fleetctl.render.report.model import EVERYONE, SEE_BELOW, Cell, Column, Reader, Table
 from fleetctl.render.report.weights_tables import planned_fetches, planned_weights
+
+if TYPE_CHECKING:
+    from fleetctl.documents.what_if import NewReplica
 
 MODEL = Column("model", "model", name=True)
 REPLICA = Column("replica", "replica", name=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.plan import Action, Prefetch, Reloaded
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.documents.served_weights import PlannedWeights, ServedWeights
 from fleetctl.render.place_text import ids_text
 from fleetctl.render.replica_text import replica_name
 from fleetctl.render.report.model import Column, Table
+
+if TYPE_CHECKING:
+    from fleetctl.documents.events import ReplicaOutcome
 
 LINES_SHOWN = 20
 PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))

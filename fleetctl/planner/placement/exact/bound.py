@@ -122,7 +122,7 @@ def gangs_by_domain(demand: DemandClass, gang: Gang, wanted: int, tally: Tally) 
 def _domains(gang: Gang, tally: Tally) -> tuple[list[str | None], Ints]:
     """Return the domains and the number of the domain each node class is in; -1 = in none."""
     label = gang.domain_label
-    if label is None:
+    if not label:
         return [None], np.zeros(len(tally.nodes), dtype=np.int64)
     values = [node.domain(label) for node in tally.problem.nodes]
     names: list[str | None] = [*sorted({value for value in values if value is not None})]

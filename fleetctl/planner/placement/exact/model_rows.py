@@ -88,9 +88,9 @@ class ModelRows:
         if not high:
             return
         made = Made(self.into.replicas[owner.demand], gang.copies, high)
-        if gang.domain_label is not None and self._knows_domains:
+        if gang.domain_label and self._knows_domains:
             self.by_domain(owner, demand, gang, made)
-        elif gang.domain_label is not None or limits_values(demand) or self._is_crowded(demand, gang, high):
+        elif gang.domain_label or limits_values(demand) or self._is_crowded(demand, gang, high):
             self.anywhere(owner, demand, gang, made)
         else:
             for kind, count in gang.parts:
@@ -176,7 +176,7 @@ class ModelRows:
         """Yield the pools of each value of a gang's label, and how many of what is `made` are there."""
         inside: dict[str | None, list[int]] = {}
         for number, pool in enumerate(self.into.pools):
-            inside.setdefault(pool.domain(gang.domain_label or ""), []).append(number)
+            inside.setdefault(pool.domain(gang.domain_label), []).append(number)
         in_domains = []
         for value, most in most_in.items():
             if most:
@@ -225,7 +225,7 @@ def add_replica_rows(rows: ModelRows, number: int, demand: DemandClass) -> None:
             rows.in_one_domain(number, demand, Made(column, 1, 1), replica)
         for place, gang in enumerate(() if demand.as_one else demand.gangs):
             made, owner = Made(column, gang.copies, gang.copies), Owner(number, place, replica)
-            if gang.domain_label is not None:
+            if gang.domain_label:
                 rows.by_domain(owner, demand, gang, made)
             else:
                 rows.anywhere(owner, demand, gang, made)

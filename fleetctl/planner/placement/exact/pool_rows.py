@@ -21,6 +21,7 @@ from fleetctl.planner.placement.exact.columns import Pool
 from fleetctl.planner.placement.exact.holdings import Holdings, picks_blindly
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.tally import Tally
+from fleetctl.planner.placement.ledger.cards import share_of
 
 MAX_STEPS = 12
 FINEST = 1_000_000
@@ -180,7 +181,7 @@ def _packings_on(
     """Return the maximal packings of one card by (gpus, vram) claims, as counts per claim."""
     pieces, places = [], []
     for place, (gpus, bytes_asked) in enumerate(claims):
-        piece = Piece(gpus or _share_of(bytes_asked, memory), bytes_asked)
+        piece = Piece(gpus or share_of(bytes_asked, memory), bytes_asked)
         if piece.share <= share and (not bytes_asked or bytes_asked <= vram):
             pieces.append(piece)
             places.append(place)
@@ -189,10 +190,6 @@ def _packings_on(
         at = dict(zip(places, counts, strict=True))
         found.append(tuple(at.get(place, 0) for place in range(len(claims))))
     return tuple(found)
-
-
-def _share_of(vram: int, memory: int) -> int:
-    return -(-vram * SHARE // memory) if memory > 0 else SHARE + 1
 
 
 def add_sum_rows(

@@ -40,11 +40,10 @@ def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str |
     for member, column in model.members.items():
         pool = model.pools[member.pool]
         if counts[column] and pool.node is not None:
-            label = None
-            if member.owner != SHARED:
-                label = model.problem.demands[member.owner.demand].gangs[member.owner.gang].domain_label
-            value = None if label is None else pool.domain(label)
-            spots[member.owner, member.kind, value].append((pool.node, counts[column]))
+            owner = member.owner
+            label = "" if owner == SHARED else model.problem.demands[owner.demand].gangs[owner.gang].domain_label
+            value = pool.domain(label) if label else None
+            spots[owner, member.kind, value].append((pool.node, counts[column]))
     return spots
 
 

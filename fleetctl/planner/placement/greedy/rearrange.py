@@ -47,14 +47,12 @@ class _Walk:
     lifts: Lifts
     steps: int = 0
     levels: Levels = ()
-    by_place: dict[int, Demand] = field(default_factory=dict)
     counts: Counter[int] = field(default_factory=Counter)
     gaps: dict[Selector, list[int]] = field(default_factory=dict)
     age: int = 0
     state: int = 20_000_303
 
     def __post_init__(self) -> None:
-        self.by_place = {demand.place: demand for demand in self.demands}
         self.counts = Counter(one.demand.place for one in self.lifts.placed.values())
         self.levels = self._levels()
 
@@ -84,7 +82,7 @@ class _Walk:
         self.lifts.accept(lifted, added)
 
     def _levels(self) -> Levels:
-        return levels_of(self.by_place, self.counts)
+        return levels_of(self.demands, self.counts)
 
     def _draw(self, below: int) -> int:
         """Return the next number of a fixed sequence (Lehmer 1951, with Park and Miller's constants)."""

@@ -9,37 +9,24 @@ which is small, by nodes.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.buckets import NO_BUCKET, Buckets
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 
+if TYPE_CHECKING:
+    from fleetctl.planner.placement.worth.room_worth import RoomWorth
+
 FitKey = tuple[int, ...]
 Allowed = Callable[[int], bool]
 Spread = Callable[[int], int]
-
-
-class Worth(Protocol):
-    """What the free room of nodes is worth to what is still expected; `area_of` = the area of each node."""
-
-    area_of: list[int]
-
-    def harm(self, before: int, after: int, area: int) -> int:
-        """Return what it costs the rest when an offer becomes another one, both by number."""
-        ...
-
-    def look_at(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Work out the worth of many (number of an offer, area) at once."""
-        ...
-
-
 NOT_KNOWN: FitKey = (-1,)
 
 
@@ -64,7 +51,7 @@ class Fits:
 
     ledger: Ledger
     claim: Claim
-    worth: Worth | None = None
+    worth: RoomWorth | None = None
     _known: dict[tuple[int, int], FitKey | None] = field(default_factory=dict)
 
     def of(self, number: int, area: int) -> FitKey | None:

@@ -77,9 +77,12 @@ class Taken:
     """Ray, blind to memory and strangers, might hand out another card than the one counted on."""
 
 
-def share_of(vram: int, memory: int) -> int:
-    """Return the share of a card of `memory` bytes that `vram` bytes mean, rounded up."""
-    return -(-vram * SHARE // memory)
+def share_of(vram: int, memory: int | None) -> int:
+    """Return the share of a card of `memory` bytes that `vram` bytes mean, rounded up; more than all of an unknown one.
+
+    Unknown is also what is not above 0.
+    """
+    return -(-vram * SHARE // memory) if memory is not None and memory > 0 else SHARE + 1
 
 
 def take(offer: Offer, claim: Claim) -> Taken | None:
@@ -122,7 +125,7 @@ def _choose_share(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool
         card = blind_pick(offer, share)
         if card is None or card.dirty or not card.has_vram(claim.vram):
             continue
-        if claim.gpus or share == share_of(claim.vram, card.memory or 1):
+        if claim.gpus or share == share_of(claim.vram, card.memory):
             return share, (card,), False
     return None
 
@@ -165,6 +168,6 @@ def count_fits(offer: Offer, claim: Claim) -> int:
 def _shares_on(card: Card, claim: Claim) -> int:
     if card.dirty or not card.has_vram(claim.vram):
         return 0
-    share = claim.gpus or share_of(claim.vram, card.memory or 1)
+    share = claim.gpus or share_of(claim.vram, card.memory)
     by_share = card.free_share // share
     return min(by_share, (card.free_vram or 0) // claim.vram) if claim.vram else by_share

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.inventory import Gpu, NodeState
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, count_fits, take
 from fleetctl.planner.placement.ledger.crowds import Crowd, Crowds, Value
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
@@ -79,7 +79,7 @@ class Ledger:
     changes: list[int] = field(default_factory=list)
     """Every node that changed, in order, also by undoing: readers keep a cursor into it."""
     numbers: list[int] = field(default_factory=list)
-    """The number of each node's offer, by node; read-only elsewhere."""
+    """The number of each node's offer, by node; equal offers have equal numbers. Read-only elsewhere."""
     _offers: list[Offer] = field(default_factory=list)
     _number_of: dict[Offer, int] = field(default_factory=dict)
     _slots: _HeldSlots = field(default_factory=_HeldSlots)
@@ -90,6 +90,7 @@ class Ledger:
     _counts: dict[Claim, dict[int, int]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
     _by_label: dict[str, dict[str | None, list[int]]] = field(default_factory=dict)
+    _capped: dict[bool, bool] = field(default_factory=dict)
 
     @classmethod
     def opened(
@@ -115,10 +116,6 @@ class Ledger:
     def offer(self, node: int) -> Offer:
         """Return what a node still offers."""
         return self._offers[self.numbers[node]]
-
-    def offer_number(self, node: int) -> int:
-        """Return the number of a node's offer; equal offers have equal numbers."""
-        return self.numbers[node]
 
     def numbered(self, number: int) -> Offer:
         """Return the offer with a number."""
@@ -176,18 +173,6 @@ class Ledger:
             self._put_back(node, key, before - {slot})
         self._touch(key, slots, -1)
 
-    def take_all(self, claims: Iterable[tuple[int, Claim]]) -> bool:
-        """Take many claims, (node, claim), in order on each node; False, and no change, when one does not fit."""
-        offers: dict[int, Offer] = {}
-        for node, claim in claims:
-            taken = take(offers.get(node) or self.offer(node), claim)
-            if taken is None:
-                return False
-            offers[node] = taken.left
-        for node, offer in offers.items():
-            self.shift(node, self._number(offer))
-        return True
-
     def slots(self, node: int, key: str) -> Slots:
         """Return the slots that replicas of a model hold on a node."""
         return self._slots[key].get(node, NO_SLOTS)
@@ -226,6 +211,17 @@ class Ledger:
         cap = self.nodes[node].policy.cap_for(wants_cards).limit
         return cap if cap >= NO_CAP else max(0, cap - len(self.slots(node, key)))
 
+    def is_capped(self, *, wants_cards: bool) -> bool:
+        """Return whether an open node caps the replicas of a model that does, or does not, claim GPU or VRAM."""
+        if wants_cards not in self._capped:
+            self._capped[wants_cards] = any(node.policy.cap_for(wants_cards).limit < NO_CAP
+                                            for node in self.nodes if node.open)
+        return self._capped[wants_cards]
+
+    def tells_apart(self, shape: ReplicaShape) -> bool:
+        """Return whether it matters which model asks: for its slots, or for the limit of its spread."""
+        return shape.most_per_value is not None or self.is_capped(wants_cards=shape.wants_cards)
+
     def mark(self) -> int:
         """Return a mark to undo to."""
         return len(self._journal)
@@ -253,7 +249,7 @@ class Ledger:
         if dead is not None:
             nodes[dead] = replace(nodes[dead], state="DEAD")
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
-                        _by_label={}, _slots=self._slots.copied(), _crowds=self._crowds.without(ended))
+                        _by_label={}, _capped={}, _slots=self._slots.copied(), _crowds=self._crowds.without(ended))
         for place, offer in offers.items():
             other.numbers[place] = other._number(offer)
         for key, place in ((key, place) for key, places in ended for place in set(places)):

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, ReplicaShape, Seat, Selector, Spread
 from fleetctl.planner.placement.ledger.buckets import Buckets
-from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates, Worth
+from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates
 from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
 from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading
-from fleetctl.planner.placement.policies import NO_CAP
+
+if TYPE_CHECKING:
+    from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
@@ -75,7 +77,7 @@ class Placer:
     """Places replicas on one ledger, and keeps what is known about fitting nodes between them."""
 
     ledger: Ledger
-    worth: Worth | None = None
+    worth: RoomWorth | None = None
     """What free room is worth to what else is expected; None = that is not asked."""
     spread_first: bool = False
     """A written spread comes before the fit; else only its limit counts."""
@@ -83,7 +85,6 @@ class Placer:
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _fits: dict[Claim, Fits] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
-    _capped: dict[bool, bool] = field(default_factory=dict)
     _refused: dict[tuple[str, str, str], int] = field(default_factory=dict)
     """(model, group or "" for a whole replica, value of its domain label) -> version of the domain in which it found no
     place."""
@@ -117,7 +118,7 @@ class Placer:
             return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
         fewest_nodes_first = sorted(gangs, key=lambda seats: (
-            min(len(self.candidates(_kind(seat))) for seat in seats), -len(seats)))
+            min(len(self.candidates(seat.kind)) for seat in seats), -len(seats)))
         orders = (fewest_nodes_first, gangs) if fewest_nodes_first != gangs else (gangs,)
         for domain in self._domains_for(shape, gangs, self._crowding_first(shape)) if shape.as_one else (None,):
             for order in orders:
@@ -133,7 +134,7 @@ class Placer:
             yield from self._spread_singles(shape, shape.spread, count)
             return
         seat, ledger = shape.seats[0], self.ledger
-        candidates = self.candidates(_kind(seat))
+        candidates = self.candidates(seat.kind)
         allowed = self.allowed(shape)
         crowded = self.crowded(shape)
         left = count
@@ -154,7 +155,7 @@ class Placer:
 
     def _spread_singles(self, shape: ReplicaShape, spread: Spread, count: int) -> Iterator[tuple[Assigned, ...]]:
         seat, ledger = shape.seats[0], self.ledger
-        nodes = Spreading(self.candidates(_kind(seat)), self.allowed(shape), self.crowded(shape),
+        nodes = Spreading(self.candidates(seat.kind), self.allowed(shape), self.crowded(shape),
                           self._crowding(shape, spread))
         for _ in range(count):
             node = nodes.best()
@@ -202,9 +203,7 @@ class Placer:
 
     def _has_slot(self, shape: ReplicaShape, touched: Set[int]) -> Callable[[int], bool] | None:
         cards = shape.wants_cards
-        if cards not in self._capped:
-            self._capped[cards] = any(node.policy.cap_for(cards).limit < NO_CAP for node in self.ledger.nodes)
-        if not self._capped[cards]:
+        if not self.ledger.is_capped(wants_cards=cards):
             return None
         return lambda node: node in touched or self.ledger.free_slots(node, shape.key, wants_cards=cards) > 0
 
@@ -246,7 +245,7 @@ class Placer:
         """
         allowed, crowded = self.allowed(shape, touched), self.crowded(shape)
         crowding = self._crowding_first(shape, touched)
-        ordered = sorted(seats, key=lambda seat: (len(self.candidates(_kind(seat))), -seat.claim.gpus, seat.rank))
+        ordered = sorted(seats, key=lambda seat: (len(self.candidates(seat.kind)), -seat.claim.gpus, seat.rank))
         per_node = shape.ranks_per_node if len(seats) > 1 else 1
         for inside in (domain,) if shape.as_one else self._domains_for(shape, [seats], crowding):
             gang = _Gang(ordered, per_node, inside, allowed, crowded, crowding)
@@ -290,7 +289,7 @@ class Placer:
     ) -> Iterator[Domain]:
         """Yield domains that may hold some gangs; one that refused and has not changed since is not asked again."""
         domains = self.domains(label)
-        kinds = [Counter(_kind(seat) for seat in seats) for seats in gangs]
+        kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
         fewest = max(-(-len(seats) // shape.ranks_per_node) for seats in gangs)
         group = "" if shape.as_one else gangs[0][0].group
         for domain in domains.with_room(sum(seat.claim.gpus for seats in gangs for seat in seats), fewest):
@@ -305,7 +304,7 @@ class Placer:
     def _greedy(self, gang: _Gang) -> bool:
         mark = self.ledger.mark()
         for seat in gang.seats:
-            node = gang.best(self.candidates(_kind(seat), gang.domain))
+            node = gang.best(self.candidates(seat.kind, gang.domain))
             if node is None or self.ledger.take(node, seat.claim) is None:
                 self.ledger.undo(mark)
                 while gang.nodes:
@@ -318,7 +317,7 @@ class Placer:
         if len(gang.nodes) == len(gang.seats):
             return True
         seat = gang.seats[len(gang.nodes)]
-        for node in self.candidates(_kind(seat), gang.domain).ranked(gang.accepts, gang.count):
+        for node in self.candidates(seat.kind, gang.domain).ranked(gang.accepts, gang.count):
             gang.steps -= 1
             if gang.steps < 0:
                 return False
@@ -344,7 +343,3 @@ class Placer:
             taken.append((seat, node, took.gpus))
         slots = self.ledger.take_slots(shape.key, (node for _, node, _ in taken))
         return tuple([Assigned(seat, node, gpus, slots[node]) for seat, node, gpus in taken])
-
-
-def _kind(seat: Seat) -> Kind:
-    return seat.claim, seat.selector

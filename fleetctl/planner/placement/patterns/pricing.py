@@ -97,7 +97,7 @@ def _has_vram(state: CardState, vram: int) -> bool:
 
 
 def _share_on(state: CardState, gpus: int, vram: int) -> int:
-    return gpus or share_of(vram, state[2] or 1)
+    return gpus or share_of(vram, state[2])
 
 
 class Pricer:

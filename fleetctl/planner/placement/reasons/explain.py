@@ -216,7 +216,7 @@ def explain_mismatch(selector: Selector, table: NodeTable) -> str:
 
 def _nobody(key: str, expression: str, table: NodeTable) -> str:
     column = table.column(key)
-    values = [column.values[code] for code in np.unique(column.codes[table.alive]) if code >= 0]
+    values = [column.values[code] for code in sorted(set(column.codes[table.alive].tolist())) if code >= 0]
     if not values:
         return f"{UNKNOWN_LABEL} {key}{meant(key, table.label_keys)}"
     asked = " ".join(sorted(parse_requirement(expression).values))

@@ -19,7 +19,6 @@ from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, Claim, ReplicaShape, Selector, without_left_out
 from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
-from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code, check_cards, check_offer
 
 
@@ -167,10 +166,6 @@ class NodeTable:
             self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
         return self._candidates[selector]
 
-    def capped(self, *, wants_cards: bool) -> bool:
-        """Return whether any node caps the replicas of such models, so that it matters which model asks."""
-        return bool((self._caps[int(wants_cards)] < NO_CAP).any())
-
     def _slots_full(self, shape: ReplicaShape) -> Flags:
         held = np.zeros(len(self), dtype=np.int64)
         for place, slots in self.ledger.slots_of(shape.key).items():
@@ -192,7 +187,7 @@ class NodeTable:
             crowd = self.ledger.crowd(shape.key)
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
             found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
-        if self.capped(wants_cards=shape.wants_cards):
+        if self.ledger.is_capped(wants_cards=shape.wants_cards):
             found[places[self._slots_full(shape)[places]]] = Check(Code.SLOTS_FULL, need=1)
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):

@@ -35,8 +35,7 @@ class Inquiry:
 
     def blocked(self, shape: ReplicaShape, replicas: int, priority: int) -> Blocked:
         """Say why `replicas` more of a shape do not fit, and what would help."""
-        told_apart = shape.most_per_value is not None or self.table.capped(wants_cards=shape.wants_cards)
-        alike = shape if told_apart else replace(shape, key="")
+        alike = shape if self.placer.ledger.tells_apart(shape) else replace(shape, key="")
         if alike not in self._why:
             self._why[alike] = explain(shape, self.placer, self.table)
         why = self._why[alike]

@@ -61,7 +61,7 @@ class Shortfall:
 
     def reasons(self) -> list[Reason]:
         """Sum the nodes up by code, the codes nearest to success first."""
-        found, last = set(np.unique(self.codes).tolist()), Code.NO_NODES
+        found, last = set(self.codes.tolist()), Code.NO_NODES
         if self.within is not None and min(found, default=last) < Code.NODE_SELECTOR_MISMATCH:
             last = Code.NODE_SELECTOR_MISMATCH
         return [self._reason(code) for code in Code if code in found and Code.FITS < code < last]

@@ -40,15 +40,10 @@ def expected_kinds(expected: Iterable[Expected], free_share: int) -> list[tuple[
     made_of = sum(_share(kind) * count for kind, count in total.items())
     more = max(0.0, left / made_of) if made_of else 0.0
     counts = {kind: missing[kind] + more * count for kind, count in total.items()}
-    heaviest = sorted(counts, key=lambda kind: (-counts[kind] * max(_share(kind), LEAST), _order(kind)))[:MOST_KINDS]
-    return [(kind, counts[kind]) for kind in sorted(heaviest, key=_order) if counts[kind] > 0]
+    heaviest = sorted(counts, key=lambda kind: (-counts[kind] * max(_share(kind), LEAST), kind))[:MOST_KINDS]
+    return [(kind, counts[kind]) for kind in sorted(heaviest) if counts[kind] > 0]
 
 
 def _share(kind: Kind) -> int:
     claim, _ = kind
     return claim.gpus or (VRAM_ALONE if claim.vram else 0)
-
-
-def _order(kind: Kind) -> tuple[object, ...]:
-    claim, selector = kind
-    return *claim, selector

@@ -1,13 +1,12 @@
-"""Read the inventory from a live dashboard or from a snapshot file."""
+"""An inventory document on disk as the source of an inventory; needs nothing of what asks a cluster."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_document, unknown_keys
 from fleetctl.documents.quantity import SHARE, count_of
@@ -15,28 +14,6 @@ from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
-from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.cold import with_cold
-from fleetctl.inventory.dashboard import read_dashboard
-from fleetctl.inventory.sums import AgentView
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas.
-
-    `agent` = what an agent has just seen of the nodes; `cold` = selectors of nodes whose disks are asked about.
-    """
-
-    client: DashboardClient
-    observed_at: str
-    namespace: str = "fleet"
-    agent: AgentView | None = None
-    cold: Sequence[Mapping[str, str]] = ()
-
-    def close(self) -> None:
-        """Close the connections to the dashboard."""
-        self.client.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +23,17 @@ class Snapshot:
     path: str
     stdin: Callable[[], bytes] | None = None
 
+    def read(self, *, ages: bool = False) -> Inventory:  # noqa: ARG002  for `Live.read`: a snapshot has what it has
+        """Return the inventory; raises DocumentError when the file cannot be read or is no inventory."""
+        return load_snapshot(self.path, stdin=self.stdin)
+
     def close(self) -> None:
         """Nothing stays open: a snapshot is read at once."""
 
 
-InventorySource = Live | Snapshot
 STDIN = "-"
 _SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")
 """Nodes as `--add-node` takes them, such as 8xH100, and hardly the name of a file."""
-
-
-def read_inventory(where: InventorySource, *, ages: bool = False) -> Inventory:
-    """Return the inventory; a read that was cut off, refused in part or cut short has `complete` false.
-
-    `ages` = also since when replicas are ready that were never restarted, which no plan needs.
-
-    Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested, and DocumentError for a snapshot
-    that cannot be read.
-    """
-    if isinstance(where, Snapshot):
-        return load_snapshot(where.path, stdin=where.stdin)
-    with collector_paused(lasting=True):
-        found = read_dashboard(where.client, observed_at=where.observed_at, namespace=where.namespace,
-                               agent=where.agent, ages=ages)
-        return with_cold(where.client, found, where.cold) if where.cold else found
 
 
 def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inventory:

@@ -1,0 +1,63 @@
+"""The dashboard of the cluster that a command is about: at which address, and with which access."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fleetctl.documents.fleet import Cluster
+from fleetctl.errors import InventoryError
+from fleetctl.inventory.access import find_access, without_token
+from fleetctl.inventory.address import dashboard_url
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.live import Live
+from fleetctl.workflow.cluster import resolve_namespace
+from fleetctl.workflow.contexts import context_for, variables_of
+from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
+
+
+def resolve_address(
+    flag: str | None, environ: Mapping[str, str], written: str | None, *, or_inventory: bool = False
+) -> str:
+    """Return the cluster's address: --address, FLEETCTL_ADDRESS, or what the fleet or the plan says.
+
+    Raises InventoryError, with the ways to give an address, when there is none; `or_inventory` = --inventory is one.
+    """
+    address = flag or environ.get(ADDRESS_VARIABLE) or written
+    if address:
+        return address
+    otherwise = "; or read a file: --inventory FILE" if or_inventory else ""
+    raise InventoryError(
+        "no cluster address",
+        hint=f"give --address http://ray-head:8265 or --context NAME, or set {ADDRESS_VARIABLE}, or "
+        f"spec.cluster.address in the fleet file{otherwise}",
+    )
+
+
+def open_dashboard(
+    invocation: Invocation, address: str | None, written: str | None, *, or_inventory: bool = False
+) -> DashboardClient:
+    """Return a client for the cluster's dashboard; see `resolve_address`. It says on standard error when it waits.
+
+    Token, headers and client certificate go only to an address that --address, FLEETCTL_ADDRESS or a context names, or
+    to this machine: `written` comes from a file, and its author may not own the token. Raises InventoryError for an
+    address, a token, a header or a certificate that cannot be used.
+    """
+    chosen, environ = context_for(invocation, address, written), invocation.environ
+    if chosen:
+        environ = {**environ, **variables_of(chosen, environ)}
+    elif invocation.context:
+        by = "--address" if address else ADDRESS_VARIABLE
+        invocation.say("warning", f"context {invocation.context} is not used: {by} names a cluster, and wins")
+    named = resolve_address(address, environ, written, or_inventory=or_inventory)
+    given = bool(address or environ.get(ADDRESS_VARIABLE))
+    access = find_access(environ, invocation.home).only_for_given(named, given=given)
+    url = dashboard_url(named, without_token(environ) if access.withheld else environ,
+                        on_waiting=lambda: invocation.say("note", f"waiting for {named} to answer"))
+    return DashboardClient(url, access, on_waiting=lambda: invocation.say("note", f"waiting for {url} to answer"),
+                           interrupts=invocation.interrupts)
+
+
+def live_source(invocation: Invocation, where: Where, cluster: Cluster, *, or_inventory: bool = True) -> Live:
+    """Return the cluster as the source of the inventory. The caller closes it."""
+    client = open_dashboard(invocation, where.address, cluster.address, or_inventory=or_inventory)
+    return Live(client, invocation.now(), resolve_namespace(invocation, where, cluster))
