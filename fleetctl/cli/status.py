@@ -29,7 +29,6 @@ from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import asking_about, cluster_of, fleet_of, inventory_source, read
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planned import add_changes
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
@@ -159,6 +158,7 @@ def status(
             outdated = chosen.outdated(seen)
             if fleet and outdated and isinstance(source, Live):
                 from fleetctl.workflow.outdated import look_up_changes  # the history of applies
+                from fleetctl.workflow.planned import add_changes
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
             show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
