@@ -46,7 +46,7 @@ IN_WORDS = {
     "INSUFFICIENT_VRAM": "short of VRAM", "CARD_MEMORY_UNKNOWN": "with cards of unknown memory",
     "CARD_IN_USE": "with cards in use", "CARD_COOLING": "with cooling cards", "SLOTS_FULL": "without a free slot",
     "SPREAD_FULL": "beyond the limit of the spread", "NODE_COOLING": "cooling", "CORDONED": "cordoned",
-    "NODE_DRAINING": "draining", "NODE_SELECTOR_MISMATCH": "not selected",
+    "NODE_DRAINING": "draining", "NODE_SELECTOR_MISMATCH": "without the labels",
 }
 """How nodes of one code are called in a sentence."""
 

@@ -157,7 +157,7 @@ def _users(reasons: Iterable[Reason]) -> str:
 
 
 def _tally(reasons: Iterable[Reason]) -> str:
-    """Say what is wrong with how many nodes: `2 nodes short of GPUs, 1 not selected`."""
+    """Say what is wrong with how many nodes: `2 nodes short of GPUs, 1 without the labels`."""
     head, *rest = reasons
     return ", ".join([f"{nodes(head.node_count)} {IN_WORDS[head.code]}",
                       *(f"{reason.node_count} {IN_WORDS[reason.code]}" for reason in rest)])

@@ -178,7 +178,7 @@ class RemovalSearch:
         if not len(missing.usable) or not hopeless:
             return ""
         few = "no node it may use" if missing.nodes_needed == 1 else "too few of the nodes it may use"
-        return f"{few} would have room even if everything on it left"
+        return f"{few} would have room even when empty"
 
     def _too_much(self, missing: Shortfall, lacking: int) -> str | None:
         if missing.shape.size > MAX_MEMBERS:
