@@ -22,7 +22,8 @@ def answers(address: str) -> Iterator[tuple[str, bytes]]:
             return client.get(path).raise_for_status().json()
 
         there = {
-            "node_id": [node["raylet"]["nodeId"] for node in rows("/nodes?view=summary")["data"]["summary"]],
+            "node_id": [node["raylet"]["nodeId"] for node in rows("/nodes?view=summary")["data"]["summary"]
+                        if node["raylet"]["state"] == "ALIVE"],
             "actor_id": list(rows("/logical/actors?nocache=1")["data"]["actors"]),
             "job_or_submission_id": [job["submission_id"] for job in rows("/api/jobs/") if job["submission_id"]]}
         for path in sorted({route for file in Path(ray.dashboard.__file__).parent.rglob("*.py")
