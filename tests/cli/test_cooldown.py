@@ -26,7 +26,8 @@ def key(cluster: ClusterStandIn, fleet_file: Path) -> str:
 
 
 def plain(text: str) -> str:
-    return " ".join(text.split())
+    """Return the words, without the marks of a page that keep names whole."""
+    return " ".join(re.sub(r"</?(?:span|wbr)\b[^>]*>", "", text).split())
 
 
 def waiting(cli, fleet_file: Path) -> list[str]:

@@ -36,7 +36,7 @@ from fleetctl.workflow.saved_plan import save_plan
 
 EPILOG = epilog(
     "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
-    "fleetctl ci review -f fleets/ --inventory snapshot.json --report markdown=c.md",
+    "fleetctl ci review -f fleets/ --inventory lab.json --report markdown=c.md",
     "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
 NO_BASE = ("no base is known, so nothing says what the change alone causes; --base REV names one, such as --base "
