@@ -29,6 +29,9 @@ gc.set_threshold(100_000, 50, 100)
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# A call to Ray without a Ray starts one, in this process and for the rest of the run: here it is an error.
+os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
+
 # A runner that a shell started in the background ignores Ctrl-C, and so would every command a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -82,6 +82,10 @@ def test_a_node_keeps_what_it_is_asked_to_keep_and_removes_only_what_is_named(
 ) -> None:
     root = tmp_path / "node"
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(root))
+    monkeypatch.setattr(prune, "start_of_path", lambda artifact: f"{tmp_path}/note-{artifact}")
+    note, of_another = tmp_path / f"note-{artifact}.json", tmp_path / f"note-{'a' * 64}.json"
+    for path in (note, of_another):
+        path.touch()
     with using(root, artifact, origin):
         pass
     assert prune.list_here([artifact])["artifacts"] == []
@@ -90,4 +94,5 @@ def test_a_node_keeps_what_it_is_asked_to_keep_and_removes_only_what_is_named(
     assert prune.remove_here(["a" * 64])["artifacts"] == []
     assert [row["removed"] for row in prune.remove_here([artifact])["artifacts"]] == [True]
     assert (root / artifact).exists()
+    assert (note.exists(), of_another.exists()) == (False, True)
     assert prune.list_here([])["artifacts"] == []
