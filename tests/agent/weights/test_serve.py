@@ -186,6 +186,29 @@ def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
         assert engine.source == "disk"
 
 
+def test_a_view_that_another_process_waits_for_is_served_whole_though_its_index_is_not_on_disk_yet(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, record = threading.Event(), store.Entry.record
+
+    def slow_disk(self: store.Entry, held: Any) -> None:
+        assert "/a/" not in self.folder or written.wait(30)
+        record(self, held)
+
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    monkeypatch.setattr(store.Entry, "record", slow_disk)
+    with serving(tmp_path / "a", got) as (source, described):
+        first = fetch(tmp_path / "b", artifact, described, view=SHARD, rank=1).entry
+        eventually(lambda: not source.table.fetches())
+        waiting = store.Entry(str(tmp_path / "a"), artifact, first.view)
+        waiting.keep()
+        source.table.drain(serve.Key(artifact, first.view))
+        second = fetch(tmp_path / "c", artifact, described, view=SHARD, rank=1).entry
+        assert files_in(second.folder) == files_in(first.folder) != {}
+        written.set()
+        eventually(waiting.index)
+
+
 Nodes = Callable[..., Node]
 
 
