@@ -266,6 +266,25 @@ def test_a_source_that_is_killed_while_it_makes_a_view_leaves_a_lock_that_is_fre
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("state", ["pending", "ready"])
+def test_a_source_that_is_killed_before_it_gives_its_view_is_left_and_the_next_one_makes_it(
+    tmp_path: Path, nodes: Nodes, origin: Path, artifact: str, state: str
+) -> None:
+    origins = [{"path": str(origin)}]
+    first = nodes(tmp_path / "a", artifact, origins=origins, views=state)
+    sources = [first.hear("serving")["serving"], nodes(tmp_path / "b", artifact, origins=origins).hear(
+        "serving")["serving"]]
+    third = nodes(tmp_path / "c", artifact, sources=sources, view=SHARD, rank=1)
+    assert first.hear("view") == {"view": state}
+    first.end()
+    got = third.hear("serving", "failed")
+    assert (got["source"], got["name"]) == ("peer", f"{sources[1]['replica']} at {sources[1]['address']}")
+    assert sources[0]["address"] in third.left[0]
+    here = fetch(tmp_path / "b", artifact, view=SHARD, rank=1)
+    assert files_in(got["folder"]) == files_in(here.entry.folder)
+
+
+@pytest.mark.slow
 def test_a_fetcher_that_is_killed_frees_its_place_and_a_later_one_goes_on_where_it_was(
     tmp_path: Path, nodes: Nodes
 ) -> None:
