@@ -8,6 +8,7 @@ from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Stored
 from fleetctl.documents.position import Position
+from fleetctl.documents.served_weights import is_zero
 
 Effect = Literal["additive", "none", "drift", "held"]
 """additive = more may be created; none = nothing that runs is touched; drift = what runs keeps the old spec;
@@ -70,6 +71,7 @@ class CountsThen(Stored):
     blocked: int
     hold: int = Field(0, description="live replicas beyond the target, kept")
     drift: int = Field(0, description="live replicas that are not as the file says")
+    fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them")
 
 
 class ModelEffect(Stored):

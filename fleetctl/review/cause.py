@@ -46,6 +46,7 @@ class _Counts:
         self.rows = {row.key: row for row in plan.models} if plan else {}
         self.drifting = {(one.model, one.replica_id) for one in plan.drift} if plan else set()
         self._drift = Counter(model for model, _ in self.drifting)
+        self._fetch = {one.model: len(one.nodes) for one in plan.prefetches} if plan else {}
 
     def total(self, name: Literal["create", "blocked"]) -> int:
         return sum(getattr(row, name) for row in self.rows.values())
@@ -53,7 +54,7 @@ class _Counts:
     def counts(self, key: str) -> CountsThen | None:
         row = self.rows.get(key)
         return CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
-                          drift=self._drift[key]) if row else None
+                          drift=self._drift[key], fetch=self._fetch.get(key, 0)) if row else None
 
 
 def _effects(before: _Counts, after: _Counts, changed: Set[str | None]) -> Iterator[ModelEffect]:
@@ -61,7 +62,7 @@ def _effects(before: _Counts, after: _Counts, changed: Set[str | None]) -> Itera
     for key, row in after.rows.items():
         was, now = before.counts(key), after.counts(key)
         if was is None or now is None:
-            yield ModelEffect(key=key, kind="added", after=now, message=_added(row))
+            yield ModelEffect(key=key, kind="added", after=now, message=_added(row, now.fetch if now else 0))
         elif was != now:
             own = key in changed
             yield ModelEffect(key=key, kind="changed" if own else "sideEffect", before=was, after=now,
@@ -73,9 +74,10 @@ def _effects(before: _Counts, after: _Counts, changed: Set[str | None]) -> Itera
             yield ModelEffect(key=key, kind="removed", before=before.counts(key), message=_removed(row))
 
 
-def _added(row: ModelRow) -> str:
+def _added(row: ModelRow, fetch: int) -> str:
     parts = [f"{row.create} to create" if row.create else "", f"{row.blocked} blocked" if row.blocked else "",
-             f"{row.live} live already" if row.live else ""]
+             f"{row.live} live already" if row.live else "",
+             f"{count_of(fetch, 'node')} to fetch weights" if fetch else ""]
     said = ", ".join(part for part in parts if part) or (row.reason if row.wanted else "no target")
     return f"new in the file: {said}"
 
@@ -89,8 +91,10 @@ def _removed(row: ModelRow) -> str:
 
 
 def _moved(old: CountsThen, new: CountsThen, *, own: bool) -> str:
+    fetch = new.fetch - old.fetch
     parts = [_more(new.create - old.create, "to create"), _more(new.blocked - old.blocked, "blocked"),
-             _more(new.hold - old.hold, "kept beyond the target"), _more(new.drift - old.drift, "reported as drift")]
+             _more(new.hold - old.hold, "kept beyond the target"), _more(new.drift - old.drift, "reported as drift"),
+             _more(fetch, f"node{'' if abs(fetch) == 1 else 's'} to fetch weights")]
     said = ", ".join(part for part in parts if part) or f"{new.wanted} wanted instead of {old.wanted}"
     return said if own else f"not changed itself, but by another change: {said}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import zlib
 from types import SimpleNamespace
 from typing import Any
@@ -89,10 +90,14 @@ class Stage:
                  **request_of(*keys), **request}
         run = Run(whole, SimpleNamespace(emit=self.emit))  # type: ignore[arg-type]
         self.current[:] = [run]
-        run.work(self.lock)  # type: ignore[arg-type]
         with pytest.raises(Ended):
-            run.finish(interrupted=run.stop.is_set())
+            self.work(run, self.lock)
         return self.events[-1][1]
+
+    def work(self, run: Run, lock: Any) -> None:
+        """Work as the agent does, in this thread."""
+        run.work(lock)
+        run.finish(interrupted=run.stop.is_set())
 
     def kinds(self) -> list[str]:
         return [kind for kind, _ in self.events]
@@ -336,3 +341,28 @@ def test_a_run_that_is_to_stop_begins_no_fetch(stage: Stage, monkeypatch: pytest
     asked, summary = asked_for_floor(stage, monkeypatch)
     assert (asked, summary["interrupted"]) == ([], True)
     assert {row["code"] for row in summary["outcomes"]} == {"INTERRUPTED"}
+
+
+def test_a_run_that_is_ended_while_a_node_fetches_says_at_once_what_is_there_and_what_is_not(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+
+    def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
+        yield {"nodeId": "n1", "artifact": "1" * 64, "fetched": {
+            "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
+        stage.current[0].stop.set()  # what SIGTERM does
+        assert over.wait(60)
+
+    monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
+    wanted = request_of("m/4")
+    wanted["plan"]["prefetches"] = [floor("m", 2)]
+    monkeypatch.setattr(apply_module, "REPORT_S", 0.05)
+    monkeypatch.setattr(stage, "work", apply_module._work)
+    try:
+        summary = stage.run(**wanted)
+    finally:
+        over.set()
+    assert [(row["outcome"], row.get("level"), row["nodes"]) for row in summary["outcomes"]] == [
+        ("ready", None, ["node-a"]), ("ready", "COLD", ["node-1"]), ("skipped", "COLD", ["node-2"])]
+    assert (summary["exitCode"], summary["interrupted"]) == (3, True)

@@ -147,9 +147,12 @@ def test_a_gang_is_warm_on_all_its_nodes_and_goes_cold(world: World, disks: dict
     os.kill(holder, signal.SIGKILL)
     eventually(lambda: world.cluster.classes(name="WarmHolder") not in ([], [holder])
                and states(world) == {WARM: "ALIVE"}, "all of it is WARM again")
-    row = promoted(world)
-    assert row["weights"]["bytes"] == 0
-    eventually(lambda: states(world) == {HOT: "ALIVE"} and not world.cluster.classes(name="WarmHolder"), "it has left")
+    assert [action["op"] for action in world.plan()["actions"]] == ["promote"]
+    killed = world.run_with("right after a create", "apply", "-f", world.file, "--yes")
+    assert "the agent ended without a summary" in killed.stderr, killed.stderr
+    eventually(lambda: states(world) == {HOT: "ALIVE"} and not world.cluster.classes(name="WarmHolder"),
+               "it is HOT again though its apply was killed, and the WARM one has left")
+    assert world.apply_result()["outcomes"] == []
 
     row = evicted(world, "one/0", "--to", "cold")
     assert (row["outcome"], row["level"], states(world)) == ("gone", "COLD", {})
@@ -158,3 +161,22 @@ def test_a_gang_is_warm_on_all_its_nodes_and_goes_cold(world: World, disks: dict
         shutil.rmtree(disk / weights["index"])
     row = evicted(world, "one/0", "--to", "cold")
     assert (row["outcome"], row["code"], states(world)) == ("failed", "NOT_ON_DISK", {HOT: "ALIVE"})
+
+
+def test_a_warm_gang_that_loses_a_node_is_gone_and_gives_its_memory_back(
+    world: World, disks: dict[str, Path], tmp_path: Path
+) -> None:
+    world.cluster.add(names=["warm-c"], gpus=1, memory=NODE_MEMORY, env={"FLEETCTL_CACHE_DIR": str(tmp_path / "c")})
+    try:
+        weights = {**weights_of(world, MIB), "view": {"shard": {"rules": [{"match": "w"}]}}}
+        gang = model("one", 1, on("warm-b", weights, "Leader"), on("warm-c", weights, "Worker"))
+        world.write(gang)
+        assert applied(world)["outcome"] == "ready"
+        assert evicted(world, "one/0", "--to", "warm")["level"] == "WARM"
+    finally:
+        world.cluster.remove(name="warm-c")
+    eventually(lambda: (states(world), world.cluster.free(node="warm-b", resource="memory")) == ({}, NODE_MEMORY),
+               "it is gone, and what it held on the other node is free")
+    world.write(model("one", 1, on("warm-b", weights, "Leader"), on("warm-a", weights, "Worker")))
+    assert [(action["op"], action["replicaId"]) for action in world.plan()["actions"]] == [("create", 0)]
+    assert applied(world)["outcome"] == "ready", "what the leader's node has on its disk is used"

@@ -10,6 +10,7 @@ import shutil
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -234,3 +235,43 @@ def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_
         server.shutdown()
         server.server_close()
     assert not (disks["disk-a"] / weights["index"] / "files").exists(), "nothing half is called complete"
+
+
+@pytest.mark.long
+def test_four_ranks_fetch_a_model_once_and_it_spreads_over_eight_nodes_in_two_waves(
+    world: World, ray_cluster: RayCluster, origin: Path, tmp_path: Path
+) -> None:
+    names = [f"chain-{number}" for number in range(9)]
+    header = json.dumps({"w": {"dtype": "U8", "shape": [2048, 1024], "data_offsets": [0, 2 << 20]}}).encode()
+    (origin / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + DATA * 1024)
+    for name in names:
+        ray_cluster.add(names=[name], gpus=0, labels={"fleet.io/replica-slots": "2"},
+                        env={"FLEETCTL_CACHE_DIR": str(tmp_path / name)})
+    try:
+        weights = indexed(world, origin)
+        models = [model("first", 1, on(names[0], weights))]
+        world.write(*models)
+        size = outcome(world, "first")["weights"]["bytes"]
+        origin.rename(tmp_path / "away")
+        part = {**weights, "view": SHARD}
+        world.write(*models, model("gang", 1, on(names[1], part, "Leader"), *(
+            on(name, part, "Worker") for name in names[2:5])))
+        got = outcome(world, "gang")["weights"]
+        assert (got["source"], got["bytes"] <= 1.02 * size) == ("peer", True), (got, size)
+
+        for wave, nodes in (("second", names[1:5]), ("third", names[5:])):
+            anywhere = member("--plain", gpus=0, weights=weights,
+                              nodeSelector={"fleet.io/node": f"in({','.join(nodes)})"})
+            models.append(model(wave, 8, anywhere, placement={"spread": "fleet.io/node"}))
+            world.write(*models)
+            planned = {(one["address"], each["nodeId"]) for action in world.plan()["actions"]
+                       for each in action["members"] for one in each["weights"]["sources"]}
+            assert max(Counter(address for address, _ in planned).values()) <= 4
+            rows = [row for row in world.apply_result()["outcomes"] if row["model"] == wave]
+            assert [row["outcome"] for row in rows] == ["ready"] * 8
+            assert sorted(Counter(row["nodes"][0] for row in rows).items()) == [(name, 2) for name in nodes]
+            assert sum(row["weights"]["bytes"] for row in rows) == 4 * size, "one of a node fetches, the other has it"
+            assert {row["weights"]["source"] for row in rows} == {"peer", "disk"}
+    finally:
+        for name in names:
+            ray_cluster.remove_if_there(name=name)

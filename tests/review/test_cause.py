@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.difference import PlanChange, Revision
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import ColdWeights, Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_bytes
@@ -108,6 +108,22 @@ def test_replicas_that_drift_by_the_change_are_counted_and_those_that_did_before
     found = change(old, new, inventory.model_copy(update={"replicas": running}))
     assert found.drift == 2  # b ran with another spec already
     assert effects(found) == {"a": ("changed", "2 more reported as drift")}
+
+
+def test_nodes_that_fetch_weights_by_the_change_are_counted() -> None:
+    weights = {"from": [{"path": "/m"}], "index": "a" * 64}
+    at_zero = {"replicas": 0, "workers": [group("main", member(weights=weights))]}
+    keeps = fleet(model("a", **at_zero, cold={"nodes": {}}))
+    known = world()
+    known = known.model_copy(update={"nodes": [node.model_copy(update={"cold": []}) for node in known.nodes]})
+    assert effects(change(fleet(model("a", **at_zero)), keeps, known)) == {
+        "a": ("changed", "2 more nodes to fetch weights")}
+    there = [known.nodes[0].model_copy(update={"cold": [ColdWeights(artifact="a" * 64, view=None, bytes=1)]})]
+    one_left = known.model_copy(update={"nodes": there + known.nodes[1:]})
+    assert effects(change(keeps, fleet(model("a", **at_zero)), one_left)) == {
+        "a": ("changed", "1 fewer node to fetch weights")}
+    assert effects(change(None, keeps, known)) == {"a": ("added", "new in the file: 2 nodes to fetch weights")}
+    assert effects(change(fleet(small("b")), fleet(small("b")), known)) == {}
 
 
 def test_every_model_that_changed_is_named_whether_or_not_it_gets_something_else() -> None:

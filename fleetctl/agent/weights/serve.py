@@ -134,12 +134,13 @@ class Source:
 
     def _drop(self, key: Key) -> bool:
         """Remove a view that was made for others; not where another process of the node uses it."""
-        _, entry = self._held.pop(key.view)
+        held = self._held.pop(key.view)
+        entry = held[1]
         entry.release()
         if entry.remove():
             return True
         entry.keep()
-        self._held[key.view] = entry.index() or Index(()), entry
+        self._held[key.view] = held  # its index may not be on the disk yet
         return False
 
 

@@ -62,7 +62,7 @@ class Stream:
         except SourceFailed:
             raise
         except Exception as error:  # a library's errors are of any kind
-            raise SourceBroke(f"it broke off ({error or error.__class__.__name__})") from None
+            raise SourceBroke(f"it broke off ({_in_a_line(error)})") from None
         self.left = None if self.left is None else self.left - size
         self._limits.got(size, time.monotonic() - begun)
         return size
@@ -188,7 +188,7 @@ class FilesystemOrigin(Origin):
             file = self._system.open(f"{self._folder}/{path}", "rb", block_size=8 << 20)
             file.seek(start)
         except Exception as error:
-            raise SourceFailed(f"{path}: {error.__class__.__name__}: {error}") from None
+            raise SourceFailed(f"{path}: {_in_a_line(error)}") from None
         with file:
             yield Stream(file.readinto, self.limits)
 
@@ -219,8 +219,12 @@ def origins_of(wanted: List[Mapping[str, str]]) -> Tuple[List[Origin], List[Left
         except ImportError as error:
             left.append((f"{kind} {where}", f"this node's Python has no {_missing(error)}"))
         except Exception as error:
-            left.append((f"{kind} {where}", f"{error.__class__.__name__}: {error}"))
+            left.append((f"{kind} {where}", _in_a_line(error)))
     return found, left
+
+
+def _in_a_line(error: Exception) -> str:
+    return ": ".join(filter(None, (error.__class__.__name__, " ".join(str(error).split()))))
 
 
 def _missing(error: ImportError) -> Optional[str]:

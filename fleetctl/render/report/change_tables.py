@@ -63,7 +63,7 @@ def _counts(counts: CountsThen | None) -> str:
     if counts is None:
         return "not in the file"
     others = ((counts.create, "to create"), (counts.blocked, "blocked"), (counts.hold, "held"),
-              (counts.drift, "drifting"))
+              (counts.drift, "drifting"), (counts.fetch, "to fetch weights"))
     return ", ".join([f"{counts.wanted} wanted", *(f"{count} {word}" for count, word in others if count)])
 
 

@@ -1,7 +1,8 @@
 """A node in a process of its own: fetches what it is asked for and serves it until its end, as a member's actor does.
 
-Reads one JSON line (root, artifact, sources, origins, view, rank, budget, ip, large), writes one for each thing that
-happens: up, left, failed, and serving with how a plan names it, who gave it what, and what it cost.
+Reads one JSON line (root, artifact, sources, origins, view, rank, budget, ip, large, views), writes one for each thing
+that happens: up, left, failed, and serving with how a plan names it, who gave it what, and what it cost. With `views`
+it goes no further than to make a view (`pending`), or to name its files (`ready`), and says when it is there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from small import SECRET, small_pieces
 
+from fleetctl.agent.weights import serve
 from fleetctl.agent.weights.fetch import Fetch, Wanted
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.serve import Source, WeightsServer
@@ -23,9 +25,22 @@ def say(**what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
+def stop_at(state: str) -> None:
+    def stop(*_: Any) -> None:
+        say(view=state)
+        time.sleep(1000)
+
+    if state == "pending":
+        serve.make_view = stop
+    else:
+        serve.Handler._send = stop  # type: ignore[method-assign]
+
+
 def main(order: dict[str, Any]) -> None:
     if not order.get("large"):
         small_pieces()
+    if order.get("views"):
+        stop_at(order["views"])
     root, ip, cpu = order["root"], order.get("ip", "127.0.0.1"), time.process_time()
     wanted = Wanted(order["artifact"], order.get("view"), order.get("rank", 0), 4, order.get("origins", []),
                     order.get("sources", []), SECRET)

@@ -7,8 +7,11 @@ import os
 import shutil
 import socket
 import stat
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from origin_server import origin_over_http
@@ -206,6 +209,32 @@ def test_origins_that_this_node_cannot_read_are_named(tmp_path: Path, origin: Pa
         {"hf": "org/name@main"}, {"torrent": "x"}, {"path": str(tmp_path / "nowhere")}, {"path": str(origin)}])
     assert [name for name, _ in got.left] == ["hf org/name@main", "torrent x", str(tmp_path / "nowhere")]
     assert "this node's Python has no huggingface_hub" in said[0]
+
+
+@pytest.mark.parametrize("origin_of", [{"hf": "org/name@main"}, {"s3": "org/name@main/"}])
+def test_an_origin_of_a_library_is_read_from_where_it_ended_and_its_errors_are_one_line(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch, origin_of: dict[str, str]
+) -> None:
+    class FileSystem:
+        def open(self, path: str, mode: str, block_size: int) -> Any:
+            root, _, name = path.partition("@main/")
+            if root != "org/name" or not (origin / name).exists():
+                raise LookupError(f"404\n\nno {path}\n")
+            return (origin / name).open(mode)
+
+    libraries = {"huggingface_hub": SimpleNamespace(HfFileSystem=FileSystem),
+                 "fsspec": SimpleNamespace(filesystem={"s3": FileSystem()}.get)}
+    for name, library in libraries.items():
+        monkeypatch.setitem(sys.modules, name, library)
+    begun = tmp_path / "node" / artifact / "files.part" / "model-00001-of-00002.safetensors"
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes((origin / begun.name).read_bytes()[:PIECE + 5])
+    got = fetch(tmp_path / "node", artifact, origins=[origin_of])
+    assert files_in(got.entry.folder) == files_in(origin)
+    assert (got.source, got.reused, got.size) == ("origin", PIECE, got.held.size - PIECE)
+    (origin / "config.json").unlink()
+    with pytest.raises(WeightsError, match=r"config\.json: LookupError: 404 no org/name@main/config\.json$"):
+        fetch(tmp_path / "other", artifact, origins=[origin_of])
 
 
 def test_the_index_of_another_artifact_is_refused(tmp_path: Path, origin: Path, artifact: str) -> None:

@@ -186,6 +186,29 @@ def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
         assert engine.source == "disk"
 
 
+def test_a_view_that_another_process_waits_for_is_served_whole_though_its_index_is_not_on_disk_yet(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written, record = threading.Event(), store.Entry.record
+
+    def slow_disk(self: store.Entry, held: Any) -> None:
+        assert "/a/" not in self.folder or written.wait(30)
+        record(self, held)
+
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    monkeypatch.setattr(store.Entry, "record", slow_disk)
+    with serving(tmp_path / "a", got) as (source, described):
+        first = fetch(tmp_path / "b", artifact, described, view=SHARD, rank=1).entry
+        eventually(lambda: not source.table.fetches())
+        waiting = store.Entry(str(tmp_path / "a"), artifact, first.view)
+        waiting.keep()
+        source.table.drain(serve.Key(artifact, first.view))
+        second = fetch(tmp_path / "c", artifact, described, view=SHARD, rank=1).entry
+        assert files_in(second.folder) == files_in(first.folder) != {}
+        written.set()
+        eventually(waiting.index)
+
+
 Nodes = Callable[..., Node]
 
 
@@ -240,6 +263,25 @@ def test_a_source_that_is_killed_while_it_makes_a_view_leaves_a_lock_that_is_fre
     assert got["source"] == "peer"
     whole = tensors_in(tmp_path / "big" / FILE)["a.columns.weight"]
     assert tensors_in(Path(got["folder"]) / MODEL)["a.columns.weight"].tobytes() == whole[:, 32:64].tobytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["pending", "ready"])
+def test_a_source_that_is_killed_before_it_gives_its_view_is_left_and_the_next_one_makes_it(
+    tmp_path: Path, nodes: Nodes, origin: Path, artifact: str, state: str
+) -> None:
+    origins = [{"path": str(origin)}]
+    first = nodes(tmp_path / "a", artifact, origins=origins, views=state)
+    sources = [first.hear("serving")["serving"], nodes(tmp_path / "b", artifact, origins=origins).hear(
+        "serving")["serving"]]
+    third = nodes(tmp_path / "c", artifact, sources=sources, view=SHARD, rank=1)
+    assert first.hear("view") == {"view": state}
+    first.end()
+    got = third.hear("serving", "failed")
+    assert (got["source"], got["name"]) == ("peer", f"{sources[1]['replica']} at {sources[1]['address']}")
+    assert sources[0]["address"] in third.left[0]
+    here = fetch(tmp_path / "b", artifact, view=SHARD, rank=1)
+    assert files_in(got["folder"]) == files_in(here.entry.folder)
 
 
 @pytest.mark.slow
