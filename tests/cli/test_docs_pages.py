@@ -34,7 +34,7 @@ def test_every_flag_of_plan_is_on_its_page() -> None:
     source = (ROOT / "fleetctl" / "cli" / "flags.py").read_text(encoding="utf-8")
     page = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
     flags = set(re.findall(r'"(--[a-z-]+)"', source)) - {
-        "--file", "--yes", "--parallelism", "--lock-timeout", "--wait-timeout",
+        "--file", "--yes", "--dry-run", "--parallelism", "--lock-timeout", "--wait-timeout",
     }
     assert [flag for flag in sorted(flags) if flag not in page] == []
 

@@ -28,7 +28,7 @@ from fleetctl.inventory import dashboard, lives, planned
 from fleetctl.inventory.answer import Answer
 from fleetctl.inventory.client import NO_ACCESS, DashboardClient
 from fleetctl.render.report import terminal
-from fleetctl.workflow import cluster as workflow_cluster
+from fleetctl.workflow import dashboard as workflow_dashboard
 from fleetctl.workflow import planning
 
 NO_HEADERS = httpx.Headers()
@@ -86,7 +86,7 @@ class CommandLine:
             patch.setattr(module, "ThreadPoolExecutor", InOrder)
         patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
         patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)
-        patch.setattr(workflow_cluster, "DashboardClient", self.client)
+        patch.setattr(workflow_dashboard, "DashboardClient", self.client)
         patch.setattr(entry, "_run_app", _run_app)
         patch.setattr(commands.Listed, "load", _loaded)
         patch.setattr(commands, "with_later_options", lambda command: command)
