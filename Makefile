@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-ray test-ray-own test-ray-a-f test-ray-g-r test-ray-s-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-own test-ray-a-f test-ray-g-r test-ray-s-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -30,7 +30,7 @@ example: setup ## a real model on CPUs in the demo cluster: start two replicas, 
 
 test: setup ## the whole test suite, real Ray clusters and a real browser included
 	@echo "units, properties, documents and pages, beside what runs on clusters of this machine; each prints when it is done"
-	@+$(MAKE) --no-print-directory --jobs=5 --output-sync=target test-units $(RAY_PARTS)
+	@+$(MAKE) --no-print-directory --jobs=7 --output-sync=target $(UNIT_PARTS) $(RAY_PARTS)
 
 test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few processes, a fifth of the random cases
 	@+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-fast-plans test-fast-rest
@@ -44,8 +44,21 @@ test-fast-plans: setup
 test-fast-rest: setup
 	@$(FAST) tests $(PLANS:%=--ignore=%)
 
-test-units: setup
-	@$(BIN)/python -m pytest -m 'not ray and not long'
+UNITS := $(BIN)/python -m pytest -m 'not ray and not long'
+UNIT_PARTS := test-units-commands test-units-plans test-units-rest
+COMMANDS := tests/cli tests/ci tests/demo tests/docs tests/apply
+
+test-units: setup ## what needs no Ray: three parts, side by side
+	@+$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(UNIT_PARTS)
+
+test-units-commands: setup
+	@$(UNITS) $(COMMANDS)
+
+test-units-plans: setup
+	@$(UNITS) $(filter-out $(COMMANDS),$(PLANS))
+
+test-units-rest: setup
+	@$(UNITS) tests $(COMMANDS:%=--ignore=%) $(PLANS:%=--ignore=%)
 
 test-placement: setup ## plans of over 2,000 random fleets against the optimum that CP-SAT finds
 	@FLEETCTL_TEST_CASES=8 $(BIN)/python -m pytest tests/planner/test_optimality.py
@@ -56,7 +69,7 @@ test-thorough: setup ## what needs no Ray, with eight times as many random cases
 test-life: setup ## 3,000 random sequences of verbs, applies and faults on a model of a cluster: ten minutes
 	@FLEETCTL_TEST_CASES=50 $(BIN)/python -m pytest tests/life
 
-# A cluster's tests wait a lot, so several parts share the cores. They give way to the units, which are one long process.
+# A cluster's tests wait a lot, so several parts share the cores. They give way to the units.
 RAY := nice -n 5 $(BIN)/python -m pytest -m 'ray and not long'
 RAY_PARTS := test-ray-own test-ray-a-f test-ray-g-r test-ray-s-z
 
