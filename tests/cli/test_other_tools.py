@@ -17,6 +17,7 @@ from fleetctl.cli import app, other_tools
     ("plan FLEET --output json", "--format"), ("apply FLEET --dry-run", "`fleetctl plan`"),
     ("apply FLEET --auto-approve", "--yes"), ("apply -auto-approve", "--yes"), ("status -w", "--follow"),
     ("inventory --watch", "watch -n 10"), ("apply FLEET --prune", "evict"), ("status -n fleet", "--namespace"),
+    ("plan FLEET -json", "--format json"), ("plan FLEET --json", "--format json"),
 ])
 def test_the_flag_of_another_tool_is_refused_with_ours(
     cli: Cli, fits: Path, monkeypatch: pytest.MonkeyPatch, typed: str, right: str
@@ -75,7 +76,7 @@ def test_plain_files_keep_their_place_among_the_flags(cli: Cli, tmp_path: Path) 
 
 @pytest.mark.parametrize(("command", "hint"), [
     ("get", "fleetctl status"), ("destroy", "fleetctl evict MODEL/ID"), ("help", "fleetctl --help"),
-    ("lint", "fleetctl validate")])
+    ("lint", "fleetctl validate"), ("config", "fleetctl context use NAME")])
 def test_a_command_of_another_tool_names_ours(cli: Cli, command: str, hint: str) -> None:
     outcome = cli(command, "models")
     assert (outcome.code, outcome.err.splitlines()[0]) == (64, f"error: there is no command {command} here")
