@@ -44,6 +44,11 @@ def test_a_plain_argument_is_a_fleet_file(cli: Cli, fits: Path, command: str) ->
     assert cli(*command.split(), fits.parent / "missing.yaml").code == 1
 
 
+def test_where_a_plain_argument_is_a_model_a_missing_file_is_asked_for_by_its_flag(cli: Cli) -> None:
+    assert "fleetctl scale -f fleet.yaml;" in cli("scale", "org/m", "--replicas", "3").err
+    assert "fleetctl plan fleet.yaml;" in cli("plan").err
+
+
 def test_plain_arguments_and_flags_are_one_fleet(cli: Cli, fits: Path, tmp_path: Path) -> None:
     more = tmp_path / "more.yaml"
     more.write_text(fits.read_text().replace("org/", "team/"))
