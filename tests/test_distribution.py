@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from offline_python import OFFLINE, offline_python
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
@@ -33,9 +34,13 @@ def digests(files: list[Path]) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def test_wheel_and_sdist_are_reproducible_whole_and_accepted(tmp_path: Path):
-    first = build(tmp_path / "one", umask=0o022, mtime=1_600_000_000)
-    assert digests(build(tmp_path / "two", umask=0o077, mtime=1_700_000_000)) == digests(first)
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return build(tmp_path_factory.mktemp("one"), umask=0o022, mtime=1_600_000_000)
+
+
+def test_wheel_and_sdist_are_reproducible_whole_and_accepted(first: list[Path], tmp_path: Path) -> None:
+    assert digests(build(tmp_path, umask=0o077, mtime=1_700_000_000)) == digests(first)
 
     sdist, wheel = sorted(first, key=lambda file: file.suffix)
     assert (sdist.suffix, wheel.suffix) == (".gz", ".whl")
@@ -49,3 +54,20 @@ def test_wheel_and_sdist_are_reproducible_whole_and_accepted(tmp_path: Path):
                              check=False, capture_output=True, text=True, env={**os.environ, "NO_COLOR": "1"})
     assert checked.returncode == 0, checked.stdout
     assert "warning" not in checked.stdout.lower()
+
+
+def test_the_wheel_brings_the_command_to_an_environment_of_its_own(first: list[Path], tmp_path: Path) -> None:
+    """What `pipx install .` and `uv tool install .` do."""
+    [wheel] = [file for file in first if file.suffix == ".whl"]
+    own = tmp_path / "own"
+
+    def run(program: str, *words: str | Path) -> str:
+        return subprocess.run([own / "bin" / program, *words], cwd=tmp_path, check=True, capture_output=True, text=True,
+                              env={**os.environ, **OFFLINE}).stdout
+
+    subprocess.run([offline_python(tmp_path / "bin") / "python", "-I", "-m", "venv", own], check=True)
+    run("python", "-m", "pip", "install", "-q", "--no-deps", "--force-reinstall", wheel)
+    assert run("fleetctl", "--version").startswith(f"fleetctl {wheel.name.split('-')[1]} ")
+    assert Path(run("python", "-c", "import fleetctl; print(fleetctl.__file__)")).is_relative_to(own)
+    run("fleetctl", "init", "--model", "org/a-1B")
+    run("fleetctl", "validate", "fleet.yaml")

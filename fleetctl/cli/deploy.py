@@ -26,7 +26,7 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def deploy(
     model: ModelArgument,
-    files: flags.Files,
+    files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
         "--replicas", metavar="N", min=1, max=MAX_REPLICAS,
         help="How many to start. [default: as many as the file wants]")] = None,

@@ -41,7 +41,7 @@ app = command_app()
 def diff(
     base: BaseArgument = None,
     head: HeadArgument = None,
-    files: flags.OptionalFiles = None,
+    files: flags.OptionalFlaggedFiles = None,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
     detailed_exitcode: DetailedExitCodeOption = False,

@@ -68,7 +68,7 @@ class Wanted:
 @app.command(epilog=EPILOG)
 def drain(
     node: NodeArgument,
-    files: flags.Files,
+    files: flags.FlaggedFiles,
     evict: Annotated[bool, typer.Option("--evict", help="End the replicas there once others are ready.")] = False,
     drain_time: DrainTime = 0,
     lasting: Lasting = None,

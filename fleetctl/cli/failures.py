@@ -48,7 +48,8 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
     if message.startswith("Missing argument") and (files := getattr(context, "params", {}).get("files")):
         say("hint", f"-f takes a fleet file; the value it was given may be the argument: {command} {files[-1]}")
     if message.startswith("Missing option '--file'"):
-        say("hint", f"name a fleet file: {command} fleet.yaml; `fleetctl init` writes one")
+        flag = "" if getattr(getattr(context, "command", None), "takes_files", False) else "-f "
+        say("hint", f"name a fleet file: {command} {flag}fleet.yaml; `fleetctl init` writes one")
     extra = re.search(r"extra argument(?:\(s\))? \(([0-9]+)\)", message)
     if extra and any("--replicas" in one.opts for one in getattr(getattr(context, "command", None), "params", ())):
         say("hint", f"the number of replicas is a flag: --replicas {extra[1]}")

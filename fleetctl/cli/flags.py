@@ -69,11 +69,14 @@ def option(*names: str, metavar: str, help: str, **settings: Any) -> Any:  # noq
     return typer.Option(*names, metavar=metavar, help=help, show_default=False, **settings)
 
 
-_FLEET_FILES = option(
-    "--file", "-f", metavar="PATH",
-    help="Fleet file, a folder of them, or - for standard input; repeatable. A plain argument is one, too.")
+FILES_HELP = "Fleet file, a folder of them, or - for standard input; repeatable."
+_FLEET_FILES = option("--file", "-f", metavar="PATH", help=f"{FILES_HELP} A plain argument is one, too.")
 Files = Annotated[list[str], _FLEET_FILES]
 OptionalFiles = Annotated[list[str] | None, _FLEET_FILES]
+_FLAGGED_FILES = option("--file", "-f", metavar="PATH", help=FILES_HELP)
+FlaggedFiles = Annotated[list[str], _FLAGGED_FILES]
+"""The fleet files of a command whose plain argument is something else."""
+OptionalFlaggedFiles = Annotated[list[str] | None, _FLAGGED_FILES]
 ClusterFiles = Annotated[list[str] | None, option(
     "--file", "-f", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")]
 Address = Annotated[str | None, option(

@@ -45,7 +45,7 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def prefetch(
     model: ModelArgument,
-    files: flags.Files,
+    files: flags.FlaggedFiles,
     nodes: NodeLabels = None,
     node: Annotated[list[str] | None, flags.option(
         "--node", metavar="NODE", help="This node, by name or id; repeatable. [default: where it may run]")] = None,

@@ -96,7 +96,7 @@ class Ways:
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --open", exit_codes=CODES))
 def scale(
     model: Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="A model of the fleet file.")],
-    files: flags.Files,
+    files: flags.FlaggedFiles,
     replicas: Annotated[int, flags.option(
         "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="The number to be in the file.")],
     branch: BranchOption = None,

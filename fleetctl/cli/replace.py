@@ -43,7 +43,7 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def replace(
     model: ModelArgument,
-    files: flags.Files,
+    files: flags.FlaggedFiles,
     surge: Annotated[int | None, flags.option(
         "--surge", metavar="N", min=1, max=MAX_REPLICAS,
         help="The most replicas beyond the target at a time. [default: the model's update.surge, else 1]")] = None,

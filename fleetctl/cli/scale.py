@@ -28,7 +28,7 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def scale(
     model: ModelArgument,
-    files: flags.Files,
+    files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
         "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="At least this many in all.")] = None,
     scale_up: Annotated[int | None, flags.option(

@@ -57,17 +57,25 @@ def number_meant(text: str) -> str | None:
 def selector_meant(text: str) -> str | None:
     """Return a selector like `text`: a cut-off `in(a`, a list with `|` or commas, a doubled `=`."""
     if text.count("(") > text.count(")"):
-        head = text.strip()
+        head = text.strip().rstrip(", ")
+        if not _is_selector(f"{head})"):
+            return None
         return f'"{head})"' if "," in head else f'{head}), or "{head}, b)" {BECAUSE_OF_THE_COMMA}'
     bare = text.strip().lstrip("=! ").removeprefix("not ").strip("[]() ")
     values = [value.strip() for value in re.split(r"[|,]", bare.removeprefix("in").strip("( ")) if value.strip()]
     negated = "!" if text.strip().startswith(("!", "not ")) else ""
     meant = f"{negated}in({', '.join(values)})" if len(values) > 1 else f"{negated}{''.join(values)}"
-    try:
-        parse_requirement(meant)
-    except ValueError:
+    if not _is_selector(meant):
         return None
     return f'"{meant}"' if not meant.isalnum() else meant
+
+
+def _is_selector(text: str) -> bool:
+    try:
+        parse_requirement(text)
+    except ValueError:
+        return False
+    return True
 
 
 def dns_label_meant(text: str) -> str | None:

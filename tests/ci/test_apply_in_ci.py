@@ -79,6 +79,11 @@ def test_what_is_blocked_is_told_and_it_ends_as_apply_does(job, merged: PullRequ
     assert "::error" in ended.log
 
 
+def test_a_plain_fleet_file_is_no_saved_plan(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+    ended = job("ci", "apply", "fleet.yaml")
+    assert (ended.code, ended.outputs["summary"]) == (0, "Apply: 1 ready, 0 removed")
+
+
 @pytest.mark.parametrize(("how", "fail_on", "code"), [
     ("blocked", "blocked", 3), ("blocked", "failed", 0), ("blocked", "never", 0), ("blocked", "", 3),
     ("failed", "failed", 3), ("failed", "never", 0), ("starting", "failed", 3), ("broken", "never", 1),

@@ -210,6 +210,12 @@ def test_the_help_of_every_command_fits_80_columns(helps: dict[str, str]) -> Non
     assert [line for line in too_long if not re.search(r"<\S+\|\S+>$", line)] == []  # typer keeps choices whole
 
 
+def test_only_where_a_plain_argument_is_a_fleet_file_does_the_help_say_so(helps: dict[str, str]) -> None:
+    wrong = [command for command, text in helps.items() if "FILE]" not in text.partition("\n")[0]
+             and "A plain argument is one" in " ".join(text.split())]
+    assert wrong == []
+
+
 def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(capsys: pytest.CaptureFixture[str]) -> None:
     entry.run(["--help"])
     listed = capsys.readouterr().out.partition("Commands:")[2].partition("Examples:")[0]

@@ -17,6 +17,7 @@ from fleetctl.cli import app, other_tools
     ("plan FLEET --output json", "--format"), ("apply FLEET --dry-run", "`fleetctl plan`"),
     ("apply FLEET --auto-approve", "--yes"), ("apply -auto-approve", "--yes"), ("status -w", "--follow"),
     ("inventory --watch", "watch -n 10"), ("apply FLEET --prune", "evict"), ("status -n fleet", "--namespace"),
+    ("plan FLEET -json", "--format json"), ("plan FLEET --json", "--format json"),
 ])
 def test_the_flag_of_another_tool_is_refused_with_ours(
     cli: Cli, fits: Path, monkeypatch: pytest.MonkeyPatch, typed: str, right: str
@@ -41,6 +42,11 @@ def test_a_plain_argument_is_a_fleet_file(cli: Cli, fits: Path, command: str) ->
     plain, flagged = cli(*command.split(), fits), cli(*command.split(), "-f", fits)
     assert plain.code == flagged.code == 0, plain.err
     assert cli(*command.split(), fits.parent / "missing.yaml").code == 1
+
+
+def test_where_a_plain_argument_is_a_model_a_missing_file_is_asked_for_by_its_flag(cli: Cli) -> None:
+    assert "fleetctl scale -f fleet.yaml;" in cli("scale", "org/m", "--replicas", "3").err
+    assert "fleetctl plan fleet.yaml;" in cli("plan").err
 
 
 def test_plain_arguments_and_flags_are_one_fleet(cli: Cli, fits: Path, tmp_path: Path) -> None:
@@ -75,7 +81,7 @@ def test_plain_files_keep_their_place_among_the_flags(cli: Cli, tmp_path: Path) 
 
 @pytest.mark.parametrize(("command", "hint"), [
     ("get", "fleetctl status"), ("destroy", "fleetctl evict MODEL/ID"), ("help", "fleetctl --help"),
-    ("lint", "fleetctl validate")])
+    ("lint", "fleetctl validate"), ("config", "fleetctl context use NAME")])
 def test_a_command_of_another_tool_names_ours(cli: Cli, command: str, hint: str) -> None:
     outcome = cli(command, "models")
     assert (outcome.code, outcome.err.splitlines()[0]) == (64, f"error: there is no command {command} here")

@@ -67,7 +67,7 @@ def apply(
     Nothing that runs is removed, shrunk, moved or restarted. Closing this command does not stop the apply. Ctrl-C stops
     it (nothing more is started); a second Ctrl-C within a second detaches and leaves it running.
     """
-    plan_file, files = _told_apart(named or [], files or [], attach=attach)
+    plan_file, files = told_apart(named or [], files or [], attach=attach)
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
         _refuse_choices({"--target": target, "--exclude": exclude, "--selector": selector, "--adopt-from": adopt_from,
@@ -95,7 +95,7 @@ def apply(
                                   lambda task: carry_out(task, options_of_run, output, wait_timeout))
 
 
-def _told_apart(named: list[str], files: list[str], *, attach: bool) -> tuple[str | None, list[str]]:
+def told_apart(named: list[str], files: list[str], *, attach: bool = False) -> tuple[str | None, list[str]]:
     """Return the saved plan, or the job, and the fleet files: what is YAML or a folder is no plan."""
     fleets = [one for one in named if not attach and (flags.names_fleet(one) or Path(one).is_dir())]
     others = [one for one in named if one not in fleets]

@@ -12,7 +12,7 @@ import typer
 from fleetctl.apply.request import ApplyOptions
 from fleetctl.cli import failures, flags
 from fleetctl.cli.apply.agreement import agreed_to
-from fleetctl.cli.apply.command import proposed
+from fleetctl.cli.apply.command import proposed, told_apart
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.ci.base import fleet_name, trusted_where
@@ -41,7 +41,8 @@ EPILOG = epilog(
     "fleetctl ci apply -f fleets/ --fail-on failed   # blocked is no failure",
     exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 64 usage")
 PlanArgument = Annotated[str | None, typer.Argument(
-    metavar="PLAN", envvar="FLEETCTL_PLAN", show_default=False, help="A plan saved by `ci review`.")]
+    metavar="PLAN|FILE", envvar="FLEETCTL_PLAN", show_default=False,
+    help="A plan saved by `ci review`; or a fleet file, as with -f.")]
 LockTimeoutOption = Annotated[float, flags.option(
     "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
     help="How long to wait while another apply of this fleet runs. [default: 10m]")]
@@ -53,7 +54,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def apply(
-    plan_file: PlanArgument = None,
+    named: PlanArgument = None,
     files: flags.OptionalFiles = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
@@ -69,6 +70,7 @@ def apply(
     Otherwise the files are planned and applied; they may also come from FLEETCTL_FILES, one a line.
     """
     refuse_review_settings(os.environ)
+    plan_file, files = told_apart([named] if named else [], files or [])
     job = Job(
         this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), Where(None, address, namespace),
         force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge),

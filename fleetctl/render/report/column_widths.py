@@ -32,6 +32,15 @@ def least_width(column: Column, texts: Sequence[str]) -> int:
     return widest if column.numeric or column.key in UNBROKEN else min(widest, PROSE_WIDTH)
 
 
+def narrow_width(column: Column, texts: Sequence[str]) -> int:
+    """Return how wide a column must be where names have to break: prose has room for its longest word."""
+    least = least_width(column, texts)
+    if column.numeric or column.key in UNBROKEN:
+        return least
+    words = (cell_len(word) for text in texts for word in text.split())
+    return min(least, PROSE_WIDTH, PROSE_WIDTH if column.name else max(words, default=0))
+
+
 def fit(widths: Iterable[int], width: int) -> bool:
     """Return whether columns of these widths fit beside each other."""
     parts = list(widths)
@@ -39,19 +48,25 @@ def fit(widths: Iterable[int], width: int) -> bool:
 
 
 def widths_of(
-    texts: Mapping[int, Sequence[str]], least: Mapping[int, int], under: int, notes: Sequence[str], width: int
+    texts: Mapping[int, Sequence[str]], least: Mapping[int, int], narrow: Mapping[int, int], under: int,
+    notes: Sequence[str], width: int,
 ) -> dict[int, int]:
     """Return the width of each column, by place; `notes` are below the texts of the column at `under`.
 
-    Empty where even the `least` widths do not fit: the columns then break as the library wants.
+    Empty where even the `narrow` widths do not fit: the columns then break as the library wants.
     """
     wished = {place: max(map(cell_len, lines)) for place, lines in texts.items()}
     wished[under] = max(wished[under], *(cell_len(note) + NOTE_INDENT for note in notes))
     word = max(cell_len(word) + NOTE_INDENT for note in notes for word in note.split() or [""])
-    for floor in ({**least, under: max(least[under], word)}, least):
+    for floor in (_with(least, under, word), least, _with(narrow, under, word), narrow):
         if fit(floor.values(), width):
             return _shared_out(wished, floor, width)
     return {}
+
+
+def _with(widths: Mapping[int, int], under: int, word: int) -> Mapping[int, int]:
+    """Return the widths with room for a word of the notes."""
+    return {**widths, under: max(widths[under], word)}
 
 
 def _shared_out(wished: Mapping[int, int], floor: Mapping[int, int], width: int) -> dict[int, int]:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.report.column_widths import column_texts, fit, least_width, widths_of
+from fleetctl.render.report.column_widths import column_texts, fit, least_width, narrow_width, widths_of
 from fleetctl.render.report.grid import GridColumn, grid_lines
 from fleetctl.render.report.model import SEE_BELOW, UNBROKEN, Cell, Column, Report, Table
 from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
@@ -142,7 +142,7 @@ def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
 
 
 def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[RenderableType]:
-    """Yield the grid; columns that go `beside`, and have no room, are below the widest other one, the last first."""
+    """Yield the grid; what has no room is below the widest other column: first those that go `beside`, then numbers."""
     shown = [(place, column) for place, column in enumerate(table.columns)
              if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
     texts = {place: column_texts(column, (row[place] for row in rows)) for place, column in shown}
@@ -151,10 +151,14 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[Renderab
     for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:
         if width < table.beside_from or not fit([least[place] for place, _ in kept], width):
             kept, below = [other for other in kept if other != one], [one[0], *below]
+    narrow = {place: narrow_width(column, texts[place]) for place, column in shown}
+    for one in [one for one in reversed(kept) if one[1].numeric]:
+        if not fit([narrow[place] for place, _ in kept], width):
+            kept, below = [other for other in kept if other != one], [one[0], *below]
     under = max((column.key not in UNBROKEN, least[place], place) for place, column in kept if not column.numeric)[2]
     notes = [_note(row, table, below) for row in rows]
     widths = widths_of({place: texts[place] for place, _ in kept}, {place: least[place] for place, _ in kept},
-                       under, notes, width)
+                       {place: narrow[place] for place, _ in kept}, under, notes, width)
     shape = [GridColumn(place, column.numeric, column.numeric or column.key in UNBROKEN, widths.get(place))
              for place, column in kept]
     head = [(place, Text(column.title.upper(), "dim")) for place, column in kept]
@@ -166,7 +170,15 @@ def _note(row: Row, table: Table, below: Sequence[int]) -> str:
     """Return what is below a row: the texts of the columns at `below`."""
     cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
     said = table.said.format_map(cells)
-    return ", ".join(visible(text) for place in below if (text := _unsaid(str(row[place]), said)))
+    found = (_counted(str(row[place]), table.columns[place]) for place in below)
+    return ", ".join(visible(text) for one in found if (text := _unsaid(one, said)))
+
+
+def _counted(text: str, column: Column) -> str:
+    """Return a cell as a note says it: a number that has left its column with what it counts, and no zero."""
+    if not column.numeric or column.terminal == "beside":
+        return text
+    return f"{text} {column.title}" if text not in ("", "0") else ""
 
 
 def _unsaid(text: str, said: str) -> str:

@@ -65,6 +65,33 @@ def test_no_name_breaks_and_none_is_lost_however_narrow_it_is(width: int) -> Non
     assert [word for word in words if word not in text] == []
 
 
+@pytest.mark.parametrize("width", range(36, 81, 4))
+def test_numbers_that_leave_no_room_for_the_name_are_below_it_with_what_they_count(width: int) -> None:
+    words = ("ready", "starting", "restarting", "outdated", "missing")
+    columns = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
+               *(Column(word, word, numeric=True, terminal="filled") for word in words))
+    row = ("openai-community/gpt2", "14", "11", "1", "", "12", "2")
+    lines = shown(Table("model", "Models", columns, (row,)), width=width).splitlines()
+    assert lines[0].split()[:2] == ["MODEL", "WANTED"]
+    assert len(lines[1].split()[0]) >= len("openai-")
+    assert [part for part in ("openai-", "community/", "gpt2") if part not in lines[1] + lines[2]] == []
+    assert max(map(len, lines)) <= width
+    head = [word for word in words if word.upper() in lines[0].split()]
+    below = " ".join(" ".join(lines[2:]).split())
+    assert [word for word in ("12 outdated", "2 missing") if word.split()[1] not in head and word not in below] == []
+
+
+def test_an_address_below_a_row_stays_whole_where_the_names_have_to_break() -> None:
+    columns = (Column("replica", "replica", name=True), Column("status", "status"),
+               Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
+               Column("age", "age", numeric=True, terminal="filled"),
+               Column("address", "address", name=True, terminal="beside"))
+    row = ("meta-llama/Llama-3.1-8B-Instruct/0", "starting, outdated", "new-1", "0.1", "1h00m", "10.0.0.1:20000")
+    lines = shown(Table("replica", "Replicas", columns, (row,), beside_from=0), width=40).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert any("10.0.0.1:20000" in line for line in lines)
+
+
 @pytest.mark.parametrize("width", range(20, 34))
 def test_the_comma_between_two_names_stays_behind_the_first(width: int) -> None:
     columns = (Column("replica", "replica", name=True), Column("nodes", "no", name=True))
