@@ -21,7 +21,8 @@ def _reason(reason: Reason, message: str) -> str:
     """Return the line of one kind of reason; arithmetic that is in the message already is not repeated."""
     said = bool(reason.need) and reason.need in message and reason.best in message
     sums = [f"{word} {value}" for word, value in
-            (("need", reason.need), ("best", reason.best), ("short", reason.short)) if value and not said]
+            (("need", reason.need), ("best", reason.best), ("short", reason.short))
+            if value and value != "none" and not said]
     rest = reason.node_count - len(reason.examples)
     named = ", ".join(reason.examples) + (f" and {rest} more" if reason.examples and rest > 0 else "")
     return (f"{count_of(reason.node_count, 'node')}: {', '.join([reason.code, *sums])}"

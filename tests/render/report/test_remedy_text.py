@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
-from fleetctl.render.remedy_text import remedy_lines
+from fleetctl.render.remedy_text import blocked_details, remedy_lines
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan
@@ -72,3 +72,10 @@ def test_remedies_stand_below_the_model_within_the_width_and_as_plain_text(width
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= width
     assert "1morenode([red]x\\x1b[2J" in "".join(text.split())
+
+
+def test_a_reason_without_a_best_does_not_speak_of_one() -> None:
+    row = {"code": "NODE_SELECTOR_MISMATCH", "nodeCount": 2, "need": "a node with pool=a", "best": "none", "short": "",
+           "examples": ["n1", "n2"]}
+    assert blocked_details(blocked(reasons=[row])) == (
+        "2 nodes: NODE_SELECTOR_MISMATCH, need a node with pool=a (n1, n2)",)
