@@ -46,7 +46,7 @@ test-fast-rest: setup
 
 UNITS := $(BIN)/python -m pytest -m 'not ray and not long'
 UNIT_PARTS := test-units-commands test-units-plans test-units-rest
-COMMANDS := tests/cli tests/ci tests/demo tests/docs tests/apply
+COMMANDS := tests/cli tests/docs
 
 test-units: setup ## what needs no Ray: three parts, side by side
 	@+$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(UNIT_PARTS)
@@ -55,7 +55,7 @@ test-units-commands: setup
 	@$(UNITS) $(COMMANDS)
 
 test-units-plans: setup
-	@$(UNITS) $(filter-out $(COMMANDS),$(PLANS))
+	@$(UNITS) $(PLANS)
 
 test-units-rest: setup
 	@$(UNITS) tests $(COMMANDS:%=--ignore=%) $(PLANS:%=--ignore=%)

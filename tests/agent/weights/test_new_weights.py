@@ -10,7 +10,7 @@ import pytest
 from small import SECRET
 from weights_world import fetch, files_in, model
 
-from fleetctl.agent import model_files
+from fleetctl.agent import cold, model_files
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.model_files import ModelFiles
 from fleetctl.agent.weights.index import WeightsError
@@ -34,6 +34,7 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_ones_no_long
     cache = tmp_path / "cache"
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(cache))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
+    monkeypatch.setattr(cold, "start_of_path", lambda artifact: f"{tmp_path}/note-{artifact}")
     others = [tmp_path / "second", tmp_path / "third"]
     second, third = (model(folder, seed=seed) for seed, folder in enumerate(others, start=1))
 
