@@ -43,7 +43,7 @@ def inventory(
     the rest is shown. With --add-node no cluster is read.
     """
     from fleetctl.planner.notes import policy_of, slot_notes  # NumPy, which --help does not need
-    from fleetctl.planner.questions.new_node import new_nodes
+    from fleetctl.planner.questions.new_node import has_plenty, new_nodes
 
     refuse_two_readers(files or (), inventory)
     invocation = this_invocation()
@@ -52,11 +52,11 @@ def inventory(
         seen = Inventory(observed_at=invocation.now(), source="a snapshot by hand")
     else:
         seen = read_from(invocation, Where(inventory, address, namespace), fleet, ages=True)
-    plenty = False
+    plenty = False  # of CPUs or memory, which the shape does not name
     for shape in add_node or ():
         # without sums of what is in use, what the listed replicas claim counts: they may be written beside the nodes
-        nodes, source = new_nodes(shape, seen)
-        plenty = plenty or "plenty" in source
+        nodes, _ = new_nodes(shape, seen)
+        plenty = plenty or any(has_plenty(node) for node in nodes)
         fresh = [node.model_copy(update={"resources": NodeResources(total=node.resources.total)}) for node in nodes]
         seen = seen.model_copy(update={"nodes": [*seen.nodes, *fresh]})
     policies = fleet.policies if fleet else ()

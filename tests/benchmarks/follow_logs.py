@@ -19,6 +19,7 @@ from typing import Any
 
 from fleetctl.inventory.engine_log import log_name
 from fleetctl.version import __version__
+from tests.benchmarks.machine import machine_text
 from tests.cluster_stand_in import ClusterStandIn, serve
 from tests.stamped import stamped
 
@@ -75,7 +76,7 @@ def main() -> None:
         print(json.dumps({
             "benchmark": "follow_logs", "replicas": flags.replicas, "seconds": flags.seconds, "results": found,
             "seeds": "none: nothing is random",
-            "machine": f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}",
+            "machine": machine_text(),
             "versions": {"fleetctl": __version__, "python": platform.python_version()}}))
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.version import __version__
 from tests.benchmarks.large.world import World
+from tests.benchmarks.machine import machine_text
 
 WORLDS = {
     "small": World(nodes=20, models=10, starting=10),
@@ -154,7 +155,7 @@ def main() -> None:
             "benchmark": "large_cluster", "rounds": flags.rounds, "seeds": "none: nothing is random",
             "worlds": {name: {key: value for key, value in asdict(WORLDS[name]).items() if key != "spec_hashes"}
                        for name in results},
-            "machine": f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}",
+            "machine": machine_text(),
             "versions": {"fleetctl": __version__, "python": platform.python_version()}, "results": results,
         }))
 

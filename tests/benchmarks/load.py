@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import statistics
 import tempfile
@@ -22,6 +21,7 @@ from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.version import __version__
+from tests.benchmarks.machine import machine_text
 
 HEAD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: benchmark}\nspec:\n  models:\n"
 MODEL = """\
@@ -82,7 +82,7 @@ def main() -> None:
     if flags.json:
         print(json.dumps({
             "benchmark": "load", "models": flags.models, "bytes": len(text), "rounds": flags.rounds,
-            "machine": f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}",
+            "machine": machine_text(),
             "versions": {"fleetctl": __version__, "python": platform.python_version(),
                          "pydantic": version("pydantic"), "PyYAML": version("PyYAML")},
             **{name: {"mean": round(statistics.mean(taken), 4), "sd": round(statistics.stdev(taken), 4)}

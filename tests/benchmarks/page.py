@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.render.page.report_page import plan_page
 from fleetctl.version import __version__
+from tests.benchmarks.machine import machine_text
 from tests.browser.chromium import ABSENT, find_chromium, launch_options
 from tests.browser.page_worlds import large
 
@@ -58,7 +58,7 @@ def main() -> None:
         print(ABSENT)
     else:
         results |= in_chromium(path, html, flags.rounds)
-    results |= {"machine": f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}", "fleetctl": __version__}
+    results |= {"machine": machine_text(), "fleetctl": __version__}
     print(json.dumps(results) if flags.json else "\n".join(f"{name:16} {value}" for name, value in results.items()))
 
 

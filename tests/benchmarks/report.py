@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import resource
 import statistics
@@ -23,6 +22,7 @@ from typing import Any
 
 from fleetctl.render.report.formats import ReportFormat
 from fleetctl.version import __version__
+from tests.benchmarks.machine import machine_text
 
 HEAD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: benchmark}\nspec:\n  models:\n"
 MODEL = """\
@@ -101,7 +101,7 @@ def main() -> None:
     if flags.json:
         print(json.dumps({
             "benchmark": "report", "models": flags.models, "nodes": flags.nodes, "rounds": flags.rounds,
-            "machine": f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}",
+            "machine": machine_text(),
             "versions": {"fleetctl": __version__, "python": platform.python_version()}, "results": results,
         }))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from random import Random
 from typing import Any
 
 from fleetctl.version import __version__
+from tests.benchmarks.machine import machine_text
 from tests.benchmarks.synthetic.check import check
 from tests.benchmarks.synthetic.kinds import KINDS, build
 from tests.benchmarks.synthetic.world import World, fleet_yaml, inventory_json
@@ -102,7 +102,7 @@ def _outcome(world: World, plan: dict[str, Any]) -> dict[str, Any]:
 def machine() -> dict[str, Any]:
     """Return what the figures were taken on."""
     return {
-        "machine": f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}",
+        "machine": machine_text(),
         "python": platform.python_version(), "fleetctl": __version__,
         **{name: version(name) for name in ("numpy", "scipy", "pydantic", "PyYAML")},
     }

@@ -12,7 +12,6 @@ import argparse
 import gzip
 import json
 import os
-import platform
 import statistics
 import time
 from pathlib import Path
@@ -29,6 +28,7 @@ from fleetctl.watch.step import State
 from fleetctl.watch.watcher import Watcher
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
+from tests.benchmarks.machine import machine_text
 from tests.benchmarks.page import LOADED, LONGEST
 from tests.browser.chromium import ABSENT, find_chromium, launch_options
 from tests.browser.page_worlds import Drawn, large
@@ -89,7 +89,7 @@ def main() -> None:
         print(ABSENT)
     else:
         results |= in_chromium(path, watcher, flags.rounds)
-    results |= {"machine": f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}", "fleetctl": __version__}
+    results |= {"machine": machine_text(), "fleetctl": __version__}
     print(json.dumps(results) if flags.json else "\n".join(f"{name:16} {value}" for name, value in results.items()))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -16,6 +15,7 @@ import yaml
 
 from fleetctl.cli import watch
 from fleetctl.cli.entry import run
+from tests.programs import needed
 
 DOCS = Path(__file__).parents[2] / "docs"
 LANGUAGE_OF = {"watch.md": "ini", "kubernetes.md": "yaml"}
@@ -45,11 +45,10 @@ def accepted(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> str:
 
 @pytest.mark.slow
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:
-    if shutil.which("systemd-analyze") is None:
-        pytest.skip("no systemd-analyze was found: install Debian's package `systemd`")
+    analyze = needed("FLEETCTL_SYSTEMD_ANALYZE", "systemd-analyze", "install Debian's package `systemd`", in_ci=False)
     unit = tmp_path / "fleetctl-watch.service"
     unit.write_text(example("watch.md").replace("/usr/local/bin/fleetctl", sys.executable))
-    done = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    done = subprocess.run([analyze, "verify", str(unit)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

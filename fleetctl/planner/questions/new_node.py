@@ -46,6 +46,11 @@ CARD_MEMORY = {
 _SHORT = re.compile(r"([0-9]{1,3})x([A-Za-z][A-Za-z0-9._-]*?)(?:x([0-9]{1,6}))?")
 
 
+def has_plenty(node: Node) -> bool:
+    """Return whether CPUs or memory of a node stand for an amount that was not given."""
+    return node.resources.total.cpu == PLENTY_CPUS or node.resources.total.memory == PLENTY_MEMORY
+
+
 def new_nodes(text: str, inventory: Inventory) -> tuple[list[Node], str]:
     """Return the nodes that `text` asks for, empty and alive, and in words what they are.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 import platform
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.version import __version__
+from tests.benchmarks.machine import machine_text
 from tests.benchmarks.peers.arena import Policy, run
 from tests.benchmarks.peers.fgd import Fgd
 from tests.benchmarks.peers.ray_scheduler import ray_scheduler
@@ -133,7 +133,7 @@ def published_fgd(pods: Path, load: float) -> float | None:
 def about_machine() -> dict[str, Any]:
     """Return what the figures were taken on."""
     return {
-        "machine": f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}",
+        "machine": machine_text(),
         "versions": {"fleetctl": __version__, "python": platform.python_version(),
                      **{name: version(name) for name in ("numpy", "scipy", "ray")}},
     }

@@ -220,10 +220,7 @@ def _nobody(key: str, expression: str, table: NodeTable) -> str:
     if not values:
         return f"{UNKNOWN_LABEL} {key}{meant(key, table.label_keys)}"
     asked = " ".join(sorted(parse_requirement(expression).values))
-    near = meant(asked, values)
-    if asked.casefold() in (value.casefold() for value in values):
-        near = near.replace("?)", f"? {CASE_MATTERS})")
-    return f"no node has {key}={expression}{near}; found: {some(values, MAX_VALUES)}"
+    return f"no node has {key}={expression}{meant(asked, values)}; found: {some(values, MAX_VALUES)}"
 
 
 def meant(word: str, words: Sequence[str]) -> str:
@@ -232,7 +229,8 @@ def meant(word: str, words: Sequence[str]) -> str:
         start = max(0, bisect(words, word) - MAX_COMPARED // 2)
         words = words[start: start + MAX_COMPARED]
     near = nearest(word, words)
-    return f" ({DID_YOU_MEAN} {near}?)" if near else ""
+    case = f" {CASE_MATTERS}" if near and near.casefold() == word.casefold() else ""
+    return f" ({DID_YOU_MEAN} {near}?{case})" if near else ""
 
 
 def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
