@@ -12,7 +12,7 @@ from contextlib import suppress
 class Child:
     """A program that runs; as a context it has ended after the block. Raises OSError where it cannot be started.
 
-    Git that is killed alone leaves behind what it has started: ssh, a helper for HTTPS, which may hang for ever.
+    Git that is killed alone leaves behind what it has started: ssh or a helper for HTTPS, which may never end.
     """
 
     def __init__(self, command: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None,

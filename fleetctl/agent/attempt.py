@@ -12,7 +12,7 @@ import ray
 
 from . import cluster, model_files
 from .cards import REFUSED
-from .clean_cards import MOST_TRIES, CleanCards
+from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards
 from .create import CreatedHere, NotCreated, check, create, take_back
 from .failure import decode_failure, kept_failure
 from .grants import Grants
@@ -208,7 +208,7 @@ class Attempt:
         alone = len(self.replica["members"]) == 1
         if code not in REFUSED or not alone or self.created is None or self._tries >= MOST_TRIES:
             return self._end("failed", code, message)
-        self._context.emit("cardInUse", f"{self.key}: {message}: looking for clean cards there", level="warning",
+        self._context.emit("cardInUse", f"{self.key}: {message}: {SEARCHING}", level="warning",
                            model=self.replica["model"], replicaId=self.replica["replicaId"])
         self.replica["earlierTries"] = [*self.replica.get("earlierTries", []), self.created.actor_id]
         self.granted = False  # the lock is not released meanwhile, unless it was before
@@ -223,8 +223,7 @@ class Attempt:
         if found and self._context.lock.still_held():
             return self._go_on(self._check)
         if found is not None:
-            self._end("failed", self._refusal, f"{self._dirty}; no other card of the node is free and clean"
-                      if not found else self._dirty)
+            self._end("failed", self._refusal, self._dirty if found else f"{self._dirty}; {NONE_CLEAN}")
         return None
 
     def _release_cards(self) -> None:

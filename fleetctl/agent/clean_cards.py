@@ -20,6 +20,7 @@ from .environment import node_environment
 
 MOST_TRIES = 3
 """How often a replica asks for cards, where Ray hands out some that others use although clean ones are free there."""
+SEARCHING, NONE_CLEAN = "looking for clean cards there", "no other card of the node is free and clean"
 MOST_HOLDERS = 11
 """Eight cards, and what holds several shares of one."""
 UNPLACED_S = 15.0

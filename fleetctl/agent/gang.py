@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from . import node
 from .cards import REFUSED
 from .claims import bundle_for, format_claim, member_options
-from .clean_cards import MOST_TRIES, CleanCards, find_all
+from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
 from .cluster import shortfalls
 from .engine import EngineProcess
 from .failure import (
@@ -243,13 +243,12 @@ class GangCoordinator:
                     raise failure
                 self._end_members()
                 self._give_back()
-                write_note(self._replica["members"][0], f"{failure}: looking for clean cards there")
+                write_note(self._replica["members"][0], f"{failure}: {SEARCHING}")
                 nodes = {one.place["nodeId"] for one in in_use if one.place}
                 found = [CleanCards(members) for node_id in sorted(nodes) if (members := self._claiming(node_id))]
                 held += found
                 if not find_all(found):
-                    raise StartFailed(failure.code, f"{failure}; no other card of the node is free and clean",
-                                      failure.place)
+                    raise StartFailed(failure.code, f"{failure}; {NONE_CLEAN}", failure.place)
         finally:
             for search in held:
                 search.release()
