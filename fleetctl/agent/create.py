@@ -11,6 +11,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cluster
+from .arguments import in_parts
 from .claims import format_claim, member_options
 from .gang import GangCoordinator
 from .mark import actor_name, warm_name
@@ -116,7 +117,7 @@ def create(replica: Dict[str, Any]) -> CreatedHere:
             max_restarts=int(replica["lifecycle"]["restartMax"]),
             scheduling_strategy=NodeAffinitySchedulingStrategy(members[0]["nodeId"], soft=False),
             **options,
-        ).remote(replica)
+        ).remote(*in_parts(replica))
     except ValueError as error:
         if name in cluster.taken_names():
             raise NotCreated("NAME_TAKEN", f"{name} exists already") from None

@@ -16,6 +16,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from . import node
+from .arguments import from_parts
 from .cards import REFUSED
 from .claims import bundle_for, format_claim, member_options
 from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
@@ -129,10 +130,10 @@ class GangMember:
 
 
 class GangCoordinator:
-    """The replica as a whole. `replica` is the action of the plan with engine and log of each member."""
+    """The replica as a whole. `parts` hold the action of the plan with engine and log of each member."""
 
-    def __init__(self, replica: Dict[str, Any]) -> None:
-        self._replica = replica
+    def __init__(self, *parts: bytes) -> None:
+        self._replica = replica = from_parts(parts)
         self._places: List[Dict[str, Any]] = []
         self._members: List[Any] = []
         self._ready_at = ""

@@ -12,6 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 import ray
 
 from . import cluster
+from .arguments import in_parts
 from .explicit import Job, Outcome, Replica, key_of, result, say_draining
 from .failure import decode_failure
 from .mark import warm_name
@@ -239,8 +240,8 @@ def _create(job: Job, one: _Warm) -> Any:
     return ray.remote(WarmReplica).options(
         name=warm_name(replica["model"], replica["replicaId"]), lifetime="detached", max_restarts=-1,
         **actor_options(first, one.sizes.get(first, 0)),
-    ).remote({**{key: report[key] for key in ("fleet", "namespace", "specHash")}, "model": replica["model"],
-              "replicaId": replica["replicaId"], "madeFrom": replica["actorId"], "members": places})
+    ).remote(*in_parts({**{key: report[key] for key in ("fleet", "namespace", "specHash")}, "model": replica["model"],
+                        "replicaId": replica["replicaId"], "madeFrom": replica["actorId"], "members": places}))
 
 
 def _await_warm(job: Job, replica: Replica, made: Mapping[str, Any]) -> None:

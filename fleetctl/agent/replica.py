@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import ray
 
 from . import node
+from .arguments import from_parts
 from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, start_failure
 from .mark import describe, injected_variables, utc_now
@@ -47,10 +48,10 @@ def end_from_thread(replica: Mapping[str, Any], code: str, reason: str, place: O
 
 
 class ModelActor:
-    """One replica, one engine. `replica` is the action of the plan with engine and log of its member."""
+    """One replica, one engine. `parts` hold the action of the plan with engine and log of its member."""
 
-    def __init__(self, replica: Dict[str, Any]) -> None:
-        self._replica = replica
+    def __init__(self, *parts: bytes) -> None:
+        self._replica = replica = from_parts(parts)
         self._places: List[Dict[str, Any]] = []
         self._ready_at = ""
         self._leaving = False

@@ -15,6 +15,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import node
+from .arguments import from_parts
 from .failure import encode_failure
 from .mark import MARK_VERSION, actor_name, compact, utc_now
 from .model_files import session_secret
@@ -103,10 +104,10 @@ def _held(places: Sequence[Place]) -> HeldWeights:
 
 
 class WarmReplica:
-    """One WARM replica. `replica` = whose it is, its members' places, and `madeFrom`, the actor that it was HOT as."""
+    """One WARM replica. `parts` hold whose it is, its members' places, and `madeFrom`, the actor that it was HOT as."""
 
-    def __init__(self, replica: Dict[str, Any]) -> None:
-        self._replica = replica
+    def __init__(self, *parts: bytes) -> None:
+        self._replica = replica = from_parts(parts)
         self._places: List[Dict[str, Any]] = []
         self._asked: Dict[str, Any] = {}
         self._since = time.monotonic()

@@ -34,6 +34,7 @@ from fleetctl.agent import (
     replan,
     restart,
 )
+from fleetctl.agent.arguments import from_parts
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.mark import describe, utc_now
@@ -434,7 +435,7 @@ class RayStandIn:
             patch.setattr(cluster, name, stand_in)
         patch.setattr(lock, "job_is_alive", lambda driver: any(agent.driver == driver for agent in self.agents))
         patch.setattr(create, "remote_class", lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
-            remote=lambda replica: self.remote(replica, options["name"]))))
+            remote=lambda *parts: self.remote(from_parts(parts), options["name"]))))
         for module in (attempt, restart):
             patch.setattr(module, "kept_failure", lambda _: None)
         self._keys.install(patch, lock, apply, floor)

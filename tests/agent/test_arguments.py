@@ -1,0 +1,19 @@
+"""What an actor is made from passes through arguments that are short enough for Ray to keep."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from fleetctl.agent.arguments import PART, from_parts, in_parts
+
+RAY_KEEPS = 100 << 10
+
+
+@pytest.mark.parametrize("size", [0, 100, PART, 400_000])
+def test_no_part_is_longer_than_what_ray_keeps_and_nothing_is_lost(size: int) -> None:
+    replica = {"model": "m", "members": [{"engine": {"env": {"TEXT": os.urandom(size).hex()}}, "rank": 0}]}
+    parts = in_parts(replica)
+    assert max(map(len, parts)) < RAY_KEEPS
+    assert from_parts(parts) == replica
