@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# Tests and the demo start hundreds of processes; without compiled code each would compile all it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-own test-ray-a-f test-ray-g-r test-ray-s-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
 

@@ -3,7 +3,8 @@
 Four ranks on four nodes take the strided parts (dim 1) of one matrix, then all of it, from one source. Each node is a
 network namespace with a disk folder of its own, so it needs root; bytes are those of the source's interface, processor
 seconds those of both ends. `one` is a single node that takes all. With --ray the same bytes pass through Ray's object
-store, from one raylet to another, and its processes are counted. With --json the last line is one JSON object.
+store, from one raylet to another, and to four, and its processes are counted. With --json the last line is one JSON
+object.
 """
 
 from __future__ import annotations
@@ -148,15 +149,16 @@ def used_below(root: int) -> float:
     return sum(seconds[pid] for pid in below)
 
 
-def through_ray(mib: int) -> dict[str, float]:
-    """Get an array of that size on another raylet than the one that has it; all processes of Ray count."""
+def through_ray(mib: int, raylets: int) -> dict[str, float]:
+    """Get an array of that size on other raylets than the one that has it; all processes of Ray count."""
     import numpy as np
     import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": (mib * 3) << 20,
                                                             "include_dashboard": False})
-    cluster.add_node(num_cpus=1, resources={"other": 1}, object_store_memory=(mib * 3) << 20)
+    for _ in range(raylets):
+        cluster.add_node(num_cpus=1, resources={"other": 1}, object_store_memory=(mib * 3) << 20)
     ray.init(address=cluster.address, logging_level="ERROR")
 
     @ray.remote(num_cpus=0)
@@ -164,12 +166,14 @@ def through_ray(mib: int) -> dict[str, float]:
         def read(self, refs: list[Any]) -> int:
             return sum(int(ray.get(ref).nbytes) for ref in refs)
 
-    reader: Callable[..., Any] = Reader.options(resources={"other": 1}).remote().read.remote  # type: ignore[attr-defined]
+    actors = [Reader.options(resources={"other": 1}).remote() for _ in range(raylets)]  # type: ignore[attr-defined]
+    readers: list[Callable[..., Any]] = [actor.read.remote for actor in actors]
     try:
-        ray.get(reader([ray.put(np.zeros(mib << 20, np.uint8))]))  # the first bytes touch cold pages
+        cold = ray.put(np.zeros(mib << 20, np.uint8))
+        ray.get([read([cold]) for read in readers])  # the first bytes touch cold pages
         ref = ray.put(np.frombuffer(os.urandom(mib << 20), np.uint8))
         before, begun = used_below(os.getpid()), time.monotonic()
-        size = ray.get(reader([ref]))
+        size = sum(ray.get([read([ref]) for read in readers]))
         took, cpu = time.monotonic() - begun, used_below(os.getpid()) - before
     finally:
         ray.shutdown()
@@ -191,9 +195,10 @@ def main() -> None:
         found["whole"] = spread(names, Path(folder), artifact, None)
         found["one"] = spread(names[:2], Path(folder), artifact, None)
     if options.ray:
-        found["ray"] = through_ray(options.mib)
-    for name in ("views", "whole", "one", "ray"):
-        print(f"{name:6} {found.get(name, '')}")
+        found["ray"] = through_ray(options.mib, 1)
+        found["ray, four"] = through_ray(options.mib, RANKS)
+    for name in ("views", "whole", "one", "ray", "ray, four"):
+        print(f"{name:9} {found.get(name, '')}")
     if options.json:
         print(json.dumps(found))
 
