@@ -47,6 +47,7 @@ def keep(home: DemoHome) -> None:
         "dashboard_host": LOOPBACK,
         "dashboard_port": port,
         "dashboard_agent_listen_port": 0,  # Ray's fixed default would meet that of another Ray on this machine
+        "include_log_monitor": False,  # it reads every log over and over, for drivers that want them: here is none
     }
     cluster = Cluster(initialize_head=True, head_node_args={**node_arguments(head), **dashboard})
     if urlsplit(f"http://{cluster.webui_url}").port != port:

@@ -100,6 +100,8 @@ def _keeper_environment(home: DemoHome, env: Mapping[str, str], state: ClusterSt
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN_PATH": str(home.token_file),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_enable_metrics_collection": "0",  # nobody collects them, and each process would measure itself
+        "RAY_event_stats": "0",
         "RAY_enable_worker_prestart": "0",
         "RAY_prestart_worker_first_driver": "0",
         "RAY_memory_monitor_refresh_ms": "0",
