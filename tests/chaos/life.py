@@ -301,9 +301,12 @@ class Life:
 
     def _calm(self, number: int) -> None:
         """Take the notes back, make every spec good: one apply brings all that has room."""
-        for node in self._nodes:
-            self.watched.run("uncordon", node)
-            self.watched.run("slots", node, "--clear")
+        noted = {node["name"]: node for node in self.watched.answer("status", "-f", self._file)["nodes"]}
+        for name in noted.keys() & set(self._nodes):
+            if noted[name]["cordon"]:
+                self.watched.run("uncordon", name)
+            if noted[name].get("slots"):
+                self.watched.run("slots", name, "--clear")
         self.fleet.versions = dict.fromkeys(SHAPES, self.rng.choice(GOOD))
         self.fleet.write()
         while len(self._nodes) > NODES:
