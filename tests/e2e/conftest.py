@@ -1,4 +1,7 @@
-"""One Ray of a head and three nodes with two pretended GPUs each, for all tests here; a namespace for each test."""
+"""One Ray for all tests here, and a namespace for each test.
+
+Beside its head it has three nodes with two pretended GPUs, a disk for weights and a little of Ray's memory each.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,21 @@ from faults import faulty_package
 from in_process import run_here
 
 ENGINE = str(HERE / "engine.py")
+NODE_MEMORY = 8 << 20
 _numbers = itertools.count()
 
 
 @pytest.fixture(scope="session")
-def ray_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+def disks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The disk of each node."""
+    folder = tmp_path_factory.mktemp("disks")
+    return {name: folder / name for name in "abc"}
+
+
+@pytest.fixture(scope="session")
+def ray_cluster(tmp_path_factory: pytest.TempPathFactory, disks: dict[str, Path]) -> Iterator[RayCluster]:
     with running_cluster(tmp_path_factory.mktemp("ray")) as cluster:
-        cluster.add(names=["a", "b", "c"])
+        cluster.add(names=[*disks], memory=NODE_MEMORY, disks=str(disks["a"].parent))
         yield cluster
 
 

@@ -32,8 +32,10 @@ def answers(address: str) -> Iterator[tuple[str, bytes]]:
             for value in there.get(name, []) if name else [""]:
                 filled = path.replace(f"{{{name}}}", value)
                 yield filled, client.get(filled).content
+        read = set[str]()  # the nodes of a machine have one folder, and each lists all of it
         for node in there["node_id"]:
             files = rows(f"/api/v0/logs?node_id={node}")["data"]["result"]
-            for name in {name for kind in files.values() for name in kind}:
+            for name in {name for kind in files.values() for name in kind} - read:
+                read.add(name)
                 path = f"/api/v0/logs/file?node_id={node}&filename={name}&lines=-1"
                 yield path, client.get(path).content

@@ -64,15 +64,16 @@ class Keeper:
         return self.cluster.address
 
     def add(self, names: list, gpus: int = 2, cpus: int = 1, labels: dict | None = None,
-            env: dict | None = None, memory: int | None = None) -> dict:
+            env: dict | None = None, memory: int | None = None, disks: str | None = None) -> dict:
         """Add nodes; `env` is added to the environment of each one's raylet, and so of its reporter and workers.
 
-        `memory` = bytes for Ray to give; None = most of the host's.
+        `memory` = bytes for Ray to give; None = most of the host's. `disks` = a folder with one of each for weights.
         """
         more = {"memory": memory} if memory else {}
         for name in names:
+            disk = {"FLEETCTL_CACHE_DIR": str(Path(disks, name))} if disks else {}
             self.nodes[name] = self.cluster.add_node(
-                wait=False, num_cpus=cpus, num_gpus=gpus, node_name=name, env_vars=env,
+                wait=False, num_cpus=cpus, num_gpus=gpus, node_name=name, env_vars={**(env or {}), **disk},
                 labels={"fleet.io/node": name, **(labels or {})}, **NODE, **more)
         joined = {name: self.nodes[name].node_id for name in names}
         until = time.monotonic() + JOIN_S

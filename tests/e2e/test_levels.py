@@ -7,31 +7,18 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from cluster import RayCluster, eventually
-from conftest import World, member, model
+from cluster import eventually
+from conftest import NODE_MEMORY, World, member, model
 
 pytestmark = pytest.mark.ray
 
 MIB = 1 << 20
-NODE_MEMORY = 8 * MIB
 HOT, WARM = "ModelActor:one:0", "WarmReplica:one:0"
-
-
-@pytest.fixture(scope="module")
-def disks(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Two nodes with a card, a disk and a little of Ray's memory each."""
-    found = {name: tmp_path_factory.mktemp(name) for name in ("warm-a", "warm-b")}
-    for name, disk in found.items():
-        ray_cluster.add(names=[name], gpus=1, memory=NODE_MEMORY, env={"FLEETCTL_CACHE_DIR": str(disk)})
-    yield found
-    for name in found:
-        ray_cluster.remove(name=name)
 
 
 def weights_of(world: World, size: int) -> dict[str, Any]:
@@ -46,7 +33,7 @@ def weights_of(world: World, size: int) -> dict[str, Any]:
 
 
 def on(node: str, weights: dict[str, Any], role: str | None = None) -> dict[str, Any]:
-    return member("--plain", node=node, role=role, weights=weights)
+    return member("--plain", gpus=2, node=node, role=role, weights=weights)
 
 
 def evicted(world: World, *arguments: str) -> dict[str, Any]:
@@ -82,7 +69,7 @@ def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     world: World, disks: dict[str, Path]
 ) -> None:
     weights = weights_of(world, MIB)
-    one = model("one", 1, on("warm-a", weights))
+    one = model("one", 1, on("a", weights))
     world.write(one)
     assert applied(world)["weights"]["source"] == "origin"
     shutil.rmtree(world.tmp_path / f"origin-{MIB}")
@@ -95,14 +82,14 @@ def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     begun = world.actors()[WARM]["pid"]
 
     row = evicted(world, "one/0", "--to", "warm")
-    assert (row["outcome"], row["level"], row["nodes"]) == ("gone", "WARM", ["warm-a"]), row
+    assert (row["outcome"], row["level"], row["nodes"]) == ("gone", "WARM", ["a"]), row
     assert states(world) == {WARM: "ALIVE"}
     assert world.actors()[WARM]["pid"] == begun, "what the eviction that was killed had loaded is used"
     assert world.engines() == []
     assert world.run("history").stdout.count("evicted one/0 to WARM") == 1
 
-    world.write({**one, "replicas": 0}, model("two", 1, member("--plain", node="warm-a")))
-    assert applied(world)["outcome"] == "ready", "the card is free"
+    world.write({**one, "replicas": 0}, model("two", 1, member("--plain", gpus=2, node="a")))
+    assert applied(world)["outcome"] == "ready", "the cards are free"
     os.kill(begun, signal.SIGKILL)
     eventually(lambda: (row := world.actors().get(WARM)) and row["state"] == "ALIVE" and row["pid"] != begun,
                "it is WARM again")
@@ -114,18 +101,16 @@ def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     row = promoted(world)
     assert (row["weights"]["source"], row["weights"]["bytes"]) == ("disk", 0)
     eventually(lambda: states(world) == {HOT: "ALIVE"}, "the WARM one has left")
-    assert world.ask(row)["FLEETCTL_MODEL_DIR"] == str(disks["warm-a"] / weights["index"] / "files")
+    assert world.ask(row)["FLEETCTL_MODEL_DIR"] == str(disks["a"] / weights["index"] / "files")
     assert world.plan()["actions"] == []
 
 
-def test_what_finds_no_room_in_memory_stays_hot(
-    world: World, disks: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.write(model("one", 1, on("warm-a", weights_of(world, NODE_MEMORY + MIB))))
+def test_what_finds_no_room_in_memory_stays_hot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.write(model("one", 1, on("a", weights_of(world, NODE_MEMORY + MIB))))
     ready = applied(world)
     over = world.run("evict", "one/0", "--to", "warm", "--yes")
     assert over.returncode == 1
-    assert "warm-a: 9.00Mi of weights stay in memory; with what is WARM already 9.00Mi of at most 4Mi" in over.stderr
+    assert "a: 9.00Mi of weights stay in memory; with what is WARM already 9.00Mi of at most 4Mi" in over.stderr
     monkeypatch.setattr("fleetctl.workflow.warm_budget.budget_of", lambda *_: 2 * NODE_MEMORY)
     row = evicted(world, "one/0", "--to", "warm")
     assert (row["outcome"], row["code"]) == ("failed", "NO_MEMORY"), row
@@ -133,16 +118,29 @@ def test_what_finds_no_room_in_memory_stays_hot(
     assert world.ask(ready)["FLEETCTL_REPLICA_ID"] == "0"
 
 
-def test_a_gang_is_warm_on_all_its_nodes_and_goes_cold(world: World, disks: dict[str, Path]) -> None:
+def test_a_gang_is_warm_on_all_its_nodes_is_gone_with_one_of_them_and_goes_cold(
+    world: World, disks: dict[str, Path], tmp_path: Path
+) -> None:
     weights = {**weights_of(world, MIB), "view": {"shard": {"rules": [{"match": "w"}]}}}
-    world.write(model("one", 1, on("warm-b", weights, "Leader"), on("warm-a", weights, "Worker")))
-    assert applied(world)["outcome"] == "ready"
+    world.cluster.add(names=["goes"], memory=NODE_MEMORY, disks=str(tmp_path))
+    try:
+        world.write(model("one", 1, on("b", weights, "Leader"), on("goes", weights, "Worker")))
+        assert applied(world)["outcome"] == "ready"
+        assert evicted(world, "one/0", "--to", "warm")["level"] == "WARM"
+        assert (states(world), world.cluster.groups()) == ({WARM: "ALIVE"}, [])
+    finally:
+        world.cluster.remove(name="goes")
+    eventually(lambda: (states(world), world.cluster.free(node="b", resource="memory")) == ({}, NODE_MEMORY),
+               "it is gone, and what it held on the other node is free")
+    world.write(model("one", 1, on("b", weights, "Leader"), on("a", weights, "Worker")))
+    assert [(action["op"], action["replicaId"]) for action in world.plan()["actions"]] == [("create", 0)]
+    assert applied(world)["outcome"] == "ready", "what the leader's node has on its disk is used"
+
     assert evicted(world, "one/0", "--to", "warm")["level"] == "WARM"
     assert (states(world), world.cluster.groups()) == ({WARM: "ALIVE"}, [])
     [row] = world.replicas()
     assert [each["memory"] // 1024 for each in row["members"]] == [512, 512]
     assert len({each["nodeId"] for each in row["members"]}) == 2
-
     [holder] = world.cluster.classes(name="WarmHolder")
     os.kill(holder, signal.SIGKILL)
     eventually(lambda: world.cluster.classes(name="WarmHolder") not in ([], [holder])
@@ -158,26 +156,7 @@ def test_a_gang_is_warm_on_all_its_nodes_and_goes_cold(world: World, disks: dict
     row = evicted(world, "one/0", "--to", "cold")
     assert (row["outcome"], row["level"], states(world)) == ("gone", "COLD", {})
     assert applied(world)["weights"]["bytes"] == 0
-    for disk in disks.values():
-        shutil.rmtree(disk / weights["index"])
+    for name in "ab":
+        shutil.rmtree(disks[name] / weights["index"])
     row = evicted(world, "one/0", "--to", "cold")
     assert (row["outcome"], row["code"], states(world)) == ("failed", "NOT_ON_DISK", {HOT: "ALIVE"})
-
-
-def test_a_warm_gang_that_loses_a_node_is_gone_and_gives_its_memory_back(
-    world: World, disks: dict[str, Path], tmp_path: Path
-) -> None:
-    world.cluster.add(names=["warm-c"], gpus=1, memory=NODE_MEMORY, env={"FLEETCTL_CACHE_DIR": str(tmp_path / "c")})
-    try:
-        weights = {**weights_of(world, MIB), "view": {"shard": {"rules": [{"match": "w"}]}}}
-        gang = model("one", 1, on("warm-b", weights, "Leader"), on("warm-c", weights, "Worker"))
-        world.write(gang)
-        assert applied(world)["outcome"] == "ready"
-        assert evicted(world, "one/0", "--to", "warm")["level"] == "WARM"
-    finally:
-        world.cluster.remove(name="warm-c")
-    eventually(lambda: (states(world), world.cluster.free(node="warm-b", resource="memory")) == ({}, NODE_MEMORY),
-               "it is gone, and what it held on the other node is free")
-    world.write(model("one", 1, on("warm-b", weights, "Leader"), on("warm-a", weights, "Worker")))
-    assert [(action["op"], action["replicaId"]) for action in world.plan()["actions"]] == [("create", 0)]
-    assert applied(world)["outcome"] == "ready", "what the leader's node has on its disk is used"

@@ -11,7 +11,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +28,6 @@ MAGIKA = Path(__file__).parents[2] / "fleets" / "real-model" / "magika_engine.py
 ROWS, COLUMNS = 64, 32
 DATA = b"".join(hashlib.sha256(bytes([row])).digest() for row in range(ROWS))
 SHARD = {"shard": {"rules": [{"match": "w", "dim": 1}]}}
-
-
-@pytest.fixture(scope="module")
-def disks(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """Two nodes with disks of their own."""
-    found = {name: tmp_path_factory.mktemp(name) for name in ("disk-a", "disk-b")}
-    for name, disk in found.items():
-        ray_cluster.add(names=[name], env={"FLEETCTL_CACHE_DIR": str(disk)})
-    yield found
-    for name in found:
-        ray_cluster.remove(name=name)
 
 
 @pytest.fixture
@@ -65,7 +53,7 @@ def on(node: str, weights: dict[str, Any], role: str | None = None) -> dict[str,
 
 def gang(weights: dict[str, Any]) -> list[dict[str, Any]]:
     """A leader on one node, a worker on the other."""
-    return [on("disk-b", weights, "Leader"), on("disk-a", weights, "Worker")]
+    return [on("b", weights, "Leader"), on("a", weights, "Worker")]
 
 
 def planned_sources(plan: dict[str, Any]) -> list[list[tuple[str, str | None]]]:
@@ -84,12 +72,12 @@ def test_new_replicas_have_their_weights_from_those_that_run(
     world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
 ) -> None:
     weights = indexed(world, origin)
-    one = model("one", 1, on("disk-a", weights))
+    one = model("one", 1, on("a", weights))
     world.write(one)
     first = outcome(world, "one")
     assert first["weights"]["source"] == "origin"
     folder = world.ask(first)["FLEETCTL_MODEL_DIR"]
-    assert folder == str(disks["disk-a"] / weights["index"] / "files")
+    assert folder == str(disks["a"] / weights["index"] / "files")
     assert {path.name: path.read_bytes() for path in Path(folder).iterdir()} == {
         name: (origin / name).read_bytes() for name in ("model.safetensors", "config.json")}
 
@@ -101,11 +89,11 @@ def test_new_replicas_have_their_weights_from_those_that_run(
     assert made["weights"]["source"] == "peer"  # of the leader; the worker makes its part of what its node has
     [running] = [replica for replica in world.replicas() if replica["model"] == "gang"]
     views = [each["weights"]["view"] for each in running["members"]]
-    for rank, (view, node) in enumerate(zip(views, ("disk-b", "disk-a"), strict=True)):
+    for rank, (view, node) in enumerate(zip(views, ("b", "a"), strict=True)):
         part = (disks[node] / weights["index"] / "views" / view / "model.safetensors").read_bytes()
         begin = rank * COLUMNS // 2
         assert part.endswith(b"".join(DATA[row * COLUMNS + begin:][:COLUMNS // 2] for row in range(ROWS)))
-    assert world.ask(made)["FLEETCTL_MODEL_DIR"] == str(disks["disk-b"] / weights["index"] / "views" / views[0])
+    assert world.ask(made)["FLEETCTL_MODEL_DIR"] == str(disks["b"] / weights["index"] / "views" / views[0])
     assert "bytes from one/0 at " in world.run("logs", "gang/0", "--rank", "0").stdout
 
     secret = world.cluster.session_secret().encode()
@@ -119,16 +107,14 @@ def test_new_replicas_have_their_weights_from_those_that_run(
     assert (twin["weights"]["source"], twin["weights"]["bytes"]) == ("disk", 0)
 
 
-def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(
-    world: World, disks: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(world: World, tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     [packaged] = (Path(magika.__file__).parent / "models").iterdir()
     shutil.copytree(packaged, origin)
     weights = indexed(world, origin)
     engine = {"command": [sys.executable, str(MAGIKA), "--port", "$(FLEETCTL_PORT)"], "env": {"OMP_NUM_THREADS": "1"},
               "readiness": {"http": {"path": "/health"}, "period": "200ms"}}
-    anywhere = member(gpus=0, engine=engine, weights=weights, nodeSelector={"fleet.io/node": f"in({','.join(disks)})"})
+    anywhere = member(gpus=0, engine=engine, weights=weights, nodeSelector={"fleet.io/node": "in(a, b)"})
     made = []
     for replicas, source in ((1, "origin"), (2, "peer")):
         world.write(model("magika", replicas, anywhere))
@@ -149,16 +135,16 @@ def test_weights_are_on_a_node_before_its_replica_and_go_when_no_file_names_them
 ) -> None:
     (origin / "config.json").write_text('{"one": "more artifact"}')
     weights = indexed(world, origin)
-    one = model("one", 1, on("disk-a", weights))
+    one = model("one", 1, on("a", weights))
     world.write(one)
     outcome(world, "one")
     origin.rename(tmp_path / "away")
 
-    fetched = world.run("prefetch", "one", "-f", world.file, "--node", "disk-b", "--format", "json")
+    fetched = world.run("prefetch", "one", "-f", world.file, "--node", "b", "--format", "json")
     assert fetched.returncode == 0, fetched.stderr
     [row] = json.loads(fetched.stdout)["rows"]
-    assert (row["node"], row["fetched"]["source"], row["fetched"]["bytes"] > 0) == ("disk-b", "peer", True)
-    world.write(one, model("two", 1, on("disk-b", weights)))
+    assert (row["node"], row["fetched"]["source"], row["fetched"]["bytes"] > 0) == ("b", "peer", True)
+    world.write(one, model("two", 1, on("b", weights)))
     two = outcome(world, "two")
     assert (two["weights"]["source"], two["weights"]["bytes"]) == ("disk", 0)
 
@@ -168,14 +154,13 @@ def test_weights_are_on_a_node_before_its_replica_and_go_when_no_file_names_them
     # without the replica's own word, so that its use of the files alone protects them
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fleetctl.cli.prune.named_weights", lambda *_: [])
-        eventually(lambda: pruned(world, artifact)["disk-b"] == (False, True), "the evicted replica's processes ended")
-    assert {name: (disk / artifact / "files").exists() for name, disk in disks.items()} == {
-        "disk-a": True, "disk-b": False}
+        eventually(lambda: pruned(world, artifact)["b"] == (False, True), "the evicted replica's processes ended")
+    assert {name: (disks[name] / artifact / "files").exists() for name in "ab"} == {"a": True, "b": False}
 
 
 def pruned(world: World, artifact: str) -> dict[str, tuple[bool, bool]]:
     """Prune the nodes of these tests, and return of each whether it uses the artifact, and whether it was removed."""
-    done = world.run("prune", "-f", world.file, "--nodes", "fleet.io/node in (disk-a, disk-b)", "--yes",
+    done = world.run("prune", "-f", world.file, "--nodes", "fleet.io/node in (a, b)", "--yes",
                      "--format", "json")
     assert done.returncode == 0, done.stderr
     return {node["node"]: (one["used"], one["removed"]) for node in json.loads(done.stdout)["nodes"]
@@ -217,13 +202,13 @@ def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_
     nowhere = {**weights, "from": [{"path": "/nowhere"}, {"hf": "org/none@main"}]}
     slow = {**weights, "from": [{"http": f"http://127.0.0.1:{server.server_address[1]}/"}]}
     try:
-        world.write(model("none", 1, on("disk-a", nowhere)))
+        world.write(model("none", 1, on("a", nowhere)))
         [failed] = world.apply_result()["outcomes"]
         assert (failed["outcome"], failed["code"]) == ("failed", "WEIGHTS_FAILED")
         assert "/nowhere: " in failed["message"]
         assert "hf org/none@main: " in failed["message"]
 
-        world.write(model("slow", 1, on("disk-a", slow)), model("gang", 1, *gang(slow)))
+        world.write(model("slow", 1, on("a", slow)), model("gang", 1, *gang(slow)))
         started = world.apply("--no-wait")
         assert started.returncode in {0, 3}, started.stderr
         eventually(lambda: len(server.asked) == 2, "one fetch on each node")
@@ -234,7 +219,7 @@ def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_
     finally:
         server.shutdown()
         server.server_close()
-    assert not (disks["disk-a"] / weights["index"] / "files").exists(), "nothing half is called complete"
+    assert not (disks["a"] / weights["index"] / "files").exists(), "nothing half is called complete"
 
 
 @pytest.mark.long
