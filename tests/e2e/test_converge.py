@@ -17,17 +17,18 @@ _numbers = itertools.count()
 
 
 class Spare:
-    """Three nodes for this file alone, with two cards each. One that is drained, killed or removed is replaced."""
+    """Nodes for this file alone, with two cards each. One that is drained, killed or removed is replaced."""
 
     def __init__(self, cluster: RayCluster) -> None:
         self.cluster = cluster
         self.names: list[str] = []
         self._drained: list[str] = []
 
-    def renew(self) -> None:
+    def have(self, count: int) -> None:
+        """See that so many are there."""
         while self._drained:
             self.remove(self._drained.pop())
-        fresh = [f"spare-{next(_numbers)}" for _ in range(3 - len(self.names))]
+        fresh = [f"spare-{next(_numbers)}" for _ in range(count - len(self.names))]
         self.cluster.add(names=fresh, labels=SPARE)
         self.names += fresh
 
@@ -45,18 +46,11 @@ class Spare:
 
 
 @pytest.fixture(scope="module")
-def spare_nodes(ray_cluster: RayCluster) -> Iterator[Spare]:
+def spare(ray_cluster: RayCluster) -> Iterator[Spare]:
     made = Spare(ray_cluster)
     yield made
     for name in list(made.names):
         made.remove(name)
-
-
-@pytest.fixture
-def spare(spare_nodes: Spare) -> Spare:
-    """All three are there."""
-    spare_nodes.renew()
-    return spare_nodes
 
 
 def one(replicas: int, *, gpus: float = 1, on: dict[str, str] | None = None, **more: object) -> dict[str, object]:
@@ -105,23 +99,45 @@ def test_what_has_just_ended_blocks_nothing(world: World) -> None:
     eventually(lambda: world.plan()["summary"]["create"] == 6, "the cards are offered again", 20)
 
 
+def gang_of_two(*flags: str, **more: object) -> dict[str, object]:
+    return model("gang", 1, member("--plain", *flags, role="Leader", gpus=2, nodeSelector=SPARE),
+                 member("--plain", *flags, role="Worker", gpus=2, nodeSelector=SPARE), **more)
+
+
+def test_a_gang_that_lost_a_node_leaves_the_others_to_the_next_one(world: World, spare: Spare) -> None:
+    spare.have(3)
+    world.write(gang_of_two())
+    first = world.apply_result()
+    assert first["exitCode"] == 0
+    lost = where(first)[1]
+    spare.remove(lost)
+    second = world.apply_result()
+    assert second["exitCode"] == 0, str(second)
+    assert len(world.engines()) == 2
+    assert lost not in where(second)
+    # the coordinator is pinned to its nodes: it ends for good, and does not try again for ever
+    eventually(lambda: [row["state"] for row in world.actors().values()] == ["ALIVE"], "the lost one has given up")
+    assert len(world.cluster.groups()) == 1
+
+
 def test_a_draining_node_is_planned_around_in_the_same_apply_and_remembered(world: World, spare: Spare) -> None:
     """It is the one that a plan prefers: half full, and no GET tells that it takes nothing new."""
+    spare.have(2)
     world.write(one(1, on=SPARE))
     first = world.apply_result()
     assert first["exitCode"] == 0
     [drained] = where(first)
     spare.drain(drained)
-    world.write(one(3, on=SPARE))
+    world.write(one(2, on=SPARE))
     done = world.apply()
     assert done.returncode == 0, done.stderr
     assert f"{drained}: the node is draining: planning again for 1 replica" in done.stderr
     assert "planned again: 1 of 1 elsewhere" in done.stderr
-    assert len(world.engines()) == 3
+    assert len(world.engines()) == 2
     seen = {node["name"]: node["state"] for node in nodes(world)}
     assert seen[drained] == "DRAINING"
 
-    world.write(one(5, on=SPARE))
+    world.write(one(3, on=SPARE))
     again = world.apply()
     assert again.returncode == 0, again.stderr
     assert "planning again" not in again.stderr
@@ -130,6 +146,7 @@ def test_a_draining_node_is_planned_around_in_the_same_apply_and_remembered(worl
 
 @pytest.mark.long
 def test_a_saved_plan_for_a_draining_node_is_refused_once_that_is_known(world: World, spare: Spare) -> None:
+    spare.have(2)
     world.write(one(1, on=SPARE))
     [drained] = where(world.apply_result())
     world.write(one(2, on=SPARE))
@@ -152,13 +169,9 @@ def test_a_node_that_fills_up_at_the_last_moment_is_planned_around(world: World)
     assert len(world.engines()) == 1
 
 
-def gang_of_two(*flags: str, **more: object) -> dict[str, object]:
-    return model("gang", 1, member("--plain", *flags, role="Leader", gpus=2, nodeSelector=SPARE),
-                 member("--plain", *flags, role="Worker", gpus=2, nodeSelector=SPARE), **more)
-
-
 @pytest.mark.long
 def test_a_gang_whose_node_dies_while_it_starts_fails_soon_and_leaves_no_zombie(world: World, spare: Spare) -> None:
+    spare.have(3)
     world.write(gang_of_two("--ready-after", "90", startupTimeout="3m"))
     client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
     eventually(lambda: len(world.engines()) == 2, "both engines run, and the gang is not ready")
@@ -174,18 +187,3 @@ def test_a_gang_whose_node_dies_while_it_starts_fails_soon_and_leaves_no_zombie(
     world.write(gang_of_two())
     assert world.apply_result()["exitCode"] == 0
     assert len(world.engines()) == 2
-
-
-def test_a_gang_that_lost_a_node_leaves_the_others_to_the_next_one(world: World, spare: Spare) -> None:
-    world.write(gang_of_two())
-    first = world.apply_result()
-    assert first["exitCode"] == 0
-    lost = where(first)[1]
-    spare.remove(lost)
-    second = world.apply_result()
-    assert second["exitCode"] == 0, str(second)
-    assert len(world.engines()) == 2
-    assert lost not in where(second)
-    # the coordinator is pinned to its nodes: it ends for good, and does not try again for ever
-    eventually(lambda: [row["state"] for row in world.actors().values()] == ["ALIVE"], "the lost one has given up")
-    assert len(world.cluster.groups()) == 1

@@ -45,8 +45,8 @@ def test_an_engine_that_crashes_is_not_started_again_and_again_and_a_fixed_spec_
     assert "cooling until" in shown
     assert len(world.plan("--ignore-cooldown")["actions"]) == 3
 
-    world.write(model("loop", 3, member("--plain")))
-    assert outcomes(world.apply_result()) == [("ready", "")] * 3
+    world.write(model("loop", 1, member("--plain")))
+    assert outcomes(world.apply_result()) == [("ready", "")]
 
 
 def test_a_spec_that_fails_on_one_node_alone_goes_to_another(world: World) -> None:
@@ -58,13 +58,13 @@ def test_a_spec_that_fails_on_one_node_alone_goes_to_another(world: World) -> No
     file.write_text(yaml.safe_dump({**(fleet := yaml.safe_load(text)), "spec": {**fleet["spec"], "nodes": [only_a]}}))
     assert [row["nodes"] for row in world.apply_result()["outcomes"]] == [["a"]] * 3
     bad.unlink()
-    file.write_text(text)
+    file.write_text(text.replace("replicas: 3", "replicas: 1"))
     again = world.apply_result()
-    assert outcomes(again) == [("ready", "")] * 3
+    assert outcomes(again) == [("ready", "")]
     assert ["a"] not in [row["nodes"] for row in again["outcomes"]]
 
 
-def test_a_replica_that_fails_after_it_was_ready_leaves_code_time_spec_and_node(world: World) -> None:
+def test_what_fails_once_ready_is_restarted_to_its_limit_leaves_its_reason_and_is_replaced(world: World) -> None:
     restart = {"restart": {"max": 1, "backoff": "100ms"}}
     world.write(
         model("late", 1, member("--plain", "--exit-code", "3", "--exit-after", "3"), **restart),
@@ -83,3 +83,9 @@ def test_a_replica_that_fails_after_it_was_ready_leaves_code_time_spec_and_node(
         assert one["specHash"]
         assert len(one["nodeIds"]) == 1
         assert "cannot find the weights" in one["message"]
+
+    eventually(lambda: world.actors() == {}, "after one restart both stay down")
+    assert world.run("logs", "late/0").stdout.count("the engine exited with code 3") == 2
+    assert [action["replicaId"] for action in world.plan()["actions"]] == [0, 0], "a DEAD id is free again"
+    world.write(model("late", 1, member("--plain"), **restart))
+    assert outcomes(world.apply_result()) == [("ready", "")]

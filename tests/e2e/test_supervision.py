@@ -74,17 +74,3 @@ def test_an_apply_that_meets_a_replica_being_restarted_waits_for_it(world: World
     [row] = world.apply_result()["outcomes"]
     assert (row["model"], row["replicaId"], row["outcome"]) == ("one", 0, "ready")
     assert world.actors()["ModelActor:one:0"]["restarts"] == 1
-
-
-def test_a_replica_is_restarted_up_to_its_limit_and_then_a_new_one_takes_its_place(world: World) -> None:
-    world.write(model("one", 1, member("--plain", "--exit-code", "9", "--exit-after", "2", node="a"),
-                      restart={"max": 1, "backoff": "100ms"}))
-    assert world.apply_result()["exitCode"] == 0
-    eventually(lambda: world.actors() == {}, "after one restart it stays down")
-    log = world.run("logs", "one/0").stdout
-    assert log.count("the engine exited with code 9") == 2
-
-    plan = world.plan()
-    assert [action["replicaId"] for action in plan["actions"]] == [0], "a DEAD id is free again"
-    world.write(model("one", 1, member("--plain", node="a")))
-    assert world.apply_result()["exitCode"] == 0

@@ -85,10 +85,8 @@ def test_an_update_with_room_with_a_failing_spec_and_in_place(world: World) -> N
     written("--ready-after", "0.5")
     with polled(world, "room"):
         assert [row["outcome"] for row in replaced(world, "room", *DRAIN)["outcomes"]] == ["ready", "gone"]
-    assert set(world.actors()) == {"ModelActor:room:1", "ModelActor:full:0", "ModelActor:full:1"}
-
-    written("--ready-after", "60", "--exit-code", "3")
-    with polled(world, "room"):
+        assert set(world.actors()) == {"ModelActor:room:1", "ModelActor:full:0", "ModelActor:full:1"}
+        written("--ready-after", "60", "--exit-code", "3")
         failed = replaced(world, "room", *DRAIN)
     assert (failed["exitCode"], failed["outcomes"][0]["code"]) == (3, "ENGINE_EXITED")
     status = world.run("status", "-f", world.file).stdout

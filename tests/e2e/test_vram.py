@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cluster import MARK, RayCluster, eventually
+from cluster import MARK, OTHER_RAY, RayCluster, eventually
 from conftest import ENGINE, World, member, model
 from nvidia_stand_in import Host, build
 
@@ -24,6 +24,27 @@ pytestmark = pytest.mark.ray
 
 LABEL = "fleet.io/with-driver"
 GIB = 1024
+LEAVE = """\
+import json, sys, ray
+from ray.experimental.internal_kv import _internal_kv_put
+from ray.util.placement_group import placement_group
+address, namespace, node_id = sys.argv[1:]
+ray.init(address=address, namespace=namespace, log_to_driver=False, logging_level="ERROR")
+
+@ray.remote(num_cpus=0)
+class Coordinator:
+    def take(self):
+        group = placement_group([{"GPU": 1}], name="ModelActor:gone:0", lifetime="detached",
+                                bundle_label_selector=[{"ray.io/node-id": node_id}])
+        return group.wait(60)
+
+coordinator = Coordinator.remote()
+assert ray.get(coordinator.take.remote())
+ray.kill(coordinator)
+_internal_kv_put(f"lock:{namespace}:0".encode(), json.dumps({"job": "j0", "driver": "ff000000"}).encode(),
+                 namespace=b"fleetctl")
+"""
+"""A coordinator that died and left its placement group, and a run that died and left its lock."""
 
 
 @pytest.fixture(scope="module")
@@ -119,31 +140,55 @@ def test_a_gang_gets_clean_cards_on_every_node_whose_dirty_ones_ray_hands_out_fi
     assert [one for one in world.inventory()["failures"] if one["fleet"] == world.fleet] == []
 
 
-def test_memory_of_an_orphaned_engine_is_named_by_the_doctor_and_offered_again_after_its_fix(
+def test_what_is_left_of_ours_is_found_and_removed_what_lives_stays_and_its_memory_is_offered_again(
     world: World, hosts: dict[str, Host], strangers: list[subprocess.Popen[bytes]]
 ) -> None:
-    """What is typed is the command of the finding, to the letter."""
+    """What is typed are the commands of the findings, to the letter."""
+    alive = model("one", 1, member(node="a"))
+    world.write(alive)
+    assert world.apply_result()["exitCode"] == 0
+    # an engine's process that has lost its actor and both its guards
     variables = {**dict.fromkeys(ENGINE_VARIABLES, "0"), "FLEETCTL_MODEL": "org/lost", MARK: world.fleet}
     orphan = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], **variables}, start_new_session=True)
     strangers.append(orphan)
     hosts["v1"].use("GPU-v1-1", orphan.pid, 20 * GIB)
+    subprocess.run([os.environ.get(OTHER_RAY) or sys.executable, "-c", LEAVE, world.cluster.gcs(), world.fleet,
+                    world.cluster.node_id(name="c")], check=True, timeout=120)
     eventually(lambda: cards(world).get("GPU-v1-1", {}).get("memoryForeign") == 20 * GIB << 20, "the dashboard knows")
-    world.write(one("org/pair", 2, "v1"))
+    broken = member(node="b")
+    broken["engine"].update(command=["no-such-engine"], env={"TOKEN": {"fromNode": "NO_SUCH_TOKEN"}})
+    world.write(alive, model("broken", 1, broken), one("org/pair", 2, "v1"))
     assert [blocked["code"] for blocked in world.plan()["blocked"]] == ["CARD_IN_USE"]
+    engines = world.engines()
 
-    def commands(*typed: str) -> dict[str, str]:
-        """The command of each finding about this, by its code."""
-        found = json.loads(world.run(*typed, "--format", "json").stdout)["findings"]
-        return {each["code"]: each["command"] for each in found
-                if str(orphan.pid) in each["message"] and each["subject"].startswith(("v1", "a"))}
+    def diagnosed(*typed: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+        """Each finding about this, by its code, and the whole diagnosis."""
+        done = world.run(*typed, "-f", world.file, "--format", "json")
+        diagnosis: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == diagnosis["exitCode"], done.stderr
+        ours = {"broken", world.fleet, "ModelActor:gone:0"}
+        return {each["code"]: each for each in diagnosis["findings"]
+                if each["subject"] in ours or str(orphan.pid) in each["message"]}, diagnosis
 
-    found = commands("doctor")
-    assert list(found) == ["CARD_IN_USE"]
-    found = commands(*shlex.split(found["CARD_IN_USE"])[1:])
-    assert set(found) == {"CARD_IN_USE", "ORPHAN_ENGINE"}
-    assert commands(*shlex.split(found["ORPHAN_ENGINE"])[1:], "--yes").get("ORPHAN_ENGINE") is None
+    found, _ = diagnosed("doctor")
+    assert set(found) == {"CARD_IN_USE", "LEAKED_GROUP"}
+    found, diagnosis = diagnosed(*shlex.split(found["CARD_IN_USE"]["command"])[1:])
+    assert diagnosis["nodesExamined"] == 6
+    assert set(found) == {"CARD_IN_USE", "LEAKED_GROUP", "LOCK_LEFT", "ORPHAN_ENGINE", "COMMAND_MISSING",
+                          "VARIABLE_MISSING"}
+    assert "on b (1 of 1 nodes that may take it)" in found["COMMAND_MISSING"]["message"]
+    assert f"process {orphan.pid} (sleep 1000)" in found["ORPHAN_ENGINE"]["message"]
+    assert "holds 1 GPU on c" in found["LEAKED_GROUP"]["message"]
+
+    found, diagnosis = diagnosed(*shlex.split(found["ORPHAN_ENGINE"]["command"])[1:], "--yes")
+    assert found.keys() - {"CARD_IN_USE"} == {"COMMAND_MISSING", "VARIABLE_MISSING"}
+    assert {each["thing"]: each["done"] for each in diagnosis["repaired"]} == {
+        "placementGroup": True, "engine": True, "lock": True}
     orphan.wait(10)
-    eventually(lambda: len(world.plan()["actions"]) == 1, "the card is offered again")
+    assert world.engines() == [pid for pid in engines if pid != orphan.pid]
+    assert set(world.actors()) == {"ModelActor:one:0"}
+    eventually(lambda: not [name for name in world.cluster.groups() if "gone" in name], "its GPU is free")
+    eventually(lambda: "org/pair/0" in [action["id"] for action in world.plan()["actions"]], "it is offered again")
 
 
 def test_a_card_on_which_three_models_failed_takes_nothing_new_and_the_others_of_its_node_do(
