@@ -28,35 +28,8 @@ def apply_and_kill_the_agent(world: World) -> None:
     assert killed.returncode == 1, killed.stderr
 
 
-def test_the_history_tells_how_every_run_ended(world: World) -> None:
-    world.write(SINGLE)
-    assert world.apply().returncode == 0
-    world.write(SINGLE, BROKEN)
-    assert world.apply().returncode == 3
-    world.write(SINGLE, model("late", 1, member("--plain", gpus=0.5)))
-    apply_and_kill_the_agent(world)
-    assert world.run("evict", "one/1", "--yes").returncode == 0
-
-    told = history(world, "--fleet", world.fleet)
-    assert [(run["verb"], run["state"], run["code"]) for run in told["runs"]] == [
-        ("evict", "ok", None), ("apply", "unknown", "DIED"), ("apply", "partial", None), ("apply", "ok", None)]
-    evicted, died, partial, complete = told["runs"]
-    assert (complete["counts"], partial["counts"]) == ({"ready": 2}, {"failed": 1})
-    assert (complete["create"], died["counts"], evicted["replica"]) == (2, {"starting": 1}, "one/1")
-    assert all(run["startedAt"] <= run["endedAt"] and run["seconds"] >= 0 and run["who"] for run in told["runs"])
-
-    shown = history(world, "show", partial["planId"][:12])
-    assert [(row["model"], row["outcome"], row["code"]) for row in shown["outcomes"]] == [
-        ("broken", "failed", "ENGINE_EXITED")]
-    assert [event["type"] for event in shown["events"]][:3] == ["version", "lockAcquired", "planAccepted"]
-    assert shown["files"][0]["path"] == str(world.file)
-    table = world.run("history", "--fleet", world.fleet)
-    assert table.stdout.splitlines()[-1] == "Runs: 2 ok, 1 partial, 1 unknown"
-
-
-def test_what_runs_is_imported_so_that_its_plan_is_empty(world: World) -> None:
-    world.write(SINGLE, GANG)
-    assert world.apply().returncode == 0
+def what_runs_is_imported(world: World) -> None:
+    """Import what runs; the plan of what was written is empty, once what the cluster does not know is filled in."""
     imported = world.tmp_path / "imported.yaml"
     done = world.run("import", "-o", imported)
     assert done.returncode == 3, done.stderr
@@ -77,3 +50,34 @@ def test_what_runs_is_imported_so_that_its_plan_is_empty(world: World) -> None:
     imported.write_text(whole)
     after = world.plan()
     assert (after["actions"], after["blocked"], after["drift"]) == ([], [], [])
+
+
+def test_what_runs_is_imported_so_that_its_plan_is_empty_and_the_history_tells_how_every_run_ended(
+    world: World
+) -> None:
+    file = world.write(SINGLE, GANG)
+    assert world.apply().returncode == 0
+    what_runs_is_imported(world)
+
+    world.file = file
+    world.write(SINGLE, GANG, BROKEN)
+    assert world.apply().returncode == 3
+    world.write(SINGLE, GANG, model("late", 1, member("--plain", gpus=0.5)))
+    apply_and_kill_the_agent(world)
+    assert world.run("evict", "one/1", "--yes").returncode == 0
+
+    told = history(world, "--fleet", world.fleet)
+    assert [(run["verb"], run["state"], run["code"]) for run in told["runs"]] == [
+        ("evict", "ok", None), ("apply", "unknown", "DIED"), ("apply", "partial", None), ("apply", "ok", None)]
+    evicted, died, partial, complete = told["runs"]
+    assert (complete["counts"], partial["counts"]) == ({"ready": 3}, {"failed": 1})
+    assert (complete["create"], died["counts"], evicted["replica"]) == (3, {"starting": 1}, "one/1")
+    assert all(run["startedAt"] <= run["endedAt"] and run["seconds"] >= 0 and run["who"] for run in told["runs"])
+
+    shown = history(world, "show", partial["planId"][:12])
+    assert [(row["model"], row["outcome"], row["code"]) for row in shown["outcomes"]] == [
+        ("broken", "failed", "ENGINE_EXITED")]
+    assert [event["type"] for event in shown["events"]][:3] == ["version", "lockAcquired", "planAccepted"]
+    assert shown["files"][0]["path"] == str(world.file)
+    table = world.run("history", "--fleet", world.fleet)
+    assert table.stdout.splitlines()[-1] == "Runs: 2 ok, 1 partial, 1 unknown"

@@ -49,7 +49,7 @@ class Watch:
         with self.out.open("w") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "fleetctl", "watch", "--repo", str(repository.bare), "--path", "fleet.yaml",
-                 "--interval", "3s", "--format", "jsonl", "--clone", str(repository.world.tmp_path / f"{name}.git")],
+                 "--interval", "1s", "--format", "jsonl", "--clone", str(repository.world.tmp_path / f"{name}.git")],
                 env=repository.world.env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)
 
     def told(self, about: str, text: str = "") -> list[dict[str, Any]]:
