@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-own test-ray-a-f test-ray-g-r test-ray-s-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-own test-ray-a-h test-ray-i-u test-ray-v-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -74,7 +74,7 @@ test-life: setup ## 3,000 random sequences of verbs, applies and faults on a mod
 
 # A cluster's tests wait a lot, so several parts share the cores. They give way to the units.
 RAY := nice -n 5 $(BIN)/python -m pytest -m 'ray and not long'
-RAY_PARTS := test-ray-own test-ray-a-f test-ray-g-r test-ray-s-z
+RAY_PARTS := test-ray-own test-ray-a-h test-ray-i-u test-ray-v-z
 
 test-ray: setup ## what runs on real Ray clusters: four parts, side by side
 	@+$(MAKE) --no-print-directory --jobs=4 --output-sync=target $(RAY_PARTS)
@@ -82,14 +82,14 @@ test-ray: setup ## what runs on real Ray clusters: four parts, side by side
 test-ray-own: setup
 	@$(RAY) tests/chaos tests/demo tests/e2e/test_grow.py
 
-test-ray-a-f: setup
-	@$(RAY) tests/e2e/test_[a-f]*.py
+test-ray-a-h: setup
+	@$(RAY) tests/e2e/test_[a-fh]*.py tests/e2e/test_ga*.py
 
-test-ray-g-r: setup
-	@$(RAY) tests/e2e/test_ga*.py tests/e2e/test_[h-r]*.py
+test-ray-i-u: setup
+	@$(RAY) tests/e2e/test_[i-u]*.py
 
-test-ray-s-z: setup
-	@$(RAY) tests/e2e/test_[s-z]*.py
+test-ray-v-z: setup
+	@$(RAY) tests/e2e/test_[v-z]*.py
 
 test-long: setup ## what takes long and rarely says more than the rest: real clusters, some minutes
 	@$(BIN)/python -m pytest -m long
