@@ -27,7 +27,6 @@ import yaml
 from tests.chaos.fleet import Actor, Fleet, Name, Watched, left_out, wrong_now, wrongly_ready
 from tests.chaos.kinds import send
 from tests.e2e.cluster import RayCluster, running_cluster
-from tests.in_process import run_here
 
 SHAPES = {"one": [1.0], "gang": [1.0, 1.0], "small": [0.0]}
 TARGETS = {"one": 2, "gang": 1, "small": 2}
@@ -54,13 +53,6 @@ class Versions(Fleet):
                 member["engine"]["args"] += ["--exit-code", "3"] if version == FAILS else []
         self.file.write_text(yaml.safe_dump({"apiVersion": "fleetctl/v1", "kind": "Fleet",
                                              "metadata": {"name": self.name}, "spec": {"models": models}}))
-
-
-class Near(Watched):
-    """Runs commands in this process: one of its own costs a second of a core each time."""
-
-    def run(self, *arguments: str, timeout_s: float = 300) -> subprocess.CompletedProcess[str]:
-        return run_here(*arguments, env=self.env)
 
 
 @dataclass
@@ -92,7 +84,7 @@ class Life:
                  nodes: list[str] | None = None) -> None:
         self.cluster, self.say, self.rng, self.found = cluster, say, random.Random(seed), Found()
         self.fleet = Versions(f"life-{seed}", folder, SHAPES, Counter(dict.fromkeys(SHAPES, 99)))
-        self.watched = Near(cluster, self.fleet, cluster.address)
+        self.watched = Watched(cluster, self.fleet, cluster.address)
         self._numbers, self._nodes, self._told = itertools.count(), [] if nodes is None else nodes, ""
         self._lost: set[Name] = set()
         """What was on a node that is lost: Ray ends it when it notices, perhaps while a later command runs."""

@@ -22,9 +22,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.chaos.fleet import Actor, Fleet, Name, left_out, wrong_now
+from tests.chaos.fleet import Actor, Fleet, Name, Watched, left_out, wrong_now
 from tests.chaos.kinds import KINDS, Storm
-from tests.chaos.life import Near
 from tests.chaos.proxy import Proxy
 from tests.e2e.cluster import RayCluster, eventually, running_cluster
 
@@ -143,7 +142,7 @@ class Loop:
             self._nodes.append(f"w{next(self._numbers)}")
             self.cluster.add(names=self._nodes[-1:])
         fleet = Fleet(f"loop-{self.seed}-{next(self._numbers)}", self.folder, SHAPES)
-        watched = Near(self.cluster, fleet, self.cluster.address)
+        watched = Watched(self.cluster, fleet, self.cluster.address)
         fleet.grow(self.rng, 2.0)
         repository = Repository(fleet, watched.env)
         for _ in range(2):  # or there is none to rewind to
@@ -155,7 +154,7 @@ class Loop:
             self._kill()
         self.cluster.sweep(namespaces=[fleet.name])
 
-    def _round(self, watched: Near, repository: Repository, kills: int) -> None:
+    def _round(self, watched: Watched, repository: Repository, kills: int) -> None:
         self.seen.rounds += 1
         before = {name: actor for name, actor in watched.actors().items() if actor.state == "ALIVE"}
         self._start(watched, repository)
@@ -183,7 +182,7 @@ class Loop:
         self.say(f"round {self.seen.rounds}: {dict(+hits)}; {self.seen.kills} watchers killed; calm after "
                  f"{took:.1f} s, {alive} of {sum(watched.fleet.wanted.values())} live")
 
-    def _push(self, watched: Near, repository: Repository) -> None:
+    def _push(self, watched: Watched, repository: Repository) -> None:
         [kind] = self.rng.choices(list(PUSHES), list(PUSHES.values()))
         self.seen.pushes[kind] += 1
         if kind == "more":
@@ -191,7 +190,7 @@ class Loop:
         if kind != "nothing":
             repository.push(kind)
 
-    def _start(self, watched: Near, repository: Repository) -> None:
+    def _start(self, watched: Watched, repository: Repository) -> None:
         self._watchers.append(Watcher(
             self.folder / f"said-{next(self._numbers)}", {**watched.env, "FLEETCTL_ADDRESS": self._proxy.url},
             "--repo", str(repository.bare), "--path", "fleet.yaml", "--interval", "1s", "--require-signature",
@@ -203,7 +202,7 @@ class Loop:
             self._violation(wrong)
         self.seen.kills += 1
 
-    def _calm(self, watched: Near, repository: Repository) -> float:
+    def _calm(self, watched: Watched, repository: Repository) -> float:
         """Let one watcher go on in peace until nothing is missing; return how long that takes."""
         while self._watchers:
             self._kill()
@@ -217,18 +216,18 @@ class Loop:
         self.seen.calm_s.append(time.monotonic() - began)
         return self.seen.calm_s[-1]
 
-    def _wrong(self, watched: Near) -> Iterator[str]:
+    def _wrong(self, watched: Watched) -> Iterator[str]:
         yield from left_out(watched)
         yield from wrong_now(watched)
         yield from (f"not up: {name}: {one.state}" for name, one in watched.actors().items() if one.state != "ALIVE")
 
-    def _compare(self, watched: Near, before: dict[Name, Actor], hit: set[Name]) -> None:
+    def _compare(self, watched: Watched, before: dict[Name, Actor], hit: set[Name]) -> None:
         now = watched.actors()
         for name, actor in before.items():
             if name not in hit and now.get(name) != actor:
                 self._violation(f"lost: {name} was {actor}, is {now.get(name)}, and nobody hit it")
 
-    def _places(self, watched: Near) -> dict[Name, set[str]]:
+    def _places(self, watched: Watched) -> dict[Name, set[str]]:
         rows = watched.answer("inventory")["replicas"]
         return {(row["model"], row["replicaId"]): {member["nodeId"] for member in row["members"]}
                 for row in rows if row.get("fleet") == watched.fleet.name}

@@ -12,7 +12,7 @@ from tests.chaos.rounds import Driver
 from tests.e2e.cluster import RayCluster, running_cluster
 
 pytestmark = pytest.mark.ray
-SECONDS = 15.0
+SECONDS = 10.0
 """A step or round that has begun is finished."""
 
 
