@@ -131,9 +131,11 @@ def eventually(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> 
     """Return the first true answer of `check`; the timeout is generous, it only keeps a failure from hanging."""
     deadline = time.monotonic() + timeout_s
     while True:
+        began = time.monotonic()
         answer = check()
         if answer:
             return answer
-        if time.monotonic() >= deadline:
+        ended = time.monotonic()
+        if ended >= deadline:
             raise AssertionError(f"did not happen within {timeout_s:g} s: {what}")
-        time.sleep(0.2)  # to look at all processes of a machine is work
+        time.sleep(min(1.0, max(0.2, 5 * (ended - began))))  # to run a command, or look at all processes, is work

@@ -20,9 +20,12 @@ from cluster import HERE, MARK, RayCluster, engine_pids, eventually, running_clu
 from faults import faulty_package
 from in_process import run_here
 
+from fleetctl.apply import follow
+
 ENGINE = str(HERE / "engine.py")
 NODE_MEMORY = 8 << 20
 _numbers = itertools.count()
+follow.FIRST_S = 0.5  # each look is work for the dashboard, and no agent begins within a second
 
 
 @pytest.fixture(scope="session")

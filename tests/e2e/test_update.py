@@ -16,7 +16,7 @@ from conftest import World, member, model
 from tests.programs import Nginx, eventually
 
 pytestmark = pytest.mark.ray
-DRAIN = ("--drain", "6s")
+DRAIN = ("--drain", "7s")
 """Longer than `--interval`, what it takes to read the cluster, and a reload."""
 
 
@@ -51,7 +51,7 @@ def polled(world: World, key: str) -> Iterator[None]:
     pollers = [Poller(nginx.url, keep_alive=keep_alive) for keep_alive in (True, False)]
     with nginx.serving(), ExitStack() as stack:
         eventually(lambda: httpx.get(nginx.url).is_success, "nginx forwards", nginx.log)
-        follower = stack.enter_context(world.start(*kept, "--follow", "--interval", "1s", "--on-change", nginx.reload))
+        follower = stack.enter_context(world.start(*kept, "--follow", "--interval", "2s", "--on-change", nginx.reload))
         stack.callback(follower.terminate)
         for poller in pollers:
             stack.callback(poller.ended.set)

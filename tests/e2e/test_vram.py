@@ -56,7 +56,7 @@ def hosts(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> 
         found[name] = nvidia.host(folder / f"{name}.cards", *(
             f"card GPU-{name}-{index} {80 * GIB} NVIDIA H100 80GB HBM3" for index in range(2)))
         ray_cluster.add(names=[name], labels={LABEL: "yes"}, env={**found[name].env,
-                                                                      "REPORTER_UPDATE_INTERVAL_MS": "500"})
+                                                                      "REPORTER_UPDATE_INTERVAL_MS": "1000"})
     yield found
     for name in found:
         ray_cluster.remove(name=name)

@@ -77,7 +77,7 @@ def frozen_workers(node_id: str) -> Iterator[list[int]]:
 
     def freeze() -> None:
         known = set(worker_pids(node_id))
-        while not over.wait(0.005):
+        while not over.wait(0.05):  # a worker needs half a second to begin
             for pid in worker_pids(node_id):
                 if pid not in known:
                     known.add(pid)

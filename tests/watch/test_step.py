@@ -55,7 +55,7 @@ class Loop:
         return todo
 
 
-@settings(max_examples=cases(6000), deadline=None)
+@settings(max_examples=cases(2400), deadline=None)
 @given(st.lists(LOOKS, max_size=30), st.data(), st.booleans())
 def test_through_any_history(looks: list[tuple[str | None, str | None]], data: st.DataObject,
                              report_only: bool) -> None:
