@@ -36,8 +36,8 @@ def parent_chain(pid: int, actor_pid: int) -> bool:
 def test_whoever_is_killed_no_process_of_the_engine_is_left_and_the_replica_comes_back(world: World) -> None:
     """Four replicas, and in each another one of the four kinds of process is killed.
 
-    Each is made from more than Ray keeps of one argument: a restart long after the apply's job needs all of it. An apply
-    that meets a fifth one while it is restarted waits for it.
+    Each is made from more than Ray keeps of one argument: a restart long after the apply's job needs all of it.
+    An apply that meets a fifth one while it is restarted waits for it.
     """
     one = member(gpus=1)
     one["engine"]["env"] = {f"TEXT_{number}": os.urandom(30_000).hex() for number in range(4)}
