@@ -15,8 +15,11 @@ SLOW = re.compile(r"profile|traceback|delay|tail|memory_profile")
 """They stop other processes to look into them, wait, or never end."""
 
 
-def answers(address: str) -> Iterator[tuple[str, bytes]]:
-    """Yield each path and its body; some say only that they are not for this cluster."""
+def answers(address: str, session: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield each path and its body; some say only that they are not for this cluster.
+
+    `session` = where Ray keeps its files, to leave out logs in which nothing is.
+    """
     with httpx.Client(base_url=address, headers={"User-Agent": "tests"}, timeout=30) as client:
         def rows(path: str) -> Any:
             return client.get(path).raise_for_status().json()
@@ -32,7 +35,9 @@ def answers(address: str) -> Iterator[tuple[str, bytes]]:
             for value in there.get(name, []) if name else [""]:
                 filled = path.replace(f"{{{name}}}", value)
                 yield filled, client.get(filled).content
-        read = set[str]()  # the nodes of a machine have one folder, and each lists all of it
+        # the nodes of a machine have one folder, and each lists all of it
+        read = {path.name for path in session.glob("ray/session_latest/logs/*")
+                if path.is_file() and not path.stat().st_size}
         for node in there["node_id"]:
             files = rows(f"/api/v0/logs?node_id={node}")["data"]["result"]
             for name in {name for kind in files.values() for name in kind} - read:

@@ -12,8 +12,9 @@ from conftest import World, member, model
 
 pytestmark = pytest.mark.ray
 
-DEADLY = (("between two creates", "before the result"), ("while a constructor waits",),
-          *(pytest.param((fault,), marks=pytest.mark.long) for fault in ("after the lock", "right after a create")))
+DEADLY = (("between two creates", "before the result"),
+          *(pytest.param((fault,), marks=pytest.mark.long)
+            for fault in ("after the lock", "right after a create", "while a constructor waits")))
 """Where the agent of an apply dies, and that of the next one, which does what is left to do."""
 
 

@@ -97,7 +97,7 @@ def test_new_replicas_have_their_weights_from_those_that_run(
     assert "bytes from one/0 at " in world.run("logs", "gang/0", "--rank", "0").stdout
 
     secret = world.cluster.session_secret().encode()
-    said = dict(answers(world.cluster.address))
+    said = dict(answers(world.cluster.address, world.cluster.session))
     assert any(b"one/0 at " in body for body in said.values()), "the logs are among them"
     assert not [path for path, body in said.items() if secret in body or base64.b64encode(secret) in body]
 
