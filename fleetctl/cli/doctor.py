@@ -15,9 +15,9 @@ from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import read_stdin, this_invocation
 from fleetctl.cli.reporting import show_answer
+from fleetctl.doctor.cluster import leaked
 from fleetctl.doctor.diagnose import diagnose
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.doctor.groups import leaked
 from fleetctl.documents.diagnosis import Diagnosis, Repaired
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet

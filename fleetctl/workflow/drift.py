@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.apply.history import read_run, runs_of
-from fleetctl.doctor import cordons, failures, foreign_memory
+from fleetctl.doctor import nodes, replicas
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.events import ReplicaOutcome
@@ -35,4 +35,5 @@ def diagnosed(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> 
     Raises InventoryError when the list of jobs, which has the cordons, cannot be read.
     """
     evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(jobs=ours(client)))
-    return [*foreign_memory.check(evidence), *cordons.check(evidence), *failures.check(evidence)]
+    return [*nodes.check_foreign_memory(evidence), *nodes.check_cordons(evidence),
+            *replicas.check_failures(evidence)]
