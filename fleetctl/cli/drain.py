@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -90,7 +89,7 @@ def drain(
     """
     invocation, where = this_invocation(), Where(None, address, namespace)
     loaded = inspect_fleet(files, stdin=invocation.stdin)
-    with closing(live_source(invocation, where, loaded.sound().cluster, or_inventory=False)) as source:
+    with live_source(invocation, where, loaded.sound().cluster) as source:
         before = source.read()
         found = Draining(loaded, before, node_of(before, node))
         require_complete(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from enum import Enum
 from typing import Annotated, Literal
 
@@ -77,7 +76,7 @@ def evict(
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     where = Where(None, address, namespace)
-    with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
+    with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)
         chosen = _all_of(seen, fleet) if every and fleet else named_replicas(seen, replicas or (), replica_id)
         refuse_protected(fleet, chosen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -87,7 +87,7 @@ def logs(
     cluster = cluster_of(fleet_of(invocation, files))
     begin = _before(invocation.now(), since) if since is not None else ""
     lines = tail if tail is not None else SINCE_TAIL if begin else TAIL
-    with closing(live_source(invocation, Where(None, address, namespace), cluster, or_inventory=False)) as source:
+    with live_source(invocation, Where(None, address, namespace), cluster) as source:
         seen = read(invocation, source)
         running = running_replicas(seen, name, replica_id)
         model, number, search = _find(source, seen, running, name, replica_id)

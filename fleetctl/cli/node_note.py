@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -53,7 +53,7 @@ class FoundNode:
 def found_node(name: str, files: Sequence[str] | None, where: Where) -> Iterator[FoundNode]:
     """Look a node up by its name or id; raises what `node_of` raises."""
     invocation = this_invocation()
-    with closing(live_source(invocation, where, cluster_of(fleet_of(invocation, files)), or_inventory=False)) as source:
+    with live_source(invocation, where, cluster_of(fleet_of(invocation, files))) as source:
         seen = source.read()
         yield FoundNode(source, seen, node_of(seen, name))
 

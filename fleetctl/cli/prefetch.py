@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from typing import Annotated, Any
 
 from fleetctl.apply.examine import Asker
@@ -67,7 +66,7 @@ def prefetch(
     invocation = this_invocation()
     fleet = load_fleet(files, stdin=invocation.stdin)
     wanted = model_of(fleet, model)
-    with closing(live_source(invocation, Where(None, address, namespace), fleet.cluster, or_inventory=False)) as source:
+    with live_source(invocation, Where(None, address, namespace), fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
         chosen = _named(seen, node) if node else selected(seen, nodes) if nodes else None

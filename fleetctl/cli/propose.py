@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -144,7 +143,7 @@ def from_live(
 
     invocation, loaded = this_invocation(), _load(files)
     fleet = loaded.sound()
-    with closing(live_source(invocation, Where(None, address, namespace), fleet.cluster, or_inventory=False)) as source:
+    with live_source(invocation, Where(None, address, namespace), fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
         found = unwritten(source, seen, fleet, source.namespace)

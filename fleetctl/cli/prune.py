@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 
 from fleetctl.apply.examine import Asker
 from fleetctl.apply.prune import PRUNE, WORDING, list_caches
@@ -50,8 +49,7 @@ def prune(
     """
     invocation = this_invocation()
     fleets = fleets_in(invocation, files)
-    with closing(live_source(invocation, Where(None, address, namespace), fleets[0].cluster,
-                             or_inventory=False)) as source:
+    with live_source(invocation, Where(None, address, namespace), fleets[0].cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
         names = {node.id: node.name for node in seen.nodes}

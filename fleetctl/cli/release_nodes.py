@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -48,7 +47,7 @@ def release_nodes(
         say("note", "nothing was changed")
         return 1
     where = Where(None, address, namespace)
-    with closing(live_source(invocation, where, cluster_of(None), or_inventory=False)) as source:
+    with live_source(invocation, where, cluster_of(None)) as source:
         asker = Asker(source.client, source.namespace, starter(os.environ), WORDING)
         with invocation.working("asking the cluster"):
             events = asker.run(RELEASE, new_job_id(RELEASE), {"fleet": fleet, "dryRun": dry_run})

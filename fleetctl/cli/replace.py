@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -152,7 +151,7 @@ class _Update:
             say("note", f"{self.model}: {now.progress}; {self.model}/{one.replica_id} ends, "
                         f"{now.serving_without(one)} go on serving")
             wanted = dataclasses.replace(self.wanted, keep={self.model: least})
-            with closing(live_source(self.invocation, self.where, now.fleet.cluster)) as source:
+            with live_source(self.invocation, self.where, now.fleet.cluster) as source:
                 for summary in act_on(wanted, source, now.seen, [one], now.fleet):
                     self.outcomes += summary.outcomes
                     if (code := final_exit_code(summary.outcomes, interrupted=summary.interrupted)) != 0:
@@ -162,7 +161,7 @@ class _Update:
 
     def _look(self) -> Round:
         fleet = self.loaded.sound()
-        with closing(live_source(self.invocation, self.where, fleet.cluster, or_inventory=False)) as source:
+        with live_source(self.invocation, self.where, fleet.cluster) as source:
             return round_of(fleet, self.model, source.read(), self.ended)
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.explicit import Wanted, carry_out, refuse_protected
@@ -44,7 +42,7 @@ def restart(
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     where = Where(None, address, namespace)
-    with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
+    with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)
         chosen = [one for one in named_replicas(seen, replicas, replica_id) if one.level == "HOT"]
         if not chosen:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -145,7 +144,7 @@ def status(
 
         keys = frozenset(chosen_by(selector, fleet.labels))
     chosen = Chosen(fleet, model, keys, output_format is StatusFormat.WIDE)
-    with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as opened:
+    with inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet)) as opened:
         source = asking_about(opened, fleet)
         seen = read(invocation, source, ages=True)
         if model is not None and not chosen.of(seen):

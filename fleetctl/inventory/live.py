@@ -39,6 +39,12 @@ class Live:
                                    agent=self.agent, ages=ages)
             return with_cold(self.client, found, self.cold) if self.cold else found
 
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Close the connections to the dashboard."""
         self.client.close()

@@ -27,8 +27,11 @@ class Snapshot:
         """Return the inventory; raises DocumentError when the file cannot be read or is no inventory."""
         return load_snapshot(self.path, stdin=self.stdin)
 
-    def close(self) -> None:
-        """Nothing stays open: a snapshot is read at once."""
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close nothing: a snapshot is read at once."""
 
 
 STDIN = "-"

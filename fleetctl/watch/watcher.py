@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 
 from fleetctl.apply.history import read_history
@@ -170,7 +169,7 @@ class Watcher:
         if self.good is None:
             return None, ""
         try:
-            with closing(live_source(self.invocation, self.where, self.good.sound().cluster)) as source:
+            with live_source(self.invocation, self.where, self.good.sound().cluster) as source:
                 seen = read(self.invocation, source)
         except FleetctlError as error:
             return None, error.message

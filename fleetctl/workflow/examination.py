@@ -56,7 +56,7 @@ class Examination:
 
     def _opened(self) -> Live:
         fleet = self.loaded.fleet if self.loaded else None
-        return self._source or live_source(self.invocation, self.where, cluster_of(fleet), or_inventory=False)
+        return self._source or live_source(self.invocation, self.where, cluster_of(fleet))
 
     def _asked(self, found: Evidence, job: str) -> Evidence:
         """Add what the nodes answer."""

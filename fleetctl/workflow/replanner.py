@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 
 from fleetctl.apply.replan import ReplanWanted, limited_to_refused
@@ -27,7 +27,7 @@ class FleetReplanner:
         """Return the plan for the refused replicas, on the cluster as its agent sees it; raises FleetctlError."""
         refused, planned = wanted.refused_by_model(), self._planned
         options = replace(planned.options, targets=tuple(sorted(refused)))
-        with closing(live_source(self._invocation, self._where, planned.fleet.cluster)) as source:
+        with live_source(self._invocation, self._where, planned.fleet.cluster) as source:
             seen_by_agent = replace(source, agent=wanted.view())
             made = plan_on(self._invocation, seen_by_agent, planned.fleet, options, self._where, USUAL_EXPIRY_S,
                            git=planned.facts.git)
