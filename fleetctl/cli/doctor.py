@@ -23,7 +23,6 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.render.report.of_diagnosis import diagnosis_report
 from fleetctl.workflow.examination import Examination
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl doctor",
@@ -36,9 +35,9 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def doctor(
+    *,
     files: flags.OptionalFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     nodes: Annotated[bool, typer.Option(
         "--nodes", help="Also submit a job that looks at every node; it reads only, and claims nothing.")] = False,
     fix: Annotated[bool, typer.Option(
@@ -54,7 +53,7 @@ def doctor(
     """
     invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=read_stdin) if files else None
-    with Examination(invocation, Where(None, address, namespace), loaded, starter(os.environ)) as examination:
+    with Examination(invocation, where, loaded, starter(os.environ)) as examination:
         evidence = examination.evidence(new_job_id("examine") if nodes else None)
         diagnosis = diagnose(evidence)
         if fix and (repaired := _repaired(examination, evidence, yes=yes)):

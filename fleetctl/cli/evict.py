@@ -19,7 +19,6 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.render.replica_text import replica_name
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.warm_budget import rooms_for
 
 EPILOG = epilog(
@@ -45,12 +44,12 @@ LEVELS: dict[To, Literal["WARM", "COLD"]] = {To.WARM: "WARM", To.COLD: "COLD"}
 
 @app.command(epilog=EPILOG)
 def evict(
+    *,
     replicas: ReplicaArguments = None,
     replica_id: ReplicaId = None,
     every: Annotated[bool, typer.Option("--all", help="All replicas of the fleet that -f names.")] = False,
     files: flags.ClusterFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     drain: DrainTime = 0,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
@@ -75,7 +74,6 @@ def evict(
         raise UsageError("--all needs -f FLEET: it ends the replicas of that fleet alone")
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    where = Where(None, address, namespace)
     with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)
         chosen = _all_of(seen, fleet) if every and fleet else named_replicas(seen, replicas or (), replica_id)

@@ -6,6 +6,7 @@ Durations arrive as seconds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -142,3 +143,25 @@ LockTimeout = Annotated[float, option(
 WaitTimeout = Annotated[float | None, option(
     "--wait-timeout", metavar="DURATION", parser=duration,
     help="How long to follow; then exit 7, while the apply continues in the cluster. [default: no limit]")]
+
+
+@dataclass(frozen=True, slots=True)
+class StartFlags:
+    """The flags of a verb that starts replicas on a cluster. Seconds."""
+
+    address: Address = None
+    namespace: Namespace = None
+    dry_run: DryRun = False
+    yes: Yes = False
+    force: Force = False
+    ignore_cooldown: IgnoreCooldown = False
+    lock_timeout: LockTimeout = 0
+    wait_timeout: WaitTimeout = None
+
+    @property
+    def where(self) -> Where:
+        """The cluster."""
+        return Where(None, self.address, self.namespace)
+
+
+Starting = Annotated[StartFlags, MadeBy(StartFlags)]

@@ -30,7 +30,6 @@ from fleetctl.inventory.log_follow import Listing
 from fleetctl.inventory.log_lines import Line
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl logs openai-community/gpt2 --since 10m",
@@ -64,6 +63,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def logs(
+    *,
     names: LogsArgument,
     replica_id: ReplicaId = None,
     follow: FollowOption = False,
@@ -71,8 +71,7 @@ def logs(
     tail: TailOption = None,
     timestamps: TimestampsOption = False,
     files: FileOption = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     group: GroupOption = None,
     copy: CopyOption = None,
     rank: RankOption = None,
@@ -87,7 +86,7 @@ def logs(
     cluster = cluster_of(fleet_of(invocation, files))
     begin = _before(invocation.now(), since) if since is not None else ""
     lines = tail if tail is not None else SINCE_TAIL if begin else TAIL
-    with live_source(invocation, Where(None, address, namespace), cluster) as source:
+    with live_source(invocation, where, cluster) as source:
         seen = read(invocation, source)
         running = running_replicas(seen, name, replica_id)
         model, number, search = _find(source, seen, running, name, replica_id)

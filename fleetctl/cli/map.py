@@ -16,7 +16,6 @@ from fleetctl.planner.options import chosen_by
 from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.placement_map import render_placement_map
 from fleetctl.workflow.cluster import read_scenario
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl map                                  # what holds which card now",
@@ -39,11 +38,10 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def show_map(
+    *,
     files: flags.OptionalFiles = None,
     selector: flags.Selector = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     output_format: Annotated[
         MapFormat, typer.Option("--format", help="What to print on standard output.")] = MapFormat.TABLE,
     limit: Annotated[
@@ -59,10 +57,10 @@ def show_map(
     """
     from fleetctl.planner.questions.occupancy import of_models, placement_map  # NumPy, which --help does not need
 
-    refuse_two_readers(files or (), inventory)
+    refuse_two_readers(files or (), where.inventory)
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
-    scenario = read_scenario(invocation, files, Where(inventory, address, namespace), adopt_from, selector)
+    scenario = read_scenario(invocation, files, where, adopt_from, selector)
     with invocation.working("planning"):
         drawn = placement_map(scenario)
     if selector:

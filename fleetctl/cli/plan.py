@@ -11,7 +11,6 @@ from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_repor
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.report.formats import ReportFormat
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
@@ -30,9 +29,7 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def plan(
     files: flags.Files,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     base: flags.Base = None,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
@@ -51,8 +48,8 @@ def plan(
     Compares the fleet files with what runs now. Nothing is changed, and no plan ever removes a replica: more live than
     wanted is held.
     """
-    refuse_two_readers(files, inventory)
-    reading = (*files, inventory)
+    refuse_two_readers(files, where.inventory)
+    reading = (*files, where.inventory)
     check_out(out, reading)
     reports = parse_reports(report, beside=out, reading=reading)
     invocation = this_invocation()
@@ -66,7 +63,7 @@ def plan(
         before = load_base(files, base, invocation.environ)
     options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
                           ignore_cooldown)
-    planned = plan_fleet(invocation, loaded, options, Where(inventory, address, namespace), base=before,
+    planned = plan_fleet(invocation, loaded, options, where, base=before,
                          expires_s=expires)
     if out:
         save_plan(invocation, planned.plan, out)

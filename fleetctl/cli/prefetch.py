@@ -27,7 +27,6 @@ from fleetctl.render.report.of_cold import prefetched_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import nodes_for, selected
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.scaling import model_of
 
 EPILOG = epilog(
@@ -43,6 +42,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def prefetch(
+    *,
     model: ModelArgument,
     files: flags.FlaggedFiles,
     nodes: NodeLabels = None,
@@ -51,8 +51,7 @@ def prefetch(
     timeout: Annotated[float, flags.option(
         "--timeout", metavar="DURATION", parser=flags.expiry_duration,
         help="How long each node may take; what it has by then it keeps. [default: 30m]")] = DEFAULT_S,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
     """Fetch a model's weights onto nodes before a replica needs them.
@@ -66,7 +65,7 @@ def prefetch(
     invocation = this_invocation()
     fleet = load_fleet(files, stdin=invocation.stdin)
     wanted = model_of(fleet, model)
-    with live_source(invocation, Where(None, address, namespace), fleet.cluster) as source:
+    with live_source(invocation, where, fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
         chosen = _named(seen, node) if node else selected(seen, nodes) if nodes else None

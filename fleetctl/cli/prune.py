@@ -22,7 +22,6 @@ from fleetctl.render.report.of_cold import ID_SHOWN, pruned_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import fleets_in, named_weights, selected
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl prune -f fleets/prod.yaml --dry-run",
@@ -34,10 +33,10 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def prune(
+    *,
     files: flags.Files,
     nodes: NodeLabels = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     output_format: flags.Format = flags.OutputFormat.TABLE,
@@ -49,7 +48,7 @@ def prune(
     """
     invocation = this_invocation()
     fleets = fleets_in(invocation, files)
-    with live_source(invocation, Where(None, address, namespace), fleets[0].cluster) as source:
+    with live_source(invocation, where, fleets[0].cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
         names = {node.id: node.name for node in seen.nodes}

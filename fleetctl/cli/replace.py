@@ -41,6 +41,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def replace(
+    *,
     model: ModelArgument,
     files: flags.FlaggedFiles,
     surge: Annotated[int | None, flags.option(
@@ -54,8 +55,7 @@ def replace(
         "--drain", metavar="DURATION", parser=flags.duration,
         help="Before one ends, take it off `fleetctl endpoints` and wait this long. [default: 0s]")] = 0,
     dry_run: flags.DryRun = False,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     yes: flags.Yes = False,
     force: flags.Force = False,
     ignore_cooldown: flags.IgnoreCooldown = False,
@@ -70,7 +70,7 @@ def replace(
     """
     if in_place and surge is not None:
         raise UsageError("give either --surge N or --in-place")
-    invocation, where = this_invocation(), Where(None, address, namespace)
+    invocation = this_invocation()
     found = look_up(invocation, files, model, where)
     if not found.wanted:
         raise UsageError(f"the fleet file wants no replica of {model}", hint=f"`fleetctl evict {model}` ends them")

@@ -27,7 +27,7 @@ from fleetctl.planner.live import is_outdated
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import asking_about, cluster_of, fleet_of, inventory_source, read
-from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.invocation import Invocation
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
@@ -107,14 +107,13 @@ class Chosen:
 
 @app.command(epilog=EPILOG)
 def status(
+    *,
     model: Annotated[str | None, typer.Argument(
         metavar="MODEL", show_default=False, help="Only this model; or a fleet file, as with -f.",
         autocompletion=complete_model_keys)] = None,
     files: flags.OwnFiles = None,
     selector: flags.Selector = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     output_format: Annotated[StatusFormat, typer.Option(
         "--format", help="table, wide (also each member with its cards), or json.")] = StatusFormat.TABLE,
     follow: Annotated[bool, typer.Option(
@@ -132,9 +131,9 @@ def status(
     """
     if model is not None and flags.names_fleet(model):
         files, model = [model, *(files or ())], None
-    if follow and (inventory or output_format is StatusFormat.JSON):
+    if follow and (where.inventory or output_format is StatusFormat.JSON):
         raise UsageError("--follow shows a table of a live cluster", hint="without --inventory and --format json")
-    refuse_two_readers(files or (), inventory)
+    refuse_two_readers(files or (), where.inventory)
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
@@ -144,7 +143,7 @@ def status(
 
         keys = frozenset(chosen_by(selector, fleet.labels))
     chosen = Chosen(fleet, model, keys, output_format is StatusFormat.WIDE)
-    with inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet)) as opened:
+    with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = asking_about(opened, fleet)
         seen = read(invocation, source, ages=True)
         if model is not None and not chosen.of(seen):

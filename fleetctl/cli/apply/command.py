@@ -38,10 +38,10 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def apply(
+    *,
     named: PlanArgument = None,
     files: flags.OptionalFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     yes: flags.Yes = False,
     attach: Annotated[bool, typer.Option("--attach", help="Follow a running apply.")] = False,
     output_format: FormatOption = ApplyFormat.TABLE,
@@ -71,15 +71,14 @@ def apply(
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
         _refuse_choices({"--target": target, "--exclude": exclude, "--selector": selector, "--adopt-from": adopt_from,
-                         "--namespace": namespace, "--force": force and attach,
+                         "--namespace": where.namespace, "--force": force and attach,
                          "--ignore-cooldown": ignore_cooldown, "--wait-for-nodes": wait_for_nodes})
     options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
                           ignore_cooldown)
     output, invocation = ApplyOutput(output_format), this_invocation()
     with output.ends_with_summary():
         if attach:
-            return attach_to(invocation, plan_file, files, address, output, wait_timeout)
-        where = Where(None, address, namespace)
+            return attach_to(invocation, plan_file, files, where.address, output, wait_timeout)
         with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
             task = proposal.task
             output.plan = task.plan
