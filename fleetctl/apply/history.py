@@ -15,9 +15,9 @@ from pydantic import TypeAdapter, ValidationError
 from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Event
-from fleetctl.documents.fleet_source import FleetSource
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.inventory import Level
+from fleetctl.documents.position import FleetSource
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import LOOKS, Job, log_of, named_replicas, ours

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.apply.package import AGENT_PACKAGE, Package, agent_package, document
+from fleetctl.apply.record import Starter, note_metadata
+from fleetctl.documents.inventory import Node
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import JOBS_PATH, TOOL, look
@@ -58,8 +60,16 @@ def submit(client: DashboardClient, wanted: Submission, request: Mapping[str, An
     _post(client, wanted, body, patience or Patience())
 
 
-def submit_note(client: DashboardClient, wanted: Submission, patience: Patience | None = None) -> None:
-    """Add a job that does nothing to Ray's list, for its metadata; raises what `submit` raises."""
+def write_note(
+    client: DashboardClient, verb: str, node: Node, said: Mapping[str, str], job: str, starter: Starter,
+    patience: Patience | None = None,
+) -> None:
+    """Write what is `said` about a node: a job that does nothing, whose metadata is the note (`inventory/notes.py`).
+
+    Raises ApplyError when the cluster does not take it.
+    """
+    wanted = Submission(job, verb, "", note_metadata(node, said, starter),
+                        "`fleetctl inventory` shows whether the note is there")
     _post(client, wanted, {"entrypoint": "true"}, patience or Patience())
 
 

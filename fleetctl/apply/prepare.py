@@ -1,4 +1,4 @@
-"""The checks before a plan is applied, and what there is to do then. Reads the cluster; changes nothing."""
+"""The checks before a plan is applied, such as that it was not before, and what there is to do. Changes nothing."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.apply.replan_command import has_expired, replan_command
-from fleetctl.apply.single_use import refuse_used
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import ModelRow, Plan
-from fleetctl.errors import PlanStale
+from fleetctl.errors import PlanStale, PlanUsed
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import log_of, ours
 from fleetctl.inventory.live import Live
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import options_of
@@ -77,3 +77,17 @@ def refuse_moved(plan: Plan, seen: Inventory, saved_as: str) -> None:
 
 def _again(plan: Plan, saved_as: str) -> str:
     return f"make a new one: {replan_command(plan, saved_as)}"
+
+
+def refuse_used(client: DashboardClient, plan: Plan, saved_as: str) -> None:
+    """Raise PlanUsed when the cluster's list of jobs shows that this plan, saved as that file, was applied before."""
+    for job in ours(client):
+        if job.metadata.get("planId") != plan.plan_id:
+            continue
+        if '"type":"lockAcquired"' in (log_of(client, job.submission_id) or ""):
+            raise used_by(job.submission_id, replan_command(plan, saved_as))
+
+
+def used_by(submission_id: str, again: str = "fleetctl plan -f FLEET --out FILE") -> PlanUsed:
+    """Return the error for a plan that job `submission_id` has applied; `again` = the command for a new one."""
+    return PlanUsed(f"this plan was already applied by job {submission_id}", hint=f"make a new one: {again}")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.repair import REPAIR, Dead, repair
+from fleetctl.apply.node_jobs import REPAIR, Dead, repair
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say

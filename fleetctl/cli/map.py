@@ -11,9 +11,9 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import result_console, say, write_document, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.planner.options import chosen_by
-from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.placement_map import render_placement_map
 from fleetctl.workflow.cluster import read_scenario
 
@@ -73,7 +73,7 @@ def show_map(
 
 def _show(answer: PlacementMap, output_format: MapFormat, rows: int | None) -> None:
     if output_format is MapFormat.JSON:
-        write_result(render_answer_json(answer))
+        write_result(indented_json(answer))
     elif output_format is MapFormat.SVG:
         from fleetctl.render.placement_svg import render_placement_svg  # a library of XML, which loads that of TLS
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.jobs import Patience
-from fleetctl.apply.notes import write_note
+from fleetctl.apply.jobs import Patience, write_note
 from fleetctl.cli import flags
 from fleetctl.cli.console import say
 from fleetctl.cli.identity import new_job_id, starter

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.plan_formats import plan_formats
 from fleetctl.cli.process import refuse_two_readers, this_invocation
-from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_reports, show
+from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
+from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
+from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.formats import ReportFormat
+from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
@@ -69,3 +74,18 @@ def plan(
         save_plan(invocation, planned.plan, out)
     show(plan_formats(planned.shown(), planned.map), output_format, reports)
     return planned.plan.exit_code if detailed_exitcode else 0
+
+
+def plan_formats(plan: Plan, placement_map: Callable[[], PlacementMap | None]) -> Formats:
+    """Return the plan in every format; `placement_map` is called only for the page, which shows it."""
+
+    def page() -> str:
+        from fleetctl.render.page.report_page import plan_page  # its parts, which no other format needs
+
+        return plan_page(plan, placement_map())
+
+    return Formats(
+        json=lambda: render_plan_json(plan),
+        report=lambda: plan_report(plan),
+        page=page,
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-from fleetctl.apply.examine import Asker
-from fleetctl.apply.prefetch import PREFETCH, WORDING
-from fleetctl.apply.prefetch import prefetch as carry_out
+from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, Asker
+from fleetctl.apply.node_jobs import prefetch as carry_out
 from fleetctl.cli import flags
 from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app, epilog
@@ -76,8 +75,9 @@ def prefetch(
         names = {one.id: one.name for one in seen.nodes}
         say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
         with invocation.working("fetching"):
-            rows = carry_out(Asker(source.client, source.namespace, starter(os.environ), WORDING), new_job_id(PREFETCH),
-                             orders_for(wanted, places, seen), timeout, lambda row: _tell(row, names))
+            asker = Asker(source.client, source.namespace, starter(os.environ), PREFETCH_WORDING)
+            rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, seen), timeout,
+                             lambda row: _tell(row, names))
     rows = [row.model_copy(update={"node": names[row.node_id]}) for row in rows]
     answer = Prefetched(fleet=fleet.name, model=model, rows=sorted(rows, key=lambda row: (row.node, row.artifact)))
     show_answer(answer, output_format, prefetched_report)

@@ -14,8 +14,7 @@ import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import MadeBy, command_app, epilog
-from fleetctl.cli.console import say
-from fleetctl.cli.file_diff import write_file_diff
+from fleetctl.cli.console import say, write_file_diff
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 
-from fleetctl.apply.examine import Asker
-from fleetctl.apply.prune import PRUNE, WORDING, list_caches
-from fleetctl.apply.prune import prune as carry_out
+from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, Asker, list_caches
+from fleetctl.apply.node_jobs import prune as carry_out
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
@@ -52,7 +51,7 @@ def prune(
         seen = read(invocation, source)
         require_complete(seen)
         names = {node.id: node.name for node in seen.nodes}
-        asker = Asker(source.client, source.namespace, starter(os.environ), WORDING)
+        asker = Asker(source.client, source.namespace, starter(os.environ), PRUNE_WORDING)
         with invocation.working("asking the nodes"):
             found = list_caches(asker, new_job_id(CACHES), [node.id for node in selected(seen, nodes)],
                                 named_weights(fleets, seen))

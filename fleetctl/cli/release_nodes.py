@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.examine import Asker
 from fleetctl.apply.follow import Wording
+from fleetctl.apply.node_jobs import Asker
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say

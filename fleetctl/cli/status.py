@@ -155,7 +155,7 @@ def status(
         else:
             outdated = chosen.outdated(seen)
             if fleet and outdated and isinstance(source, Live):
-                from fleetctl.workflow.outdated import look_up_changes  # the history of applies
+                from fleetctl.workflow.live_plan import look_up_changes  # the history of applies
                 from fleetctl.workflow.planned import add_changes
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))

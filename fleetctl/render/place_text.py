@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.plan import PlanInventory
 from fleetctl.documents.quantity import SHARE, amount_of
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Action, ActionMember
     from fleetctl.documents.what_if import NewReplica
+
 
 
 def place_text(members: Sequence[ActionMember]) -> str:
@@ -69,3 +71,9 @@ def replica_ranges(names: Iterable[str]) -> list[str]:
         else:
             ids[name] = []
     return [f"{model}/{ids_text(numbers)}" if numbers else model for model, numbers in ids.items()]
+
+
+def asked_about(fleet: str | None, inventory: PlanInventory) -> str:
+    """Say which fleet and which inventory an answer is about."""
+    about = f"fleet {fleet}, " if fleet else ""
+    return f"{about}inventory of {inventory.observed_at} from {inventory.source}"

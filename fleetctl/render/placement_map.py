@@ -9,9 +9,9 @@ from rich.text import Text
 
 from fleetctl.documents.placement_map import MapNode, PlacementMap
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.answer_text import asked_about
 from fleetctl.render.map_cells import Cells
 from fleetctl.render.map_legend import MEANINGS, Legend, counts_of, node_state, signs_used, totals
+from fleetctl.render.place_text import asked_about
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
 

@@ -30,7 +30,7 @@ from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
 from fleetctl.workflow.planning import plan_fleet
-from fleetctl.workflow.replanner import FleetReplanner
+from fleetctl.workflow.proposal import FleetReplanner
 
 SHOWN = 3
 NEWS_KEPT = 50

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from fleetctl.apply.examine import Asker, examine
+from fleetctl.apply.node_jobs import Asker, examine
 from fleetctl.apply.record import Starter
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.doctor.needs import needs_by_node

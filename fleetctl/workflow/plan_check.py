@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.apply.prepare import refuse_expired, refuse_moved
-from fleetctl.apply.single_use import refuse_used
+from fleetctl.apply.prepare import refuse_expired, refuse_moved, refuse_used
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.placement_map import PlacementMap
