@@ -1,4 +1,4 @@
-"""Plain YAML scalars by the core schema of YAML 1.2: `on`, `yes` and `12:30` are text; and which text needs no quotes."""
+"""Plain YAML scalars by the core schema of YAML 1.2: `on`, `yes`, `12:30` are text; and which text needs no quotes."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
-from fleetctl.render.page.map_rules import map_rules
-from fleetctl.render.page.map_section import map_part
+from fleetctl.render.page.map_section import map_part, map_rules
 from fleetctl.render.page.markup import Markup, el
 from fleetctl.render.page.parts import contents, facts, filter_bar, header, totals
 from fleetctl.render.page.picture import planned_alone
