@@ -30,7 +30,7 @@ from fleetctl.inventory.live import Live
 from fleetctl.inventory.notes import CORDON
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.replica_text import replica_name
+from fleetctl.render.place_text import replica_name
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.invocation import Invocation

@@ -16,7 +16,7 @@ from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, n
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.render.replica_text import replica_name
+from fleetctl.render.place_text import replica_name
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.warm_budget import rooms_for

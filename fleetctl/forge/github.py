@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import LABEL, ChangeRequest, Forge
+from fleetctl.forge.change import LABEL, ChangeRequest, Forge, github_outputs
 from fleetctl.forge.http import ForgeClient, json_object
-from fleetctl.forge.outputs import github_outputs
 from fleetctl.forge.sticky import Thread, Wording
 
 ACTIONS_USER = "github-actions[bot]"

@@ -9,8 +9,7 @@ from fleetctl.apply.past_shapes import Recorded, find_recorded
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.inventory.autoscaler import autoscaler_news
-from fleetctl.inventory.catch_up import sums_caught_up
+from fleetctl.inventory.autoscaler import autoscaler_news, sums_caught_up
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.live import Live
 from fleetctl.render.difference_text import change_text

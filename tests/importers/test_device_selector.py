@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.importers.accelerators import accelerator_of_label, accelerator_of_product
+from fleetctl.importers.kubernetes.labels import accelerator_of_label, accelerator_of_product
 from fleetctl.importers.modelplane.devices import Wanted, read_selector
 
 GIB = 1 << 30

@@ -14,8 +14,8 @@ from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.quantity import parse_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.importers.accelerators import accelerator_of_product
 from fleetctl.importers.authored import bytes_text
+from fleetctl.importers.kubernetes.labels import accelerator_of_product
 from fleetctl.importers.reading import Reading
 
 _TOKEN = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|&&|\|\||//|.""", re.DOTALL)
