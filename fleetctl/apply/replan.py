@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from fleetctl.apply.jobs import document, put
-from fleetctl.apply.request import plan_request
+from fleetctl.apply.prepare import plan_request
 from fleetctl.documents.base import Stored
 from fleetctl.documents.events import Event, ReplicaOutcome
 from fleetctl.documents.inventory import Amounts, NodeState

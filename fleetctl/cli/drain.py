@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.apply.outcome import PARTIAL, final_exit_code
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import explicit, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out

@@ -62,7 +62,7 @@ def plan(
     loaded.sound()
     before = None
     if base is not None:
-        from fleetctl.review.base import load_base  # comparing two fleets
+        from fleetctl.review.arguments import load_base  # comparing two fleets
 
         # before the cluster is asked, which takes its time: a revision may be mistyped
         before = load_base(files, base, invocation.environ)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.apply.outcome import PARTIAL, blocked_outcomes, final_exit_code
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import CollectedOutput

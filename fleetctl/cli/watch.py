@@ -16,8 +16,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fleetctl.apply.jobs import Patience
-from fleetctl.apply.prepare import ApplyTask
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Interrupts, follow, start_apply
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog

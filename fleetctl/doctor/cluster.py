@@ -12,7 +12,7 @@ from fleetctl.documents.quantity import amount_of
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import too_old
 from fleetctl.inventory.jobs import LOOKS, Job
-from fleetctl.inventory.names import parse_actor_name
+from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.notes import NOTES
 from fleetctl.inventory.used import PlacementGroup
 

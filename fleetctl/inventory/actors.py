@@ -15,7 +15,7 @@ from fleetctl.documents.inventory import LAST_OUTPUT, LIVE_STATES
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import object_of, text_of
-from fleetctl.inventory.names import parse_actor_name
+from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.state_api import Row, list_rows
 
 QUERY_ORDER = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE", "RESTARTING")

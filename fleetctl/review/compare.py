@@ -22,8 +22,7 @@ from fleetctl.planner.outcome import CHANGES
 from fleetctl.review.compare_model import model_differences
 from fleetctl.review.compare_nodes import node_differences
 from fleetctl.review.inputs import Side
-from fleetctl.review.meaning import Keyed, Steps
-from fleetctl.review.nested_diff import changed_ways
+from fleetctl.review.meaning import Keyed, Steps, changed_ways
 from fleetctl.review.source_view import WrittenFleet, WrittenModel
 
 _READING_ORDER = ("metadata", "cluster", "policy")

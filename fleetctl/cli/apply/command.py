@@ -11,8 +11,7 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.prepare import ApplyTask
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import flags
 from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
 from fleetctl.cli.apply.follow import attach_to, carry_out

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.command import proposed, told_apart
