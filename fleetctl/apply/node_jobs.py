@@ -17,9 +17,8 @@ from fleetctl.apply.follow import Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter, doctor_metadata
 from fleetctl.documents.cold import FetchedWeights, NodeCache
-from fleetctl.documents.diagnosis import Repaired
+from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
 from fleetctl.documents.events import Event, RunSummary
-from fleetctl.documents.examined_node import ExaminedNode, LeftLock, Need, OrphanProcess
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import CACHES, EXAMINE

@@ -12,9 +12,9 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.errors import PlanStale, PlanUsed
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import log_name
 from fleetctl.inventory.jobs import log_of, ours
-from fleetctl.inventory.live import Live
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import options_of
 from fleetctl.version import __version__

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -19,34 +19,10 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from typer.main import get_command
 
 from fleetctl.cli.context_option import with_later_options
+from fleetctl.cli.other_tools import refuse_foreign, refuse_foreign_command
 from fleetctl.collector import resume_after_loading
-from fleetctl.errors import UsageError
 
 VERBATIM = "\b"  # the help formatter keeps the lines of a paragraph that begins with it
-FORMATS = frozenset(("json", "jsonl", "yaml", "wide", "table", "markdown", "html", "text", "name"))
-HINTS = {
-    "--dry-run": "`fleetctl plan` shows what an apply would do, and changes nothing",
-    "--auto-approve": "--yes goes ahead without a question",
-    "--watch": "`watch -n 10 fleetctl ...` shows a command again and again; an apply follows its replicas by itself",
-    "--output": "--format names the format",
-    "--json": "--format json prints it as JSON",
-    "--filename": "-f or --file names a fleet file",
-    "--destroy": "nothing is removed by a plan or an apply; `fleetctl evict MODEL/ID` ends one replica",
-    "-n": "--namespace names the Ray namespace",
-    "--inventory": "this asks a cluster that runs; `plan`, `capacity`, `what-if` and `map` take a snapshot",
-}
-COMMANDS = {
-    "get": "`fleetctl status` shows replicas, `fleetctl inventory` nodes, `fleetctl endpoints` addresses",
-    "describe": "`fleetctl status MODEL` shows replicas, `fleetctl explain FIELD` a field of the fleet file",
-    "delete": "`fleetctl evict MODEL/ID` ends one replica; nothing else is ever removed",
-    "rollout": "`fleetctl replace MODEL` brings a model to the file's spec; `fleetctl restart MODEL` starts it again",
-    "config": "`fleetctl context` lists clusters and chooses one: `fleetctl context use NAME`",
-    "lint": "`fleetctl validate` checks fleet files, `fleetctl fmt --check` their form",
-    "help": "`fleetctl --help` lists the commands, `fleetctl COMMAND --help` explains one",
-    "version": "`fleetctl --version` prints it",
-    "top": "`fleetctl inventory` shows what is in use on each node",
-    "ps": "`fleetctl status` shows every replica",
-}
 
 
 class Listed(NamedTuple):
@@ -170,39 +146,3 @@ def epilog(*examples: str, exit_codes: str) -> str:
     kept = re.sub(r"(\d) ", "\\1\xa0", exit_codes)  # a code stays on the line of its meaning
     codes = fill(kept, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")
     return f"{VERBATIM}\nExamples:\n{shown}\n\n{VERBATIM}\nExit codes:\n{codes}"
-
-
-HINTS |= {"-w": HINTS["--watch"], "-o": HINTS["--output"], "--prune": HINTS["--destroy"]}
-
-COMMANDS |= {"destroy": COMMANDS["delete"], "remove": COMMANDS["delete"], "rm": COMMANDS["delete"],
-             "ls": COMMANDS["get"], "list": COMMANDS["get"], "check": COMMANDS["lint"], "nodes": COMMANDS["top"]}
-
-
-def refuse_foreign_command(arguments: Sequence[str], ours: Collection[str]) -> None:
-    """Raise UsageError for a command that only other tools have; `ours` = the commands of the group."""
-    if arguments and arguments[0] in COMMANDS and arguments[0] not in ours:
-        raise UsageError(f"there is no command {arguments[0]} here", hint=COMMANDS[arguments[0]])
-
-
-def refuse_foreign(arguments: Sequence[str], ours: Collection[str]) -> None:
-    """Raise UsageError for a long flag with one dash, a format after -o, or a flag that only other tools have.
-
-    `ours` = the flags of the command. `-out=x` would write a file `ut=x`, and `-o json` a file `json`.
-    """
-    for place, argument in enumerate(arguments):
-        if argument == "--":
-            return
-        flag, equals, value = argument.partition("=")
-        long = f"-{flag}"
-        if flag[:1] == "-" and flag[1:2] not in ("", "-") and len(flag) > 2 and (long in ours or long in HINTS):
-            raise UsageError(f"{argument}: a flag of more than one letter takes two dashes",
-                             hint=f"{long}{equals}{value}" if long in ours else HINTS[long])
-        if flag in ours and len(flag) == 2 and equals:
-            raise UsageError(f"{argument}: a flag of one letter takes its value without =", hint=f"{flag} {value}")
-        if flag in HINTS and flag not in ours:
-            follows = HINTS[flag] is HINTS["--watch"] and "--follow" in ours
-            raise UsageError(f"there is no flag {flag} here", hint="--follow" if follows else HINTS[flag])
-        after = argument[2:] or "".join(arguments[place + 1:place + 2])
-        if argument[:2] == "-o" and after in FORMATS:
-            raise UsageError(f"-o names a file to write, and {after} is a format",
-                             hint=f"--format {after} prints it; -o ./{after} writes a file of this name")

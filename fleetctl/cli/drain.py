@@ -26,7 +26,7 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.notes import CORDON
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import PlanOptions

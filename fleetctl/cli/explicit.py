@@ -22,7 +22,7 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, PolicyRefused
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.policy import policy_at, protecting
 from fleetctl.render.place_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_outcomes import outcomes_report, totals

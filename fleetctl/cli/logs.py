@@ -24,8 +24,8 @@ from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog, Search, logs_of, search_logs
-from fleetctl.inventory.live import Live
 from fleetctl.inventory.log_end import MOST_LINES, Entry, Line, LogEnd, merged, read_end
 from fleetctl.inventory.log_follow import Follower, Listing
 from fleetctl.render.visible import visible

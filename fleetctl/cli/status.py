@@ -21,7 +21,7 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.inventory.live import InventorySource, Live
+from fleetctl.inventory.dashboard import InventorySource, Live
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.render.report.model import Report

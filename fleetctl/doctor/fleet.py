@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.doctor.needs import candidates, members_of, needs_of
-from fleetctl.documents.diagnosis import Diagnosed
-from fleetctl.documents.examined_node import Unmet
+from fleetctl.documents.diagnosis import Diagnosed, Unmet
 from fleetctl.documents.inventory import Node
 
 

@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.documents.diagnosis import Diagnosed
-from fleetctl.documents.examined_node import Disk, OrphanProcess
+from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
 from fleetctl.documents.inventory import Gpu
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.inventory.cards import card_warnings

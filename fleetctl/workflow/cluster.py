@@ -18,7 +18,7 @@ from fleetctl.workflow.contexts import context_for, named_context
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
 
 if TYPE_CHECKING:
-    from fleetctl.inventory.live import InventorySource
+    from fleetctl.inventory.dashboard import InventorySource
     from fleetctl.planner.questions.scenario import Scenario
 
 

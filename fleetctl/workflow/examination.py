@@ -19,8 +19,8 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.jobs import ours
-from fleetctl.inventory.live import Live
 from fleetctl.inventory.vitals import Vitals, read_vitals
 from fleetctl.workflow.cluster import cluster_of, read
 from fleetctl.workflow.dashboard import live_source

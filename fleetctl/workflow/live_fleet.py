@@ -11,7 +11,7 @@ from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.live import live_draft, live_replicas, wanted_specs
-from fleetctl.inventory.live import InventorySource, Live
+from fleetctl.inventory.dashboard import InventorySource, Live
 
 
 @dataclass(frozen=True, slots=True)

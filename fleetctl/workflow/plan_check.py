@@ -13,7 +13,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PlanUsed
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.complete import require_complete
 from fleetctl.workflow.dashboard import open_dashboard

@@ -23,7 +23,7 @@ from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
 
 if TYPE_CHECKING:
-    from fleetctl.inventory.live import InventorySource
+    from fleetctl.inventory.dashboard import InventorySource
     from fleetctl.review.inputs import Side
 
 AsIf = Callable[[Inventory], Inventory]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Cli
 
-from fleetctl.cli import app, commands
+from fleetctl.cli import app, other_tools
 
 
 @pytest.mark.parametrize(("typed", "right"), [
@@ -89,11 +89,11 @@ def test_a_command_of_another_tool_names_ours(cli: Cli, command: str, hint: str)
 
 
 def test_no_hint_about_another_tool_hides_a_command_of_ours() -> None:
-    assert not set(commands.COMMANDS) & {*app.COMMANDS}
+    assert not set(other_tools.COMMANDS) & {*app.COMMANDS}
 
 
 def test_every_hint_about_a_command_names_one_that_exists() -> None:
-    named = re.findall(r"`fleetctl ([a-z][a-z-]*)", " ".join(commands.COMMANDS.values()))
+    named = re.findall(r"`fleetctl ([a-z][a-z-]*)", " ".join(other_tools.COMMANDS.values()))
     assert set(named) <= {*app.COMMANDS}
 
 
