@@ -1,6 +1,10 @@
 """`fleetctl completion SHELL`, and what it offers for a model key or a label: those of the fleet files named so far.
 
 The shell calls this at every press of Tab, so it never raises, reads no standard input and contacts no cluster.
+
+Each script asks the program, with the line up to the cursor, for what fits. The program answers in the form it has for
+fish, a value and its help per line, whichever shell asks; it wraps the help at COLUMNS. No answer is evaluated: model
+keys are text from a file that anybody may have written.
 """
 
 from __future__ import annotations

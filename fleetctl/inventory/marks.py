@@ -2,6 +2,9 @@
 
 The agent, perhaps another version of it, writes the repr, and Ray hands it on. A part that cannot be read is left out
 and named; nothing here raises.
+
+Of names there are ours, HOT and WARM, and the two schemes of NDIF, which are in use but never ours.
+`ModelActor:<key>:<id>` and `WarmReplica:<key>:<id>` split at the *last* colon, because a key may hold colons itself.
 """
 
 from __future__ import annotations

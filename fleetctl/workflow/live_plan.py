@@ -1,4 +1,8 @@
-"""What only a running cluster adds to a plan: newer sums, what outdated replicas run, what the autoscaler says."""
+"""What only a running cluster adds to a plan: newer sums, what outdated replicas run, what the autoscaler says.
+
+The cluster does not keep what a replica was started with; the apply that created it recorded it. The answer is shown
+and never saved: the bytes of a plan do not depend on which logs are left.
+"""
 
 from __future__ import annotations
 

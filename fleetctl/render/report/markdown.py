@@ -1,7 +1,8 @@
 """A report as GitHub-flavoured Markdown for a comment: totals first, never longer than a forge takes.
 
-The first line is a hidden marker, by which a later run finds its own comment. Where space is short, details are left
-out first, and the end says what is missing. No text of the report can become markup: see `markdown_text`.
+The first line is a hidden marker, by which a later run finds its own comment. Where space is short, folded parts are
+left out first, then rows, then whole parts, and the end says what is missing. No text of the report can become markup:
+see `markdown_text`.
 """
 
 from __future__ import annotations
