@@ -16,9 +16,8 @@ from fleetctl.documents.events import Event, ReplicaOutcome
 from fleetctl.documents.inventory import Amounts, NodeState
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, FleetctlError, InventoryError
-from fleetctl.inventory.claims import claim_of_amounts
+from fleetctl.inventory.claims import AgentView, claim_of_amounts
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.sums import AgentView
 
 WANTED = "replanWanted"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from fleetctl.apply.past_shapes import Recorded, SpecOf
+from fleetctl.apply.history import Recorded, SpecOf
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, dead_node_ids, is_lost
 from fleetctl.documents.quantity import some
 from fleetctl.errors import FleetctlError, UsageError

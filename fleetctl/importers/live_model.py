@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fleetctl.apply.past_shapes import Recorded
+from fleetctl.apply.history import Recorded
 from fleetctl.documents.inventory import Replica, ReplicaMember
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.quantity import count_of

@@ -19,11 +19,10 @@ from fleetctl.inventory.cards import (
     with_foreign_memory,
     with_shares,
 )
-from fleetctl.inventory.claims import Claim
+from fleetctl.inventory.claims import Claim, RaySum
 from fleetctl.inventory.json_values import list_of, object_of, whole_of
 from fleetctl.inventory.nodes import FoundNode, unique_names
 from fleetctl.inventory.replicas import FoundReplica
-from fleetctl.inventory.sums import RaySum
 from fleetctl.inventory.used import PlacementGroup, listed_by_node
 
 MEMBER_CLASS = "GangMember"

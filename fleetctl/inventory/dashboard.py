@@ -14,6 +14,7 @@ from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, 
 from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.cards import holds_cards, pids_of
+from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.cold import with_cold, with_unfetched
 from fleetctl.inventory.failures import list_failures
@@ -27,7 +28,6 @@ from fleetctl.inventory.reloads import failed_reloads, with_reloads
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.inventory.state_api import Listing, Row, list_rows
-from fleetctl.inventory.sums import AgentView, RaySum, read_sums
 from fleetctl.inventory.used import list_placement_groups
 
 SUMMARY_PATH = "/nodes"

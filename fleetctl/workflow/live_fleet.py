@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from fleetctl.apply.past_shapes import find_recorded
+from fleetctl.apply.history import find_recorded
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet

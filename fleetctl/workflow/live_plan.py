@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from fleetctl.apply.past_shapes import Recorded, find_recorded
+from fleetctl.apply.history import Recorded, find_recorded
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
