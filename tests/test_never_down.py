@@ -103,7 +103,7 @@ ALLOWED = {
     "apply/explicit.py": {
         "run_explicit": "stops an eviction or restart that was interrupted before it ended anything",
     },
-    "apply/prefetch.py": {
+    "apply/node_jobs.py": {
         "prefetch": "stops the job of a prefetch that was interrupted; it only fetches",
     },
     "apply/jobs.py": {

@@ -1,13 +1,17 @@
-"""The history of a cluster: its own list of our jobs, and the content of their logs. Reads only, and only shown runs.
+"""The history of a cluster: its own list of our jobs, and the content of their logs, with the shapes of replicas.
 
-Ray keeps every job as long as its session lives. The list is one request, each log another; logs are read in parallel.
+Ray keeps every job as long as its session lives. The list is one request, each log another; logs are read in
+parallel, and only those that are shown or needed.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -15,17 +19,24 @@ from pydantic import TypeAdapter, ValidationError
 from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Event
-from fleetctl.documents.fleet_source import FleetSource
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.inventory import Level
+from fleetctl.documents.mask import MASK
+from fleetctl.documents.position import FleetSource
+from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.fleetfile.resolve import hash_of_shape
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import LOOKS, Job, log_of, named_replicas, ours
 from fleetctl.inventory.json_values import moment_of_ms
+from fleetctl.inventory.planned import read_records
 
 READERS = 8
 LATEST = "latest"
 _FILES = TypeAdapter(list[FleetSource])
+SpecOf = tuple[str, str]
+"""A model key and a spec hash."""
+AT_ONCE = 4 * READERS
 
 
 def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
@@ -141,3 +152,58 @@ def _files(events: Sequence[Event]) -> list[FleetSource]:
         return _FILES.validate_python(accepted.get("files", []))
     except ValidationError:
         return []
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One model as an apply recorded it. `whole` = nothing in the shape is masked: its hash proves it."""
+
+    shape: Mapping[str, Any]
+    model: RecordedModel
+    job: str
+    whole: bool
+
+
+def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf]) -> dict[SpecOf, Recorded]:
+    """Return the record of the newest apply that created each of `wanted`; without one the entry is missing.
+
+    Reads logs only until all are found. Raises InventoryError when the list of jobs cannot be read.
+    """
+    found: dict[SpecOf, Recorded] = {}
+    applies = (job for job in runs_of(client, fleet)
+               if job.metadata.get("verb") == "apply" and job.metadata.get("create") != "0")
+    while len(found) < len(wanted) and (some := list(islice(applies, AT_ONCE))):
+        for one in _recorded(client, some):
+            key = one.model.key, one.model.spec_hash
+            if key in wanted:
+                found.setdefault(key, one)
+    return found
+
+
+def _recorded(client: DashboardClient, applies: Sequence[Job]) -> Iterator[Recorded]:
+    with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
+        for job, text in zip(applies, pool.map(lambda job: _log_text(client, job), applies), strict=True):
+            yield from recorded_in(text, job.submission_id)
+
+
+def _log_text(client: DashboardClient, job: Job) -> str:
+    try:
+        return log_of(client, job.submission_id) or ""
+    except InventoryError:
+        return ""
+
+
+def recorded_in(log: str, job: str) -> Iterator[Recorded]:
+    """Yield the models recorded in a log; a shape that does not match its hash and is not masked is left out."""
+    for record in read_records(log):
+        try:
+            hashes = {key: hash_of_shape(shape) for key, shape in record.shapes.items()}
+        except (AttributeError, LookupError, TypeError, ValueError, RecursionError):
+            continue
+        for model in record.models:
+            shape = record.shapes.get(model.spec_hash)
+            if shape is None:
+                continue
+            whole = hashes[model.spec_hash] == model.spec_hash
+            if whole or MASK in json.dumps(shape):
+                yield Recorded(shape, model, job, whole)

@@ -1,19 +1,33 @@
-"""Ray Jobs over REST: send the agent and its request, submit, stop. Reading jobs is in `inventory/jobs.py`."""
+"""Ray Jobs over REST: send the agent and its request, submit, stop. Reading jobs is in `inventory/jobs.py`.
+
+The agent's modules are a zip that Ray unpacks on the head node, the same for every run of this release. A request holds
+a plan, and with it env values: it is never unpacked, and the agent removes it as it reads it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import shlex
 import time
-from collections.abc import Callable, Mapping
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.apply.package import AGENT_PACKAGE, Package, agent_package, document
+from fleetctl.apply.record import Starter, note_metadata
+from fleetctl.documents.inventory import Node
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import JOBS_PATH, TOOL, look
 
 if TYPE_CHECKING:
+    from importlib.abc import Traversable
+
     import httpx
 
 NO_JOB_AGENT = "No available agent"
@@ -21,6 +35,8 @@ JOB_AGENT_S, PAUSE_S = 60.0, 1.0
 """How long the head node may be without an agent that starts jobs: some seconds after its start are normal."""
 UNCLEAR_S = 10.0
 """How long to ask whether the cluster has taken a job, when the answer to its submission was lost."""
+AGENT_PACKAGE = "fleetctl_agent"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +74,16 @@ def submit(client: DashboardClient, wanted: Submission, request: Mapping[str, An
     _post(client, wanted, body, patience or Patience())
 
 
-def submit_note(client: DashboardClient, wanted: Submission, patience: Patience | None = None) -> None:
-    """Add a job that does nothing to Ray's list, for its metadata; raises what `submit` raises."""
+def write_note(
+    client: DashboardClient, verb: str, node: Node, said: Mapping[str, str], job: str, starter: Starter,
+    patience: Patience | None = None,
+) -> None:
+    """Write what is `said` about a node: a job that does nothing, whose metadata is the note (`inventory/notes.py`).
+
+    Raises ApplyError when the cluster does not take it.
+    """
+    wanted = Submission(job, verb, "", note_metadata(node, said, starter),
+                        "`fleetctl inventory` shows whether the note is there")
     _post(client, wanted, {"entrypoint": "true"}, patience or Patience())
 
 
@@ -154,3 +178,43 @@ def _answer_text(answer: httpx.Response) -> str:
     lines = answer.text.strip().splitlines()
     asked = f"{answer.request.method} {answer.request.url.path}"
     return f"{asked} answered {answer.status_code}{': ' + lines[-1][:300] if lines else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """Bytes under a name in Ray's table of packages."""
+
+    name: str
+    data: bytes
+
+    @property
+    def uri(self) -> str:
+        """The URI for a runtime environment."""
+        return f"gcs://{self.name}"
+
+
+@lru_cache(maxsize=1)
+def agent_package() -> Package:
+    """Return the modules of `fleetctl/agent/` as the package `fleetctl_agent`; equal modules give an equal name."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path, module in sorted(_shipped(files("fleetctl.agent"), AGENT_PACKAGE)):
+            entry = zipfile.ZipInfo(path, _EPOCH)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, module.read_bytes(), zipfile.ZIP_DEFLATED)
+    data = buffer.getvalue()
+    return Package(f"_ray_pkg_{hashlib.sha256(data).hexdigest()[:32]}.zip", data)
+
+
+def _shipped(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield the modules of a folder, and of those in it, with their paths in the archive."""
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _shipped(entry, f"{name}/{entry.name}")
+        elif entry.name.endswith((".py", ".sh")):
+            yield f"{name}/{entry.name}", entry
+
+
+def document(name: str, content: Mapping[str, Any]) -> Package:
+    """Return a document for the agent, which reads it under that name (`agent/mailbox.py`)."""
+    return Package(name, zlib.compress(json.dumps(content, ensure_ascii=False).encode()))

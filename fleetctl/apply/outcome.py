@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from fleetctl.apply.single_use import used_by
+from fleetctl.apply.prepare import used_by
 from fleetctl.documents.events import ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, LockHeld, PlanUsed

@@ -1,4 +1,4 @@
-"""The checks before a plan is applied, and what there is to do then. Reads the cluster; changes nothing."""
+"""The checks before a plan is applied, what there is to do then, and the request that says so. Changes nothing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fleetctl.apply.record import apply_record
 from fleetctl.apply.replan_command import has_expired, replan_command
-from fleetctl.apply.single_use import refuse_used
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import ModelRow, Plan
-from fleetctl.errors import PlanStale
+from fleetctl.errors import PlanStale, PlanUsed
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
+from fleetctl.inventory.engine_log import log_name
+from fleetctl.inventory.jobs import log_of, ours
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import options_of
+from fleetctl.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +80,64 @@ def refuse_moved(plan: Plan, seen: Inventory, saved_as: str) -> None:
 
 def _again(plan: Plan, saved_as: str) -> str:
     return f"make a new one: {replan_command(plan, saved_as)}"
+
+
+def refuse_used(client: DashboardClient, plan: Plan, saved_as: str) -> None:
+    """Raise PlanUsed when the cluster's list of jobs shows that this plan, saved as that file, was applied before."""
+    for job in ours(client):
+        if job.metadata.get("planId") != plan.plan_id:
+            continue
+        if '"type":"lockAcquired"' in (log_of(client, job.submission_id) or ""):
+            raise used_by(job.submission_id, replan_command(plan, saved_as))
+
+
+def used_by(submission_id: str, again: str = "fleetctl plan -f FLEET --out FILE") -> PlanUsed:
+    """Return the error for a plan that job `submission_id` has applied; `again` = the command for a new one."""
+    return PlanUsed(f"this plan was already applied by job {submission_id}", hint=f"make a new one: {again}")
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """Flags of apply that the agent needs. Seconds. `wait` = until all is ready, not only created.
+
+    `not_awaited` = ids of replicas of the planned models that are not waited for, whatever their state.
+    """
+
+    parallelism: int = 10
+    lock_timeout_s: float = 0.0
+    single_use: bool = False
+    wait: bool = True
+    not_awaited: tuple[int, ...] = ()
+
+
+def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
+    """Return the request for `apply`; `may_replan` = a client waits to plan around what the agent finds."""
+    return {
+        **plan_request(plan),
+        "namespace": plan.fleet.namespace,
+        "job": job,
+        "holder": {"job": job, "who": who, "planId": plan.plan_id},
+        "toolVersion": __version__,
+        "parallelism": options.parallelism,
+        "lockTimeout": options.lock_timeout_s,
+        "singleUse": options.single_use,
+        "wait": options.wait,
+        "mayReplan": may_replan,
+        "await": [
+            {"key": row.key, "lifecycle": {"startupTimeout": row.startup_timeout},
+             **({"but": list(options.not_awaited)} if options.not_awaited else {})} for row in awaited(plan)
+        ],
+    }
+
+
+def plan_request(plan: Plan) -> dict[str, Any]:
+    """Return the part of a request that comes from the plan alone; a later plan of the same run replaces it."""
+    return {
+        "plan": plan.model_dump(mode="json", by_alias=True),
+        "record": apply_record(plan),
+        "logs": {
+            f"{action.id}|{member.group}|{member.copy_index}|{member.rank}": log_name(
+                plan.fleet.namespace, action.model, action.replica_id, member.group, member.copy_index, member.rank)
+            for action in plan.actions for member in action.members
+        },
+    }

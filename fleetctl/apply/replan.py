@@ -9,17 +9,15 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from fleetctl.apply.jobs import put
-from fleetctl.apply.package import document
-from fleetctl.apply.request import plan_request
+from fleetctl.apply.jobs import document, put
+from fleetctl.apply.prepare import plan_request
 from fleetctl.documents.base import Stored
 from fleetctl.documents.events import Event, ReplicaOutcome
 from fleetctl.documents.inventory import Amounts, NodeState
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, FleetctlError, InventoryError
-from fleetctl.inventory.claims import claim_of_amounts
+from fleetctl.inventory.claims import AgentView, claim_of_amounts
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.sums import AgentView
 
 WANTED = "replanWanted"
 

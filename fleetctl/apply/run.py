@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import APPLY, Follower
 from fleetctl.apply.outcome import INTERRUPTED
+from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.apply.record import Starter, apply_metadata
 from fleetctl.apply.replan import WANTED, Replanner, answer_agent
-from fleetctl.apply.request import ApplyOptions, apply_request
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, WaitTimeout

@@ -16,7 +16,6 @@ from fleetctl.planner.options import chosen_by
 from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.render.report.of_capacity import capacity_report
 from fleetctl.workflow.cluster import read_scenario
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl capacity -f fleets/prod.yaml",
@@ -30,6 +29,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def capacity(
+    *,
     files: flags.OptionalFiles = None,
     model: Annotated[list[str] | None, flags.option(
         "--model", metavar="MODEL", autocompletion=complete_model_keys,
@@ -44,9 +44,7 @@ def capacity(
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="Stop counting here.")
     ] = 100_000,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     output_format: flags.Format = flags.OutputFormat.TABLE,
     adopt_from: flags.AdoptFrom = None,
 ) -> int:
@@ -64,9 +62,9 @@ def capacity(
     flags.refuse_selector_without(files, selector)
     for text in shape or ():
         typed_shape(text)  # a typing error is reported before the cluster is asked
-    refuse_two_readers(files or (), inventory)
+    refuse_two_readers(files or (), where.inventory)
     invocation = this_invocation()
-    scenario = read_scenario(invocation, files, Where(inventory, address, namespace), adopt_from)
+    scenario = read_scenario(invocation, files, where, adopt_from)
     if selector:
         named = {key: labels for key, labels in scenario.fleet.labels.items() if not model or key in model}
         model = chosen_by(selector, named)

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
 from textwrap import fill
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -99,9 +102,36 @@ class Command(TyperCommand):
         return [*super().collect_usage_pieces(ctx), *(["[FILE]..."] if self.takes_files else [])]
 
 
+@dataclass(frozen=True, slots=True)
+class MadeBy:
+    """Marks a parameter of a command that several flags make together: those that `make` takes, in its order."""
+
+    make: Callable[..., object]
+
+
+def flag_by_flag(command: Callable[..., int]) -> Callable[..., int]:
+    """Return a command that has the flags of its `MadeBy` parameters as parameters of its own."""
+    own = inspect.signature(command, eval_str=True)
+    makers = {name: mark.make for name, one in own.parameters.items() for mark in get_args(one.annotation)
+              if isinstance(mark, MadeBy)}
+    flags = {name: inspect.signature(make, eval_str=True).parameters for name, make in makers.items()}
+
+    @wraps(command)
+    def called(**given: object) -> int:
+        for name, make in makers.items():
+            given[name] = make(**{flag: given.pop(flag) for flag in flags[name]})
+        return command(**given)
+
+    called.__signature__ = own.replace(parameters=[  # type: ignore[attr-defined]
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in own.parameters.items() for one in flags.get(name, {name: parameter}).values()])
+    return called if makers else command
+
+
 class _App(typer.Typer):
     def command(self, name: str | None = None, **settings: Any) -> Any:  # noqa: ANN401  typer's own
-        return super().command(name, cls=Command, **settings)
+        decorate = super().command(name, cls=Command, **settings)
+        return lambda function: decorate(flag_by_flag(function))
 
 
 def command_app(**settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own

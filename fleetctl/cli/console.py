@@ -99,6 +99,14 @@ def write_result(text: str) -> None:
     write_document(_inert_in_ci(text))
 
 
+def write_file_diff(file: str, before: str, after: str, new_name: str | None = None) -> None:
+    """Write what changes in a file, as `diff -u` shows it; `new_name` = what the other side is called."""
+    from difflib import unified_diff
+
+    lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    write_result("".join(unified_diff(*lines, file, new_name or file)))
+
+
 def write_document(text: str) -> None:
     """Write a document byte for byte, such as YAML, or commands for the runner of CI."""
     _write_bytes(text.encode("utf-8", errors="backslashreplace"))

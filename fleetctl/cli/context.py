@@ -159,8 +159,8 @@ def _read(invocation: Invocation) -> tuple[Path, Contexts]:
 def _report(contexts: Contexts) -> Report:
     rows = tuple(("*" if name == contexts.current else "", name, one.address, one.namespace or "", tuple(_sent(one)))
                  for name, one in contexts.contexts.items())
-    return Report(kind="answer", identity="contexts", fleet="", title="Contexts", facts=(), totals=(),
-                  tables=(Table("context", "Contexts", COLUMNS, rows),), conclusion="", findings=(), subjects=())
+    return Report(kind="answer", identity="contexts", title="Contexts", conclusion="",
+                  tables=(Table("context", "Contexts", COLUMNS, rows),))
 
 
 def _sent(one: Context) -> Iterator[str]:

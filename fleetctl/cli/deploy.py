@@ -6,13 +6,12 @@ from typing import Annotated
 
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import ApplyFormat, FormatOption
-from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
+from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import FleetctlError
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.scaling import look_up
 
 EPILOG = epilog(
@@ -25,29 +24,23 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def deploy(
+    *,
     model: ModelArgument,
     files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
         "--replicas", metavar="N", min=1, max=MAX_REPLICAS,
         help="How many to start. [default: as many as the file wants]")] = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    dry_run: flags.DryRun = False,
-    yes: flags.Yes = False,
-    force: flags.Force = False,
-    ignore_cooldown: flags.IgnoreCooldown = False,
-    lock_timeout: flags.LockTimeout = 0,
-    wait_timeout: flags.WaitTimeout = None,
+    start: flags.Starting,
     output_format: FormatOption = ApplyFormat.TABLE,
 ) -> int:
     """Start the first replicas of a model of the fleet file.
 
     It is refused where any replica of the model is live.
     """
-    invocation, where = this_invocation(), Where(None, address, namespace)
-    found = look_up(invocation, files, model, where)
+    invocation = this_invocation()
+    found = look_up(invocation, files, model, start.where)
     if found.live:
         raise FleetctlError(f"{model} has {count_of(found.live, 'live replica')}",
                             hint=f"`fleetctl scale {model} --replicas N` starts more")
-    start = StartFlags(files, where, dry_run, yes, force, ignore_cooldown, lock_timeout, wait_timeout, output_format)
-    return apply_scaled(invocation, found, replicas if replicas is not None else found.wanted, start)
+    return apply_scaled(invocation, found, files, replicas if replicas is not None else found.wanted, start,
+                        output_format)

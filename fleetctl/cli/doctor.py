@@ -8,22 +8,21 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.repair import REPAIR, Dead, repair
+from fleetctl.apply.node_jobs import REPAIR, Dead, repair
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import read_stdin, this_invocation
 from fleetctl.cli.reporting import show_answer
+from fleetctl.doctor.cluster import leaked
 from fleetctl.doctor.diagnose import diagnose
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.doctor.groups import leaked
 from fleetctl.documents.diagnosis import Diagnosis, Repaired
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.render.report.of_diagnosis import diagnosis_report
 from fleetctl.workflow.examination import Examination
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl doctor",
@@ -36,9 +35,9 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def doctor(
+    *,
     files: flags.OptionalFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     nodes: Annotated[bool, typer.Option(
         "--nodes", help="Also submit a job that looks at every node; it reads only, and claims nothing.")] = False,
     fix: Annotated[bool, typer.Option(
@@ -54,7 +53,7 @@ def doctor(
     """
     invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=read_stdin) if files else None
-    with Examination(invocation, Where(None, address, namespace), loaded, starter(os.environ)) as examination:
+    with Examination(invocation, where, loaded, starter(os.environ)) as examination:
         evidence = examination.evidence(new_job_id("examine") if nodes else None)
         diagnosis = diagnose(evidence)
         if fix and (repaired := _repaired(examination, evidence, yes=yes)):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
 
 from fleetctl.apply.outcome import PARTIAL, final_exit_code
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import explicit, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
@@ -27,14 +26,14 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.notes import CORDON
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.replica_text import replica_name
+from fleetctl.render.place_text import replica_name
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.draining import Draining
-from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.proposal import proposed_by_fleet
 
 EPILOG = epilog(
@@ -51,36 +50,24 @@ class Wanted:
     """What a person asked for."""
 
     files: Sequence[str]
-    where: Where
     evict: bool
     drain_s: float
     cordon: dict[str, str] | None
     """The note to write; None = the cordon that is in force stays as it is."""
-    yes: bool
-    dry_run: bool
-    force: bool
-    ignore_cooldown: bool
-    lock_timeout_s: float
-    wait_timeout_s: float | None
+    start: flags.StartFlags
     output_format: flags.OutputFormat
 
 
 @app.command(epilog=EPILOG)
 def drain(
+    *,
     node: NodeArgument,
     files: flags.FlaggedFiles,
     evict: Annotated[bool, typer.Option("--evict", help="End the replicas there once others are ready.")] = False,
     drain_time: DrainTime = 0,
     lasting: Lasting = None,
     reason: Reason = "",
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    dry_run: flags.DryRun = False,
-    yes: flags.Yes = False,
-    force: flags.Force = False,
-    ignore_cooldown: flags.IgnoreCooldown = False,
-    lock_timeout: flags.LockTimeout = 0,
-    wait_timeout: flags.WaitTimeout = None,
+    start: flags.Starting,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
     """Replace what runs on a node elsewhere, then name or end it.
@@ -88,17 +75,16 @@ def drain(
     The node is cordoned first. Of each model as many stay ready as before, or as many as the file wants. A replica
     without a ready replacement stays and is named. The same command goes on where it was interrupted.
     """
-    invocation, where = this_invocation(), Where(None, address, namespace)
+    invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=invocation.stdin)
-    with closing(live_source(invocation, where, loaded.sound().cluster, or_inventory=False)) as source:
+    with live_source(invocation, start.where, loaded.sound().cluster) as source:
         before = source.read()
         found = Draining(loaded, before, node_of(before, node))
         require_complete(before)
         held = found.node.cordon
         keeps = held is not None and not reason and lasting is None
         cordon = None if keeps else cordoning(reason or (held.reason if held else ""), lasting)
-        wanted = Wanted(files, where, evict, drain_time, cordon, yes, dry_run, force, ignore_cooldown,
-                        lock_timeout, wait_timeout, output_format)
+        wanted = Wanted(files, evict, drain_time, cordon, start, output_format)
         explicit.refuse_protected(found.fleet if evict else None, found.leaving())
         for one in found.staying():
             whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
@@ -115,24 +101,24 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
     if not models:
         say("note", f"no replica of a model in the fleet file runs on {found.node.name}")
         if not _agreed(found, wanted, "cordon it"):
-            return 0 if wanted.dry_run else 1
+            return 0 if wanted.start.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)
         return 0 if wanted.output_format is flags.OutputFormat.TABLE else _show((), 0, wanted)
-    options = PlanOptions(models, force=wanted.force, files=tuple(wanted.files),
-                          ignore_cooldown=wanted.ignore_cooldown)
+    options = PlanOptions(models, force=wanted.start.force, files=tuple(wanted.files),
+                          ignore_cooldown=wanted.start.ignore_cooldown)
     new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter(os.environ).name})
     cordon = new if wanted.cordon is not None else found.node.cordon or new
     say("note", f"the plan wants what runs, and a replacement for what leaves {found.node.name}")
-    with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.where,
+    with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.start.where,
                            lambda seen: found.cordoned(seen, cordon)) as proposal:
         plan = proposal.task.plan
-        agreed_to(invocation, proposal, ApplyFormat(wanted.output_format.value), force=wanted.force, yes=True)
+        agreed_to(invocation, proposal, ApplyFormat(wanted.output_format.value), force=wanted.start.force, yes=True)
         if not _agreed(found, wanted, f"cordon it, start {count_of(len(plan.actions), 'replica')} elsewhere"):
-            return 0 if wanted.dry_run else 1
+            return 0 if wanted.start.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)
         output = CollectedOutput(plan)
-        code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.lock_timeout_s), output,
-                         wanted.wait_timeout_s)
+        code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.start.lock_timeout), output,
+                         wanted.start.wait_timeout)
     if code not in (0, PARTIAL):
         return _show(output.outcomes, code, wanted)
     let_go, code = _let_go(replace(source, observed_at=invocation.now()), found, wanted)
@@ -148,11 +134,11 @@ def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
     leaving = found.leaving()
     for one in leaving:
         say("end" if wanted.evict else "leaves", _name(one))
-    if wanted.dry_run:
+    if wanted.start.dry_run:
         say("note", NOTHING_DONE)
         return False
     then = f", then end {count_of(len(leaving), 'replica')} there" if wanted.evict and leaving else ""
-    agreed = confirm(f"Drain {found.node.name}: {first}{then}?", yes=wanted.yes)
+    agreed = confirm(f"Drain {found.node.name}: {first}{then}?", yes=wanted.start.yes)
     if not agreed:
         say("note", "nothing was done")
     return agreed
@@ -167,7 +153,7 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
             for one in stay]
     code = PARTIAL if stay else 0
     if go and wanted.evict:
-        ending = explicit.Wanted("evict", "End", True, False, wanted.output_format, wanted.lock_timeout_s,
+        ending = explicit.Wanted("evict", "End", True, False, wanted.output_format, wanted.start.lock_timeout,
                                  wanted.drain_s, found.least())
         ended = [row for summary in explicit.act_on(ending, source, now, go, found.fleet) for row in summary.outcomes]
         return [*ended, *rows], code or final_exit_code(ended, interrupted=False)

@@ -53,10 +53,9 @@ class EndpointFormat(str, Enum):
 
 @app.command(epilog=EPILOG)
 def endpoints(
+    *,
     files: flags.OwnFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     output_format: Annotated[EndpointFormat, typer.Option("--format", help="What to write.")] = EndpointFormat.TABLE,
     out: Annotated[Path | None, flags.option(
         "--out", "-o", metavar="FILE", dir_okay=False, help="Write to this file, in one step.")] = None,
@@ -74,15 +73,15 @@ def endpoints(
     Only replicas that are ready and not draining are listed, and of a gang only its leader. With -f the names, paths
     and weights are those of the file's `serving`. Where not everything could be read, no file is touched.
     """
-    if follow and (out is None or inventory):
+    if follow and (out is None or where.inventory):
         raise UsageError("--follow needs --out FILE and a live cluster")
     if on_change and out is None:
         raise UsageError("--on-change needs --out FILE")
     if out is not None and output_format is EndpointFormat.TABLE:
         raise UsageError("--out needs a --format for programs", hint="json, litellm, prometheus, envoy, nginx, ...")
-    refuse_two_readers(files or (), inventory)
-    refuse_to_overwrite("--out", out, [*(files or ()), inventory])
-    invocation, where = this_invocation(), Where(inventory, address, namespace)
+    refuse_two_readers(files or (), where.inventory)
+    refuse_to_overwrite("--out", out, [*(files or ()), where.inventory])
+    invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     read = partial(_read, invocation, where, fleet, check=check, follow=follow)
     if output_format is EndpointFormat.TABLE:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from enum import Enum
 from typing import Annotated, Literal
 
@@ -17,10 +16,9 @@ from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, n
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.render.replica_text import replica_name
+from fleetctl.render.place_text import replica_name
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.warm_budget import rooms_for
 
 EPILOG = epilog(
@@ -46,12 +44,12 @@ LEVELS: dict[To, Literal["WARM", "COLD"]] = {To.WARM: "WARM", To.COLD: "COLD"}
 
 @app.command(epilog=EPILOG)
 def evict(
+    *,
     replicas: ReplicaArguments = None,
     replica_id: ReplicaId = None,
     every: Annotated[bool, typer.Option("--all", help="All replicas of the fleet that -f names.")] = False,
     files: flags.ClusterFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     drain: DrainTime = 0,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
@@ -76,8 +74,7 @@ def evict(
         raise UsageError("--all needs -f FLEET: it ends the replicas of that fleet alone")
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    where = Where(None, address, namespace)
-    with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
+    with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)
         chosen = _all_of(seen, fleet) if every and fleet else named_replicas(seen, replicas or (), replica_id)
         refuse_protected(fleet, chosen)

@@ -64,5 +64,5 @@ def _report(field: Field, inner: list[Field], others: list[Field]) -> Report:
 
 def _answer(about: str, facts: Mapping[str, str], tables: tuple[Table, ...] = ()) -> Report:
     heading = tuple(f"{label:7}  {text}" for label, text in facts.items() if text)
-    return Report(kind="answer", identity=f"explain:{about}", fleet="", title="Field", facts=(), totals=(),
-                  heading=heading, tables=tables, conclusion="", findings=(), subjects=())
+    return Report(kind="answer", identity=f"explain:{about}", title="Field", heading=heading, tables=tables,
+                  conclusion="")

@@ -22,9 +22,9 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, PolicyRefused
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.policy import policy_at, protecting
-from fleetctl.render.replica_text import node_text, replica_name, status_word
+from fleetctl.render.place_text import node_text, replica_name, status_word
 from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.render.visible import visible
 from fleetctl.workflow.warm_budget import WarmRoom

@@ -6,6 +6,7 @@ Durations arrive as seconds.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,10 +14,12 @@ from typing import Annotated, Any
 import typer
 from pydantic_core import PydanticCustomError
 
+from fleetctl.cli.commands import MadeBy
 from fleetctl.cli.completion import complete_labels, complete_model_keys
 from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
 from fleetctl.errors import UsageError
+from fleetctl.workflow.invocation import Where
 
 
 class OutputFormat(str, Enum):
@@ -90,6 +93,19 @@ OwnFiles = Annotated[list[str] | None, option(
     help="Fleet file that names the cluster and its namespace; show only its replicas. Repeatable.")]
 Inventory = Annotated[str | None, option(
     "--inventory", metavar="FILE", help="Read this inventory document instead of the cluster; - for standard input.")]
+
+
+def _cluster(address: Address = None, namespace: Namespace = None) -> Where:
+    return Where(None, address, namespace)
+
+
+def _source(address: Address = None, namespace: Namespace = None, inventory: Inventory = None) -> Where:
+    return Where(inventory, address, namespace)
+
+
+Cluster = Annotated[Where, MadeBy(_cluster)]
+Source = Annotated[Where, MadeBy(_source)]
+"""The cluster, or the document of --inventory."""
 Format = Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")]
 Out = Annotated[Path | None, option(
     "--out", "-o", metavar="FILE", dir_okay=False,
@@ -127,3 +143,25 @@ LockTimeout = Annotated[float, option(
 WaitTimeout = Annotated[float | None, option(
     "--wait-timeout", metavar="DURATION", parser=duration,
     help="How long to follow; then exit 7, while the apply continues in the cluster. [default: no limit]")]
+
+
+@dataclass(frozen=True, slots=True)
+class StartFlags:
+    """The flags of a verb that starts replicas on a cluster. Seconds."""
+
+    address: Address = None
+    namespace: Namespace = None
+    dry_run: DryRun = False
+    yes: Yes = False
+    force: Force = False
+    ignore_cooldown: IgnoreCooldown = False
+    lock_timeout: LockTimeout = 0
+    wait_timeout: WaitTimeout = None
+
+    @property
+    def where(self) -> Where:
+        """The cluster."""
+        return Where(None, self.address, self.namespace)
+
+
+Starting = Annotated[StartFlags, MadeBy(StartFlags)]

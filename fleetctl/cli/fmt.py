@@ -9,8 +9,7 @@ import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import say, write_document, write_result
-from fleetctl.cli.file_diff import write_file_diff
+from fleetctl.cli.console import say, write_document, write_file_diff, write_result
 from fleetctl.cli.process import read_stdin
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetFileError

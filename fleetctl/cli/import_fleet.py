@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -189,7 +188,7 @@ def _live_draft(fleet: str | None, files: Sequence[str] | None, where: Where) ->
     """
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
-    with closing(inventory_source(invocation, where, cluster)) as source:
+    with inventory_source(invocation, where, cluster) as source:
         seen = read(invocation, source)
         name = choose_fleet(seen, fleet)
         return draft_of(source, seen, name, resolve_namespace(invocation, where, cluster))

@@ -44,6 +44,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def init(
+    *,
     file: Annotated[Path | None, typer.Argument(
         metavar="FILE", show_default=False, help="Where to write the fleet file, as --out.")] = None,
     out: Annotated[Path | None, flags.option(
@@ -55,9 +56,7 @@ def init(
     fleet: Annotated[str | None, flags.option(
         "--fleet", metavar="NAME", help="Name of the fleet. [default: the name of the file]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
 ) -> int:
     """Write a first fleet file, from the nodes of a cluster.
 
@@ -67,12 +66,12 @@ def init(
     if file and out:
         raise UsageError(f"two files are named: {file} and {out}", hint="name one")
     out = file or out or Path("fleet.yaml")
-    refuse_to_overwrite("--out", out if out != STDOUT else None, (inventory,))
+    refuse_to_overwrite("--out", out if out != STDOUT else None, (where.inventory,))
     if out != STDOUT and out.exists() and not force:
         raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
     name = _fleet_name(fleet, out)
-    seen = _nodes(this_invocation(), Where(inventory, address, namespace), required=not model)
-    wanted = FirstFleet(name, tuple(model or ()), engine.value, seen, address, namespace)
+    seen = _nodes(this_invocation(), where, required=not model)
+    wanted = FirstFleet(name, tuple(model or ()), engine.value, seen, where.address, where.namespace)
     text = first_fleet(wanted)
     problems = problems_of(text, str(out))
     if problems:
@@ -87,7 +86,7 @@ def init(
             out.parent.mkdir(parents=True, exist_ok=True)
         write_file(out, text, mode=0o644)
         say("init", f"{out} is written; look at it, then: fleetctl plan -f {out}"
-                    + (f" --inventory {inventory}" if inventory else ""))
+                    + (f" --inventory {where.inventory}" if where.inventory else ""))
     return 0
 
 

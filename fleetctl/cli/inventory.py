@@ -14,7 +14,6 @@ from fleetctl.documents.inventory import Inventory, NodeResources
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.workflow.cluster import fleet_of, read_from
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl inventory --address http://ray-head:8265",
@@ -30,10 +29,9 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def inventory(
+    *,
     files: flags.ClusterFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     add_node: AddOption = None,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
@@ -45,13 +43,13 @@ def inventory(
     from fleetctl.planner.notes import policy_of, slot_notes  # NumPy, which --help does not need
     from fleetctl.planner.questions.new_node import has_plenty, new_nodes
 
-    refuse_two_readers(files or (), inventory)
+    refuse_two_readers(files or (), where.inventory)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    if add_node and not inventory:
+    if add_node and not where.inventory:
         seen = Inventory(observed_at=invocation.now(), source="a snapshot by hand")
     else:
-        seen = read_from(invocation, Where(inventory, address, namespace), fleet, ages=True)
+        seen = read_from(invocation, where, fleet, ages=True)
     plenty = False  # of CPUs or memory, which the shape does not name
     for shape in add_node or ():
         # without sums of what is in use, what the listed replicas claim counts: they may be written beside the nodes

@@ -11,12 +11,11 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import result_console, say, write_document, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.planner.options import chosen_by
-from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.placement_map import render_placement_map
 from fleetctl.workflow.cluster import read_scenario
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl map                                  # what holds which card now",
@@ -39,11 +38,10 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def show_map(
+    *,
     files: flags.OptionalFiles = None,
     selector: flags.Selector = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     output_format: Annotated[
         MapFormat, typer.Option("--format", help="What to print on standard output.")] = MapFormat.TABLE,
     limit: Annotated[
@@ -59,10 +57,10 @@ def show_map(
     """
     from fleetctl.planner.questions.occupancy import of_models, placement_map  # NumPy, which --help does not need
 
-    refuse_two_readers(files or (), inventory)
+    refuse_two_readers(files or (), where.inventory)
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
-    scenario = read_scenario(invocation, files, Where(inventory, address, namespace), adopt_from, selector)
+    scenario = read_scenario(invocation, files, where, adopt_from, selector)
     with invocation.working("planning"):
         drawn = placement_map(scenario)
     if selector:
@@ -75,7 +73,7 @@ def show_map(
 
 def _show(answer: PlacementMap, output_format: MapFormat, rows: int | None) -> None:
     if output_format is MapFormat.JSON:
-        write_result(render_answer_json(answer))
+        write_result(indented_json(answer))
     elif output_format is MapFormat.SVG:
         from fleetctl.render.placement_svg import render_placement_svg  # a library of XML, which loads that of TLS
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
-from fleetctl.apply.jobs import Patience
-from fleetctl.apply.notes import write_note
+from fleetctl.apply.jobs import Patience, write_note
 from fleetctl.cli import flags
 from fleetctl.cli.console import say
 from fleetctl.cli.identity import new_job_id, starter
@@ -20,7 +19,7 @@ from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.notes import note_text
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import live_source
@@ -53,7 +52,7 @@ class FoundNode:
 def found_node(name: str, files: Sequence[str] | None, where: Where) -> Iterator[FoundNode]:
     """Look a node up by its name or id; raises what `node_of` raises."""
     invocation = this_invocation()
-    with closing(live_source(invocation, where, cluster_of(fleet_of(invocation, files)), or_inventory=False)) as source:
+    with live_source(invocation, where, cluster_of(fleet_of(invocation, files))) as source:
         seen = source.read()
         yield FoundNode(source, seen, node_of(seen, name))
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.plan_formats import plan_formats
 from fleetctl.cli.process import refuse_two_readers, this_invocation
-from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_reports, show
+from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
+from fleetctl.documents.placement_map import PlacementMap
+from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
+from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.formats import ReportFormat
-from fleetctl.workflow.invocation import Where
+from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
@@ -30,9 +34,7 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def plan(
     files: flags.Files,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     base: flags.Base = None,
     output_format: ReportFormatOption = ReportFormat.TABLE,
     report: ReportOption = None,
@@ -51,8 +53,8 @@ def plan(
     Compares the fleet files with what runs now. Nothing is changed, and no plan ever removes a replica: more live than
     wanted is held.
     """
-    refuse_two_readers(files, inventory)
-    reading = (*files, inventory)
+    refuse_two_readers(files, where.inventory)
+    reading = (*files, where.inventory)
     check_out(out, reading)
     reports = parse_reports(report, beside=out, reading=reading)
     invocation = this_invocation()
@@ -60,15 +62,30 @@ def plan(
     loaded.sound()
     before = None
     if base is not None:
-        from fleetctl.review.base import load_base  # comparing two fleets
+        from fleetctl.review.arguments import load_base  # comparing two fleets
 
         # before the cluster is asked, which takes its time: a revision may be mistyped
         before = load_base(files, base, invocation.environ)
     options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
                           ignore_cooldown)
-    planned = plan_fleet(invocation, loaded, options, Where(inventory, address, namespace), base=before,
+    planned = plan_fleet(invocation, loaded, options, where, base=before,
                          expires_s=expires)
     if out:
         save_plan(invocation, planned.plan, out)
     show(plan_formats(planned.shown(), planned.map), output_format, reports)
     return planned.plan.exit_code if detailed_exitcode else 0
+
+
+def plan_formats(plan: Plan, placement_map: Callable[[], PlacementMap | None]) -> Formats:
+    """Return the plan in every format; `placement_map` is called only for the page, which shows it."""
+
+    def page() -> str:
+        from fleetctl.render.page.report_page import plan_page  # its parts, which no other format needs
+
+        return plan_page(plan, placement_map())
+
+    return Formats(
+        json=lambda: render_plan_json(plan),
+        report=lambda: plan_report(plan),
+        page=page,
+    )

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from typing import Annotated, Any
 
-from fleetctl.apply.examine import Asker
-from fleetctl.apply.prefetch import PREFETCH, WORDING
-from fleetctl.apply.prefetch import prefetch as carry_out
+from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, Asker
+from fleetctl.apply.node_jobs import prefetch as carry_out
 from fleetctl.cli import flags
 from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app, epilog
@@ -28,7 +26,6 @@ from fleetctl.render.report.of_cold import prefetched_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import nodes_for, selected
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.scaling import model_of
 
 EPILOG = epilog(
@@ -44,6 +41,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def prefetch(
+    *,
     model: ModelArgument,
     files: flags.FlaggedFiles,
     nodes: NodeLabels = None,
@@ -52,8 +50,7 @@ def prefetch(
     timeout: Annotated[float, flags.option(
         "--timeout", metavar="DURATION", parser=flags.expiry_duration,
         help="How long each node may take; what it has by then it keeps. [default: 30m]")] = DEFAULT_S,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     output_format: flags.Format = flags.OutputFormat.TABLE,
 ) -> int:
     """Fetch a model's weights onto nodes before a replica needs them.
@@ -67,7 +64,7 @@ def prefetch(
     invocation = this_invocation()
     fleet = load_fleet(files, stdin=invocation.stdin)
     wanted = model_of(fleet, model)
-    with closing(live_source(invocation, Where(None, address, namespace), fleet.cluster, or_inventory=False)) as source:
+    with live_source(invocation, where, fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
         chosen = _named(seen, node) if node else selected(seen, nodes) if nodes else None
@@ -78,8 +75,9 @@ def prefetch(
         names = {one.id: one.name for one in seen.nodes}
         say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
         with invocation.working("fetching"):
-            rows = carry_out(Asker(source.client, source.namespace, starter(os.environ), WORDING), new_job_id(PREFETCH),
-                             orders_for(wanted, places, seen), timeout, lambda row: _tell(row, names))
+            asker = Asker(source.client, source.namespace, starter(os.environ), PREFETCH_WORDING)
+            rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, seen), timeout,
+                             lambda row: _tell(row, names))
     rows = [row.model_copy(update={"node": names[row.node_id]}) for row in rows]
     answer = Prefetched(fleet=fleet.name, model=model, rows=sorted(rows, key=lambda row: (row.node, row.artifact)))
     show_answer(answer, output_format, prefetched_report)

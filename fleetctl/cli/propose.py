@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -14,9 +13,8 @@ from urllib.parse import quote
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import say
-from fleetctl.cli.file_diff import write_file_diff
+from fleetctl.cli.commands import MadeBy, command_app, epilog
+from fleetctl.cli.console import say, write_file_diff
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
@@ -31,7 +29,6 @@ from fleetctl.planner.complete import require_complete
 from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.load_metrics import ask_prometheus
 from fleetctl.workflow.output_files import write_file
 
@@ -41,20 +38,6 @@ CODES = "0 proposed, or nothing to change, 1 error, 64 usage"
 app = command_app(help="Change the fleet file, for review.", epilog=epilog(
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
     "fleetctl propose from-live -f fleets/ --open", exit_codes=CODES))
-
-BranchOption = Annotated[str | None, flags.option(
-    "--branch", metavar="NAME", help="Commit to a new branch on top of HEAD; the files here stay as they are.")]
-MessageOption = Annotated[str | None, flags.option(
-    "--message", "-m", metavar="TEXT", help="The commit's first line. [default: what changes]")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Write nothing; print what would change.")]
-OpenOption = Annotated[bool, typer.Option(
-    "--open", help="Push the branch, and open a pull request; the same proposal again updates both.")]
-RemoteOption = Annotated[str, flags.option(
-    "--remote", metavar="NAME", help="With --open: the remote to push to.")]
-IntoOption = Annotated[str | None, flags.option(
-    "--into", metavar="BRANCH", help="With --open: the branch to merge into. [default: the remote's main branch]")]
-ForgeOption = Annotated[ForgeName, typer.Option(
-    "--forge", envvar="FLEETCTL_FORGE", help="With --open: the forge. [default: by its variables]", show_default=False)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +64,25 @@ class Proposal:
 class Ways:
     """How it is proposed, as the flags say."""
 
-    branch: str | None
-    message: str | None
-    dry_run: bool
-    opens: bool
-    remote: str
-    into: str | None
-    forge: ForgeName
+    branch: Annotated[str | None, flags.option(
+        "--branch", metavar="NAME", help="Commit to a new branch on top of HEAD; the files here stay as they are.",
+    )] = None
+    message: Annotated[str | None, flags.option(
+        "--message", "-m", metavar="TEXT", help="The commit's first line. [default: what changes]")] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing; print what would change.")] = False
+    opens: Annotated[bool, typer.Option(
+        "--open", help="Push the branch, and open a pull request; the same proposal again updates both.")] = False
+    remote: Annotated[str, flags.option(
+        "--remote", metavar="NAME", help="With --open: the remote to push to.")] = "origin"
+    into: Annotated[str | None, flags.option(
+        "--into", metavar="BRANCH",
+        help="With --open: the branch to merge into. [default: the remote's main branch]")] = None
+    forge: Annotated[ForgeName, typer.Option(
+        "--forge", envvar="FLEETCTL_FORGE", help="With --open: the forge. [default: by its variables]",
+        show_default=False)] = ForgeName.AUTO
+
+
+Proposing = Annotated[Ways, MadeBy(Ways)]
 
 
 @app.command(epilog=epilog(
@@ -99,13 +94,7 @@ def scale(
     files: flags.FlaggedFiles,
     replicas: Annotated[int, flags.option(
         "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="The number to be in the file.")],
-    branch: BranchOption = None,
-    message: MessageOption = None,
-    dry_run: DryRun = False,
-    opens: OpenOption = False,
-    remote: RemoteOption = "origin",
-    into: IntoOption = None,
-    forge: ForgeOption = ForgeName.AUTO,
+    ways: Proposing,
 ) -> int:
     """Set the number of replicas of a model in the fleet file.
 
@@ -115,25 +104,13 @@ def scale(
     keys = [one.key for one in loaded.sound().models]
     if model not in keys:
         raise UsageError(f"the fleet file has no model {model}", hint=did_you_mean(model, keys))
-    return _propose(Proposal(files, loaded, f"scale-{quote(model, safe='')}", {model: replicas}),
-                    Ways(branch, message, dry_run, opens, remote, into, forge))
+    return _propose(Proposal(files, loaded, f"scale-{quote(model, safe='')}", {model: replicas}), ways)
 
 
 @app.command("from-live", epilog=epilog(
     "fleetctl propose from-live -f fleets/ --dry-run", "fleetctl propose from-live -f fleets/ --open",
     exit_codes=CODES))
-def from_live(
-    files: flags.Files,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    branch: BranchOption = None,
-    message: MessageOption = None,
-    dry_run: DryRun = False,
-    opens: OpenOption = False,
-    remote: RemoteOption = "origin",
-    into: IntoOption = None,
-    forge: ForgeOption = ForgeName.AUTO,
-) -> int:
+def from_live(files: flags.Files, where: flags.Cluster, ways: Proposing) -> int:
     """Add what runs to the fleet file: models of this fleet that it lacks, and higher numbers of replicas.
 
     The shape of a model is that which the apply recorded that started it; what the cluster does not know is a comment.
@@ -144,7 +121,7 @@ def from_live(
 
     invocation, loaded = this_invocation(), _load(files)
     fleet = loaded.sound()
-    with closing(live_source(invocation, Where(None, address, namespace), fleet.cluster, or_inventory=False)) as source:
+    with live_source(invocation, where, fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
         found = unwritten(source, seen, fleet, source.namespace)
@@ -154,13 +131,13 @@ def from_live(
         say("note", f"{loss.kind}: {loss.path}: {loss.message}")
     why = [*(f"{one.key}: {count_of(one.value['replicas'], 'replica')} live, not in the file" for one in draft.models),
            *(f"{key}: {now[key]} in the file, {live} live" for key, live in found.more.items())]
-    return _propose(Proposal(files, loaded, "from-live", found.more, why, added),
-                    Ways(branch, message, dry_run, opens, remote, into, forge))
+    return _propose(Proposal(files, loaded, "from-live", found.more, why, added), ways)
 
 
 @app.command("from-metrics", epilog=epilog(
     "fleetctl propose from-metrics -f fleets/ --prometheus URL --query PROMQL", exit_codes=CODES))
 def from_metrics(
+    *,
     files: flags.Files,
     prometheus: Annotated[str, flags.option("--prometheus", metavar="URL", help="The address of Prometheus.")],
     query: Annotated[str, flags.option(
@@ -168,13 +145,7 @@ def from_metrics(
     label: Annotated[str, flags.option("--label", metavar="NAME", help="The label with the model's key.")] = "model",
     most: Annotated[int, flags.option(
         "--max", metavar="N", min=1, max=MAX_REPLICAS, help="At most so many replicas of a model.")] = 16,
-    branch: BranchOption = None,
-    message: MessageOption = None,
-    dry_run: DryRun = False,
-    opens: OpenOption = False,
-    remote: RemoteOption = "origin",
-    into: IntoOption = None,
-    forge: ForgeOption = ForgeName.AUTO,
+    ways: Proposing,
 ) -> int:
     """Raise numbers of replicas to what a query of Prometheus asks for; never lower one.
 
@@ -195,8 +166,7 @@ def from_metrics(
                 for key, number in wanted.items() if number > now[key]]
     more = {key: number for key, number in wanted.items() if number > now[key]}
     why = [f"Query: {query}", *evidence] if evidence else []
-    return _propose(Proposal(files, loaded, "from-metrics", more, why),
-                    Ways(branch, message, dry_run, opens, remote, into, forge))
+    return _propose(Proposal(files, loaded, "from-metrics", more, why), ways)
 
 
 def _load(files: Sequence[str]) -> LoadedFleet:

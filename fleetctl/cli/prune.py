@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 
-from fleetctl.apply.examine import Asker
-from fleetctl.apply.prune import PRUNE, WORDING, list_caches
-from fleetctl.apply.prune import prune as carry_out
+from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, Asker, list_caches
+from fleetctl.apply.node_jobs import prune as carry_out
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
@@ -23,7 +21,6 @@ from fleetctl.render.report.of_cold import ID_SHOWN, pruned_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import fleets_in, named_weights, selected
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl prune -f fleets/prod.yaml --dry-run",
@@ -35,10 +32,10 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def prune(
+    *,
     files: flags.Files,
     nodes: NodeLabels = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     output_format: flags.Format = flags.OutputFormat.TABLE,
@@ -50,12 +47,11 @@ def prune(
     """
     invocation = this_invocation()
     fleets = fleets_in(invocation, files)
-    with closing(live_source(invocation, Where(None, address, namespace), fleets[0].cluster,
-                             or_inventory=False)) as source:
+    with live_source(invocation, where, fleets[0].cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
         names = {node.id: node.name for node in seen.nodes}
-        asker = Asker(source.client, source.namespace, starter(os.environ), WORDING)
+        asker = Asker(source.client, source.namespace, starter(os.environ), PRUNE_WORDING)
         with invocation.working("asking the nodes"):
             found = list_caches(asker, new_job_id(CACHES), [node.id for node in selected(seen, nodes)],
                                 named_weights(fleets, seen))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
 from typing import Annotated
 
 import typer
 
-from fleetctl.apply.examine import Asker
 from fleetctl.apply.follow import Wording
+from fleetctl.apply.node_jobs import Asker
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
@@ -17,7 +16,6 @@ from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import this_invocation
 from fleetctl.workflow.cluster import cluster_of
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl release-nodes old-fleet --address http://ray-head:8265 --dry-run",
@@ -32,8 +30,7 @@ app = command_app()
 def release_nodes(
     fleet: Annotated[str, typer.Argument(
         metavar="FLEET", show_default=False, help="The name of a fleet that is not applied any more.")],
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
 ) -> int:
@@ -47,8 +44,7 @@ def release_nodes(
     if not dry_run and not confirm(f"Ask for no more nodes for fleet {fleet}?", yes=yes):
         say("note", "nothing was changed")
         return 1
-    where = Where(None, address, namespace)
-    with closing(live_source(invocation, where, cluster_of(None), or_inventory=False)) as source:
+    with live_source(invocation, where, cluster_of(None)) as source:
         asker = Asker(source.client, source.namespace, starter(os.environ), WORDING)
         with invocation.working("asking the cluster"):
             events = asker.run(RELEASE, new_job_id(RELEASE), {"fleet": fleet, "dryRun": dry_run})

@@ -14,8 +14,7 @@ from fleetctl.cli.process import read_stdin
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.merge import join
-from fleetctl.render.fleet_json import render_fleet_json
-from fleetctl.render.fleet_yaml import render_fleet_yaml
+from fleetctl.render.merged_fleet import render_fleet_json, render_fleet_yaml
 
 EPILOG = epilog(
     "fleetctl render -f fleets/prod.yaml",

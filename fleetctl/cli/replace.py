@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
 from fleetctl.apply.outcome import PARTIAL, blocked_outcomes, final_exit_code
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import CollectedOutput
@@ -42,6 +41,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def replace(
+    *,
     model: ModelArgument,
     files: flags.FlaggedFiles,
     surge: Annotated[int | None, flags.option(
@@ -55,8 +55,7 @@ def replace(
         "--drain", metavar="DURATION", parser=flags.duration,
         help="Before one ends, take it off `fleetctl endpoints` and wait this long. [default: 0s]")] = 0,
     dry_run: flags.DryRun = False,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     yes: flags.Yes = False,
     force: flags.Force = False,
     ignore_cooldown: flags.IgnoreCooldown = False,
@@ -71,7 +70,7 @@ def replace(
     """
     if in_place and surge is not None:
         raise UsageError("give either --surge N or --in-place")
-    invocation, where = this_invocation(), Where(None, address, namespace)
+    invocation = this_invocation()
     found = look_up(invocation, files, model, where)
     if not found.wanted:
         raise UsageError(f"the fleet file wants no replica of {model}", hint=f"`fleetctl evict {model}` ends them")
@@ -152,7 +151,7 @@ class _Update:
             say("note", f"{self.model}: {now.progress}; {self.model}/{one.replica_id} ends, "
                         f"{now.serving_without(one)} go on serving")
             wanted = dataclasses.replace(self.wanted, keep={self.model: least})
-            with closing(live_source(self.invocation, self.where, now.fleet.cluster)) as source:
+            with live_source(self.invocation, self.where, now.fleet.cluster) as source:
                 for summary in act_on(wanted, source, now.seen, [one], now.fleet):
                     self.outcomes += summary.outcomes
                     if (code := final_exit_code(summary.outcomes, interrupted=summary.interrupted)) != 0:
@@ -162,7 +161,7 @@ class _Update:
 
     def _look(self) -> Round:
         fleet = self.loaded.sound()
-        with closing(live_source(self.invocation, self.where, fleet.cluster, or_inventory=False)) as source:
+        with live_source(self.invocation, self.where, fleet.cluster) as source:
             return round_of(fleet, self.model, source.read(), self.ended)
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:

@@ -19,8 +19,8 @@ from fleetctl.cli import flags
 from fleetctl.cli.console import result_console, show_report, write_document, write_result
 from fleetctl.cli.flags import OutputFormat
 from fleetctl.documents.base import Stored
+from fleetctl.documents.canonical import indented_json
 from fleetctl.errors import UsageError
-from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.report.formats import ReportFormat, render_report
 from fleetctl.render.report.model import Report
 from fleetctl.workflow.output_files import already_read, files_read, write_file
@@ -93,13 +93,13 @@ def parse_reports(
 
 def formats_of(document: Document, report: Callable[[Document], Report]) -> Formats:
     """Return the formats of a document whose JSON is the document itself."""
-    return Formats(json=lambda: render_answer_json(document), report=lambda: report(document))
+    return Formats(json=lambda: indented_json(document), report=lambda: report(document))
 
 
 def show_answer(answer: Document, chosen: OutputFormat, report: Callable[[Document], Report]) -> None:
     """Print an answer for a person, or the document itself."""
     if chosen is OutputFormat.JSON:
-        write_result(render_answer_json(answer))
+        write_result(indented_json(answer))
     else:
         show_report(report(answer))
 

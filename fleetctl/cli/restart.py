@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.explicit import Wanted, carry_out, refuse_protected
@@ -12,7 +10,6 @@ from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_rep
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl restart openai-community/gpt2/2",
@@ -24,11 +21,11 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def restart(
+    *,
     replicas: ReplicaArguments = None,
     replica_id: ReplicaId = None,
     files: flags.ClusterFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     lock_timeout: flags.LockTimeout = 0,
@@ -43,8 +40,7 @@ def restart(
         raise UsageError("name the replicas to restart", hint="write MODEL/ID or MODEL")
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    where = Where(None, address, namespace)
-    with closing(live_source(invocation, where, cluster_of(fleet), or_inventory=False)) as source:
+    with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)
         chosen = [one for one in named_replicas(seen, replicas, replica_id) if one.level == "HOT"]
         if not chosen:

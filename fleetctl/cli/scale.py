@@ -8,13 +8,12 @@ import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import ApplyFormat, FormatOption
-from fleetctl.cli.apply.scaled import ModelArgument, StartFlags, apply_scaled
+from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import UsageError
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.scaling import look_up
 
 EPILOG = epilog(
@@ -27,6 +26,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def scale(
+    *,
     model: ModelArgument,
     files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
@@ -35,14 +35,7 @@ def scale(
         "--scale-up", metavar="N", min=1, max=MAX_REPLICAS, help="This many more than are live now.")] = None,
     dedicated: Annotated[bool, typer.Option(
         "--dedicated", help="The new replicas take whole cards, whatever share of one the file gives them.")] = False,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    dry_run: flags.DryRun = False,
-    yes: flags.Yes = False,
-    force: flags.Force = False,
-    ignore_cooldown: flags.IgnoreCooldown = False,
-    lock_timeout: flags.LockTimeout = 0,
-    wait_timeout: flags.WaitTimeout = None,
+    start: flags.Starting,
     output_format: FormatOption = ApplyFormat.TABLE,
 ) -> int:
     """Start replicas of a model until so many run; never fewer.
@@ -53,11 +46,10 @@ def scale(
     """
     if (replicas is None) == (scale_up is None):
         raise UsageError("give either --replicas N or --scale-up N")
-    invocation, where = this_invocation(), Where(None, address, namespace)
-    found = look_up(invocation, files, model, where)
+    invocation = this_invocation()
+    found = look_up(invocation, files, model, start.where)
     number = replicas if replicas is not None else found.live + (scale_up or 0)
     if number <= found.live:
         say("note", f"{model}: {found.live} are live, {number} wanted; nothing to start. Scale never takes any "
                     "away: `fleetctl evict` does")
-    start = StartFlags(files, where, dry_run, yes, force, ignore_cooldown, lock_timeout, wait_timeout, output_format)
-    return apply_scaled(invocation, found, number, start, dedicated=dedicated)
+    return apply_scaled(invocation, found, files, number, start, output_format, dedicated=dedicated)

@@ -9,7 +9,7 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
-from fleetctl.cli.plan_formats import plan_formats
+from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_reports, show
 from fleetctl.documents.plan import MaskedPlan, Plan

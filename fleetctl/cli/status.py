@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
@@ -22,13 +21,13 @@ from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_l
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.inventory.live import InventorySource, Live
+from fleetctl.inventory.dashboard import InventorySource, Live
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import asking_about, cluster_of, fleet_of, inventory_source, read
-from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.invocation import Invocation
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
@@ -108,14 +107,13 @@ class Chosen:
 
 @app.command(epilog=EPILOG)
 def status(
+    *,
     model: Annotated[str | None, typer.Argument(
         metavar="MODEL", show_default=False, help="Only this model; or a fleet file, as with -f.",
         autocompletion=complete_model_keys)] = None,
     files: flags.OwnFiles = None,
     selector: flags.Selector = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     output_format: Annotated[StatusFormat, typer.Option(
         "--format", help="table, wide (also each member with its cards), or json.")] = StatusFormat.TABLE,
     follow: Annotated[bool, typer.Option(
@@ -133,9 +131,9 @@ def status(
     """
     if model is not None and flags.names_fleet(model):
         files, model = [model, *(files or ())], None
-    if follow and (inventory or output_format is StatusFormat.JSON):
+    if follow and (where.inventory or output_format is StatusFormat.JSON):
         raise UsageError("--follow shows a table of a live cluster", hint="without --inventory and --format json")
-    refuse_two_readers(files or (), inventory)
+    refuse_two_readers(files or (), where.inventory)
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
@@ -145,7 +143,7 @@ def status(
 
         keys = frozenset(chosen_by(selector, fleet.labels))
     chosen = Chosen(fleet, model, keys, output_format is StatusFormat.WIDE)
-    with closing(inventory_source(invocation, Where(inventory, address, namespace), cluster_of(fleet))) as opened:
+    with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = asking_about(opened, fleet)
         seen = read(invocation, source, ages=True)
         if model is not None and not chosen.of(seen):
@@ -157,7 +155,7 @@ def status(
         else:
             outdated = chosen.outdated(seen)
             if fleet and outdated and isinstance(source, Live):
-                from fleetctl.workflow.outdated import look_up_changes  # the history of applies
+                from fleetctl.workflow.live_plan import look_up_changes  # the history of applies
                 from fleetctl.workflow.planned import add_changes
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))

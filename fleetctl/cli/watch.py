@@ -16,8 +16,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from fleetctl.apply.jobs import Patience
-from fleetctl.apply.prepare import ApplyTask
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Interrupts, follow, start_apply
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
@@ -37,7 +36,7 @@ from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
 from fleetctl.workflow.cluster import given_address
 from fleetctl.workflow.contexts import user_folder
-from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.invocation import Invocation
 
 EPILOG = epilog(
     "fleetctl watch --repo https://git.example.org/team/fleets",
@@ -74,6 +73,7 @@ class WatchFormat(str, Enum):
 
 @app.command(epilog=EPILOG)
 def watch(
+    *,
     repo: Annotated[str | None, flags.option(
         "--repo", metavar="URL", help="A git repository, as for `git clone`.")] = None,
     ref: Annotated[str, flags.option(
@@ -102,8 +102,7 @@ def watch(
         help="Send what is new to the URL in this file, as JSON with a `text`.")] = None,
     link: Annotated[str | None, flags.option(
         "--link", metavar="URL", help="End news of the webhook with this link; {revision} = the commit.")] = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
     = WatchFormat.TEXT,
 ) -> int:
@@ -114,9 +113,9 @@ def watch(
     stops an apply that runs, SIGTERM leaves it running.
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_apart)
-    cluster = f"{given_address(invocation, address) or ''} {namespace or ''}"
+    cluster = f"{given_address(invocation, where.address) or ''} {where.namespace or ''}"
     source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
-    watcher = Watcher(invocation, source, Where(None, address, namespace), time.monotonic, _run,
+    watcher = Watcher(invocation, source, where, time.monotonic, _run,
                       State(interval, report_only), keeps_history=listen is not None)
     webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
     with serving(watcher, listen, _token(token_file)) as served:

@@ -13,7 +13,6 @@ from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
 from fleetctl.render.report.of_what_if import what_if_report
 from fleetctl.workflow.cluster import read_scenario
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl what-if -f fleets/prod.yaml --lose-node node-a",
@@ -41,15 +40,14 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def what_if(
+    *,
     files: flags.Files,
     lose_node: LoseOption = None,
     cordon: CordonOption = None,
     add_node: AddOption = None,
     scale: ScaleOption = None,
     each_node: EachOption = False,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
     output_format: flags.Format = flags.OutputFormat.TABLE,
     detailed_exitcode: flags.DetailedExitCode = False,
     adopt_from: flags.AdoptFrom = None,
@@ -67,9 +65,9 @@ def what_if(
             number = next((file for file in files if file.isdecimal()), "N")
             raise UsageError(f"--scale {text}: this is not MODEL=N", hint=f"--scale {text}={number}")
     supposed = Changes(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
-    refuse_two_readers(files, inventory)
+    refuse_two_readers(files, where.inventory)
     invocation = this_invocation()
-    scenario = read_scenario(invocation, files, Where(inventory, address, namespace), adopt_from)
+    scenario = read_scenario(invocation, files, where, adopt_from)
     with invocation.working("planning"):
         answer = answer_what_if(scenario, supposed, each_node=each_node)
     show_answer(answer, output_format, what_if_report)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
-from fleetctl.documents.diagnosis import Area, Diagnosed
-from fleetctl.documents.examined_node import ExaminedNode, LeftLock
+from fleetctl.documents.diagnosis import Area, Diagnosed, ExaminedNode, LeftLock
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from fleetctl.documents.diagnosis import Need
 from fleetctl.documents.engine import Engine, FromNode
-from fleetctl.documents.examined_node import Need
 from fleetctl.documents.fleet import Member
 from fleetctl.documents.inventory import Node
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel

@@ -52,6 +52,16 @@ def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCus
     return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})
 
 
+def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:
+    """Return the check that all of a text matches; its error is that of `refusal`."""
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise refusal(kind, message, text, allowed)
+        return text
+
+    return AfterValidator(check)
+
+
 def _check_no_nul(text: str) -> str:
     if "\0" in text:
         raise refusal("nul_in_text", "{found} has a NUL character, which a command line cannot have", text,

@@ -5,13 +5,12 @@ Rules that need more than one field (a gang's geometry, duplicate names) are che
 
 from __future__ import annotations
 
-import re
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored, refusal
+from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored, full_match, refusal
 from fleetctl.documents.engine import Engine
 from fleetctl.documents.grow import GrowType
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
@@ -35,14 +34,8 @@ def _check_model_key(key: str) -> str:
     return key
 
 
-def _check_shape_name(name: str) -> str:
-    if not re.fullmatch(_DNS_LABEL, name):
-        raise refusal("bad_shape_name", "{found} is not a DNS label", name,
-                      "lower-case letters, digits and inner hyphens, at most 63 characters")
-    return name
-
-
-ShapeName = Annotated[str, AfterValidator(_check_shape_name)]
+ShapeName = Annotated[str, full_match(_DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
+                                      "lower-case letters, digits and inner hyphens, at most 63 characters")]
 ModelKey = Annotated[
     str, AfterValidator(_check_model_key),
     Field(description="the model's identity, such as meta-llama/Llama-3.1-8B",

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 from fleetctl.documents.events import Event, Outcome, ReplicaOutcome
-from fleetctl.documents.fleet_source import FleetSource
 from fleetctl.documents.inventory import Level
+from fleetctl.documents.position import FleetSource
 from fleetctl.documents.served_weights import is_absent
 
 RunState = Literal["ok", "partial", "unknown", "running", "refused"]

@@ -11,10 +11,9 @@ from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 from fleetctl.documents.difference import PlanChange
-from fleetctl.documents.fleet_source import FleetSource
-from fleetctl.documents.lifecycle import Lifecycle
-from fleetctl.documents.position import Position
+from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.quantity import count_of
+from fleetctl.documents.record import Lifecycle
 from fleetctl.documents.served_weights import PlannedWeights, is_absent, is_zero
 
 NEWEST_PLAN = "1.1"

@@ -1,4 +1,4 @@
-"""Where something is: a position in a file, and the path of a value in a document."""
+"""Where something is: a file of a fleet, a position in it, and the path of a value in a document."""
 
 from __future__ import annotations
 
@@ -33,3 +33,10 @@ def path_text(path: Path) -> str:
         else:
             text += f'["{key}"]'
     return text
+
+
+class FleetSource(Stored):
+    """One file the fleet was read from."""
+
+    path: str
+    sha256: str

@@ -10,9 +10,17 @@ from typing import Any
 from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Stored
-from fleetctl.documents.fleet_source import FleetSource
 from fleetctl.documents.inventory import ReplicaMember
-from fleetctl.documents.lifecycle import Lifecycle
+from fleetctl.documents.position import FleetSource
+
+
+class Lifecycle(Stored):
+    """How the replica is started and restarted; not part of the spec hash. Seconds."""
+
+    startup_timeout: float
+    scheduling_timeout: float
+    restart_max: int
+    restart_backoff: float
 
 
 class RecordedModel(Stored):

@@ -7,8 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from fleetctl.documents.base import FORMAT_VERSION, Stored
-from fleetctl.documents.fleet_source import FleetSource
-from fleetctl.documents.position import Position
+from fleetctl.documents.position import FleetSource, Position
 
 
 class RenderedFleet(Stored):

@@ -13,7 +13,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
 
-from fleetctl.documents.base import refusal
+from fleetctl.documents.base import full_match, refusal
 
 _VALUE = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 _EXPRESSION = re.compile(rf"(!?)(?:in\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)|({_VALUE}))")
@@ -79,24 +79,14 @@ def _check_expression(expression: str) -> str:
     return expression
 
 
-def _check_label_key(key: str) -> str:
-    if not LABEL_KEY.fullmatch(key):
-        raise refusal("bad_label_key", "{found} is not a label key", key, "[prefix/]name, as ray.io/accelerator-type")
-    return key
-
-
-def _check_label_value(value: str) -> str:
-    if not re.fullmatch(_VALUE, value):
-        raise refusal("bad_label_value", "{found} cannot be a label value", value,
-                      "1 to 63 letters, digits, dots, hyphens and underscores, a letter or digit first and last")
-    return value
-
-
 LabelKey = Annotated[
-    str, AfterValidator(_check_label_key),
+    str,
+    full_match(LABEL_KEY, "bad_label_key", "{found} is not a label key", "[prefix/]name, as ray.io/accelerator-type"),
     WithJsonSchema({"type": "string", "pattern": f"^{LABEL_KEY.pattern}$"}, mode="validation")]
 LabelValue = Annotated[
-    str, AfterValidator(_check_label_value),
+    str,
+    full_match(_VALUE, "bad_label_value", "{found} cannot be a label value",
+               "1 to 63 letters, digits, dots, hyphens and underscores, a letter or digit first and last"),
     WithJsonSchema({"type": "string", "pattern": f"^{_VALUE}$"}, mode="validation")]
 Expression = Annotated[
     str, AfterValidator(_check_expression),

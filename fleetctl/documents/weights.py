@@ -7,27 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from fleetctl.documents.base import Authored, OneOf, Text, refusal
+from fleetctl.documents.base import Authored, OneOf, Text, full_match, refusal
 
 GROUP_SIZE = "$(FLEETCTL_GROUP_SIZE)"
 _INDEX = "^[0-9a-f]{64}$"
 _URL = re.compile(r"https?://((:|\$\([^()]*\))+@)?([^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?(/[^\s?#]*)?"
                   r"(\?(&|([A-Za-z0-9_.-]+=)?\$\([^()]*\))+)?")
 _REFERENCE = re.compile(r"\$\([^()]*\)")
-
-
-def _check_index(text: str) -> str:
-    if not re.fullmatch(_INDEX, text):
-        raise refusal("bad_index", "{found} is not {allowed}", text, "the 64 hex digits that `weights index` prints")
-    return text
-
-
-def _check_url(text: str) -> str:
-    if not _URL.fullmatch(text):  # it may hold a secret, so it is not shown
-        raise refusal("bad_url", "an http origin is an absolute URL without password, query and fragment", text,
-                      "https://host/folder/ or https://host/folder?token=$(NAME), with a variable of the node's "
-                      "environment")
-    return text
 
 
 def _check_name(text: str) -> str:
@@ -53,7 +39,11 @@ def _parse_of(value: object) -> object:
 
 
 _Path = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
-_Url = Annotated[Text, AfterValidator(_check_url), Field(json_schema_extra={"pattern": "^https?://"})]
+# a URL may hold a secret, so it is not shown
+_Url = Annotated[Text, full_match(
+    _URL, "bad_url", "an http origin is an absolute URL without password, query and fragment",
+    "https://host/folder/ or https://host/folder?token=$(NAME), with a variable of the node's environment"),
+    Field(json_schema_extra={"pattern": "^https?://"})]
 _Name = Annotated[Text, AfterValidator(_check_name)]
 Regex = Annotated[Text, AfterValidator(_check_regex)]
 Parts = Annotated[Any, BeforeValidator(_parse_of), WithJsonSchema(
@@ -105,7 +95,9 @@ class Weights(Authored):
     from_: Annotated[list[Origin], Field(min_length=1, max_length=16)] = Field(
         alias="from", description="where the files are, tried in this order where no replica has them; "
                                   "not part of the spec hash")
-    index: Annotated[Text, AfterValidator(_check_index), Field(json_schema_extra={"pattern": _INDEX})] = Field(
+    index: Annotated[Text, full_match(
+        _INDEX, "bad_index", "{found} is not {allowed}", "the 64 hex digits that `weights index` prints"),
+        Field(json_schema_extra={"pattern": _INDEX})] = Field(
         description="what the files must be: the hash that `fleetctl weights index` prints")
     view: View | None = Field(None, description="the part that this member needs; default: all files")
 

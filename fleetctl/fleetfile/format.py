@@ -1,18 +1,23 @@
 """`fmt`: one layout for all fleet files. Comments stay with their entry, and the meaning never changes.
 
 Not a ruamel round trip: it ties a comment to the key before it, so sorting the keys would move the wrong comments, and
-re-indenting leaves comments behind. Here scalars and flow collections are kept character by character.
+re-indenting leaves comments behind. Here scalars and flow collections are kept character by character. The reader of
+layouts is held against the comments that the scanner of YAML counts: the two share nothing.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import yaml
+from yaml import cyaml
 
 from fleetctl.errors import FleetFileError
-from fleetctl.fleetfile.comments import count_comments
 from fleetctl.fleetfile.compose import Composed, compose
 from fleetctl.fleetfile.layout import UnknownLayoutError
 from fleetctl.fleetfile.read_layout import read_layout
@@ -20,6 +25,10 @@ from fleetctl.fleetfile.sources import SourceBytes, read_sources
 from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.fleetfile.write_layout import write_layout
 from fleetctl.problem import Problem
+
+_SCANNER: Any = vars(cyaml)["CParser"]
+_COMMENT = re.compile(r"#[^\n]*")
+_BEHIND_HEADER = re.compile(r"[^\n]*?[ \t](#[^\n]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +94,18 @@ def _meaning(composed: Composed) -> list[str]:
 def _refusal(text: SourceText, offset: int) -> Problem:
     return text.problem("FL017", offset, "fmt cannot format this without a risk to its meaning; nothing was changed",
                         allowed="plain block mappings and lists, without directives and `? key`")
+
+
+def count_comments(text: str) -> Counter[str]:
+    """Return how many times a sound YAML text has each comment, those inside brackets and behind `|` too."""
+    found: Counter[str] = Counter()
+    end = 0
+    tokens: Any = yaml.scan(text, Loader=_SCANNER)
+    for token in tokens:
+        start = token.start_mark.index
+        found.update(comment.rstrip() for comment in _COMMENT.findall(text, end, start))
+        end = token.end_mark.index
+        if isinstance(token, yaml.ScalarToken) and token.style in ("|", ">"):
+            behind = _BEHIND_HEADER.match(text, start, end)
+            found.update([behind[1].rstrip()] if behind else [])
+    return found

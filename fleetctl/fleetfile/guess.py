@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from fleetctl.documents.quantity import SHARE, parse_bytes, parse_duration
 from fleetctl.documents.selector import parse_requirement
-from fleetctl.fleetfile.plain_text import is_text_to_all
+from fleetctl.fleetfile.scalars import is_text_to_all
 
 MOST_WORDS = 200
 BECAUSE_OF_THE_COMMA = "in quotes because of the comma"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.documents.fleet_source import FleetSource
 from fleetctl.documents.mask import is_env_value, variable_of
+from fleetctl.documents.position import FleetSource
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree

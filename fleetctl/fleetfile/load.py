@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.fleet_source import FleetSource
+from fleetctl.documents.position import FleetSource
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.extends import Bases

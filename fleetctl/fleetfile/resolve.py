@@ -9,8 +9,7 @@ from pydantic import BaseModel
 
 from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.fleet import Cluster, FleetDocument, Model, ModelDefaults, Placement, Policy, WorkerGroup
-from fleetctl.documents.fleet_source import FleetSource
-from fleetctl.documents.position import Position
+from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fleetctl.documents.fleet import Cluster, NodePolicy, Placement, Policy, Restart, Serving, WorkerGroup
-from fleetctl.documents.fleet_source import FleetSource
-from fleetctl.documents.position import Position
+from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.update import HttpReload
 
 

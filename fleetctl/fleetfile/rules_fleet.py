@@ -13,7 +13,7 @@ from fleetctl.documents.quantity import parse_duration
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import Raw, models, repeated, root
-from fleetctl.fleetfile.rules_update import check_updates
+from fleetctl.fleetfile.rules_weights import check_updates
 from fleetctl.problem import Problem
 
 _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}

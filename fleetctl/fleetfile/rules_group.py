@@ -1,4 +1,4 @@
-"""Rules over one worker group: roles that form a unit, count on Workers only, and at least one claim.
+"""Rules over one worker group: roles that form a unit, count on Workers only, at least one claim, and its cards.
 
 Counterparts of Modelplane's admission rules: group shape (11), a claim in every group (12), count on Workers only (13).
 """
@@ -10,9 +10,12 @@ from decimal import Decimal, InvalidOperation
 from typing import get_args
 
 from fleetctl.documents.fleet import Member, Resources, Role
+from fleetctl.documents.quantity import SHARE, count_of, parse_gpus
+from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
+from fleetctl.fleetfile.flags import cards_by_flags
 from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.nodes import Value
-from fleetctl.fleetfile.raw import Raw
+from fleetctl.fleetfile.raw import Raw, root
 from fleetctl.problem import Problem
 
 MAX_MEMBERS_PER_REPLICA = 256
@@ -98,3 +101,53 @@ def members_per_copy(group: Raw) -> int:
 def whole(value: Value) -> int:
     """Return a count as written; absent or wrong = 1."""
     return value if isinstance(value, int) and value > 0 else 1
+
+
+def check_cards(model: Raw, group: Raw) -> Iterator[Problem]:
+    """Yield the warnings about the cards of one group; a value of the wrong type is reported as such alone."""
+    members = list(group.items("members"))
+    try:
+        cards = [_cards(member) for member in members]
+    except ValueError:
+        return
+    if any(set(member.child("resources").value) - set(Resources.model_fields) for member in members):
+        return  # a misspelt key may be the one that says how many
+    total = sum(number * whole(member.get("count")) for number, member in zip(cards, members, strict=True))
+    for own, member in zip(cards, members, strict=True):
+        if total:
+            yield from _divided(group, member, own, total)
+        if own and is_gang(group):
+            yield from _mixed(model, member)
+
+
+def _cards(member: Raw) -> int:
+    """Return how many cards a member holds at least a share of; raises ValueError."""
+    resources = member.child("resources")
+    share = parse_gpus(resources.get("gpus") or 0)
+    return -(-share // SHARE) or (1 if resources.get("vram") else 0)
+
+
+def _divided(group: Raw, member: Raw, own: int, total: int) -> Iterator[Problem]:
+    found = cards_by_flags(member.child("engine"))
+    if found is None:
+        return
+    wanted, multiplied, path = found
+    if wanted > total or (wanted not in (own, total) and not multiplied):
+        claimed = f"the gang claims {total}" if is_gang(group) else f"this member claims {total}"
+        yield group.document.problem(
+            "FL066", path, f"the flags divide the model over {count_of(wanted, 'GPU')}, and {claimed}",
+            allowed="the same number in the flags and in resources.gpus of all members together")
+
+
+def _mixed(model: Raw, member: Raw) -> Iterator[Problem]:
+    selector = member.child("nodeSelector")
+    try:
+        wanted = parse_requirement(selector.text(ACCELERATOR_LABEL) or "any")
+    except ValueError:
+        return
+    defaults = root(model.document).child("spec").child("defaults")
+    held = any(owner.child("placement").get("sameLabel") for owner in (model, defaults))
+    if len(wanted.values) > 1 and not wanted.negated and not held:
+        yield selector.problem(
+            "FL067", f"one gang may get cards of different types: {', '.join(sorted(wanted.values))}",
+            key=ACCELERATOR_LABEL, allowed=f"one type, or placement: {{sameLabel: {ACCELERATOR_LABEL}}}")

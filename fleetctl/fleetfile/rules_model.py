@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from fleetctl.documents.nearest import nearest
 from fleetctl.fleetfile.flags import fixed_port
 from fleetctl.fleetfile.raw import Raw, repeated
-from fleetctl.fleetfile.rules_cards import check_cards
 from fleetctl.fleetfile.rules_group import (
     MAX_MEMBERS_PER_REPLICA,
+    check_cards,
     check_group,
     is_gang,
     members_per_copy,

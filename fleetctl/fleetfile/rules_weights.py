@@ -1,30 +1,32 @@
-"""Rules over the weights of one member: names that can be known before its engine runs, and as many parts as ranks."""
+"""Rules over weights and their updates in place: what is known by then, as many parts as ranks, a request to send."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import count_of
-from fleetctl.fleetfile.nodes import Value
-from fleetctl.fleetfile.raw import Raw
-from fleetctl.fleetfile.rules_group import members_per_copy
-from fleetctl.fleetfile.rules_reference import all_references, references
+from fleetctl.fleetfile.nodes import Document, Value
+from fleetctl.fleetfile.raw import Raw, models, root
+from fleetctl.fleetfile.rules_group import members_per_copy, role_of
+from fleetctl.fleetfile.rules_reference import INJECTED, all_references, references
 from fleetctl.problem import Problem
 
 KNOWN = ("FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK",
          "FLEETCTL_GROUP_SIZE")
 """The names that a plan knows; the others are known when the engine starts, after its weights."""
+KNOWN_AT_UPDATE = ("FLEETCTL_NEW_MODEL_DIR", *INJECTED)
+IN_PLACE, TOO_EARLY = "inPlace", "known before the weights are there"
 
 
 def check_weights(group: Raw, member: Raw) -> Iterator[Problem]:
     """Yield the problems of one member's weights beyond the types of its values."""
     weights = member.child("weights")
     for path, text in texts_below((*weights.path, "from"), weights.get("from")):
-        yield from _unknown(weights, path, list(references(text)))
+        yield from _unknown(weights, path, references(text), KNOWN, TOO_EARLY)
     for path, text in texts_below((*weights.path, "view"), weights.get("view")):
-        yield from _unknown(weights, path, list(all_references(text)))
+        yield from _unknown(weights, path, all_references(text), KNOWN, TOO_EARLY)
     parts, size = weights.child("view").child("shard").get("of"), members_per_copy(group)
     if isinstance(parts, int) and not isinstance(parts, bool) and 0 < parts != size:
         yield weights.child("view").child("shard").problem(
@@ -32,12 +34,12 @@ def check_weights(group: Raw, member: Raw) -> Iterator[Problem]:
             allowed=f"{size}, or no key: then it is the members of the group")
 
 
-def _unknown(weights: Raw, path: Path, names: list[str]) -> Iterator[Problem]:
+def _unknown(owner: Raw, path: Path, names: Iterable[str], known: Sequence[str], why: str) -> Iterator[Problem]:
     for name in names:
-        if name not in KNOWN:
-            meant = nearest(name, KNOWN)
-            yield weights.document.problem("FL048", path, f"$({name}) is not known before the weights are there",
-                                           allowed=", ".join(KNOWN), suggestion=f"$({meant})" if meant else None)
+        if name not in known:
+            meant = nearest(name, known)
+            yield owner.document.problem("FL048", path, f"$({name}) is not {why}", allowed=", ".join(known),
+                                         suggestion=f"$({meant})" if meant else None)
 
 
 def texts_below(path: Path, value: Value) -> Iterator[tuple[Path, str]]:
@@ -47,3 +49,27 @@ def texts_below(path: Path, value: Value) -> Iterator[tuple[Path, str]]:
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, below in entries:
         yield from texts_below((*path, key), below)
+
+
+def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
+    """Yield the problems of `update`, in the defaults and in the models, with what these get from the defaults."""
+    defaults = [root(document).child("spec").child("defaults").child("update") for document in documents]
+    given = any(update.get("reload") for update in defaults)
+    for update in defaults:
+        yield from _request(update, given=given)
+    for model in (one for document in documents for one in models(document)):
+        update = model.child("update")
+        yield from _request(update, given=given)
+        leaders = [member for group in model.items("workers") for member in group.items("members")
+                   if role_of(member) != "Worker"]
+        if update.get("mode") == IN_PLACE and leaders and not any(member.get("weights") for member in leaders):
+            yield update.problem("FL086", "no engine of rank 0 has weights that it could reload", key="mode",
+                                 allowed="weights beside an engine; or mode keep or surge")
+
+
+def _request(update: Raw, *, given: bool) -> Iterator[Problem]:
+    if update.get("mode") == IN_PLACE and not update.get("reload") and not given:
+        yield update.problem("FL085", "inPlace needs the request by which an engine reloads its weights", key="mode",
+                             allowed="reload: {http: {path, method, body}} beside mode")
+    for path, text in texts_below((*update.path, "reload"), update.get("reload")):
+        yield from _unknown(update, path, references(text), KNOWN_AT_UPDATE, "set by fleetctl")

@@ -1,8 +1,13 @@
-"""The value of a plain YAML scalar by the core schema of YAML 1.2: `on`, `yes` and `12:30` are text."""
+"""Plain YAML scalars by the core schema of YAML 1.2: `on`, `yes`, `12:30` are text; and which text needs no quotes."""
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import Any
+
+from yaml import ScalarNode
+from yaml.resolver import Resolver
 
 MAX_DIGITS = 300
 
@@ -18,6 +23,9 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _INFINITY = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
 
 Scalar = str | int | float | bool | None
+_TEXT_TAG = "tag:yaml.org,2002:str"
+_RESOLVER: Any = Resolver()  # the stubs leave its arguments untyped
+_YES_OR_NO = ("y", "Y", "n", "N")  # booleans of YAML 1.1 that PyYAML leaves alone
 
 
 def resolve_plain(text: str) -> Scalar:
@@ -43,3 +51,14 @@ def _number(text: str) -> str | int | float:
     if infinite := _INFINITY.fullmatch(text):
         return float(f"{infinite[1]}inf")
     return float("nan") if text in (".nan", ".NaN", ".NAN") else text
+
+
+@lru_cache(maxsize=4096)
+def is_text_to_all(text: str) -> bool:
+    """Return whether every reader takes a plain scalar as this text; some read `on` and `12:30` as other values."""
+    try:
+        ours = resolve_plain(text)
+    except ValueError:
+        return False
+    theirs = _RESOLVER.resolve(ScalarNode, text, (True, False))
+    return isinstance(ours, str) and bool(theirs == _TEXT_TAG) and text not in _YES_OR_NO

@@ -18,7 +18,7 @@ from ruamel.yaml.tag import Tag
 from ruamel.yaml.tokens import CommentToken
 
 from fleetctl.documents.position import Path
-from fleetctl.fleetfile.plain_text import is_text_to_all
+from fleetctl.fleetfile.scalars import is_text_to_all
 from fleetctl.fleetfile.write_layout import key_ranks
 
 SEVERAL_LINES = 1 << 20

@@ -12,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import LABEL, ChangeRequest, Forge
+from fleetctl.forge.change import LABEL, ChangeRequest, Forge, github_outputs
 from fleetctl.forge.http import ForgeClient, json_object
-from fleetctl.forge.outputs import github_outputs
 from fleetctl.forge.sticky import Thread, Wording
-from fleetctl.forge.summary import fit
 
 ACTIONS_USER = "github-actions[bot]"
 """The author of what is written with the token that GitHub makes for a job."""
@@ -24,6 +22,8 @@ ACTIONS_USER = "github-actions[bot]"
 NOT_VALID = "the token is not valid here, or not any more"
 SUMMARY_LIMIT = 1024 * 1024
 MERGE_REF = re.compile(r"refs/pull/(\d+)/(?:merge|head)")
+NOTE = "\n*The rest of this page is left out: it would not fit. The reports of this run have all of it.*\n"
+FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
 class GitHub(Forge):
@@ -123,3 +123,36 @@ def pull_request(environ: Mapping[str, str], event: Mapping[str, Any]) -> Change
         return ChangeRequest(issue["number"], f"#{issue['number']}")
     found = MERGE_REF.fullmatch(environ.get("GITHUB_REF", ""))
     return ChangeRequest(int(found[1]), f"#{found[1]}") if found else None
+
+
+def fit(markdown: str, room: int) -> str:
+    """Return as much of `markdown` as `room` bytes hold, cut before a block, with open folds closed and a note.
+
+    Returns "" where not even the note has room.
+    """
+    if len(markdown.encode()) <= room:
+        return markdown
+    room -= len(NOTE.encode())
+    best = "" if room >= 0 else None
+    text: list[str] = []
+    used, fence, folds = 0, "", 0
+    for line in markdown.splitlines(keepends=True):
+        closing = "</details>\n" * folds
+        if not line.strip() and not fence and used + len(closing.encode()) <= room:
+            best = "".join(text) + closing
+        fence, folds = _after(line, fence, folds)
+        text.append(line)
+        used += len(line.encode())
+        if used > room:
+            break
+    return best + NOTE if best is not None else ""
+
+
+def _after(line: str, fence: str, folds: int) -> tuple[str, int]:
+    """Return the open fence ("" = none) and how many folds are open after this line."""
+    mark = FENCE.match(line)
+    if fence:
+        return ("" if mark and line.strip() == mark[1] and mark[1].startswith(fence) else fence), folds
+    if mark:
+        return mark[1], folds
+    return "", max(0, folds + line.count("<details") - line.count("</details>"))

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import LABEL, ChangeRequest, Forge
+from fleetctl.forge.change import LABEL, ChangeRequest, Forge, dotenv
 from fleetctl.forge.http import ForgeClient, json_object
-from fleetctl.forge.outputs import dotenv
 from fleetctl.forge.sticky import OLDEST_FIRST, Thread, Wording
 
 DOTENV_FILE = "fleetctl.env"

@@ -10,8 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 from fleetctl.documents.fleet import ModelDefaults
-from fleetctl.documents.lifecycle import Lifecycle
 from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.record import Lifecycle
 
 _SIZES = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _SPANS = (("h", 3600), ("m", 60), ("s", 1))

@@ -1,4 +1,4 @@
-"""Which kind of source each document is: by its content, or as a person says."""
+"""Which kind of source each document is: by its content, or as a person says. In a RayService, its Serve config is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.fleet import API_VERSION
+from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.importers.ray_service import is_ray_service, serve_config
+from fleetctl.fleetfile.sources import SourceBytes
+from fleetctl.importers.kubernetes.objects import read_metadata
 from fleetctl.importers.reading import Reading, Record
 
 KINDS = ("ndif", "modelplane", "lws", "serve")
@@ -24,6 +26,7 @@ _NOT_IMPORTED = {
     "DisaggregatedSet": "not supported: give each role as a LeaderWorkerSet, and it becomes a model of its own",
 }
 EXPECTED = "known are ModelDeployments, LeaderWorkerSets, RayServices, Serve's applications and NDIF's models"
+_CONFIG = "serveConfigV2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +92,37 @@ def _refusal(version: str, own: str) -> str:
         return "this is a fleet file already: give it to plan with -f"
     what = f"{own or 'a document'} of {version}" if version else "a document without apiVersion"
     return f"{what} is not imported: {EXPECTED}"
+
+
+def is_ray_service(reading: Reading) -> bool:
+    """Return whether this is a RayService."""
+    return reading.peek("kind") == "RayService" and str(reading.peek("apiVersion")).startswith("ray.io/")
+
+
+def serve_config(reading: Reading) -> Reading | None:
+    """Return the Serve config of a RayService, at its places in the file; None, reported, where there is none."""
+    read_metadata(reading)
+    reading.child("metadata").lose("name", "the models have the names of the config")
+    spec = reading.child("spec")
+    spec.lose("rayClusterConfig", "fleetctl starts no nodes: its cluster must be there")
+    text = spec.text(_CONFIG)
+    spec.lose_rest("how the service is run: not in a fleet file")
+    document = _config_document(spec, text or "")
+    if document is None:
+        reading.lose(None, f"no Serve config is in spec.{_CONFIG}")
+        return None
+    return Reading(Record(document, within=(*spec.path, _CONFIG)), document.root)
+
+
+def _config_document(spec: Reading, text: str) -> Document | None:
+    """Return the one document of the config, or None for a text that is no config."""
+    source, offset = spec.record.document.locate((*spec.path, _CONFIG))
+    first, column = source.position(offset)
+    lines = text.splitlines()
+    written = source.text.splitlines()[first:first + len(lines)]
+    if len(lines) == 1:
+        text = "\n" * (first - 1) + " " * column + text
+    elif len(written) == len(lines) and all(map(str.endswith, written, lines)):
+        text = "\n".join(["\n" * (first - 1), *written, ""])
+    composed = compose_bytes(SourceBytes(source.file, text.encode()))
+    return composed.documents[0] if len(composed.documents) == 1 and not composed.problems else None

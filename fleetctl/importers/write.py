@@ -1,20 +1,21 @@
-"""Turns a draft into the text of a fleet file: small things on one line, each loss a comment above its subject."""
+"""Turns a draft into the text of a fleet file: small things on one line, equal workers once, each loss as a comment."""
 
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.fleet import API_VERSION
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.importers.draft import Draft, DraftModel, Loss, filled
-from fleetctl.importers.shapes import shared_shapes
 from fleetctl.problem import Problem
 
 MODELINE = "# yaml-language-server: $schema=fleet.schema.json"
@@ -26,6 +27,8 @@ _OPEN_KEYS = frozenset({"spec", "shapes", "models", "workers", "members", "nodes
 """What is never written on one line."""
 
 Comments = Mapping[Path, Sequence[str]]
+WORTH_IT = 3
+"""Models with equal workers from which on a shape makes a file shorter to read."""
 
 
 def write_draft(draft: Draft) -> str:
@@ -136,3 +139,41 @@ def _text(text: str, indent: int, used: int) -> Piece:
         return Piece(text, style=style)
     lines = textwrap.wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
     return Piece("\a ".join(lines), style=">")  # where ruamel folds, there is a bell before the space
+
+
+def shared_shapes(draft: Draft) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the shapes of a draft by name, and its models, of which those with equal workers name one.
+
+    A model with a comment inside its workers keeps them, and with them the place of the comment.
+    """
+    commented = {loss.model for loss in draft.losses if loss.home[:1] == ("workers",)}
+    alike: defaultdict[bytes, list[int]] = defaultdict(list)
+    for index, model in enumerate(draft.models):
+        if model.key not in commented and model.value.get("workers"):
+            alike[canonical_json(model.value["workers"])].append(index)
+    shapes: dict[str, Any] = {}
+    models = [model.value for model in draft.models]
+    for indices in alike.values():
+        if len(indices) < WORTH_IT:
+            continue
+        workers = models[indices[0]]["workers"]
+        name = _new_name(_name(workers), shapes)
+        shapes[name] = {"workers": workers}
+        for index in indices:
+            models[index] = {key: value for key, value in models[index].items() if key != "workers"} | {"shape": name}
+    return shapes, models
+
+
+def _name(workers: list[dict[str, Any]]) -> str:
+    """Return what the first member is, in short: `vllm-2gpu`, `sglang-2x8gpu`, `serve-share`, `serve-cpu`."""
+    members = workers[0].get("members") or [{}]
+    command = str((members[0].get("engine", {}).get("command") or ["engine"])[0]).rpartition("/")[2]
+    engine = re.sub("[^a-z0-9]+", "-", command.lower()).strip("-")[:40].strip("-") or "engine"
+    claims, count = members[0].get("resources", {}), sum(member.get("count", 1) for member in members)
+    gpus = claims.get("gpus", 0)
+    size = f"{gpus}gpu" if isinstance(gpus, int) and gpus else "share" if gpus or claims.get("vram") else "cpu"
+    return f"{engine}-{f'{count}x' if count > 1 else ''}{size}"
+
+
+def _new_name(name: str, taken: Mapping[str, Any]) -> str:
+    return next(one for one in (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3))) if one not in taken)

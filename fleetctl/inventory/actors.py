@@ -6,15 +6,16 @@ the replicas that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from fleetctl.documents.inventory import LIVE_STATES
+from fleetctl.documents.inventory import LAST_OUTPUT, LIVE_STATES
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.death_causes import why_it_ended
 from fleetctl.inventory.json_values import object_of, text_of
-from fleetctl.inventory.names import parse_actor_name
+from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.state_api import Row, list_rows
 
 QUERY_ORDER = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE", "RESTARTING")
@@ -24,6 +25,8 @@ between two queries. RESTARTING comes twice, as an actor may fall from ALIVE bac
 LOGICAL_PATH, LOGICAL_KEYS = "/logical/actors", ("data", "actors")
 NO_NODE = "f" * 56
 """The node of an actor that has none yet, in the dashboard's own list."""
+PREFIX = "FLEETCTL_FAILED "
+"""What is before a failure in Ray's text; see agent/failure.py."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +131,35 @@ def read_actor(row: Row) -> LiveActor | None:
 def count_of(value: object) -> int:
     """Read a count; Ray gives 64-bit integers as text."""
     return int(value) if isinstance(value, (int, str)) and str(value).isdecimal() else 0
+
+
+def death_messages(cause: object) -> Iterator[str]:
+    """Yield the messages in Ray's death cause, a mapping one level deep by kind of death."""
+    for key, value in sorted(object_of(cause).items()):
+        if key in ("error_message", "formatted_exception_string") and isinstance(value, str):
+            yield value
+        else:
+            yield from death_messages(value)
+
+
+def packed_failure(texts: Sequence[str]) -> Mapping[str, Any]:
+    """Return what the agent has packed into a cause of death; empty where it has not."""
+    for line in (line for text in reversed(texts) for line in reversed(text.splitlines())):
+        _, found, packed = line.partition(PREFIX)
+        if found:
+            try:
+                said, _ = json.JSONDecoder().raw_decode(packed)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(said, dict) and text_of(said.get("code")):
+                return said
+    return {}
+
+
+def why_it_ended(cause: object) -> str | None:
+    """Return in one line why an actor ended: the agent's reason, else the last line of Ray's innermost message."""
+    texts = list(death_messages(cause))
+    if message := text_of(packed_failure(texts).get("message")):
+        return message.partition(LAST_OUTPUT)[0].partition("\n")[0]
+    lines = [line.strip() for text in texts for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else None

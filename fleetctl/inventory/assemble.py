@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.documents.inventory import Gpu, Node, NodeResources, ReplicaMember, is_lost
-from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.cards import (
@@ -20,11 +19,10 @@ from fleetctl.inventory.cards import (
     with_foreign_memory,
     with_shares,
 )
-from fleetctl.inventory.claims import Claim
+from fleetctl.inventory.claims import Claim, RaySum
 from fleetctl.inventory.json_values import list_of, object_of, whole_of
 from fleetctl.inventory.nodes import FoundNode, unique_names
 from fleetctl.inventory.replicas import FoundReplica
-from fleetctl.inventory.sums import RaySum
 from fleetctl.inventory.used import PlacementGroup, listed_by_node
 
 MEMBER_CLASS = "GangMember"
@@ -130,7 +128,7 @@ def contradictions(parts: Parts) -> Iterator[str]:
 
 def consistency_warnings(parts: Parts, nodes: Sequence[Node]) -> list[str]:
     """Return contradictions and unreadable parts that leave the reading complete; `nodes` were built of the parts."""
-    alive = [(node.name, round(node.resources.total.gpu * SHARE), node.gpus) for node in nodes if node.state != "DEAD"]
+    alive = [node for node in nodes if node.state != "DEAD"]
     return [*_unreadable_replicas(parts), *_nodes_not_listed(parts), *_missing_cards(parts), *card_warnings(alive)]
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices
@@ -103,15 +103,16 @@ def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:
     return None if zero_is_unknown and mebibytes == 0 else int(mebibytes * MIB)
 
 
-def card_warnings(nodes: Sequence[tuple[str, int, Sequence[Gpu]]]) -> Iterator[str]:
-    """Warn of what the cards alone show; `nodes` are (name, declared GPUs in 1/10000, cards), without dead ones."""
+def card_warnings(nodes: Iterable[Node]) -> Iterator[str]:
+    """Warn of what the cards of nodes alone show; `nodes` are without dead ones."""
     seen: defaultdict[str, list[str]] = defaultdict(list)
-    for name, declared, cards in nodes:
-        for card in cards:
+    for node in nodes:
+        declared = round(node.resources.total.gpu * SHARE)
+        for card in node.gpus:
             if card.uuid:
-                seen[card.uuid].append(name)
-        if declared and len(cards) != declared // SHARE:
-            yield (f"{name} offers {declared / SHARE:g} GPUs to Ray but reports {len(cards)} cards; "
+                seen[card.uuid].append(node.name)
+        if declared and len(node.gpus) != declared // SHARE:
+            yield (f"{node.name} offers {declared / SHARE:g} GPUs to Ray but reports {len(node.gpus)} cards; "
                    "which of them Ray hands out is not known")
     for uuid, names in sorted(seen.items()):
         if len(names) > 1:

@@ -1,16 +1,26 @@
-"""What Ray has granted, in integers: GPU and CPU in 1/10000, memory in bytes. Sums of integers are exact."""
+"""What Ray has granted, in integers: GPU and CPU in 1/10000, memory in bytes. Sums of integers are exact.
+
+Ray's own sums are of actors, tasks, placement groups, everything. The dashboard has them as text for its pages:
+`3.0/4.0 GPU`, and with placement groups `0.5/4.0 GPU (0.5 used of 2.0 reserved in placement groups)`. The first number
+counts only the used part of a reservation, so the rest of it is added here. Memory is rounded to two decimals of its
+unit.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fleetctl.documents.inventory import Amounts
 from fleetctl.documents.quantity import SHARE
 
 _IN_GROUP = re.compile(r"(GPU|CPU|memory)_group_[0-9a-f]{36}")
 """Ray's name for a resource taken out of a placement group, any bundle of it: GPU_group_<group id>."""
+_AMOUNT = r"([0-9.e+-]+)(B|KiB|MiB|GiB|TiB)?"
+_LINE = re.compile(rf"{_AMOUNT}/{_AMOUNT} (GPU|CPU|memory)(?: \({_AMOUNT} used of {_AMOUNT} reserved .*\))?")
+_UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_ROUNDED_TO = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +75,71 @@ def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e18:
         return 0.0
     return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class RaySum:
+    """What one node has granted. The true `memory` differs from that of `used` by `memory_error` bytes at most."""
+
+    used: Claim
+    memory_error: int = 0
+
+    def at_least(self, listed: Claim) -> Claim:
+        """Return what is in use: the sum, or the claim in the lists where it is larger or differs only by rounding."""
+        near = abs(self.used.memory - listed.memory) <= self.memory_error
+        return Claim(max(self.used.gpus, listed.gpus), max(self.used.cpus, listed.cpus),
+                     listed.memory if near else max(self.used.memory, listed.memory))
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What an agent has seen inside the cluster: free amounts by node id, and the draining nodes.
+
+    The dashboard says both late, or not at all.
+    """
+
+    free: Mapping[str, Claim] = field(default_factory=dict)
+    draining: frozenset[str] = frozenset()
+
+    def sums(self, totals: Mapping[str, Claim]) -> Mapping[str, RaySum]:
+        """Return what is in use on each node that the agent has seen; `totals` = what the nodes have in all."""
+        return {node_id: RaySum(totals[node_id].less(free)) for node_id, free in self.free.items() if node_id in totals}
+
+
+def read_sums(listed: object) -> Mapping[str, RaySum]:
+    """Return Ray's sums by node id from `nodeLogicalResources`; a node whose text cannot be read is left out."""
+    entries = listed.items() if isinstance(listed, Mapping) else ()
+    return {str(node_id): found for node_id, text in entries if (found := read_sum(text)) is not None}
+
+
+def read_sum(text: object) -> RaySum | None:
+    """Return the sum of one node, or None where its text is not in Ray's form."""
+    amounts: dict[str, tuple[float, float]] = {}
+    for line in text.splitlines() if isinstance(text, str) else ():
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
+            continue
+        try:
+            used, _, inside, reserved = (_amount(match, group) for group in (1, 3, 6, 8))
+        except ValueError:
+            return None
+        amounts[match[5]] = used[0] + reserved[0] - inside[0], used[1] + reserved[1] + inside[1]
+    if not amounts:
+        return None
+    none = 0.0, 0.0
+    memory, error = amounts.get("memory", none)
+    return RaySum(Claim(_share_of_sum(amounts.get("GPU", none)[0]), _share_of_sum(amounts.get("CPU", none)[0]),
+                        max(0, round(memory))), round(error))
+
+
+def _amount(match: re.Match[str], group: int) -> tuple[float, float]:
+    """Return a number of the line in bytes or units, and how far rounding may have moved it; 0 where there is none."""
+    if match[group] is None:
+        return 0.0, 0.0
+    unit = match[group + 1]
+    rounded = _ROUNDED_TO * _UNITS[unit] if unit not in (None, "B") else 0.0
+    return float(match[group]) * _UNITS[unit], rounded
+
+
+def _share_of_sum(amount: float) -> int:
+    return max(0, round(amount * SHARE))

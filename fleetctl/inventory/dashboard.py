@@ -8,13 +8,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import ClusterIdentity, Failure, Inventory
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.cards import holds_cards, pids_of
+from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.cold import with_unfetched
+from fleetctl.inventory.cold import with_cold, with_unfetched
 from fleetctl.inventory.failures import list_failures
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.json_values import list_of, object_of, text_of
@@ -24,8 +26,8 @@ from fleetctl.inventory.notes import with_draining, with_notes
 from fleetctl.inventory.planned import draining_nodes, find_planned
 from fleetctl.inventory.reloads import failed_reloads, with_reloads
 from fleetctl.inventory.replicas import find_replicas
+from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.inventory.state_api import Listing, Row, list_rows
-from fleetctl.inventory.sums import AgentView, RaySum, read_sums
 from fleetctl.inventory.used import list_placement_groups
 
 SUMMARY_PATH = "/nodes"
@@ -225,3 +227,42 @@ def _unknown(answers: _Answers, parts: Parts) -> Iterator[str]:
              and found.replica.replica_id is not None and found.actor.state != "ALIVE"]
     if names:
         yield f"the fleet of {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} is not known"
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas.
+
+    `agent` = what an agent has just seen of the nodes; `cold` = selectors of nodes whose disks are asked about.
+    """
+
+    client: DashboardClient
+    observed_at: str
+    namespace: str = "fleet"
+    agent: AgentView | None = None
+    cold: Sequence[Mapping[str, str]] = ()
+
+    def read(self, *, ages: bool = False) -> Inventory:
+        """Return the inventory; a read that was cut off, refused in part or cut short has `complete` false.
+
+        `ages` = also since when replicas are ready that were never restarted, which no plan needs.
+
+        Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
+        """
+        with collector_paused(lasting=True):
+            found = read_dashboard(self.client, observed_at=self.observed_at, namespace=self.namespace,
+                                   agent=self.agent, ages=ages)
+            return with_cold(self.client, found, self.cold) if self.cold else found
+
+    def __enter__(self) -> Live:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections to the dashboard."""
+        self.client.close()
+
+
+InventorySource = Live | Snapshot

@@ -11,12 +11,10 @@ from typing import Any
 
 from fleetctl.documents.inventory import Failure
 from fleetctl.errors import InventoryError
-from fleetctl.inventory.actors import count_of
+from fleetctl.inventory.actors import count_of, death_messages, packed_failure
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.death_causes import death_messages, packed_failure
 from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
-from fleetctl.inventory.marks import read_marks
-from fleetctl.inventory.names import parse_actor_name
+from fleetctl.inventory.marks import parse_actor_name, read_marks
 from fleetctl.inventory.state_api import Row, list_rows
 
 CLASSES = ("ModelActor", "GangCoordinator")

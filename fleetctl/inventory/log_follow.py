@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog
-from fleetctl.inventory.log_end import LogEnd, read_end
-from fleetctl.inventory.log_lines import Line, after, first_number
+from fleetctl.inventory.log_end import Line, LogEnd, after, first_number, read_end
 
 BUSY_S, IDLE_S, IDLE_PER_LOG_S = 1.0, 2.0, 0.08
 """Pauses between two reads of one log: of an engine that writes, and the longest of one that does not."""

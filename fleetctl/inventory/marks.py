@@ -1,24 +1,33 @@
-"""What a replica says of itself in its repr once it is up: its fleet, its spec, its members and what they claim.
+"""What a replica says of itself: by its name, and in its repr once it is up, with fleet, spec, members and claims.
 
 The agent, perhaps another version of it, writes the repr, and Ray hands it on. A part that cannot be read is left out
 and named; nothing here raises.
+
+Of names there are ours, HOT and WARM, and the two schemes of NDIF, which are in use but never ours.
+`ModelActor:<key>:<id>` and `WarmReplica:<key>:<id>` split at the *last* colon, because a key may hold colons itself.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.inventory import ReplicaMember
+from fleetctl.documents.inventory import Level, ReplicaMember
 from fleetctl.documents.served_weights import ServedWeights
 from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
 
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 _WEIGHTS = TypeAdapter(ServedWeights | None)
+_PREFIX = "ModelActor:"
+_HEX_ID = r"(?:[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+_OURS = re.compile(r"(ModelActor|WarmReplica):(.+):(0|[1-9][0-9]{0,17})", re.DOTALL)
+_ID_LAST = re.compile(rf"ModelActor:(.+):{_HEX_ID}", re.DOTALL)
+_ID_FIRST = re.compile(rf"(?:[0-9a-f]{{5}}|{_HEX_ID}):ModelActor:(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +89,23 @@ def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object
         problems.append("the weights in its repr cannot be read")
         del found["weights"]
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaName:
+    """A model key and, for our scheme, the replica's number."""
+
+    model: str
+    replica_id: int | None
+    level: Level = "HOT"
+
+
+def parse_actor_name(name: str) -> ReplicaName | None:
+    """Return what an actor's name says, or None when it is not the name of a replica of any known scheme."""
+    if match := _OURS.fullmatch(name):
+        return ReplicaName(match[2], int(match[3]), "HOT" if match[1] == "ModelActor" else "WARM")
+    if match := _ID_LAST.fullmatch(name) or _ID_FIRST.fullmatch(name):
+        return ReplicaName(match[1], None)
+    if name.startswith(_PREFIX) and len(name) > len(_PREFIX):
+        return ReplicaName(name.removeprefix(_PREFIX), None)
+    return None

@@ -15,7 +15,7 @@ from fleetctl.inventory.jobs import Job, listed, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
 
 CORDON, UNCORDON, SLOTS = "cordon", "uncordon", "slots"
-"""The verbs of notes. Their metadata, see apply/notes.py, is the whole note."""
+"""The verbs of notes. Their metadata, see apply/jobs.py:write_note, is the whole note."""
 NOTES = frozenset({CORDON, UNCORDON, SLOTS})
 
 ENDING = "ending"

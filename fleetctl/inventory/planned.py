@@ -18,7 +18,7 @@ from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import DRAINING, Job, log_of
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.inventory.names import parse_actor_name
+from fleetctl.inventory.marks import parse_actor_name
 
 READERS = 8
 ACCEPTED = '"type":"planAccepted"'

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from fleetctl.documents.inventory import Replica, ReplicaMember
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.jobs import Job
-from fleetctl.inventory.marks import Marks, read_marks
-from fleetctl.inventory.names import ReplicaName, parse_actor_name
+from fleetctl.inventory.marks import Marks, ReplicaName, parse_actor_name, read_marks
 from fleetctl.inventory.planned import Planned
 
 

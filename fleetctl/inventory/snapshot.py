@@ -27,8 +27,11 @@ class Snapshot:
         """Return the inventory; raises DocumentError when the file cannot be read or is no inventory."""
         return load_snapshot(self.path, stdin=self.stdin)
 
-    def close(self) -> None:
-        """Nothing stays open: a snapshot is read at once."""
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close nothing: a snapshot is read at once."""
 
 
 STDIN = "-"
@@ -58,8 +61,7 @@ def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inv
 
 def _odd_amounts(inventory: Inventory) -> Iterator[str]:
     """Yield warnings about amounts that are in another unit than who wrote them by hand thinks."""
-    yield from card_warnings([(node.name, round(node.resources.total.gpu * SHARE), node.gpus)
-                              for node in inventory.nodes if node.gpus and node.state != "DEAD"])
+    yield from card_warnings(node for node in inventory.nodes if node.gpus and node.state != "DEAD")
     for replica in inventory.replicas:
         for member in replica.members:
             if 0 < member.gpus < SHARE / 100:

@@ -1,4 +1,4 @@
-"""What lists show to be in use on each node, or to be in use soon. Ray's own sums are in sums.py.
+"""What lists show to be in use on each node, or to be in use soon. Ray's own sums are in claims.py.
 
 Ray counts everything, tasks too, but it is some seconds behind and does not count actors that wait for a worker. A
 replica that is starting counts on its planned node, so that the next plan does not use the same room twice.

@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from fleetctl.documents.examined_node import Disk
+from fleetctl.documents.diagnosis import Disk
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH

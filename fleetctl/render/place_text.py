@@ -1,15 +1,22 @@
-"""Which replicas, and where a replica is placed, in words: `m/0-2`, `8 GPUs on each of node-a, node-b`."""
+"""Which replicas, their states and nodes, and where a replica is placed, in words: `m/0-2`, `8 GPUs on node-a`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
-from fleetctl.documents.quantity import SHARE, amount_of
+from fleetctl.documents.inventory import Replica, is_lost
+from fleetctl.documents.quantity import SHARE, amount_of, plural
+from fleetctl.render.visible import visible
 
 if TYPE_CHECKING:
-    from fleetctl.documents.plan import Action, ActionMember
+    from fleetctl.documents.plan import Action, ActionMember, PlanInventory
     from fleetctl.documents.what_if import NewReplica
+
+WORDS = {
+    "ALIVE": "ready", "PENDING_CREATION": "starting", "DEPENDENCIES_UNREADY": "starting", "RESTARTING": "restarting",
+    "DEAD": "dead",
+}
 
 
 def place_text(members: Sequence[ActionMember]) -> str:
@@ -69,3 +76,41 @@ def replica_ranges(names: Iterable[str]) -> list[str]:
         else:
             ids[name] = []
     return [f"{model}/{ids_text(numbers)}" if numbers else model for model, numbers in ids.items()]
+
+
+def asked_about(fleet: str | None, inventory: PlanInventory) -> str:
+    """Say which fleet and which inventory an answer is about."""
+    about = f"fleet {fleet}, " if fleet else ""
+    return f"{about}inventory of {inventory.observed_at} from {inventory.source}"
+
+
+def replica_name(model: str, replica_id: int | None, foreign_id: str | None = None) -> str:
+    """Return `model/id`, or the actor's own name where it is not in our scheme."""
+    return visible(f"{model}/{replica_id}" if replica_id is not None else foreign_id or model)
+
+
+def status_word(replica: Replica, dead: Set[str]) -> str:
+    """Return how a replica is, in a word or two; `dead` = the ids of dead nodes."""
+    if not replica.constructed:
+        return "never constructed"
+    if is_lost(replica, dead):
+        return "lost"
+    if replica.level == "WARM" and replica.state == "ALIVE":
+        return "warm"
+    return "draining" if replica.draining else WORDS[replica.state]
+
+
+def state_text(replica: Replica, dead: Set[str]) -> str:
+    """Return the status word with its restarts: `ready, 3 of 5 restarts`, `restarting (restart 3 of 5)`."""
+    word, most = status_word(replica, dead), f" of {replica.restart_max}" if replica.restart_max is not None else ""
+    if word == "restarting":
+        return f"{word} (restart {max(1, replica.restarts)}{most})"
+    if not replica.restarts:
+        return word
+    return f"{word}, {replica.restarts}{most} {plural(replica.restart_max or replica.restarts, 'restart')}"
+
+
+def node_text(replica: Replica, names: Mapping[str, str]) -> str:
+    """Return the names of its nodes, each once, the leader's first; `?` = on no node yet. `names` by node id."""
+    nodes = dict.fromkeys(names.get(member.node_id or "", member.node_id or "?") for member in replica.members)
+    return visible(", ".join(nodes)) or "-"

@@ -11,8 +11,8 @@ from xml.sax.saxutils import escape
 
 from fleetctl.documents.placement_map import MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.quantity import SHARE
-from fleetctl.render.answer_text import asked_about
 from fleetctl.render.map_legend import MEANINGS, Legend, card_title, color_of, counts_of, node_state, node_title, totals
+from fleetctl.render.place_text import asked_about
 from fleetctl.render.visible import visible
 
 CELL, GAP, LINE, MARGIN = 26, 4, 32, 16

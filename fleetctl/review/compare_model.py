@@ -11,10 +11,8 @@ from fleetctl.documents.difference import Difference
 from fleetctl.documents.mask import MASK, is_env_value, masked
 from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.review.format_value import format_value
-from fleetctl.review.meaning import Keyed, Steps, at, full_meaning, meaning, members_by_name
+from fleetctl.review.meaning import Keyed, Steps, at, changed_ways, format_value, full_meaning, meaning, members_by_name
 from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, model_effect, update_effect
-from fleetctl.review.nested_diff import changed_ways
 from fleetctl.review.source_view import ModelView
 
 _READING_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulingTimeout", "restart", "update",

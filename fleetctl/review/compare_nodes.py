@@ -12,8 +12,7 @@ from fleetctl.documents.position import path_text
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
-from fleetctl.review.format_value import format_value
-from fleetctl.review.meaning import Steps
+from fleetctl.review.meaning import Steps, format_value
 from fleetctl.review.source_view import WrittenFleet
 
 _CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM = _SETTINGS = (

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleetctl.documents.fleet import WorkerGroup
+from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedModel
@@ -28,6 +29,10 @@ ORIGINS = ("weights", "from")
 """The keys of a member that are in no spec hash."""
 
 ABSENT = object()
+_BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory", "warm"}), frozenset({"gpus", "cpus", "maxNewGpus"})
+_SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout"})
+WITH_TWO_FORMS = frozenset({("placement", "spread"), ("placement", "sameLabel")})
+"""Where a mapping may be written in place of a text."""
 
 
 def meaning(model: ResolvedModel) -> Keyed:
@@ -83,3 +88,38 @@ def _shape(model: ResolvedModel, document: Mapping[str, Any]) -> Keyed:
 def _keyed(value: Mapping[str, Any]) -> Keyed:
     return {key: _keyed(item) if isinstance(item, dict) else json.dumps(item) if isinstance(item, list) else item
             for key, item in value.items()}
+
+
+def changed_ways(old: Keyed, new: Keyed) -> list[Steps]:
+    """Return the ways down to what is not equal, in no order that means anything."""
+    from deepdiff import DeepDiff  # half a second to import, and a diff without differences never needs it
+
+    # deepdiff walks and compares; by default it would take two mappings with few keys in common for one difference,
+    # and leave out names such as __TOKEN
+    found = DeepDiff(*_unequal(old, new), view="tree", threshold_to_diff_deeper=0, ignore_private_variables=False)
+    return [tuple(level.path(output_format="list")) for levels in found.values() for level in levels]
+
+
+def _unequal(old: Any, new: Any) -> tuple[Any, Any]:  # noqa: ANN401  any value
+    """Return both without the entries that are equal: deepdiff copies its way down once for each entry it is given."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return old, new
+    pairs = {key: _unequal(old[key], new[key]) for key in old if key in new and old[key] != new[key]}
+    return ({**{key: old[key] for key in old if key not in new}, **{key: pair[0] for key, pair in pairs.items()}},
+            {**{key: new[key] for key in new if key not in old}, **{key: pair[1] for key, pair in pairs.items()}})
+
+
+def format_value(value: object, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
+    """Return `value`, which `steps` lead to, as a file would have it; None where no single value would say it."""
+    key = steps[-1]
+    if value is ABSENT or (isinstance(value, dict) and steps not in WITH_TWO_FORMS):
+        return None
+    if key in _BYTES and isinstance(value, int):
+        return format_bytes(value)
+    if key in _SHARES and isinstance(value, int):
+        return float(format_share(value)) if value % 10_000 else value // 10_000
+    if key in _SECONDS and isinstance(value, (int, float)):
+        return f"{value / 60:g}m" if value >= 60 and value % 60 == 0 else f"{value:g}s"
+    if isinstance(value, str) and value.startswith("["):
+        return json.loads(value)
+    return value

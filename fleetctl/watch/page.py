@@ -14,8 +14,7 @@ from fleetctl.documents.base import moment_at
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.inventory import dead_node_ids
 from fleetctl.planner.failures import failed_lately, what_cools
-from fleetctl.render.page.map_rules import map_rules
-from fleetctl.render.page.map_section import map_part
+from fleetctl.render.page.map_section import map_part, map_rules
 from fleetctl.render.page.report_page import report_content
 from fleetctl.render.page.shell import whole_page
 from fleetctl.render.page.tables import Part

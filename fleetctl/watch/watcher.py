@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 from fleetctl.apply.history import read_history
 from fleetctl.apply.outcome import final_exit_code, raise_if_refused
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.collector import free_frozen
+from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.history import History
 from fleetctl.documents.inventory import Inventory
@@ -20,10 +21,10 @@ from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.planner.breaker import find_cooled, seconds
+from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.planner.breaker import Cooling, find_cooled, seconds
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import refusing
-from fleetctl.watch.digest import cluster_digest
 from fleetctl.watch.source import Source
 from fleetctl.watch.step import ApplyEnded, Looked, PlanMade, State
 from fleetctl.workflow.cluster import read
@@ -31,7 +32,7 @@ from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
 from fleetctl.workflow.planning import plan_fleet
-from fleetctl.workflow.replanner import FleetReplanner
+from fleetctl.workflow.proposal import FleetReplanner
 
 SHOWN = 3
 NEWS_KEPT = 50
@@ -41,6 +42,13 @@ LATE_S = 600.0
 
 Run = Callable[[ApplyTask], RunSummary]
 """Submits an apply that ends when everything is created, and follows it to its end."""
+_PASSING: Any = {
+    "observed_at": True, "warnings": True, "unread": True, "failures": True,
+    "replicas": {"__all__": {"error", "restarts", "since", "ready_at", "tool_version"}},
+    "nodes": {"__all__": {"gpus": {"__all__": {"processes"}}}}}
+"""What changes all the time and decides nothing. What failures decide is what cools; see below."""
+_STEP = 1 << 30
+"""Bytes of card memory in use that count as a change: engines that serve move by less."""
 
 
 @dataclass(slots=True)
@@ -170,7 +178,7 @@ class Watcher:
         if self.good is None:
             return None, ""
         try:
-            with closing(live_source(self.invocation, self.where, self.good.sound().cluster)) as source:
+            with live_source(self.invocation, self.where, self.good.sound().cluster) as source:
                 seen = read(self.invocation, source)
         except FleetctlError as error:
             return None, error.message
@@ -191,3 +199,25 @@ def _blocked(plan: Plan) -> str:
 
 def _listed(texts: Sequence[str]) -> str:
     return "; ".join(first_few(texts, SHOWN))
+
+
+def cluster_digest(fleet: ResolvedFleet, inventory: Inventory) -> str | None:
+    """Return the digest of an inventory for the plans of a fleet; None where it is not complete.
+
+    The memory in use of a card of which all is granted decides nothing, and that of a host moves all the time.
+    """
+    if not inventory.complete:
+        return None
+    state = inventory.model_dump(mode="json", exclude=_PASSING)
+    for node in state["nodes"]:
+        for card in node["gpus"]:
+            if card["unified"] or card["share"] == 1:
+                card["memory_used"] = None
+            for key in ("memory_used", "memory_foreign"):
+                card[key] = (card[key] or 0) // _STEP
+    cooled = find_cooled(fleet, inventory)
+    cools: dict[str, Cooling] = {f"model {key}": one for key, one in cooled.models.items()}
+    for of, nodes in (("", cooled.nodes), *cooled.left_out.items()):
+        cools |= {f"node {node_id} {of}": one for node_id, one in nodes.items()}
+    state["cools"] = {about: [one.until, one.over] for about, one in cools.items()}
+    return sha256_hex(canonical_json(state))

@@ -19,7 +19,7 @@ from fleetctl.workflow.planned import Planned
 
 
 def add_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned: Planned) -> Plan:
-    """Return the plan with what the change since the base (see review/base.py) causes alone.
+    """Return the plan with what the change since the base (see review/arguments.py:load_base) causes alone.
 
     A base with errors, which the change may be there to fix, gives a warning and the plan as it is.
     """

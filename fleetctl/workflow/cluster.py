@@ -6,7 +6,6 @@ The flag, the environment, the named context, the fleet file or the saved plan, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,7 @@ from fleetctl.workflow.contexts import context_for, named_context
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
 
 if TYPE_CHECKING:
-    from fleetctl.inventory.live import InventorySource
+    from fleetctl.inventory.dashboard import InventorySource
     from fleetctl.planner.questions.scenario import Scenario
 
 
@@ -62,19 +61,19 @@ def asking_about(source: InventorySource, fleet: ResolvedFleet | None) -> Invent
 
 
 def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> InventorySource:
-    """Return the source of the inventory: the document of --inventory, or else the cluster. The caller closes it."""
+    """Return the source of the inventory: the document of --inventory, or else the cluster. To be closed."""
     if where.inventory:
         return Snapshot(where.inventory, stdin=invocation.stdin)
     from fleetctl.workflow.dashboard import live_source  # the client, which a document does not need
 
-    return live_source(invocation, where, cluster)
+    return live_source(invocation, where, cluster, or_inventory=True)
 
 
 def read_from(
     invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, ages: bool = False
 ) -> Inventory:
     """Return the inventory that the flags and the fleet point to; it may be incomplete."""
-    with closing(inventory_source(invocation, where, cluster_of(fleet))) as source:
+    with inventory_source(invocation, where, cluster_of(fleet)) as source:
         return read(invocation, asking_about(source, fleet), ages=ages)
 
 

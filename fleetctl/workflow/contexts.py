@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from fleetctl.documents.contexts import Context, Contexts, SecretSource
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import DocumentError, FleetctlError, InventoryError
-from fleetctl.fleetfile.plain_text import is_text_to_all
+from fleetctl.fleetfile.scalars import is_text_to_all
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, Invocation
 from fleetctl.workflow.output_files import write_file

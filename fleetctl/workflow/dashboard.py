@@ -9,7 +9,7 @@ from fleetctl.errors import InventoryError
 from fleetctl.inventory.access import find_access, without_token
 from fleetctl.inventory.address import dashboard_url
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.workflow.cluster import resolve_namespace
 from fleetctl.workflow.contexts import context_for, variables_of
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
@@ -57,7 +57,7 @@ def open_dashboard(
                            interrupts=invocation.interrupts)
 
 
-def live_source(invocation: Invocation, where: Where, cluster: Cluster, *, or_inventory: bool = True) -> Live:
-    """Return the cluster as the source of the inventory. The caller closes it."""
+def live_source(invocation: Invocation, where: Where, cluster: Cluster, *, or_inventory: bool = False) -> Live:
+    """Return the cluster as the source of the inventory, to be closed; `or_inventory` as for `resolve_address`."""
     client = open_dashboard(invocation, where.address, cluster.address, or_inventory=or_inventory)
     return Live(client, invocation.now(), resolve_namespace(invocation, where, cluster))

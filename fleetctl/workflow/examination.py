@@ -1,19 +1,27 @@
-"""The evidence for the doctor: read from the cluster, and asked of its nodes. What fails is evidence, too."""
+"""What is looked at beside a plan: the evidence for the doctor, read and asked of nodes; for CI, what failed lately."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 
-from fleetctl.apply.examine import Asker, examine
+from fleetctl.apply.history import read_run, runs_of
+from fleetctl.apply.node_jobs import Asker, examine
 from fleetctl.apply.record import Starter
+from fleetctl.doctor import nodes, replicas
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.doctor.needs import needs_by_node
+from fleetctl.documents.diagnosis import Diagnosed
+from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.inventory.live import Live
-from fleetctl.inventory.vitals import read_vitals
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.dashboard import Live
+from fleetctl.inventory.jobs import ours
+from fleetctl.inventory.vitals import Vitals, read_vitals
 from fleetctl.workflow.cluster import cluster_of, read
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
@@ -56,7 +64,7 @@ class Examination:
 
     def _opened(self) -> Live:
         fleet = self.loaded.fleet if self.loaded else None
-        return self._source or live_source(self.invocation, self.where, cluster_of(fleet), or_inventory=False)
+        return self._source or live_source(self.invocation, self.where, cluster_of(fleet))
 
     def _asked(self, found: Evidence, job: str) -> Evidence:
         """Add what the nodes answer."""
@@ -70,3 +78,27 @@ class Examination:
         except FleetctlError as error:
             return replace(found, unasked=error)
         return replace(found, nodes=nodes, locks=locks)
+
+
+def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
+    """Return the failed replicas of the latest apply whose models the plan still finds short of their target.
+
+    Raises InventoryError when the history cannot be read.
+    """
+    name = plan.fleet.name
+    latest = next((job for job in runs_of(client, name) if job.ended and job.metadata.get("verb") == "apply"), None)
+    if latest is None:
+        return []
+    short = {row.key for row in plan.models if row.create or row.blocked}
+    outcomes = read_run(client, latest.submission_id, name).outcomes
+    return [row for row in outcomes if row.outcome == "failed" and row.model in short]
+
+
+def diagnosed(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
+    """Return what changes capacity without a word: foreign memory, cordons that have ended, what cools or has failed.
+
+    Raises InventoryError when the list of jobs, which has the cordons, cannot be read.
+    """
+    evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(jobs=ours(client)))
+    return [*nodes.check_foreign_memory(evidence), *nodes.check_cordons(evidence),
+            *replicas.check_failures(evidence)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from fleetctl.apply.past_shapes import find_recorded
+from fleetctl.apply.history import find_recorded
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.live import live_draft, live_replicas, wanted_specs
-from fleetctl.inventory.live import InventorySource, Live
+from fleetctl.inventory.dashboard import InventorySource, Live
 
 
 @dataclass(frozen=True, slots=True)

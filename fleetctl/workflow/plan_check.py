@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleetctl.apply.prepare import refuse_expired, refuse_moved
-from fleetctl.apply.single_use import refuse_used
+from fleetctl.apply.prepare import refuse_expired, refuse_moved, refuse_used
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.placement_map import PlacementMap
@@ -14,7 +13,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PlanUsed
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.complete import require_complete
 from fleetctl.workflow.dashboard import open_dashboard

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
 
 if TYPE_CHECKING:
-    from fleetctl.inventory.live import InventorySource
+    from fleetctl.inventory.dashboard import InventorySource
     from fleetctl.review.inputs import Side
 
 AsIf = Callable[[Inventory], Inventory]
@@ -46,7 +45,7 @@ def plan_fleet(
     read whole, UsageError when --target or --exclude name no model.
     """
     fleet = loaded.sound()
-    with closing(inventory_source(invocation, where, fleet.cluster)) as source:
+    with inventory_source(invocation, where, fleet.cluster) as source:
         def plan() -> Planned:
             return plan_on(invocation, source, fleet, options, where, expires_s, as_if, git)
 

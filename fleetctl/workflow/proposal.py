@@ -1,22 +1,27 @@
-"""What an apply is to carry out: a plan made now or a saved one, checked against the cluster and the fleet's policy."""
+"""What an apply is to carry out: a plan made now or a saved one, checked against the cluster and the fleet's policy.
+
+The plan made now is made again while it runs, for the replicas that nodes refuse, and no more than those.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.apply.prepare import ApplyTask, prepare_saved
+from fleetctl.apply.replan import ReplanWanted, limited_to_refused
+from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.planner.options import PlanOptions, options_of
 from fleetctl.planner.policy import refusing
-from fleetctl.workflow.dashboard import open_dashboard
+from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.planning import AsIf, plan_fleet, unchanged
-from fleetctl.workflow.replanner import FleetReplanner
+from fleetctl.workflow.planned import Planned
+from fleetctl.workflow.planning import AsIf, plan_fleet, plan_on, unchanged
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 FINDINGS_LISTED = 20
@@ -117,3 +122,27 @@ def _listed(messages: Sequence[str]) -> list[str]:
     left_out = len(messages) - FINDINGS_LISTED
     more = [f"and {left_out} more; `fleetctl plan --format json` lists them"] if left_out > 0 else []
     return [*messages[:FINDINGS_LISTED], *more]
+
+
+class FleetReplanner:
+    """Makes the plan of one apply again, each time for the replicas that nodes have refused."""
+
+    def __init__(self, invocation: Invocation, planned: Planned, where: Where) -> None:
+        self._invocation = replace(invocation, working=nullcontext)  # the apply has a display of its own
+        self._planned = planned
+        self._where = where
+        self._blocked = {row.model: row for row in planned.plan.blocked}
+
+    def __call__(self, wanted: ReplanWanted) -> Plan:
+        """Return the plan for the refused replicas, on the cluster as its agent sees it; raises FleetctlError."""
+        refused, planned = wanted.refused_by_model(), self._planned
+        options = replace(planned.options, targets=tuple(sorted(refused)))
+        with live_source(self._invocation, self._where, planned.fleet.cluster) as source:
+            seen_by_agent = replace(source, agent=wanted.view())
+            made = plan_on(self._invocation, seen_by_agent, planned.fleet, options, self._where, USUAL_EXPIRY_S,
+                           git=planned.facts.git)
+        former = planned.plan.model_copy(update={"blocked": list(self._blocked.values())})
+        found = limited_to_refused(made.plan, former, refused)
+        self._blocked = {key: row for key, row in self._blocked.items() if key not in refused}
+        self._blocked |= {row.model: row for row in found.blocked}
+        return found

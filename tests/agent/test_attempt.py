@@ -139,7 +139,7 @@ def test_a_name_that_is_none_of_ours_does_not_count_as_live(here: Here, foreign:
 
 
 def test_agent_and_inventory_read_names_by_one_rule() -> None:
-    from fleetctl.inventory.names import parse_actor_name
+    from fleetctl.inventory.marks import parse_actor_name
 
     for tail in ("0", "7", "10", "999999999999999999", "007", "\u00b2", "9" * 19, "-1", "1 "):
         parsed = parse_actor_name(f"ModelActor:m:{tail}")

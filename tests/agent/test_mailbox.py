@@ -8,7 +8,7 @@ import pytest
 from ray_keys import Keys
 
 from fleetctl.agent import mailbox, notes
-from fleetctl.apply.package import document
+from fleetctl.apply.jobs import document
 from fleetctl.inventory.jobs import DRAINING
 
 JOBS = b"job"

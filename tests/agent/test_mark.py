@@ -9,8 +9,7 @@ import pytest
 from fleetctl.agent import replica as replica_module
 from fleetctl.agent.failure import StartFailed, decode_failure, encode_failure, keep_failure, kept_failure
 from fleetctl.agent.mark import actor_name, describe, injected_variables
-from fleetctl.inventory.marks import read_marks
-from fleetctl.inventory.names import ReplicaName, parse_actor_name
+from fleetctl.inventory.marks import ReplicaName, parse_actor_name, read_marks
 
 MEMBER = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n1", "node": "node-a", "slot": 0,
           "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0, "log": "x.log", "supervisor": "source",

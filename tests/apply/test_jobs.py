@@ -6,8 +6,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 
 from fleetctl.apply import jobs
-from fleetctl.apply.jobs import JOB_AGENT_S, UNCLEAR_S, Patience, Submission
-from fleetctl.apply.package import agent_package
+from fleetctl.apply.jobs import JOB_AGENT_S, UNCLEAR_S, Patience, Submission, agent_package
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, log_of, look, ours

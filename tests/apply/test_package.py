@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 
 import fleetctl.agent
-from fleetctl.apply.package import AGENT_PACKAGE, agent_package, document
+from fleetctl.apply.jobs import AGENT_PACKAGE, agent_package, document
 
 AGENT = Path(fleetctl.agent.__file__).parent
 

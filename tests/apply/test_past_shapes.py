@@ -8,7 +8,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, event
 from small_plans import FLEET, small_plan
 
-from fleetctl.apply.past_shapes import AT_ONCE, SpecOf, find_recorded, recorded_in
+from fleetctl.apply.history import AT_ONCE, SpecOf, find_recorded, recorded_in
 from fleetctl.apply.record import apply_record
 from fleetctl.documents.plan import Plan
 from fleetctl.inventory.client import DashboardClient

@@ -8,10 +8,8 @@ import pytest
 from cluster_stand_in import ClusterStandIn, event
 from small_plans import small_plan
 
-from fleetctl.apply.prepare import ApplyTask, awaited
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request, awaited, refuse_used
 from fleetctl.apply.replan_command import has_expired
-from fleetctl.apply.request import ApplyOptions, apply_request
-from fleetctl.apply.single_use import refuse_used
 from fleetctl.errors import PlanUsed
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.planner.options import PlanOptions

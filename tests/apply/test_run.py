@@ -10,8 +10,8 @@ from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 from small_plans import small_plan
 
 from fleetctl.apply import run as run_module
+from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.apply.record import Starter
-from fleetctl.apply.request import ApplyOptions, apply_request
 from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
 from fleetctl.documents.events import Event
 from fleetctl.documents.plan import GitFacts

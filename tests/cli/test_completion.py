@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from in_process import run_here
 
-from fleetctl.cli.completion_scripts import SCRIPTS
+from fleetctl.cli.completion import SCRIPTS
 
 DRIVER = r"""
 source /dev/stdin <<<"$SCRIPT"

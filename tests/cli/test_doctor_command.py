@@ -13,7 +13,7 @@ from cluster_stand_in import ClusterStandIn, event, summary
 from published import validator
 
 from fleetctl.cli import process
-from fleetctl.doctor import reading, replicas
+from fleetctl.doctor import cluster, replicas
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.inventory import Inventory, Replica
 
@@ -178,10 +178,10 @@ def test_what_uses_a_card_is_named_with_what_it_uses(cli, cluster: ClusterStandI
 def test_a_warning_beside_what_could_not_be_read_has_its_own_label() -> None:
     at = "2026-03-04T12:00:00Z"
     seen = Inventory(observed_at=at, source="t", complete=False, unread=["no actors"], warnings=["no actors", "odd"])
-    assert [(one.code, one.severity, one.message) for one in reading.check(Evidence(at, seen=seen))] == [
+    assert [(one.code, one.severity, one.message) for one in cluster.check_reading(Evidence(at, seen=seen))] == [
         ("NOT_READ_WHOLE", "error", "no actors"), ("READING", "warning", "odd")]
     older = seen.model_copy(update={"unread": []})
-    assert {one.code for one in reading.check(Evidence(at, seen=older))} == {"NOT_READ_WHOLE"}
+    assert {one.code for one in cluster.check_reading(Evidence(at, seen=older))} == {"NOT_READ_WHOLE"}
 
 
 def test_what_is_warm_is_neither_lost_nor_restarted_too_often() -> None:

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from fleetctl.documents.inventory import Gpu, Inventory, Node
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.importers.first_fleet import ENGINES, FirstFleet, first_fleet
-from fleetctl.importers.model_cards import GIB, CardKind, card_kinds, choose_cards, weights_bytes
+from fleetctl.importers.first_fleet import (
+    ENGINES,
+    GIB,
+    CardKind,
+    FirstFleet,
+    card_kinds,
+    choose_cards,
+    first_fleet,
+    weights_bytes,
+)
 from fleetctl.importers.write import problems_of
 
 L4, H100 = CardKind("L4", 23 * GIB, 2), CardKind("H100", 80 * GIB, 8)

@@ -12,7 +12,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 from stamped import stamped
 
-from fleetctl.cli import log_page
+from fleetctl.cli import logs
 from fleetctl.cli.logs import MOST_ENDED
 from fleetctl.inventory.engine_log import log_name
 
@@ -130,7 +130,7 @@ class Played:
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
     def playing(*scenes: Callable[[], object]) -> Played:
         played = Played(*scenes)
-        monkeypatch.setattr(log_page, "time", played)
+        monkeypatch.setattr(logs, "time", played)
         return played
     return playing
 

@@ -12,14 +12,14 @@ import pytest
 import yaml
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, summary
 
-from fleetctl.cli.apply import new_nodes
+from fleetctl.cli.apply import command
 
 BIG = {"gpus": 8, "cpus": 16, "memory": "64Gi", "labels": {"pool": "big"}}
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_nodes, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(command, "LOOK_EVERY_S", 0.01)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_ctrl_c_while_it_waits_still_tells_what_runs(
         raise KeyboardInterrupt
 
     cluster.on_submit = lambda request: all_ready(request)[-1:]
-    monkeypatch.setattr(new_nodes, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
+    monkeypatch.setattr(command, "time", SimpleNamespace(monotonic=time.monotonic, sleep=interrupt))
     shown = cli("apply", "-f", growing, "--yes", "--wait-for-nodes", "1h", "--format", form)
     assert shown.code == 130
     if form == "json":

@@ -19,9 +19,8 @@ import pytest
 from in_process import run_here
 
 from fleetctl.demo.home import DemoHome
-from fleetctl.demo.lifecycle import stop_cluster
+from fleetctl.demo.lifecycle import find_processes, stop_cluster
 from fleetctl.demo.nodes import DEMO_NODES
-from fleetctl.demo.processes import find_processes
 from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_before_asking
 
 pytestmark = pytest.mark.ray

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.demo.processes import MARK, end_processes, find_processes
+from fleetctl.demo.lifecycle import MARK, end_processes, find_processes
 
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [

@@ -15,7 +15,7 @@ from fleetctl.agent.events import EventStream
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 from fleetctl.render.plan_json import render_plan_json, saved_plan_json
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"

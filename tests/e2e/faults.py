@@ -7,7 +7,7 @@ import io
 import zipfile
 from typing import Any
 
-from fleetctl.apply.package import AGENT_PACKAGE, Package, agent_package
+from fleetctl.apply.jobs import AGENT_PACKAGE, Package, agent_package
 
 PRELUDE = """
 import os, signal

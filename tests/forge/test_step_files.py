@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from fleetctl.forge.github import SUMMARY_LIMIT, GitHub
-from fleetctl.forge.outputs import dotenv, github_outputs
-from fleetctl.forge.summary import NOTE, fit
+from fleetctl.forge.change import dotenv, github_outputs
+from fleetctl.forge.github import NOTE, SUMMARY_LIMIT, GitHub, fit
 
 
 def read_outputs(text: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fleetctl.apply.past_shapes import Recorded, SpecOf, recorded_in
+from fleetctl.apply.history import Recorded, SpecOf, recorded_in
 from fleetctl.apply.record import apply_record
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.plan import Action, Plan

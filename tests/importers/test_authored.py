@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.documents.lifecycle import Lifecycle
 from fleetctl.documents.quantity import MAX_BYTES, MAX_SECONDS, parse_bytes, parse_cpus, parse_duration, parse_gpus
+from fleetctl.documents.record import Lifecycle
 from fleetctl.importers.authored import (
     authored_lifecycle,
     authored_resources,

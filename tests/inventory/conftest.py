@@ -10,7 +10,7 @@ from fake_dashboard import FakeDashboard, serve
 from fleetctl.documents.inventory import Inventory
 from fleetctl.inventory.access import Access
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.live import Live
+from fleetctl.inventory.dashboard import Live
 
 Read = Callable[..., Inventory]
 

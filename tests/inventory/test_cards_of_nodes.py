@@ -89,7 +89,9 @@ def test_a_mig_device_has_foreign_memory_of_its_own():
 
 def test_a_node_that_declares_other_than_it_has_is_named():
     cards = [Gpu(index=0), Gpu(index=1)]
-    assert list(card_warnings([("a", 40000, cards), ("b", 0, cards), ("c", 20000, cards)])) == [
+    nodes = [Node(id=name, name=name, resources=NodeResources(total=Amounts(gpu=gpus)), gpus=cards)
+             for name, gpus in (("a", 4), ("b", 0), ("c", 2))]
+    assert list(card_warnings(nodes)) == [
         "a offers 4 GPUs to Ray but reports 2 cards; which of them Ray hands out is not known"]
 
 

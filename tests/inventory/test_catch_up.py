@@ -10,7 +10,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, serve
 
 from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
-from fleetctl.inventory.catch_up import LONGEST_S, sums_caught_up
+from fleetctl.inventory.autoscaler import LONGEST_S, sums_caught_up
 from fleetctl.inventory.client import DashboardClient
 
 

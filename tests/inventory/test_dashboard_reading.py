@@ -11,10 +11,9 @@ from fake_dashboard import FakeDashboard, status
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.loading import load_document
-from fleetctl.inventory.claims import Claim
+from fleetctl.inventory.claims import AgentView, Claim
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import read_dashboard
-from fleetctl.inventory.sums import AgentView
 
 MI = 1 << 20
 P1 = "8184334e3588e8311b4f3d36354966dc0ae0f0d6f4ba180f7e8e426e"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.inventory.names import ReplicaName, parse_actor_name
+from fleetctl.inventory.marks import ReplicaName, parse_actor_name
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 keys = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(":/#{}"), min_size=1)

@@ -19,7 +19,7 @@ import pytest
 from ray_stand_in import RayStandIn
 from typer.main import get_command
 
-from fleetctl.apply import history, past_shapes
+from fleetctl.apply import history
 from fleetctl.apply.follow import Follower
 from fleetctl.cli import commands, entry
 from fleetctl.cli.app import build_app
@@ -82,7 +82,7 @@ class CommandLine:
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
         patch.setenv("FLEETCTL_ADDRESS", ADDRESS)
-        for module in (dashboard, history, lives, past_shapes, planned):
+        for module in (dashboard, history, lives, planned):
             patch.setattr(module, "ThreadPoolExecutor", InOrder)
         patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
         patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)

@@ -14,7 +14,7 @@ from planner_worlds import before, plan_for
 from published import validator
 from test_weight_sources import NAMES, ONE, OTHER, model, world
 
-from fleetctl.apply.request import ApplyOptions, apply_request
+from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan

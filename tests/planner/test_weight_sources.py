@@ -14,7 +14,7 @@ from planner_worlds import plan_for, short_fleet, short_inventory
 from published import validator
 
 from fleetctl.agent.weights.views import view_id
-from fleetctl.apply.request import ApplyOptions, apply_request
+from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan

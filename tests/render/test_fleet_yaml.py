@@ -16,8 +16,7 @@ from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes
 from fleetctl.fleetfile.merge import join
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.render.fleet_json import render_fleet_json
-from fleetctl.render.fleet_yaml import MASKED_NOTE, render_fleet_yaml
+from fleetctl.render.merged_fleet import MASKED_NOTE, render_fleet_json, render_fleet_yaml
 from tests.fleetfile.fleets import fleet
 from tests.fleetfile.memory_tree import inspect
 from tests.fleetfile.split_fleets import fleets_in_files

@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 
 from fleetctl.documents.inventory import Replica, ReplicaState
-from fleetctl.render.replica_text import WORDS, node_text, replica_name, state_text, status_word
-from fleetctl.render.report.tones import TEXT_TONES
+from fleetctl.render.place_text import WORDS, node_text, replica_name, state_text, status_word
+from fleetctl.render.report.model import TEXT_TONES
 
 
 def replica(**more: Any) -> Replica:

@@ -13,11 +13,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.difference import FleetDiff, Revision
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.render.answer_json import render_answer_json
 from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat, render_report
 from fleetctl.render.report.of_diff import diff_report
 from fleetctl.render.report.terminal import print_report
@@ -113,5 +113,5 @@ def every_format(found: FleetDiff) -> list[str]:
     out = io.StringIO()
     print_report(diff_report(found), Console(file=out, width=120))
     report = diff_report(found)
-    return [out.getvalue(), render_answer_json(found),
+    return [out.getvalue(), indented_json(found),
             *(render_report(report, one) for one in ReportFormat if one not in OWN_FORMATS)]

@@ -7,8 +7,7 @@ from fleet_texts import fleet
 from git_folder import GitFolder
 
 from fleetctl.errors import FleetFileError, UsageError
-from fleetctl.review.arguments import places_of
-from fleetctl.review.base import load_base
+from fleetctl.review.arguments import load_base, places_of
 from fleetctl.review.compare import compare
 from fleetctl.review.inputs import Side, read_sides
 

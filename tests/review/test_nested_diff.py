@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.review.meaning import Steps
-from fleetctl.review.nested_diff import changed_ways
+from fleetctl.review.meaning import Steps, changed_ways
 
 KEYED = st.recursive(
     st.sampled_from(["a", "b", 1, None]), lambda inner: st.dictionaries(st.sampled_from(["k", "l", "__m"]), inner),

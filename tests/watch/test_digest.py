@@ -8,7 +8,7 @@ import pytest
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
-from fleetctl.watch.digest import cluster_digest
+from fleetctl.watch.watcher import cluster_digest
 from tests.planner.planner_worlds import before, plan_for, short_fleet, short_inventory
 
 GIB = 1 << 30

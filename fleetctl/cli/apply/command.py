@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import flags
 from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
 from fleetctl.cli.apply.follow import attach_to, carry_out
-from fleetctl.cli.apply.new_nodes import Looks, apply_on_new_nodes
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
-from fleetctl.errors import UsageError
+from fleetctl.errors import InventoryError, LockHeld, UsageError
+from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.proposal import Proposal, proposed_by_files, proposed_by_plan
+from fleetctl.workflow.proposal import (
+    Proposal,
+    proposed_by_files,
+    proposed_by_fleet,
+    proposed_by_plan,
+    refuse_by_policy,
+)
 
 EPILOG = epilog(
     "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
@@ -34,14 +43,16 @@ PlanArgument = Annotated[list[str] | None, typer.Argument(
     metavar="PLAN|FILE", show_default=False,
     help="A plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")]
 app = command_app()
+LOOK_EVERY_S = 3.0
+ASKED = "Ray's autoscaler stays asked for them"
 
 
 @app.command(epilog=EPILOG)
 def apply(
+    *,
     named: PlanArgument = None,
     files: flags.OptionalFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     yes: flags.Yes = False,
     attach: Annotated[bool, typer.Option("--attach", help="Follow a running apply.")] = False,
     output_format: FormatOption = ApplyFormat.TABLE,
@@ -71,15 +82,14 @@ def apply(
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
         _refuse_choices({"--target": target, "--exclude": exclude, "--selector": selector, "--adopt-from": adopt_from,
-                         "--namespace": namespace, "--force": force and attach,
+                         "--namespace": where.namespace, "--force": force and attach,
                          "--ignore-cooldown": ignore_cooldown, "--wait-for-nodes": wait_for_nodes})
     options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
                           ignore_cooldown)
     output, invocation = ApplyOutput(output_format), this_invocation()
     with output.ends_with_summary():
         if attach:
-            return attach_to(invocation, plan_file, files, address, output, wait_timeout)
-        where = Where(None, address, namespace)
+            return attach_to(invocation, plan_file, files, where.address, output, wait_timeout)
         with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
             task = proposal.task
             output.plan = task.plan
@@ -127,3 +137,72 @@ def proposed(
         return proposed_by_files(invocation, options, where)
     offer = new_plan_offer(invocation, where.address, force=options.force, yes=yes)
     return proposed_by_plan(invocation, plan_file, where.address, offer)
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """What is planned again at each look: the fleet that was agreed to, whatever has become of its files."""
+
+    invocation: Invocation
+    loaded: LoadedFleet
+    options: PlanOptions
+    where: Where
+
+    def look(self) -> AbstractContextManager[Proposal]:
+        """Plan on the cluster as it is now; without a word, for there are many looks."""
+        quiet = replace(self.invocation, say=lambda *_: None, working=nullcontext)
+        return proposed_by_fleet(quiet, self.loaded, self.options, self.where)
+
+
+def apply_on_new_nodes(looks: Looks, output: ApplyOutput, wait_s: float, run: Callable[[ApplyTask], int]) -> int:
+    """Apply again whenever there is something to create, until nothing waits for nodes or the time is over.
+
+    Each time is an apply like any other, so that meanwhile nobody is locked out. Returns the exit code of the whole.
+    """
+    until, waits_for, said = time.monotonic() + wait_s, "", set[str]()
+    try:
+        while True:
+            late = time.monotonic() >= until
+            try:
+                code, nodes = _once(looks, output, run, said, late=late)
+            except InventoryError:
+                if late or not output.goes_on:
+                    raise
+                nodes = waits_for  # the dashboard is away for a moment
+            if not output.goes_on:
+                return code
+            if nodes not in ("", waits_for):
+                waits_for = nodes
+                say("note", f"waiting for {nodes}; should this command end, {ASKED}")
+            time.sleep(LOOK_EVERY_S)
+    except KeyboardInterrupt:
+        return output.detach(f"not waiting for nodes any more; {ASKED}")
+
+
+def _once(
+    looks: Looks, output: ApplyOutput, run: Callable[[ApplyTask], int], said: set[str], *, late: bool
+) -> tuple[int, str]:
+    """Look, and apply if there is something to create or this is the last time; returns which nodes it waits for.
+
+    What the autoscaler says is shown, each sentence once.
+    """
+    code = 0
+    with looks.look() as proposal:
+        plan = proposal.task.plan
+        for sentence in proposal.shown.autoscaler:
+            if sentence not in said:
+                say("note", sentence)
+        said.update(proposal.shown.autoscaler)
+        if plan.actions or late or not plan.waits_for_nodes:
+            if late and plan.waits_for_nodes:
+                say("warning", f"the time to wait for nodes is over; {ASKED}")
+            refuse_by_policy(looks.invocation, plan, force=looks.options.force)
+            output.goes_on = plan.waits_for_nodes and not late
+            output.plan = plan
+            try:
+                code = run(proposal.task)
+            except LockHeld:
+                if late:
+                    raise
+                output.goes_on = True  # another apply is at it, perhaps for the same nodes
+    return code, plan.new_nodes

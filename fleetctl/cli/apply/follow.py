@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from fleetctl.apply.jobs import Patience
 from fleetctl.apply.outcome import raise_if_refused
-from fleetctl.apply.prepare import ApplyTask
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.console import message_console, say

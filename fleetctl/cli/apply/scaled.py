@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import say
+from fleetctl.cli.flags import StartFlags
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.options import PlanOptions
-from fleetctl.workflow.invocation import Invocation, Where
+from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.proposal import proposed_by_fleet
 from fleetctl.workflow.scaling import Scaling
 
@@ -25,39 +26,25 @@ ModelArgument = Annotated[str, typer.Argument(
     metavar="MODEL", show_default=False, autocompletion=complete_model_keys, help="A model key of the fleet file.")]
 
 
-@dataclass(frozen=True, slots=True)
-class StartFlags:
-    """The flags that `scale` and `deploy` share."""
-
-    files: Sequence[str]
-    where: Where
-    dry_run: bool
-    yes: bool
-    force: bool
-    ignore_cooldown: bool
-    lock_timeout_s: float
-    wait_timeout_s: float | None
-    output_format: ApplyFormat
-
-
-def apply_scaled(invocation: Invocation, found: Scaling, replicas: int, start: StartFlags, *,
-                 dedicated: bool = False) -> int:
+def apply_scaled(
+    invocation: Invocation, found: Scaling, files: Sequence[str], replicas: int, start: StartFlags,
+    output_format: ApplyFormat, *, dedicated: bool = False,
+) -> int:
     """Show the plan, ask, apply; returns the exit code. `dedicated` as in `ResolvedModel`."""
     if replicas > found.live:
         _compare(found, replicas)
-    output = ApplyOutput(start.output_format)
-    options = PlanOptions((found.model,), force=start.force, files=tuple(start.files),
+    output = ApplyOutput(output_format)
+    options = PlanOptions((found.model,), force=start.force, files=tuple(files),
                           ignore_cooldown=start.ignore_cooldown)
     with output.ends_with_summary(), \
             proposed_by_fleet(invocation, found.to(replicas, dedicated=dedicated), options, start.where) as proposal:
         output.plan = proposal.task.plan
         shown = replace(proposal, shown=_about(proposal.shown, found.model))
-        if not agreed_to(invocation, shown, start.output_format, force=start.force,
-                         yes=start.yes or start.dry_run):
+        if not agreed_to(invocation, shown, output_format, force=start.force, yes=start.yes or start.dry_run):
             return 1
         if start.dry_run:
             return output.show_dry_run()
-        return carry_out(proposal.task, ApplyOptions(lock_timeout_s=start.lock_timeout_s), output, start.wait_timeout_s)
+        return carry_out(proposal.task, ApplyOptions(lock_timeout_s=start.lock_timeout), output, start.wait_timeout)
 
 
 def _compare(found: Scaling, number: int) -> None:

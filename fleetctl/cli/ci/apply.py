@@ -9,15 +9,23 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.request import ApplyOptions
+from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.command import proposed, told_apart
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.ci.base import fleet_name, trusted_where
-from fleetctl.cli.ci.job import ApplyFailOn, ForceOption, ForgeOption, IgnoreCooldownOption, Job, JobResult, lines_of
-from fleetctl.cli.ci.publish import publish
+from fleetctl.cli.ci.job import (
+    ApplyFailOn,
+    ForceOption,
+    ForgeOption,
+    IgnoreCooldownOption,
+    Job,
+    JobResult,
+    lines_of,
+    publish,
+)
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation

@@ -18,7 +18,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.forge.change import ChangeRequest, Forge
 from fleetctl.render.report.model import Column, Finding, Report, Table
-from fleetctl.review.base import load_base
+from fleetctl.review.arguments import load_base
 from fleetctl.review.inputs import Side
 from fleetctl.review.revisions import MissingRevision, NoRepository, repository_of
 from fleetctl.workflow.base_plan import why_unknown

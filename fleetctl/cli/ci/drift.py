@@ -9,8 +9,7 @@ import typer
 
 from fleetctl.cli import failures, flags
 from fleetctl.cli.ci.base import fleet_name, trusted_where
-from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, lines_of
-from fleetctl.cli.ci.publish import keep_issue, publish
+from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, keep_issue, lines_of, publish
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
@@ -25,7 +24,7 @@ from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_drift import drift_report
 from fleetctl.render.report.of_problems import failure_report
 from fleetctl.workflow.dashboard import open_dashboard
-from fleetctl.workflow.drift import diagnosed, failures_of
+from fleetctl.workflow.examination import diagnosed, failures_of
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import plan_fleet
 

@@ -14,11 +14,19 @@ import typer
 
 from fleetctl.cli import failures, flags
 from fleetctl.cli.ci.base import add_warning, base_revision, fleet_name, read_base, trusted_address
-from fleetctl.cli.ci.job import FailOn, ForceOption, ForgeOption, IgnoreCooldownOption, Job, JobResult, lines_of
-from fleetctl.cli.ci.publish import publish
+from fleetctl.cli.ci.job import (
+    FailOn,
+    ForceOption,
+    ForgeOption,
+    IgnoreCooldownOption,
+    Job,
+    JobResult,
+    lines_of,
+    publish,
+)
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import message_console
-from fleetctl.cli.plan_formats import plan_formats
+from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
 from fleetctl.errors import FleetctlError, UsageError

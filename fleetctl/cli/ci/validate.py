@@ -6,8 +6,7 @@ import os
 from dataclasses import replace
 
 from fleetctl.cli import flags
-from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, lines_of
-from fleetctl.cli.ci.publish import publish
+from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, lines_of, publish
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportOption, parse_reports, show

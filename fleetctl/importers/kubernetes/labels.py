@@ -1,14 +1,26 @@
-"""Labels of Kubernetes nodes as selectors of Ray nodes. A label is kept as it is, and Ray's nodes must be given it."""
+"""Labels of Kubernetes nodes as selectors of Ray nodes. A label is kept as it is, and Ray's nodes must be given it.
+
+What Ray calls a card is only said where that is certain, so not where releases of Ray disagree.
+"""
 
 from __future__ import annotations
+
+import re
 
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.selector import ACCELERATOR_LABEL, Selector
-from fleetctl.importers.accelerators import accelerator_of_label
 from fleetctl.importers.reading import Reading
 
 _SELECTOR: TypeAdapter[dict[str, str]] = TypeAdapter(Selector)
+_RULES = (re.compile(r"\w+\s+([A-Z0-9]+)"), re.compile(r"\w+\s+((?:[A-Z]+\s+)*[A-Z0-9]*\d[A-Z0-9]*)"))
+"""How Ray makes its label from a product name: up to 2.5x, and since (NVIDIA_GPU_NAME_PATTERN)."""
+_CLOUD = {
+    "nvidia-tesla-t4": "T4", "nvidia-tesla-v100": "V100", "nvidia-tesla-p100": "P100", "nvidia-l4": "L4",
+    "nvidia-tesla-a100": "A100", "nvidia-a100-80gb": "A100", "nvidia-h100-80gb": "H100",
+    "nvidia-h100-mega-80gb": "H100", "nvidia-h200-141gb": "H200", "nvidia-b200": "B200",
+}
+"""GKE's names of accelerators (`cloud.google.com/gke-accelerator`)."""
 
 
 def selector(owner: Reading, key: str) -> dict[str, str]:
@@ -35,3 +47,19 @@ def is_selector(name: str, value: str) -> bool:
     except ValidationError:
         return False
     return not value.startswith(("!", "in("))
+
+
+def accelerator_of_product(product: str) -> str | None:
+    """Return Ray's accelerator type of `NVIDIA H100 80GB HBM3`, or None where it is not certain."""
+    found = {match[1].replace(" ", "-") if (match := rule.match(product)) else None for rule in _RULES}
+    name = found.pop()
+    return name if not found and name and any(char.isdigit() for char in name) else None
+
+
+def accelerator_of_label(key: str, value: str) -> str | None:
+    """Return Ray's accelerator type for a node label of GPU feature discovery or of GKE, or None."""
+    if key == "nvidia.com/gpu.product":
+        # feature discovery writes a product name with hyphens for spaces, and marks shared and sliced cards
+        plain = value.removesuffix("-SHARED")
+        return None if "MIG" in plain else accelerator_of_product(plain.replace("-", " ", 1))
+    return _CLOUD.get(value) if key == "cloud.google.com/gke-accelerator" else None

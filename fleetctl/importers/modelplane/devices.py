@@ -1,13 +1,35 @@
-"""Device requests of a member: GPUs become typed claims, everything else is named and kept as a comment."""
+"""Device requests of a member: GPUs become typed claims, everything else is named and kept as a comment.
+
+Of a CEL selector three forms are recognised, joined by `&&`: the driver, a least memory, a product by its full name.
+Nothing is approximated: a condition that says more, or says it in another way, is kept in the author's words.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import PydanticCustomError
+
+from fleetctl.documents.quantity import parse_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL
 from fleetctl.importers.authored import bytes_text
-from fleetctl.importers.modelplane.device_selector import Wanted, read_selector
+from fleetctl.importers.kubernetes.labels import accelerator_of_product
 from fleetctl.importers.reading import Reading
+
+_TOKEN = re.compile(r""""(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|&&|\|\||//|.""", re.DOTALL)
+_TEXT = r"""(?:"[^"\\]*"|'[^'\\]*')"""
+_MEMORY = rf"device\.capacity\[{_TEXT}\]\.memory"
+_PRODUCT = rf"device\.attributes\[{_TEXT}\]\.productName"
+_DOMAIN = re.compile(rf"\bdevice\.(?:capacity|attributes)\[({_TEXT})\]")
+_DRIVER_IS = re.compile(rf"device\.driver\s*==\s*({_TEXT})")
+_MEMORY_IS = re.compile(rf"{_MEMORY}\.compareTo\(quantity\(({_TEXT})\)\)\s*(>=?)\s*0"
+                        rf"|!{_MEMORY}\.isLessThan\(quantity\(({_TEXT})\)\)"
+                        rf"|{_MEMORY}\.isGreaterThan\(quantity\(({_TEXT})\)\)")
+_PRODUCT_IS = re.compile(rf"{_PRODUCT}\s*(?:==\s*{_TEXT}|in\s*\[\s*{_TEXT}(?:\s*,\s*{_TEXT})*\s*\])")
+_SAYS_NOTHING = re.compile(rf"""true|device\.attributes\[{_TEXT}\]\.type\s*==\s*["']gpu["']""")
+"""Holds for every whole card."""
 
 
 def claim(member: Reading) -> tuple[dict[str, Any], dict[str, str]]:
@@ -80,3 +102,84 @@ def _type_selector(request: Reading, wanted: Wanted) -> dict[str, str]:
 
 def _one_line(cel: str) -> str:
     return " ".join(cel.split())
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What the selectors of one device request ask for, all together.
+
+    `drivers`: every driver named, by equality or as a domain; `memory`: the least memory as written, with its bytes;
+    `types`: Ray's accelerator types, None = any; `products`: the full names these came from; `kept`: conditions without
+    a counterpart, in the author's words.
+    """
+
+    drivers: set[str] = field(default_factory=set)
+    memory: tuple[int, str] | None = None
+    types: frozenset[str] | None = None
+    products: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+
+    @property
+    def is_gpu(self) -> bool | None:
+        """Whether this is a GPU by its driver's name (`gpu.nvidia.com`); None = no driver is named."""
+        return all(driver.startswith("gpu.") for driver in self.drivers) if self.drivers else None
+
+
+def read_selector(cel: str, wanted: Wanted) -> None:
+    """Add what one selector asks for."""
+    wanted.drivers.update(text[1:-1] for text in _DOMAIN.findall(cel))
+    for part in _conjuncts(cel):
+        if not (_driver(part, wanted) or _memory(part, wanted) or _product(part, wanted)
+                or _SAYS_NOTHING.fullmatch(part)):
+            wanted.kept.append(" ".join(part.split()))
+
+
+def _conjuncts(cel: str) -> list[str]:
+    """Return the parts of `a && b && ...`; the whole text where `||`, `?` or a comment could mean something else."""
+    parts, depth = [""], 0
+    for word in _TOKEN.findall(cel):
+        depth += (word in "([{") - (word in ")]}")
+        if word == "//" or (depth == 0 and word in ("||", "?")):
+            return [cel.strip()]
+        if word == "&&" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += word
+    return [part.strip() for part in parts]
+
+
+def _driver(part: str, wanted: Wanted) -> bool:
+    found = _DRIVER_IS.fullmatch(part)
+    if found:
+        wanted.drivers.add(found[1][1:-1])
+    return found is not None
+
+
+def _memory(part: str, wanted: Wanted) -> bool:
+    """Take a lower bound of the card's memory; more than a bound is one byte more."""
+    found = _MEMORY_IS.fullmatch(part)
+    if found is None:
+        return False
+    written = (found[1] or found[3] or found[4])[1:-1]
+    is_more = found[2] == ">" or found[4] is not None
+    try:
+        least = parse_bytes(written) + is_more
+    except PydanticCustomError:
+        return False
+    if wanted.memory is None or least > wanted.memory[0]:
+        wanted.memory = (least, str(least) if is_more else written)
+    return True
+
+
+def _product(part: str, wanted: Wanted) -> bool:
+    """Take a product by its full name, or one of several."""
+    if not _PRODUCT_IS.fullmatch(part):
+        return False
+    names = [text[1:-1] for text in re.findall(_TEXT, part)][1:]
+    types = {accelerator_of_product(name) for name in names}
+    if None in types:
+        return False
+    known = frozenset(str(name) for name in types)
+    wanted.types = known if wanted.types is None else wanted.types & known
+    wanted.products += names
+    return True

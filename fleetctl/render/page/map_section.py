@@ -1,18 +1,33 @@
-"""The placement map of a page: the nodes a plan changes, before and after; then the others."""
+"""The placement map of a page: the nodes a plan changes, before and after; then the others; and the map's style rules.
+
+A node is its name, and its cards as small boxes. A card with one whole holder is a single element, as a large fleet has
+thousands of them. The title of a box says in words what its letters say, so it can be read without a script.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
-from fleetctl.documents.placement_map import LegendEntry, MapNode, PlacementMap
-from fleetctl.documents.quantity import count_of
-from fleetctl.render.map_legend import MEANINGS, Legend, counts_of, signs_used, totals
-from fleetctl.render.page.map_nodes import FREE, GONE, changed_node, planned_node, same_node
-from fleetctl.render.page.map_rules import model_class
+from fleetctl.documents.placement_map import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
+from fleetctl.documents.plan import Action, ActionMember, Plan
+from fleetctl.documents.quantity import SHARE, amount_of, count_of
+from fleetctl.render.map_legend import (
+    MARKS,
+    MEANINGS,
+    Legend,
+    card_title,
+    color_of,
+    counts_of,
+    node_state,
+    node_title,
+    signs_used,
+    totals,
+    warm_text,
+)
 from fleetctl.render.page.markup import Markup, el
-from fleetctl.render.page.parts import fold, left_out
-from fleetctl.render.page.picture import is_touched
-from fleetctl.render.page.tables import Part
+from fleetctl.render.page.tables import Part, fold, left_out
+from fleetctl.render.place_text import replica_ranges
 
 NODES_SHOWN = 2_000
 """At most so many nodes are drawn, those that change first; the page says how many are left out."""
@@ -23,6 +38,11 @@ OPEN_UP_TO = 60
 LEGEND_SHOWN = 24
 ONLY_THE_PLAN = ("Made from the plan alone: only the nodes it places on, and of those only what is new. "
                  "With an inventory, fleetctl draws the whole fleet before and after.")
+GONE, FREE = "x", "·"
+SHORT = 2
+"""Longer labels have smaller letters."""
+NAMED = 4
+"""At most so many models with new replicas are named beside a node."""
 
 
 def map_part(picture: PlacementMap, *, whole: bool) -> Part:
@@ -87,3 +107,167 @@ def _signs(picture: PlacementMap) -> Iterator[tuple[str, str, str]]:
     if any(node.state == "DEAD" for node in picture.nodes):
         yield GONE, "gone", "its node is dead"
     yield FREE, "free", "free"
+
+
+def changed_node(node: MapNode, legend: Legend) -> Markup:
+    """Return a node before and after, and what is new on it."""
+    return el("li", _name(node), _strip(before(node), "before", legend), _strip(node, "after", legend), _coming(node),
+              class_="node", data_node=node.name, data_holds=_holds(node, legend))
+
+
+def same_node(node: MapNode, legend: Legend) -> Markup:
+    """Return a node without a change."""
+    return el("li", _name(node), _strip(node, "both", legend), class_="node", data_node=node.name,
+              data_holds=_holds(node, legend))
+
+
+def planned_node(node: MapNode, legend: Legend) -> Markup:
+    """Return a node of which only the new replicas are known."""
+    return el("li", _name(node), _strip(node, "after", legend), _coming(node), class_="node", data_node=node.name,
+              data_holds=_holds(node, legend))
+
+
+def _name(node: MapNode) -> Markup:
+    words = node_state(node)
+    state = el("span", words, class_="state warn") if words else None
+    return el("div", el("span", node.name, class_="key"), " ", el("span", node.hardware, class_="soft"), " ", state,
+              class_="who", title=node_title(node))
+
+
+def _strip(node: MapNode, side: str, legend: Legend) -> Markup:
+    words = {"before": "before", "after": "after", "both": "before and after"}[side]
+    return el("div", (_cell(node, card, legend) for card in node.cards), _beside(node.beside, legend), class_="strip",
+              role="group", aria_label=words, data_side=side)
+
+
+def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
+    title, label = card_title(node, card), legend.label(card) or FREE
+    marks = " ".join(["cell", *(["dirty"] if card.dirty else []), *(["long"] if len(label) > SHORT else [])])
+    if node.state == "DEAD":
+        return el("span", GONE, class_="cell gone", title=title)
+    if len(card.pieces) == 1 and card.pieces[0].share == SHARE:
+        (piece,) = card.pieces
+        return el("span", label, class_=f"{marks} {piece_class(piece, legend)}", data_r=piece.replica, title=title)
+    pieces = [el("i", class_=f"{piece_class(piece, legend)} {share_class(piece.share)}", data_r=piece.replica)
+              for piece in card.pieces]
+    return el("span", pieces, el("b", label), title=title, class_=f"{marks} {'part' if pieces else 'free'}")
+
+
+def _beside(members: Iterable[Beside], legend: Legend) -> Markup | None:
+    """Return the members on a node that hold no card; None where there are none."""
+    chips = [el("span", MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
+                class_=f"cell {model_class(one.model, legend)} {one.holder}",
+                title=f"without a card: {one.replica} ({one.holder}){warm_text(one)}") for one in members]
+    return el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
+
+
+def _coming(node: MapNode) -> Markup:
+    """Name the new replicas of a node, those of one model together: `+ org/a/2-5`."""
+    new = [piece.replica for card in node.cards for piece in card.pieces if piece.holder == "new"]
+    new += [one.replica for one in node.beside if one.holder == "new"]
+    lines = sorted(replica_ranges(replica for replica in new if replica))
+    more = len(lines) - NAMED
+    return el("div", (el("div", f"+ {line}", class_="key") for line in lines[:NAMED]),
+              el("div", f"and {count_of(more, 'more model')}") if more > 0 else None, class_="coming")
+
+
+def _holds(node: MapNode, legend: Legend) -> str | None:
+    """Return the classes of the models on a node, for the filter."""
+    models = [piece.model for card in node.cards for piece in card.pieces] + [one.model for one in node.beside]
+    return " ".join(model_class(model, legend) for model in dict.fromkeys(models)).strip() or None
+
+
+def model_class(model: str | None, legend: Legend) -> str:
+    """Return the class of a model's colour; "" where it has none."""
+    number = legend.numbers.get(model or "")
+    return "" if number is None else f"m{number}"
+
+
+def piece_class(piece: Piece, legend: Legend) -> str:
+    """Return the classes of a piece: its model's colour, and whose it is."""
+    return f"{model_class(piece.model, legend)} {piece.holder}".strip()
+
+
+def share_class(share: int) -> str:
+    """Return the class that is as tall as a share of a card."""
+    return f"s{share}"
+
+
+def map_rules(picture: PlacementMap) -> str:
+    """Return the style rules of a map."""
+    return "".join(_rules(picture))
+
+
+def _rules(picture: PlacementMap) -> Iterator[str]:
+    for number in range(len(picture.legend)):
+        yield f".m{number}{{--m:{color_of(number)}}}"
+    for share in sorted({piece.share for node in picture.nodes for card in node.cards for piece in card.pieces}):
+        if share != SHARE:
+            yield f".{share_class(share)}{{height:{share / 100:g}%}}"
+
+
+def is_touched(node: MapNode) -> bool:
+    """Return whether the plan would create anything on a node."""
+    return any(piece.holder == "new" for card in node.cards for piece in card.pieces) or any(
+        member.holder == "new" for member in node.beside)
+
+
+def before(node: MapNode) -> MapNode:
+    """Return a node as it is now: without what the plan would create."""
+    return node.model_copy(update={
+        "cards": [_card_before(card) for card in node.cards],
+        "beside": [member for member in node.beside if member.holder != "new"],
+    })
+
+
+def _card_before(card: MapCard) -> MapCard:
+    new = sum(piece.share for piece in card.pieces if piece.holder == "new")
+    if not new:
+        return card
+    pieces = [piece for piece in card.pieces if piece.holder != "new"]
+    return card.model_copy(update={"pieces": pieces, "free_share": card.free_share + new})
+
+
+def planned_alone(plan: Plan) -> PlacementMap:
+    """Return a map of the nodes that a plan places on, with only what it would create.
+
+    For a saved plan, which does not hold what else is on the nodes, or how many cards they have.
+    """
+    there: dict[str, list[tuple[Action, ActionMember]]] = {}
+    for action in plan.actions:
+        for member in action.members:
+            there.setdefault(member.node_id, []).append((action, member))
+    nodes = [_planned_node(node_id, coming) for node_id, coming in there.items()]
+    new = Counter(action.model for action in plan.actions)
+    return PlacementMap(fleet=plan.fleet.name, inventory=plan.inventory, nodes=sorted(nodes, key=lambda n: n.name),
+                        legend=[LegendEntry(model=model, new=count) for model, count in new.most_common()])
+
+
+def _planned_node(node_id: str, coming: list[tuple[Action, ActionMember]]) -> MapNode:
+    cards: list[list[Piece]] = []
+    for action, member in coming:
+        whole, part = divmod(member.gpus, SHARE)
+        cards += [[_piece(action, SHARE)] for _ in range(whole)]
+        if part:
+            _add_share(cards, _piece(action, part))
+    beside = [Beside(holder="new", model=action.model, replica=action.id) for action, member in coming
+              if not member.gpus]
+    return MapNode(
+        id=node_id, name=coming[0][1].node, hardware=f"{amount_of(sum(m.gpus for _, m in coming), 'GPU')} planned",
+        state="ALIVE", beside=beside,
+        cards=[MapCard(index=index, free_share=SHARE - sum(piece.share for piece in pieces), pieces=pieces)
+               for index, pieces in enumerate(cards)],
+    )
+
+
+def _piece(action: Action, share: int) -> Piece:
+    return Piece(holder="new", share=share, model=action.model, replica=action.id, certain=False)
+
+
+def _add_share(cards: list[list[Piece]], piece: Piece) -> None:
+    """Put a share on the first card with room, as Ray would; else on a new card."""
+    for pieces in cards:
+        if sum(other.share for other in pieces) + piece.share <= SHARE:
+            pieces.append(piece)
+            return
+    cards.append([piece])

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
-from fleetctl.render.page.map_rules import map_rules
-from fleetctl.render.page.map_section import map_part
+from fleetctl.render.page.map_section import map_part, map_rules, planned_alone
 from fleetctl.render.page.markup import Markup, el
-from fleetctl.render.page.parts import contents, facts, filter_bar, header, totals
-from fleetctl.render.page.picture import planned_alone
 from fleetctl.render.page.shell import whole_page
-from fleetctl.render.page.tables import Part, is_unchanged, table_parts
+from fleetctl.render.page.tables import Part, contents, facts, filter_bar, header, is_unchanged, table_parts, totals
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_plan import plan_report
 

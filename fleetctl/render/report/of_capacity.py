@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.quantity import count_of, some
-from fleetctl.render.answer_text import asked_about
+from fleetctl.render.place_text import asked_about
 from fleetctl.render.report.model import Column, Report, Table
 
 PLACES_SHOWN = 6

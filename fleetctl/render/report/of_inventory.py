@@ -19,8 +19,7 @@ from fleetctl.documents.inventory import (
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
-from fleetctl.render.place_text import ids_text
-from fleetctl.render.replica_text import replica_name, state_text
+from fleetctl.render.place_text import ids_text, replica_name, state_text
 from fleetctl.render.report.model import Column, Report, Table
 
 UNKNOWN = "unknown"

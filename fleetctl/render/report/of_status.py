@@ -10,7 +10,7 @@ from fleetctl.documents.inventory import Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.documents.time_text import age_text
 from fleetctl.planner.failures import Failed
-from fleetctl.render.replica_text import node_text, replica_name, state_text, status_word
+from fleetctl.render.place_text import node_text, replica_name, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from fleetctl.documents.plan import Action, Blocked, Drift, Growth, ModelRow, Pl
 from fleetctl.documents.quantity import count_of, plural, some
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import position_text, values_of
-from fleetctl.render.place_text import group_alike, ids_text
+from fleetctl.render.place_text import group_alike, ids_text, replica_name
 from fleetctl.render.remedy_text import blocked_details
-from fleetctl.render.replica_text import replica_name
 from fleetctl.render.report.change_tables import change_tables
 from fleetctl.render.report.model import EVERYONE, SEE_BELOW, Cell, Column, Reader, Table
 from fleetctl.render.report.weights_tables import planned_fetches, planned_weights

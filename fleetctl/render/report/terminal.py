@@ -18,10 +18,18 @@ from rich.text import Text
 
 from fleetctl.documents.quantity import count_of, some
 from fleetctl.render.place_text import replica_ranges
-from fleetctl.render.report.column_widths import column_texts, fit, least_width, narrow_width, widths_of
-from fleetctl.render.report.grid import GridColumn, grid_lines
-from fleetctl.render.report.model import SEE_BELOW, UNBROKEN, Cell, Column, Report, Table
-from fleetctl.render.report.tones import COUNT_TONES, count_tone, text_tone
+from fleetctl.render.report.grid import GridColumn, column_texts, fit, grid_lines, least_width, narrow_width, widths_of
+from fleetctl.render.report.model import (
+    COUNT_TONES,
+    SEE_BELOW,
+    UNBROKEN,
+    Cell,
+    Column,
+    Report,
+    Table,
+    count_tone,
+    text_tone,
+)
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
 

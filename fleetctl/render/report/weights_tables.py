@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from fleetctl.documents.plan import Action, Prefetch, Reloaded
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.documents.served_weights import PlannedWeights, ServedWeights
-from fleetctl.render.place_text import ids_text
-from fleetctl.render.replica_text import replica_name
+from fleetctl.render.place_text import ids_text, replica_name
 from fleetctl.render.report.model import Column, Table
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from fleetctl.documents.events import ReplicaOutcome
+from fleetctl.render.report.model import TEXT_TONES
 from fleetctl.render.report.of_outcomes import ORDER, outcomes_report, totals
 from fleetctl.render.report.terminal import print_report
-from fleetctl.render.report.tones import TEXT_TONES
 
 
 def row(kind: str = "ready", **more: Any) -> ReplicaOutcome:

@@ -1,14 +1,25 @@
-"""Fleet: each node that may take an engine has what it needs, before anything is placed."""
+"""Checks of the fleet files, and of the nodes that may take their engines: nothing is placed yet."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.doctor.needs import candidates, members_of, needs_of
-from fleetctl.documents.diagnosis import Diagnosed
-from fleetctl.documents.examined_node import Unmet
+from fleetctl.documents.diagnosis import Diagnosed, Unmet
 from fleetctl.documents.inventory import Node
+
+
+def check_files(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield what `validate` finds, with its codes."""
+    for problem in evidence.loaded.problems if evidence.loaded else ():
+        yield Diagnosed(
+            code=problem.code, severity=problem.severity, area="fleet",
+            subject=f"{problem.file}:{problem.line}:{problem.column}", message=problem.message,
+            advice=f"allowed: {problem.allowed}" if problem.allowed else "",
+            command=f"fleetctl validate -f {shlex.quote(problem.file)}" if problem.file != "-" else None)
+
 
 ADVICE = {
     "command": "install it there, write its full path in engine.command, or set PATH in engine.env; or keep the model "
@@ -20,7 +31,7 @@ ADVICE = {
 NAMED = 5
 
 
-def check(evidence: Evidence) -> Iterator[Diagnosed]:
+def check_engines(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each need of a model that some of its nodes do not meet, once, with these nodes."""
     fleet, told = evidence.fleet, set[tuple[str, str, str]]()
     if fleet is None:

@@ -1,4 +1,4 @@
-"""A merged fleet as YAML, in the layout of `fmt`, with the file and line each line comes from behind it.
+"""A merged fleet as JSON, with the place of each value; as YAML, in the layout of `fmt`, with it behind each line.
 
 A value on one line stays on one line. Values of engine environments are masked by a tag that no fleet file may have,
 so that a masked fleet cannot be loaded by mistake.
@@ -7,12 +7,15 @@ so that a masked fleet cannot be loaded by mistake.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.mask import MASK, is_secret
-from fleetctl.documents.position import Path
+from fleetctl.documents.canonical import indented_json
+from fleetctl.documents.mask import MASK, is_secret, masked
+from fleetctl.documents.position import FleetSource, Path, path_text
+from fleetctl.documents.rendered_fleet import RenderedFleet
 from fleetctl.fleetfile.compose import MASKED_TAG
 from fleetctl.fleetfile.nodes import Document, Node
 from fleetctl.fleetfile.text import SourceText
@@ -100,3 +103,23 @@ class _Writer:
         if isinstance(value, str):
             return Piece(value, note=placed.origin, style=block_style(value))
         return Piece("null" if value is None else placed.node.raw, note=placed.origin, is_text=False)
+
+
+def render_fleet_json(document: Document, files: Sequence[FleetSource], *, show_env: bool) -> str:
+    """Return the RenderedFleet of a merged document."""
+    fleet: dict[str, Any] = document.value
+    shown: Any = fleet if show_env else masked(fleet)
+    origins = {path_text(path): document.place(path) for path in _values(document.root, ())}
+    return indented_json(RenderedFleet(files=list(files), masked=shown != fleet, fleet=shown, origins=origins))
+
+
+def _values(node: Node, path: Path) -> Iterator[Path]:
+    """Yield the path of every value that is no collection, and of every empty one."""
+    if not node.children:
+        yield path
+    elif isinstance(node.children, dict):
+        for key, entry in node.children.items():
+            yield from _values(entry[2], (*path, key))
+    else:
+        for index, entry in enumerate(node.children):
+            yield from _values(entry[2], (*path, index))
