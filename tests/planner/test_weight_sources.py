@@ -103,7 +103,7 @@ def test_no_source_serves_a_crowd_or_what_it_does_not_have(
                 assert served
                 assert served.artifact == weights["artifact"]
                 assert served.view is source["view"] is None  # no view here has the id of the others
-                if source["nodeId"] != own:
+                if source["nodeId"] != own and "wave" not in source:
                     fetches[source["replica"]].add((own, part_of(weights["view"], member["rank"], action)))
             nodes = [source["nodeId"] for source in weights["sources"]]
             assert nodes == sorted(nodes, key=own.__ne__)
@@ -145,13 +145,13 @@ def test_a_rank_takes_its_own_part_from_that_rank_or_all_of_it_and_never_another
     assert [sorted(sources(plan, rank)) for rank in range(2)] == [["m/0", "m/2"], ["m/1", "m/2"]]
 
 
-def test_what_one_node_fetches_once_counts_once_and_what_is_over_comes_from_the_origin() -> None:
+def test_what_one_node_fetches_once_counts_once_and_what_is_over_waits_for_a_later_wave() -> None:
     replicas = [{"model": "m", "id": 0, "node": "n7", "gpus": 4, "serves": {"artifact": ONE}}]
     plan = plan_for(*world([model("m") | {"replicas": 15}], replicas, gpus=2))
-    by_node = {action.members[0].node: [one.replica for one in action.members[0].weights.sources]
+    by_node = {action.members[0].node: [(one.replica, one.wave) for one in action.members[0].weights.sources]
                for action in plan.actions if action.members[0].weights}
     assert len(plan.actions) == 14
-    assert sorted(map(len, by_node.values())) == [0, 0, 0, 1, 1, 1, 1]
+    assert sorted(by_node.values(), key=str) == [[("m/0", 2)]] * 3 + [[("m/0", None)]] * 4
     assert plan.model_dump(mode="json", by_alias=True)["actions"][0]["members"][0]["weights"]["from"] == [
         {"path": "/models/m"}]
 

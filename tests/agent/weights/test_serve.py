@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 from origin_server import origin_over_http
 from other_node import Node
 from small import PIECE, SECRET
-from weights_world import SHARD, fetch, files_in, model, serving, tensors_in
+from weights_world import SHARD, eventually, fetch, files_in, model, serving, tensors_in
 
 from fleetctl.agent.weights import gather, serve, store, view_id
 from fleetctl.agent.weights.index import WeightsError, name_of
@@ -36,13 +35,6 @@ def get(described: dict[str, Any], path: str, **headers: str) -> tuple[int, byte
         return answer.status, answer.read()
     finally:
         connection.close()
-
-
-def eventually(check: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_range_of_a_file_is_served_to_those_who_have_the_secret_alone(
