@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,7 @@ from weights_world import SHARD, eventually, fetch, files_in, model, serving, te
 from fleetctl.agent.weights import gather, serve, store, view_id
 from fleetctl.agent.weights.index import WeightsError, name_of
 from fleetctl.agent.weights.peers import AT_ONCE, VIEW_HEADER, token
-from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
+from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Key, Refused, Table
 from fleetctl.agent.weights.views import MODEL
 
 FILE = "model-00001-of-00002.safetensors"
@@ -294,29 +295,35 @@ def test_a_fetcher_that_is_killed_frees_its_place_and_a_later_one_goes_on_where_
 
 
 @pytest.mark.slow
-def test_sixteen_receivers_of_one_source_take_each_byte_once_as_each_serves_on(
-    tmp_path: Path, origin: Path, artifact: str, nodes: Nodes
+@pytest.mark.parametrize(("view", "on", "gives"), [(None, 16, MOST_FETCHES), (SHARD, 8, 1)])
+def test_sixteen_receivers_that_start_at_once_take_each_byte_once_from_a_source_and_from_each_other(
+    tmp_path: Path, origin: Path, artifact: str, nodes: Nodes, monkeypatch: pytest.MonkeyPatch,
+    view: dict[str, Any] | None, on: int, gives: int,
 ) -> None:
-    """In waves, as the planner plans them: whoever is ready is a source of the next wave."""
-    with origin_over_http(origin) as server:
-        ready = [nodes(tmp_path / "first", artifact, origins=[{"http": server.url}])]
-        described = [ready[0].hear("serving")["serving"]]
-        sent, waiting, wave = server.sent, 16, 0
-        while waiting:
-            wave += 1
-            starting = [nodes(tmp_path / f"n{wave}-{number}", artifact, sources=[described[number // MOST_FETCHES]],
-                              origins=[{"http": server.url}])
-                        for number in range(min(waiting, MOST_FETCHES * len(described)))]
-            said = [node.hear("serving", "failed") for node in starting]
-            assert all(one["source"] == "peer" for one in said)
-            described += [one["serving"] for one in said]
-            ready += starting
-            waiting -= len(starting)
-        assert wave == 2
-        assert server.sent == sent, "the origin gave nothing more"
-    ends = [node.stop() for node in ready]
-    assert sum(end["sent"] for end in ends) == 16 * sum(len(data) for data in files_in(origin).values())
-    assert max(end["most"] for end in ends) <= MOST_FETCHES
+    """All know one source alone, which gives each part of it `gives` times here and is busy then for good."""
+    begin, begun, turn = Table.begin, defaultdict[Key, set[str]](set), threading.Lock()
+
+    def busy_soon(self: Table, key: Key, name: str) -> None:
+        with turn:
+            if len(begun[key] - {name}) >= gives:
+                raise Refused("busy")
+            begin(self, key, name)
+            begun[key].add(name)
+
+    monkeypatch.setattr(Table, "begin", busy_soon)
+    whole = fetch(tmp_path / "first", artifact, origins=[{"path": str(origin)}])
+    with origin_over_http(origin) as server, serving(tmp_path / "first", whole) as (source, described):
+        starting = [nodes(tmp_path / f"n{number % on}", artifact, sources=[described], view=view,
+                          rank=(number + number // on) % 4, origins=[{"http": server.url}]) for number in range(16)]
+        said = [node.hear("serving", "failed") for node in starting]
+        assert (server.sent, [one["source"] for one in said]) == (0, ["peer"] * 16)
+        ends = [node.stop() for node in starting]
+        once = sum({one["serving"]["view"]: one["size"] for one in said}.values())
+        assert source.sent == gives * once
+        assert source.sent + sum(end["sent"] for end in ends) == sum(one["size"] for one in said) == (
+            16 * once if view is None else 4 * once)
+        assert source.table.most <= MOST_FETCHES
+        assert max(end["most"] for end in ends) <= MOST_FETCHES
 
 
 def test_sixteen_that_know_one_source_alone_all_get_it_four_at_a_time(
