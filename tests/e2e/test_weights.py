@@ -155,16 +155,16 @@ def test_a_replica_whose_engine_still_loads_gives_its_weights_to_those_for_whom_
     world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
 ) -> None:
     (origin / "config.json").write_text('{"for": "those that load"}')
-    weights, secret = indexed(world, origin), world.cluster.session_secret().encode()
+    weights = indexed(world, origin)
     one = model("one", 1, on("disk-a", weights))
     world.write(one)
     outcome(world, "one")
     origin.rename(tmp_path / "away")
     [running] = world.replicas()[0]["members"]
     address, artifact = f"{running['address']}:{running['weights']['port']}", weights["index"]
+    secret = world.cluster.session_secret().encode()
 
-    loading = model("loading", 1, member(*world.loads, node="disk-b", gpus=0, weights=weights))
-    world.write(one, loading)
+    world.write(one, model("loading", 1, member(*world.loads, node="disk-b", gpus=0, weights=weights)))
     assert world.apply("--no-wait").returncode in {0, 3}
     eventually(lambda: "ModelActor:loading:0" in world.actors() and engine_pids(world.fleet)[1:], "its engine loads")
     with held_busy(address, secret, artifact):
@@ -172,7 +172,7 @@ def test_a_replica_whose_engine_still_loads_gives_its_weights_to_those_for_whom_
         busy = httpx.get(f"http://{address}{path}", headers={"Authorization": f"Bearer {token(secret, path)}"})
         [named] = busy.json()
         assert (busy.status_code, named["replica"]) == (429, "loading/0")
-        world.write(one, loading, model("late", 1, on("a", weights)))
+        world.write(model("late", 1, on("a", weights)))
         assert planned_sources(world.plan()) == [[("one/0", None)]]
         made = outcome(world, "late")["weights"]
         assert (made["source"], made["from"]) == ("peer", f"loading/0 at {named['address']}")
@@ -336,7 +336,6 @@ def test_four_ranks_fetch_a_model_once_and_one_apply_spreads_it_over_eight_nodes
         assert sorted(Counter(row["nodes"][0] for row in rows).items()) == [(name, 2) for name in names[1:]]
         assert sum(row["weights"]["bytes"] for row in rows) == 8 * size, "one of a node fetches, the other has it"
         assert {row["weights"]["source"] for row in rows} == {"peer", "disk"}
-        print(Counter(row["weights"]["from"] for row in rows))
     finally:
         for name in names:
             ray_cluster.remove_if_there(name=name)
