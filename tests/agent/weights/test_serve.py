@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -58,6 +59,22 @@ def test_a_range_of_a_file_is_served_to_those_who_have_the_secret_alone(
         asked = json.dumps({"view": SHARD, "rank": 0, "size": 4})
         assert get(described, f"/v1/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: asked})[0] == 404
         assert get(described, path, Range="bytes=5-9")[0] == 416
+
+
+def test_a_small_answer_does_not_wait_between_its_head_and_its_body(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, send = list[int](), serve.Handler._send
+
+    def noted(self: serve.Handler, *what: Any) -> None:
+        seen.append(self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        send(self, *what)
+
+    monkeypatch.setattr(serve.Handler, "_send", noted)
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "a", got) as (_, described):
+        assert get(described, f"/v1/{artifact}/files/config.json") == (200, b'{"layers": 2}')
+    assert seen == [1]
 
 
 def test_a_source_with_another_secret_is_left(tmp_path: Path, origin: Path, artifact: str) -> None:
