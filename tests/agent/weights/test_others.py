@@ -29,7 +29,8 @@ def other(number: int, view: str | None = None, whole: bool = True) -> dict[str,
 
 
 def keep_busy(source: Source) -> None:
-    """Take all places of a source for good."""
+    """Take all places of a source, once those that fetched are gone."""
+    eventually(lambda: not source.table.fetches())
     for number in range(MOST_FETCHES):
         source.table.begin(Key(source.artifact, None), f"another-{number}")
 
