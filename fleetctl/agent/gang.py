@@ -102,7 +102,7 @@ class GangMember:
         From now on liveness counts; before that, a rank may still load.
         """
         self._serving.set()
-        return self._seat.serve_weights()
+        return self._seat.served_weights()
 
     def take_step(self, step: str, *given: Any) -> None:
         """Begin a step of a reload, a method of the seat, in a thread: `step` says when it is done."""

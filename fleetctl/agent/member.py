@@ -48,27 +48,28 @@ class MemberSeat:
         return place
 
     def fetch_weights(self, injected: Mapping[str, str], deadline: float) -> None:
-        """Return once the member's weights are on this node, where it has some; raises StartFailed."""
+        """Return once the member's weights are on this node, where it has some; raises StartFailed.
+
+        Others may fetch them while our engine starts: they need not wait for it.
+        """
         self._injected = injected
         if self.member.get("weights"):
             log = EngineLog(node.log_path(self.member["log"]))
             self._weights = ModelFiles(self.member, injected, deadline, log.say)
+            self._serve(self._weights)
 
-    def serve_weights(self) -> Dict[str, Any]:
-        """Serve the weights to other nodes, and return what is new in the member's place."""
-        if self._weights is None:
-            return {}
-        return self._serve(self._weights)
+    def served_weights(self) -> Dict[str, Any]:
+        """Return what the place of a member that is ready says of its weights."""
+        return {"weights": self._served.served} if self._served and self._served.served else {}
 
-    def _serve(self, weights: ModelFiles) -> Dict[str, Any]:
+    def _serve(self, weights: ModelFiles) -> None:
         """Serve these weights from now on, in place of those that were served before."""
         former, self._served = self._served, weights
         try:
-            return {"weights": weights.serve(self.ip, former)}
-        except Exception as error:  # what is ready must not end because others cannot fetch from it
+            weights.serve(self.ip, former)
+        except Exception as error:  # no replica must end because others cannot fetch from it
             EngineLog(node.log_path(self.member["log"])).say(
                 f"weights: not served to others: {error.__class__.__name__}: {error}")
-            return {"weights": None} if former else {}
         finally:
             if former and former is not self._weights:  # the engine's FLEETCTL_MODEL_DIR is that of the first ones
                 former.release()
@@ -98,7 +99,8 @@ class MemberSeat:
         """Serve the new weights in place of the former ones, and return what is new in the member's place."""
         assert self._new is not None
         new, self._new = self._new, None
-        return self._serve(new)
+        self._serve(new)
+        return {"weights": new.served}
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine; must run in a thread that lives as long as it: the actor's main thread."""

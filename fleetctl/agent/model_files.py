@@ -1,4 +1,4 @@
-"""A member's weights: on its node before its engine starts, and served to others of the cluster once it is ready."""
+"""A member's weights: on its node before its engine starts, and served to others of the cluster from then on."""
 
 from __future__ import annotations
 
@@ -39,6 +39,9 @@ class ModelFiles:
         self._root = cache_root(os.environ)
         self._server: Optional[WeightsServer] = None
         self._source: Optional[Source] = None
+        self._replica = f"{injected['FLEETCTL_MODEL']}/{injected['FLEETCTL_REPLICA_ID']}"
+        self.served: Optional[Dict[str, Any]] = None
+        """What the member's place says: what is served, and where it came from."""
         try:
             fetch = Fetch(self._root, wanted_by(member, injected, self._secret), deadline, say)
             self._fetched, self._kept = fetch.run(), fetch.kept
@@ -58,12 +61,9 @@ class ModelFiles:
         """Return what the engine finds its weights by."""
         return {MODEL_DIR: self.folder}
 
-    def serve(self, ip: str, former: Optional[ModelFiles] = None) -> Dict[str, Any]:
-        """Serve them from now on, and return what the member's place says: what is served, and where it came from.
-
-        In place of the `former` ones, where there are any: at their port, and the former ones no longer.
-        """
-        self._source = source = Source(self._root, self._fetched, self._secret)
+    def serve(self, ip: str, former: Optional[ModelFiles] = None) -> None:
+        """Serve them from now on, in place of the `former` ones: at their port, and the former ones no longer."""
+        self._source = source = Source(self._root, self._fetched, self._secret, replica=self._replica)
         if former is not None and former._server is not None:
             self._server = former._server
             self._server.source = source
@@ -71,8 +71,9 @@ class ModelFiles:
             self._server = WeightsServer(source, ip)
             self._server.start()
         got = self._fetched
-        return {"artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
-                "port": self._server.port, "bytes": got.held.size, "fetched": as_document(got)}
+        self.served = {
+            "artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
+            "port": self._server.port, "bytes": got.held.size, "fetched": as_document(got)}
 
     def release(self) -> None:
         """Let others remove the files from this node's disk."""

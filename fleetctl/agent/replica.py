@@ -82,7 +82,7 @@ class ModelActor:
         except StartFailed:
             engine.stop()
             raise
-        self._places[0].update(seat.serve_weights(), port=engine.served_port())
+        self._places[0].update(seat.served_weights(), port=engine.served_port())
         return engine
 
     def _end_with_engine(self) -> None:

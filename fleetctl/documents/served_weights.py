@@ -54,6 +54,9 @@ class WeightSource(Stored):
     view: ViewId | None = Field(None, description="the part that its engine has; null = all files")
     whole: bool = Field(False, description="it has all files, and makes the part that is asked for")
     bytes: int | None = Field(None, description="to fetch; null = not known before the part is made")
+    wave: int | None = Field(
+        None, ge=2, exclude_if=is_absent,
+        description="left out = the first; in a later one it serves others first, and those serve, too")
 
 
 class PlannedWeights(Stored):
@@ -62,5 +65,6 @@ class PlannedWeights(Stored):
     artifact: Artifact
     from_: list[dict[str, str]] = Field(alias="from", description="the origins, as in the file")
     sources: list[WeightSource] = Field(
-        default_factory=list, description="best first; none of them is planned for more than four fetches")
+        default_factory=list, description="best first; in the first wave none of them is planned for more than four "
+                                          "fetches")
     view: dict[str, Any] | None = Field(None, description="as in the file; null = all files")

@@ -1,7 +1,7 @@
 """Which replicas give new ones their weights: those that are ready and nearest, each for few nodes at a time.
 
-What a plan creates is no source in it: it is one for the next plan. So weights spread as a tree, and no source serves
-a crowd.
+No source serves a crowd: who has no place at one at first is in a later wave, and gets the files from those that had
+them before. So weights spread as a tree.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from heapq import nsmallest
 from typing import Any, NamedTuple
 
 from fleetctl.agent.weights.views import view_id
@@ -20,7 +21,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import ReplicaShape
 
 MOST_FETCHES = 4
-"""How many nodes one source is planned for; it also serves no more at a time."""
+"""How many nodes one source is planned for in the first wave; it also serves no more at a time."""
 MOST_SOURCES = 3
 """How many sources a member is given, where others are not needed elsewhere: one may be gone when it starts."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
@@ -38,6 +39,7 @@ class _Source(NamedTuple):
     view: str | None
     whole: bool
     size: int | None
+    wave: int = 1
 
 
 class Fetch(NamedTuple):
@@ -69,11 +71,12 @@ def add_weights(
 
 
 def sources_for(fetches: Sequence[Fetch], inventory: Inventory) -> dict[Fetch, list[dict[str, Any]]]:
-    """Return the sources of each fetch, best first; no source is in more than MOST_FETCHES of them."""
+    """Return the sources of each fetch, best first; no source is in more than MOST_FETCHES of the first wave."""
     names = {node.id: node.name for node in inventory.nodes}
     return {fetch: [
         {"address": one.address, "bytes": one.size if one.view == fetch.view else None, "node": names[one.node_id],
-         "nodeId": one.node_id, "replica": one.replica, "view": one.view, "whole": one.whole} for one in sources]
+         "nodeId": one.node_id, "replica": one.replica, "view": one.view, "whole": one.whole,
+         **({"wave": one.wave} if one.wave > 1 else {})} for one in sources]
         for fetch, sources in _Choice(inventory).chosen(fetches).items()}
 
 
@@ -89,7 +92,10 @@ class _Choice:
 
     def __init__(self, inventory: Inventory) -> None:
         self._labels = {node.id: node.labels for node in inventory.nodes}
-        self._sources = list(_ready_sources(inventory))
+        self._ready: dict[str, list[_Source]] = {}
+        for source in _ready_sources(inventory):
+            self._ready.setdefault(source.artifact, []).append(source)
+        self._free = {artifact: list(ready) for artifact, ready in self._ready.items()}
         self._planned: Counter[int] = Counter()
 
     def chosen(self, fetches: Sequence[Fetch]) -> dict[Fetch, list[_Source]]:
@@ -100,20 +106,47 @@ class _Choice:
                 if (best := self._best(fetch, sources)) is not None:
                     self._planned[best.order] += best.node_id != fetch.node_id
                     sources.append(best)
-            self._sources = [one for one in self._sources if self._planned[one.order] < MOST_FETCHES]
-        return {fetch: sorted(sources, key=lambda one: self._distance(fetch, one)) for fetch, sources in found.items()}
+            self._free = {artifact: [one for one in free if self._planned[one.order] < MOST_FETCHES]
+                          for artifact, free in self._free.items()}
+        return {fetch: sorted(sources, key=lambda one: self._distance(fetch, one)) or self._later(fetch)
+                for fetch, sources in found.items()}
 
     def _best(self, fetch: Fetch, taken: Sequence[_Source]) -> _Source | None:
-        possible = (one for one in self._sources
-                    if one.artifact == fetch.artifact and (one.whole or one.view == fetch.view)
-                    and one not in taken and (one.node_id == fetch.node_id or self._planned[one.order] < MOST_FETCHES))
-        return min(possible, key=lambda one: (*self._distance(fetch, one), one.view != fetch.view,
-                                              self._planned[one.order], one.order), default=None)
+        possible = (one for one in _fitting(fetch, self._free)
+                    if one not in taken and (one.node_id == fetch.node_id or self._planned[one.order] < MOST_FETCHES))
+        return min(possible, key=lambda one: self._rank(fetch, one), default=None)
+
+    def _later(self, fetch: Fetch) -> list[_Source]:
+        """Return the sources of a fetch for which none has a place at first, those of the earliest wave first."""
+        found = nsmallest(MOST_SOURCES, _fitting(fetch, self._ready),
+                          key=lambda one: (_wave(self._planned[one.order]), *self._rank(fetch, one)))
+        wave = _wave(self._planned[found[0].order]) if found else 0
+        self._planned.update(one.order for one in found[:1])
+        return [one._replace(wave=wave) for one in found]
+
+    def _rank(self, fetch: Fetch, source: _Source) -> tuple[int, ...]:
+        """Return what is smallest of the best source."""
+        return (*self._distance(fetch, source), source.view != fetch.view, self._planned[source.order], source.order)
 
     def _distance(self, fetch: Fetch, source: _Source) -> tuple[bool, ...]:
         here, there = self._labels.get(fetch.node_id, {}), self._labels.get(source.node_id, {})
         return (source.node_id != fetch.node_id,
                 *(label not in here or here[label] != there.get(label) for label in fetch.near))
+
+
+def _fitting(fetch: Fetch, sources: Mapping[str, Sequence[_Source]]) -> Iterator[_Source]:
+    return (one for one in sources.get(fetch.artifact, ()) if one.whole or one.view == fetch.view)
+
+
+def _wave(planned: int) -> int:
+    """Return the wave in which a source, or one that had it from there, is free for one more than so many fetches.
+
+    Each that has it gives it to MOST_FETCHES in a wave: to 4 in the first, 20 in the second, 100 in the third.
+    """
+    wave = 1
+    while (MOST_FETCHES + 1) ** wave - 1 <= planned:
+        wave += 1
+    return wave
 
 
 def _ready_sources(inventory: Inventory) -> Iterator[_Source]:

@@ -11,6 +11,7 @@ import pytest
 import ray
 
 from fleetctl.agent import levels
+from fleetctl.agent.arguments import from_parts
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.explicit import Job
 
@@ -37,7 +38,7 @@ class Played:
 
     def remote(self, _: Any) -> Any:
         return SimpleNamespace(options=lambda name, **_: SimpleNamespace(
-            remote=lambda replica: self._create(name, replica)))
+            remote=lambda *parts: self._create(name, from_parts(parts))))
 
     def _create(self, name: str, replica: dict[str, Any]) -> Any:
         self.made[name] = replica

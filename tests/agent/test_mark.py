@@ -7,6 +7,7 @@ import json
 import pytest
 
 from fleetctl.agent import replica as replica_module
+from fleetctl.agent.arguments import in_parts
 from fleetctl.agent.failure import StartFailed, decode_failure, encode_failure, keep_failure, kept_failure
 from fleetctl.agent.mark import actor_name, describe, injected_variables
 from fleetctl.inventory.marks import ReplicaName, parse_actor_name, read_marks
@@ -123,6 +124,6 @@ def test_a_replica_that_never_got_its_cards_can_be_asked_for_its_repr(monkeypatc
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: False)
     made = object.__new__(replica_module.ModelActor)
     with pytest.raises(RuntimeError) as raised:
-        made.__init__({**REPLICA, "lifecycle": {**REPLICA["lifecycle"], "startupTimeout": 1}})  # type: ignore[misc]
+        made.__init__(*in_parts({**REPLICA, "lifecycle": {**REPLICA["lifecycle"], "startupTimeout": 1}}))  # type: ignore[misc]
     assert decode_failure(RAY_DIED.format(raised.value)) == ("CARD_IN_USE", "card 0 is in use")
     assert json.loads(repr(made))["members"] == []

@@ -19,6 +19,7 @@ from fleetctl.agent import engine as engine_module
 from fleetctl.agent import failure as failure_module
 from fleetctl.agent import gang, levels, reload, reloads
 from fleetctl.agent import replica as replica_module
+from fleetctl.agent.arguments import in_parts
 from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
@@ -427,7 +428,7 @@ def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_
     monkeypatch.setattr(failure_module.os, "_exit", lambda _: None)
     monkeypatch.setattr(failure_module.threading, "Timer", lambda *_: SimpleNamespace(start=lambda: None))
     with pytest.raises(SystemExit) as end:
-        kind(replica)
+        kind(*in_parts(replica))
     assert "START_ERROR" in end.value.unexpected_error_traceback
 
 

@@ -5,30 +5,38 @@ network namespace with a disk folder of its own, so it needs root; bytes are tho
 seconds those of both ends. `one` is a single node that takes all. With --ray the same bytes pass through Ray's object
 store, from one raylet to another, and to four, and its processes are counted. With --json the last line is one JSON
 object.
+
+With --engine alone, without root: how long an engine that computes takes for an answer, on two cores, while nothing is
+sent and while a source beside it sends to four. The receivers, other machines in earnest, have the least priority.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from fleetctl.agent.weights.index import write_index
+from tests.agent.weights import hashing_engine
 
 NODE = Path(__file__).parents[1] / "agent" / "weights" / "node_process.py"
 NET = "10.231.7"
 RANKS = 4
 SHARD = {"shard": {"rules": [{"match": "w", "dim": 1}], "of": str(RANKS)}}
 COLUMNS = 32768
+ALONE = 3000
 
 
 def model(folder: Path, mib: int) -> str:
@@ -75,12 +83,12 @@ def namespaces(count: int, mbit: int) -> Iterator[list[str]]:
 
 
 class Node:
-    """A node process in a namespace."""
+    """A node process below a command that says where it runs."""
 
-    def __init__(self, name: str, number: int, root: Path, artifact: str, **order: Any) -> None:
+    def __init__(self, command: list[str], number: int, root: Path, artifact: str, **order: Any) -> None:
         path = os.pathsep.join([*sys.path, str(NODE.parent)])
         self.process = subprocess.Popen(
-            ["ip", "netns", "exec", name, sys.executable, str(NODE)], text=True, stdin=subprocess.PIPE,
+            [*command, sys.executable, str(NODE)], text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path})
         self.order = {"root": str(root / f"disk-{number}"), "artifact": artifact, "ip": f"{NET}.{number + 1}",
                       "large": True, "budget": 1 << 40, **order}
@@ -100,6 +108,10 @@ class Node:
         raise SystemExit("a node ended early")
 
 
+def within(name: str) -> list[str]:
+    return ["ip", "netns", "exec", name]
+
+
 def bytes_out(name: str) -> int:
     """The bytes that a node has sent: received at the bridge's end."""
     return int(Path(f"/sys/class/net/{name}/statistics/rx_bytes").read_text())
@@ -107,13 +119,13 @@ def bytes_out(name: str) -> int:
 
 def spread(names: list[str], root: Path, artifact: str, view: dict[str, Any] | None) -> dict[str, float]:
     """Let all other nodes fetch from the first at the same time."""
-    first = Node(names[0], 0, root, artifact, origins=[{"path": str(root / "origin")}])
+    first = Node(within(names[0]), 0, root, artifact, origins=[{"path": str(root / "origin")}])
     first.hear("up")
     first.write(first.order)
     source = first.hear("serving")
     before = bytes_out(names[0])
     disks = root / f"{'views' if view else 'whole'}-{len(names)}"
-    others = [Node(name, number, disks, artifact, sources=[source["serving"]], view=view, rank=number - 1)
+    others = [Node(within(name), number, disks, artifact, sources=[source["serving"]], view=view, rank=number - 1)
               for number, name in enumerate(names[1:], 1)]
     for node in others:
         node.hear("up")  # a start of Python is not what is measured
@@ -181,14 +193,66 @@ def through_ray(mib: int, raylets: int) -> dict[str, float]:
     return {"seconds": round(took, 2), "cpu_s_per_gib": round(cpu / (size / (1 << 30)), 2)}
 
 
+def times_of(port: int, until: Callable[[int], bool]) -> list[float]:
+    """Ask an engine again and again; returns how long each answer took, in milliseconds."""
+    connection, took = http.client.HTTPConnection("127.0.0.1", port, timeout=60), list[float]()
+    while not until(len(took)):
+        begun = time.monotonic()
+        connection.request("GET", f"/{len(took)}")
+        if connection.getresponse().read() != hashing_engine.answer_to(f"/{len(took)}"):
+            raise SystemExit("a wrong answer")
+        took.append((time.monotonic() - begun) * 1e3)
+    return took
+
+
+def summed_up(took: list[float]) -> dict[str, float]:
+    return {"requests": len(took), "median_ms": round(statistics.median(took), 2),
+            "p99_ms": round(statistics.quantiles(took, n=100)[98], 2)}
+
+
+def beside_engine(root: Path, artifact: str) -> dict[str, Any]:
+    """Let an engine answer while the source beside it sends to four, and alone before and after that."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
+    load = os.getloadavg()[0]
+    with subprocess.Popen([sys.executable, hashing_engine.__file__], stdout=subprocess.PIPE, text=True) as engine:
+        assert engine.stdout is not None
+        port = int(engine.stdout.readline())
+        source = Node([], 0, root, artifact, origins=[{"path": str(root / "origin")}], ip="127.0.0.1")
+        source.hear("up")
+        source.write(source.order)
+        described = source.hear("serving")["serving"]
+        receivers = [Node(["nice", "-n", "19"], number, root, artifact, sources=[described], ip="127.0.0.1")
+                     for number in range(1, RANKS + 1)]
+        for one in receivers:
+            one.hear("up")
+        alone = times_of(port, lambda count: count == ALONE)
+        with ThreadPoolExecutor(RANKS) as pool:
+            for one in receivers:
+                one.write(one.order)
+            done = [pool.submit(one.hear, "serving") for one in receivers]
+            beside = times_of(port, lambda _: all(one.done() for one in done))
+        alone += times_of(port, lambda count: count == ALONE)
+        engine.kill()
+    for one in (*receivers, source):
+        one.write("end")
+        said = one.hear("sent")
+    return {"load": [round(load, 1), round(os.getloadavg()[0], 1)], "alone": summed_up(alone),
+            "sending": {**summed_up(beside), "mib": said["sent"] >> 20}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--mbit", type=int, default=800)
     parser.add_argument("--ray", action="store_true")
+    parser.add_argument("--engine", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     found: dict[str, Any] = {"mib": options.mib, "mbit": options.mbit, "ranks": RANKS}
+    if options.engine:
+        with tempfile.TemporaryDirectory() as folder:
+            found = {"mib": options.mib, **beside_engine(Path(folder), model(Path(folder, "origin"), options.mib))}
+        return print(json.dumps(found))
     with tempfile.TemporaryDirectory() as folder, namespaces(RANKS + 1, options.mbit) as names:
         artifact = model(Path(folder, "origin"), options.mib)
         found["views"] = spread(names, Path(folder), artifact, SHARD)
@@ -201,6 +265,7 @@ def main() -> None:
         print(f"{name:9} {found.get(name, '')}")
     if options.json:
         print(json.dumps(found))
+    return None
 
 
 if __name__ == "__main__":

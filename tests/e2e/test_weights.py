@@ -7,10 +7,13 @@ import hashlib
 import http.server
 import json
 import shutil
+import socket
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,12 @@ import httpx
 import magika
 import pytest
 import yaml
-from cluster import RayCluster, eventually
+from cluster import RayCluster, end, engine_pids, eventually
 from conftest import World, member, model
 from dashboard_answers import answers
+
+from fleetctl.agent.weights.peers import token
+from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
 
 pytestmark = pytest.mark.ray
 
@@ -105,6 +111,67 @@ def test_new_replicas_have_their_weights_from_those_that_run(
     assert planned_sources(world.plan())[0][0] == ("gang/0", views[0])  # planner and node call the same part the same
     twin = outcome(world, "twin")
     assert (twin["weights"]["source"], twin["weights"]["bytes"]) == ("disk", 0)
+
+
+@contextmanager
+def held_busy(address: str, secret: bytes, artifact: str) -> Iterator[None]:
+    """Take all places of a source as four that fetch do, again and again, for a place is lost after a while."""
+    path, over = f"/v1/{artifact}/files/config.json", threading.Event()
+    headers = {"Authorization": f"Bearer {token(secret, path)}"}
+    with ExitStack() as opened:
+        held = [opened.enter_context(httpx.Client(limits=httpx.Limits(keepalive_expiry=LEASE_S)))
+                for _ in range(MOST_FETCHES)]
+
+        def hold() -> None:
+            for one in held:
+                assert one.get(f"http://{address}{path}", headers=headers, timeout=30).status_code == 200
+
+        def go_on() -> None:
+            while not over.wait(LEASE_S / 6):
+                hold()
+
+        hold()
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_a_replica_whose_engine_still_loads_gives_its_weights_to_those_for_whom_the_source_has_no_place(
+    world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
+) -> None:
+    (origin / "config.json").write_text('{"for": "those that load"}')
+    weights = indexed(world, origin)
+    one = model("one", 1, on("a", weights))
+    world.write(one)
+    outcome(world, "one")
+    origin.rename(tmp_path / "away")
+    [running] = world.replicas()[0]["members"]
+    address, artifact = f"{running['address']}:{running['weights']['port']}", weights["index"]
+    secret = world.cluster.session_secret().encode()
+
+    world.write(one, model("loading", 1, member(*world.loads, node="b", gpus=0, weights=weights)))
+    assert world.apply("--no-wait").returncode in {0, 3}
+    eventually(lambda: "ModelActor:loading:0" in world.actors() and engine_pids(world.fleet)[1:], "its engine loads")
+    with held_busy(address, secret, artifact):
+        path = f"/v1/{artifact}/files/config.json"
+        busy = httpx.get(f"http://{address}{path}", headers={"Authorization": f"Bearer {token(secret, path)}"})
+        [named] = busy.json()
+        assert (busy.status_code, named["replica"]) == (429, "loading/0")
+        world.write(model("late", 1, on("c", weights)))
+        assert planned_sources(world.plan()) == [[("one/0", None)]]
+        made = outcome(world, "late")["weights"]
+        assert (made["source"], made["from"]) == ("peer", f"loading/0 at {named['address']}")
+
+    for pid in world.engines():
+        if str(disks["b"]) in Path(f"/proc/{pid}/environ").read_text():
+            end(pid)
+    host, port = named["address"].split(":")
+    with pytest.raises(ConnectionRefusedError):
+        eventually(lambda: socket.create_connection((host, int(port))).close(), "it serves no more")
 
 
 def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(world: World, tmp_path: Path) -> None:
@@ -223,7 +290,7 @@ def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_
 
 
 @pytest.mark.long
-def test_four_ranks_fetch_a_model_once_and_it_spreads_over_eight_nodes_in_two_waves(
+def test_four_ranks_fetch_a_model_once_and_one_apply_spreads_it_over_eight_nodes(
     world: World, ray_cluster: RayCluster, origin: Path, tmp_path: Path
 ) -> None:
     names = [f"chain-{number}" for number in range(9)]
@@ -244,19 +311,17 @@ def test_four_ranks_fetch_a_model_once_and_it_spreads_over_eight_nodes_in_two_wa
         got = outcome(world, "gang")["weights"]
         assert (got["source"], got["bytes"] <= 1.02 * size) == ("peer", True), (got, size)
 
-        for wave, nodes in (("second", names[1:5]), ("third", names[5:])):
-            anywhere = member("--plain", gpus=0, weights=weights,
-                              nodeSelector={"fleet.io/node": f"in({','.join(nodes)})"})
-            models.append(model(wave, 8, anywhere, placement={"spread": "fleet.io/node"}))
-            world.write(*models)
-            planned = {(one["address"], each["nodeId"]) for action in world.plan()["actions"]
-                       for each in action["members"] for one in each["weights"]["sources"]}
-            assert max(Counter(address for address, _ in planned).values()) <= 4
-            rows = [row for row in world.apply_result()["outcomes"] if row["model"] == wave]
-            assert [row["outcome"] for row in rows] == ["ready"] * 8
-            assert sorted(Counter(row["nodes"][0] for row in rows).items()) == [(name, 2) for name in nodes]
-            assert sum(row["weights"]["bytes"] for row in rows) == 4 * size, "one of a node fetches, the other has it"
-            assert {row["weights"]["source"] for row in rows} == {"peer", "disk"}
+        anywhere = member("--plain", gpus=0, weights=weights,
+                          nodeSelector={"fleet.io/node": f"in({','.join(names[1:])})"})
+        world.write(*models, model("all", 16, anywhere, placement={"spread": "fleet.io/node"}))
+        planned = {(one["replica"], one.get("wave"), each["nodeId"]) for action in world.plan()["actions"]
+                   for each in action["members"] for one in each["weights"]["sources"]}
+        assert Counter((replica, wave) for replica, wave, _ in planned) == {("first/0", None): 4, ("first/0", 2): 4}
+        rows = [row for row in world.apply_result()["outcomes"] if row["model"] == "all"]
+        assert [row["outcome"] for row in rows] == ["ready"] * 16
+        assert sorted(Counter(row["nodes"][0] for row in rows).items()) == [(name, 2) for name in names[1:]]
+        assert sum(row["weights"]["bytes"] for row in rows) == 8 * size, "one of a node fetches, the other has it"
+        assert {row["weights"]["source"] for row in rows} == {"peer", "disk"}
     finally:
         for name in names:
             ray_cluster.remove_if_there(name=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from copy import deepcopy
 from typing import Any
 
@@ -21,7 +21,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.prefetch import orders_for, parts_of
-from fleetctl.planner.weights import MOST_FETCHES, MOST_SOURCES, add_weights
+from fleetctl.planner.weights import MOST_FETCHES, MOST_SOURCES, Fetch, add_weights, sources_for
 from fleetctl.render.plan_json import saved_plan_json
 
 ONE, OTHER = "1" * 64, "2" * 64
@@ -103,7 +103,7 @@ def test_no_source_serves_a_crowd_or_what_it_does_not_have(
                 assert served
                 assert served.artifact == weights["artifact"]
                 assert served.view is source["view"] is None  # no view here has the id of the others
-                if source["nodeId"] != own:
+                if source["nodeId"] != own and "wave" not in source:
                     fetches[source["replica"]].add((own, part_of(weights["view"], member["rank"], action)))
             nodes = [source["nodeId"] for source in weights["sources"]]
             assert nodes == sorted(nodes, key=own.__ne__)
@@ -145,15 +145,31 @@ def test_a_rank_takes_its_own_part_from_that_rank_or_all_of_it_and_never_another
     assert [sorted(sources(plan, rank)) for rank in range(2)] == [["m/0", "m/2"], ["m/1", "m/2"]]
 
 
-def test_what_one_node_fetches_once_counts_once_and_what_is_over_comes_from_the_origin() -> None:
+def test_what_one_node_fetches_once_counts_once_and_what_is_over_waits_for_a_later_wave() -> None:
     replicas = [{"model": "m", "id": 0, "node": "n7", "gpus": 4, "serves": {"artifact": ONE}}]
     plan = plan_for(*world([model("m") | {"replicas": 15}], replicas, gpus=2))
-    by_node = {action.members[0].node: [one.replica for one in action.members[0].weights.sources]
+    by_node = {action.members[0].node: [(one.replica, one.wave) for one in action.members[0].weights.sources]
                for action in plan.actions if action.members[0].weights}
     assert len(plan.actions) == 14
-    assert sorted(map(len, by_node.values())) == [0, 0, 0, 1, 1, 1, 1]
+    assert sorted(by_node.values(), key=str) == [[("m/0", 2)]] * 3 + [[("m/0", None)]] * 4
     assert plan.model_dump(mode="json", by_alias=True)["actions"][0]["members"][0]["weights"]["from"] == [
         {"path": "/models/m"}]
+    saved = saved_plan_json(plan)
+    assert load_plan(saved, "saved") == plan
+    validator("plan").validate(json.loads(saved))
+
+
+def test_a_wave_is_five_times_the_one_before_and_in_each_the_nearest_come_first() -> None:
+    replicas = [{"model": "m", "id": number, "node": f"n{number}", "serves": {"artifact": ONE}} for number in range(2)]
+    _, inventory = world([model("m")], replicas, racks={"n0": "x", "n1": "y", **dict.fromkeys(NAMES[2:], "y")})
+
+    def waves(nodes: list[str]) -> list[tuple[int, list[str]]]:
+        chosen = sources_for([Fetch(node, ONE, None, ("rack",)) for node in nodes], inventory)
+        return [(found[0].get("wave", 1), [one["replica"] for one in found]) for found in chosen.values()]
+
+    crowd = Counter(wave for wave, _ in waves([f"other-{number}" for number in range(260)]))
+    assert crowd == {1: 8, 2: 40, 3: 200, 4: 12}
+    assert waves([f"other-{number}" for number in range(8)] + NAMES[2:])[8:] == [(2, ["m/1", "m/0"])] * 6
 
 
 def test_a_saved_plan_with_weights_is_the_same_plan_and_fits_its_schema() -> None:

@@ -7,9 +7,10 @@ is complete. A source that breaks off, lies or is slow is left for the next one,
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import time
-from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from .gather import Canonical, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
@@ -19,6 +20,10 @@ from .store import Entry, OutOfTime, link_or_copy
 from .views import files_view, view_id
 
 BUSY_S = 0.5
+MOST_WAITS = 8
+"""A busy source is asked again after BUSY_S, then after twice as long, up to so many times."""
+MOST_OTHERS = 8
+"""How many others that busy sources name are asked at a time; when so many were left, no more are."""
 SLICE = 1 << 20
 
 
@@ -47,6 +52,8 @@ class Fetched(NamedTuple):
     seconds: float
     reused: int
     left: List[Left]
+    givers: Sequence[str] = ()
+    """The addresses of the peers that gave some of it."""
 
 
 class Pace(NamedTuple):
@@ -64,6 +71,8 @@ class Fetch(Limits):
         self._root, self._wanted, self._deadline = root, wanted, deadline
         self._say, self._clock, self._pace = say, clock, pace or Pace()
         self._peers = [Peer(source, wanted.artifact, wanted.secret) for source in wanted.sources]
+        self._others: List[Peer] = []
+        """The peers that busy ones have named."""
         self._origins, self._left = origins_of(wanted.origins)
         for source in self._all():
             source.limits = self
@@ -79,7 +88,7 @@ class Fetch(Limits):
         self._buffer = memoryview(bytearray(SLICE))  # one for all: fresh memory costs more than the copy
 
     def _all(self) -> List[Origin]:
-        return [*self._peers, *self._origins]
+        return [*self._peers, *self._others, *self._origins]
 
     def timeout(self) -> float:
         """Return the seconds for which a source may send nothing."""
@@ -127,7 +136,8 @@ class Fetch(Limits):
         most = max(self._given, key=lambda one: self._given[one], default=None)
         size = sum(self._given.values())
         return Fetched(entry, index, held, self._whole, most.kind if most else "disk",
-                       most.name if most else self._root, size, self._clock() - begun, self._reused, self._left)
+                       most.name if most else self._root, size, self._clock() - begun, self._reused, self._left,
+                       [one.address for one in self._given if isinstance(one, Peer)])
 
     def _entry(self, name: Optional[str]) -> Entry:
         return Entry(self._root, self._wanted.artifact, name)
@@ -173,7 +183,7 @@ class Fetch(Limits):
                 whole = self._entry(None) if view is not None else None
                 if whole is not None and whole.index() is not None:
                     return self._link(whole, entry, goal)
-                self._fill(entry, goal, [*self._offer(entry.view), *self._origins])
+                self._fill(entry, goal)
                 self._whole = None if entry.view else Canonical(entry, index).trust()
                 return goal
             assert view is not None
@@ -195,21 +205,17 @@ class Fetch(Limits):
         self._reused += goal.size
         return goal
 
-    def _offer(self, view: Optional[str]) -> Iterator[Peer]:
-        """Yield the peers that have the files of a view under their own names, or all files."""
-        for peer in self._peers:
-            if peer.whole or peer.view == view:
-                peer.read_from(view if peer.view == view else None)
-                yield peer
+    def _offered(self, view: Optional[str]) -> List[Origin]:
+        """Return the planned peers that have a view, or all files."""
+        return [peer for peer in self._peers if peer.whole or peer.view == view]
 
     def _view_of_a_peer(self, entry: Entry, view: Mapping[str, Any]) -> Optional[Index]:
         """Fetch the view from a peer that has it, or makes it; None = no peer gave it."""
         asked = {"view": view, "rank": self._wanted.rank, "size": self._wanted.size}
         assert entry.view is not None
-        offered = [peer for peer in self._peers if peer.whole or peer.view == entry.view]
         refused: List[Origin] = []
         begun: Optional[Index] = None
-        for peer in self._in_turn(offered, refused):
+        for peer in self._in_turn(self._offered(entry.view), refused):
             assert isinstance(peer, Peer)
             try:
                 goal = peer.view_index(entry.view, asked)
@@ -225,7 +231,7 @@ class Fetch(Limits):
                 self._say(f"weights: no view from {peer.name}: {error}")
         return None
 
-    def _fill(self, entry: Entry, goal: Index, sources: Sequence[Origin]) -> None:
+    def _fill(self, entry: Entry, goal: Index) -> None:
         """Read the files of `goal` that are not here yet from the first sources that give them.
 
         Where all are left, those that only broke off go on, as long as that brings anything.
@@ -233,7 +239,9 @@ class Fetch(Limits):
         ready = self._begin(entry, goal)
         while True:
             before = sum(ready.values())
-            for source in self._in_turn(sources):
+            for source in self._in_turn([*self._offered(entry.view), *self._origins]):
+                if isinstance(source, Peer):
+                    source.read_from(entry.view if source.view == entry.view else None, entry.view)
                 try:
                     return self._read(entry, source, goal, ready)
                 except SourceBusy:
@@ -291,19 +299,51 @@ class Fetch(Limits):
 
         An origin costs more than waiting: for half of the time there is, a busy peer is asked again.
         """
-        while True:
+        peers, others = [one for one in sources if one.kind == "peer"], list[Origin]()
+        for waits in itertools.count(1):
             self._require_time()
-            for kind in ("peer", "origin"):
-                for source in sources:
-                    if source.kind == kind and self._usable(source, refused):
-                        self._window_s, self._window_bytes = 0.0, 0
-                        yield source
-                busy = any(one.kind == "peer" and self._usable(one, refused) for one in sources)
-                if busy and self._clock() < self._patience:
-                    break
+            yield from self._peers_in_turn(peers, others, refused)
+            busy = any(self._usable(one, refused) for one in (*peers, *others))
+            if not busy or self._clock() >= self._patience:
+                yield from self._usable_of((one for one in sources if one.kind != "peer"), refused)
             if not busy or (self._clock() >= self._patience and any(one not in self._gone for one in self._origins)):
                 return
-            time.sleep(BUSY_S)
+            time.sleep(BUSY_S * min(waits, MOST_WAITS))
+
+    def _peers_in_turn(
+        self, peers: Sequence[Origin], others: List[Origin], refused: Sequence[Origin]
+    ) -> Iterator[Origin]:
+        """Yield the peers, and after a busy one those that it names: who got it from those is found so, too.
+
+        `others` = those of the turn before, and afterwards of this one.
+        """
+        turn, named = [*peers, *others], list[Origin]()
+        while turn:
+            for peer in self._usable_of([turn.pop(0)], refused):
+                yield peer
+                new = [one for one in self._named_by(peer) if one not in (*peers, *named)][:MOST_OTHERS - len(named)]
+                named += new
+                turn = [*new, *(one for one in turn if one not in new)]
+        others[:] = named or others
+
+    def _named_by(self, peer: Origin) -> List[Origin]:
+        """Return the others that a busy peer has named."""
+        if not isinstance(peer, Peer) or sum(one in self._gone for one in self._others) >= MOST_OTHERS:
+            return []
+        named, peer.others = peer.others, []
+        met = {one.address: one for one in (*self._others, *self._peers)}
+        for one in named:
+            if one["address"] not in met:
+                met[one["address"]] = other = Peer(one, self._wanted.artifact, self._wanted.secret)
+                other.limits = self
+                self._others.append(other)
+        return [met[one["address"]] for one in named]
+
+    def _usable_of(self, sources: Iterable[Origin], refused: Sequence[Origin]) -> Iterator[Origin]:
+        for source in sources:
+            if self._usable(source, refused):
+                self._window_s, self._window_bytes = 0.0, 0
+                yield source
 
     def _usable(self, source: Origin, refused: Sequence[Origin]) -> bool:
         return source not in self._gone and source not in refused

@@ -21,10 +21,11 @@ import urllib.parse
 import uuid
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
+from . import others
 from .fetch import Fetched
 from .gather import layout_of, make_view
 from .index import Index, WeightsError
-from .peers import SIGNATURE_HEADER, VIEW_HEADER, signature, token
+from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, is_signed, others_path, signature, tell, token
 from .store import Entry
 from .table import LEASE_S, Key, Refused, Table
 from .views import view_id
@@ -40,11 +41,15 @@ _PATH = re.compile(r"/v1/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{1
 
 
 class Source:
-    """What one member's actor serves, and the views that it makes for others. `budget` = bytes of such views."""
+    """What one member's actor serves, and the views that it makes for others. `budget` = bytes of such views.
+
+    `replica` = whose member it is, for people.
+    """
 
     def __init__(self, root: str, fetched: Fetched, secret: bytes, clock: Callable[[], float] = time.monotonic,
-                 budget: Optional[int] = None) -> None:
-        self._root, self._fetched, self.secret = root, fetched, secret
+                 budget: Optional[int] = None, replica: str = "") -> None:
+        self._root, self._fetched, self.secret, self._replica = root, fetched, secret, replica
+        self.others = others.Others(clock)
         self.artifact = fetched.entry.artifact
         most = shutil.disk_usage(root).free // 2 if budget is None else budget
         self.table = Table(clock, most, self._drop)
@@ -69,6 +74,12 @@ class Source:
         if found is None:
             raise Refused("absent")
         return found
+
+    def tell_givers(self, address: str) -> None:
+        """Tell those that gave it that it is served at this address, too: they name it to others."""
+        got = self._fetched
+        tell(got.givers, self.artifact, self.secret, {
+            "replica": self._replica, "address": address, "view": got.entry.view, "whole": got.whole is not None})
 
     def release(self) -> None:
         """Let others remove what is served no longer."""
@@ -150,6 +161,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = LEASE_S
     wbufsize = 0
+    disable_nagle_algorithm = True  # else the body of a small answer waits until its head has arrived: 40 ms
     server: "WeightsServer"
 
     def setup(self) -> None:
@@ -177,13 +189,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
         try:
             if match["index"]:
                 asked = json.loads(self.headers.get(VIEW_HEADER) or "null")
-                body = source.index(match["view"], asked)
-                return self._answer(200, body, {SIGNATURE_HEADER: signature(source.secret, self.path, body)})
+                return self._answer_signed(200, source.index(match["view"], asked))
             return self._send(match["view"], urllib.parse.unquote(match["file"]))
         except Refused as refused:
-            return self._answer(STATUS[refused.code], refused.code.encode())
+            return self._refuse(refused.code, match["view"] or self.headers.get(WANTED_HEADER))
         except (WeightsError, ValueError, KeyError, TypeError) as error:
             return self._answer(500, str(error).encode())
+
+    def do_POST(self) -> None:
+        """Hear who else has it now."""
+        source = self._source
+        self.close_connection = True
+        try:
+            size = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(max(0, min(size, others.MOST_BYTES)))
+            if not is_signed(self.headers.get(SIGNATURE_HEADER), source.secret, self.path, body):
+                return self._answer(401, b"no valid signature")
+            if self.path != others_path(source.artifact):
+                return self._answer(404, b"this artifact is not here")
+            for other in others.decoded(body):
+                source.others.add(other)
+            return self._answer(200, b"")
+        except ValueError as error:
+            return self._answer(400, str(error).encode())
+
+    def _refuse(self, code: str, wanted: Optional[str]) -> None:
+        """Answer that nothing is given now, and where that is because of others, who else has the view."""
+        self._answer_signed(STATUS[code], others.encoded(self._source.others.some(wanted)) if code == "busy"
+                            else code.encode())
 
     def _send(self, view: Optional[str], path: str) -> None:
         source = self._source
@@ -218,6 +251,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Retry-After", "1")
         self.end_headers()
 
+    def _answer_signed(self, status: int, body: bytes) -> None:
+        self._answer(status, body, {SIGNATURE_HEADER: signature(self._source.secret, self.path, body)})
+
     def _answer(self, status: int, body: bytes, headers: Optional[Mapping[str, str]] = None) -> None:
         self._head(status, len(body), headers or {})
         self.wfile.write(body)
@@ -250,6 +286,9 @@ class WeightsServer(socketserver.ThreadingTCPServer):
     def start(self) -> None:
         """Serve from now on, in threads that end with the process."""
         threading.Thread(target=self.serve_forever, name="fleetctl-weights", daemon=True).start()
+        ip = str(self.server_address[0])
+        threading.Thread(target=self.source.tell_givers, name="fleetctl-tell", daemon=True,
+                         args=(f"[{ip}]:{self.port}" if ":" in ip else f"{ip}:{self.port}",)).start()
 
     def service_actions(self) -> None:
         """End what is over, twice a second."""

@@ -69,4 +69,5 @@ def _planned(weights: PlannedWeights) -> str:
     if not weights.sources:
         return next((f"{kind} {name}" for kind, name in weights.from_[0].items()), "")
     best = weights.sources[0]
-    return f"{best.replica} on {best.node}{f' ({format_bytes(best.bytes)})' if best.bytes is not None else ''}"
+    told = [format_bytes(best.bytes) if best.bytes is not None else "", f"wave {best.wave}" if best.wave else ""]
+    return f"{best.replica} on {best.node}{f' ({text})' if (text := ', '.join(filter(None, told))) else ''}"

@@ -48,7 +48,7 @@ def main(order: dict[str, Any]) -> None:
         got = Fetch(root, wanted, time.monotonic() + 600, lambda text: say(left=text)).run()
     except WeightsError as error:
         return say(failed=str(error))
-    source = Source(root, got, SECRET, budget=order.get("budget", 1 << 30))
+    source = Source(root, got, SECRET, budget=order.get("budget", 1 << 30), replica=f"m/{Path(root).name}")
     with WeightsServer(source, ip) as server:
         server.start()
         say(serving={"replica": f"m/{Path(root).name}", "nodeId": root, "address": f"{ip}:{server.port}",

@@ -109,7 +109,7 @@ def test_a_peer_that_stays_busy_costs_half_of_the_time_and_then_the_origin_gives
     with serving(tmp_path / "a", whole) as (source, described):
         for number in range(4):
             source.table.begin(Key(artifact, None), f"another-{number}")
-        got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], view=SHARD, time_s=400,
+        got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], view=SHARD, time_s=100,
                     clock=lambda: float(next(now)))
         assert (got.source, source.sent) == ("origin", 0)
         assert got.left == [], "it is busy, not bad"

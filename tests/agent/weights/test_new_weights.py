@@ -16,12 +16,18 @@ from fleetctl.agent.model_files import ModelFiles
 from fleetctl.agent.weights.index import WeightsError
 from fleetctl.agent.weights.store import Entry
 
-INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1"}
+INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_MODEL": "m", "FLEETCTL_REPLICA_ID": "0"}
 
 
 def had(artifact: str, origin: Path) -> ModelFiles:
     weights = {"artifact": artifact, "from": [{"path": str(origin)}], "view": None}
     return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60, lambda _: None)
+
+
+def served(weights: ModelFiles, former: ModelFiles | None = None) -> dict[str, Any]:
+    weights.serve("127.0.0.1", former)
+    assert weights.served
+    return weights.served
 
 
 def source(served: dict[str, Any]) -> dict[str, Any]:
@@ -39,10 +45,10 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_ones_no_long
     second, third = (model(folder, seed=seed) for seed, folder in enumerate(others, start=1))
 
     first = had(artifact, origin)
-    before = first.serve("127.0.0.1")
+    before = served(first)
     new = had(second, others[0])
     assert files_in(first.folder) == files_in(origin)  # the folder of the engine that runs is as it was
-    after = new.serve("127.0.0.1", first)
+    after = served(new, first)
     assert (after["artifact"], after["port"]) == (second, before["port"])
     got = fetch(tmp_path / "peer", second, source(after))
     assert files_in(got.entry.folder) == files_in(others[0])

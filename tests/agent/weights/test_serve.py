@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import socket
 import threading
-import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,12 +17,12 @@ import pytest
 from origin_server import origin_over_http
 from other_node import Node
 from small import PIECE, SECRET
-from weights_world import SHARD, fetch, files_in, model, serving, tensors_in
+from weights_world import SHARD, eventually, fetch, files_in, model, serving, tensors_in
 
 from fleetctl.agent.weights import gather, serve, store, view_id
 from fleetctl.agent.weights.index import WeightsError, name_of
 from fleetctl.agent.weights.peers import AT_ONCE, VIEW_HEADER, token
-from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
+from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Key, Refused, Table
 from fleetctl.agent.weights.views import MODEL
 
 FILE = "model-00001-of-00002.safetensors"
@@ -36,13 +37,6 @@ def get(described: dict[str, Any], path: str, **headers: str) -> tuple[int, byte
         return answer.status, answer.read()
     finally:
         connection.close()
-
-
-def eventually(check: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_range_of_a_file_is_served_to_those_who_have_the_secret_alone(
@@ -65,6 +59,22 @@ def test_a_range_of_a_file_is_served_to_those_who_have_the_secret_alone(
         asked = json.dumps({"view": SHARD, "rank": 0, "size": 4})
         assert get(described, f"/v1/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: asked})[0] == 404
         assert get(described, path, Range="bytes=5-9")[0] == 416
+
+
+def test_a_small_answer_does_not_wait_between_its_head_and_its_body(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, send = list[int](), serve.Handler._send
+
+    def noted(self: serve.Handler, *what: Any) -> None:
+        seen.append(self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        send(self, *what)
+
+    monkeypatch.setattr(serve.Handler, "_send", noted)
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "a", got) as (_, described):
+        assert get(described, f"/v1/{artifact}/files/config.json") == (200, b'{"layers": 2}')
+    assert seen == [1]
 
 
 def test_a_source_with_another_secret_is_left(tmp_path: Path, origin: Path, artifact: str) -> None:
@@ -302,29 +312,35 @@ def test_a_fetcher_that_is_killed_frees_its_place_and_a_later_one_goes_on_where_
 
 
 @pytest.mark.slow
-def test_sixteen_receivers_of_one_source_take_each_byte_once_as_each_serves_on(
-    tmp_path: Path, origin: Path, artifact: str, nodes: Nodes
+@pytest.mark.parametrize(("view", "on", "gives"), [(None, 16, MOST_FETCHES), (SHARD, 8, 1)])
+def test_sixteen_receivers_that_start_at_once_take_each_byte_once_from_a_source_and_from_each_other(
+    tmp_path: Path, origin: Path, artifact: str, nodes: Nodes, monkeypatch: pytest.MonkeyPatch,
+    view: dict[str, Any] | None, on: int, gives: int,
 ) -> None:
-    """In waves, as the planner plans them: whoever is ready is a source of the next wave."""
-    with origin_over_http(origin) as server:
-        ready = [nodes(tmp_path / "first", artifact, origins=[{"http": server.url}])]
-        described = [ready[0].hear("serving")["serving"]]
-        sent, waiting, wave = server.sent, 16, 0
-        while waiting:
-            wave += 1
-            starting = [nodes(tmp_path / f"n{wave}-{number}", artifact, sources=[described[number // MOST_FETCHES]],
-                              origins=[{"http": server.url}])
-                        for number in range(min(waiting, MOST_FETCHES * len(described)))]
-            said = [node.hear("serving", "failed") for node in starting]
-            assert all(one["source"] == "peer" for one in said)
-            described += [one["serving"] for one in said]
-            ready += starting
-            waiting -= len(starting)
-        assert wave == 2
-        assert server.sent == sent, "the origin gave nothing more"
-    ends = [node.stop() for node in ready]
-    assert sum(end["sent"] for end in ends) == 16 * sum(len(data) for data in files_in(origin).values())
-    assert max(end["most"] for end in ends) <= MOST_FETCHES
+    """All know one source alone, which gives each part of it `gives` times here and is busy then for good."""
+    begin, begun, turn = Table.begin, defaultdict[Key, set[str]](set), threading.Lock()
+
+    def busy_soon(self: Table, key: Key, name: str) -> None:
+        with turn:
+            if len(begun[key] - {name}) >= gives:
+                raise Refused("busy")
+            begin(self, key, name)
+            begun[key].add(name)
+
+    monkeypatch.setattr(Table, "begin", busy_soon)
+    whole = fetch(tmp_path / "first", artifact, origins=[{"path": str(origin)}])
+    with origin_over_http(origin) as server, serving(tmp_path / "first", whole) as (source, described):
+        starting = [nodes(tmp_path / f"n{number % on}", artifact, sources=[described], view=view,
+                          rank=(number + number // on) % 4, origins=[{"http": server.url}]) for number in range(16)]
+        said = [node.hear("serving", "failed") for node in starting]
+        assert (server.sent, [one["source"] for one in said]) == (0, ["peer"] * 16)
+        ends = [node.stop() for node in starting]
+        once = sum({one["serving"]["view"]: one["size"] for one in said}.values())
+        assert source.sent == gives * once
+        assert source.sent + sum(end["sent"] for end in ends) == sum(one["size"] for one in said) == (
+            16 * once if view is None else 4 * once)
+        assert source.table.most <= MOST_FETCHES
+        assert max(end["most"] for end in ends) <= MOST_FETCHES
 
 
 def test_sixteen_that_know_one_source_alone_all_get_it_four_at_a_time(

@@ -81,7 +81,7 @@ def fetch(root: Path, artifact: str, *sources: dict[str, Any], origins: list[dic
 @contextlib.contextmanager
 def serving(root: Path, fetched: Fetched, budget: int | None = None) -> Iterator[tuple[Source, dict[str, Any]]]:
     """Serve what a node has; yields the source, and how a plan names it."""
-    source = Source(str(root), fetched, SECRET, budget=budget)
+    source = Source(str(root), fetched, SECRET, budget=budget, replica=f"m/{root.name}")
     with WeightsServer(source, "127.0.0.1") as server:
         server.start()
         try:
@@ -89,6 +89,14 @@ def serving(root: Path, fetched: Fetched, budget: int | None = None) -> Iterator
                            "view": fetched.entry.view, "whole": fetched.whole is not None}
         finally:
             server.shutdown()
+
+
+def eventually(check: Callable[[], Any]) -> None:
+    """Return once it is so."""
+    deadline = time.monotonic() + 30
+    while not check():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def files_in(folder: str | Path) -> dict[str, bytes]:

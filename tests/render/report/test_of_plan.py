@@ -107,6 +107,9 @@ def test_a_plan_says_in_a_line_where_weights_come_from_and_never_when() -> None:
     out = io.StringIO()
     print_report(plan_report(small_plan("a", "b", "c", fleet=fleet, replicas=[running])), Console(file=out, width=120))
     assert "org/one:1/1-2: weights from org/one:1/0 on a (1.50Gi)" in out.getvalue()
+    crowd = small_plan(*"abcdefg", fleet=fleet.replace("replicas: 3", "replicas: 7"), replicas=[running])
+    assert table(plan_report(crowd), "weights").rows == (
+        ("org/one:1/1-4", "org/one:1/0 on a (1.50Gi)"), ("org/one:1/5-6", "org/one:1/0 on a (1.50Gi, wave 2)"))
 
 
 def test_a_plan_without_files_still_makes_a_report() -> None:

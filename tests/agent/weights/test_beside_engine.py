@@ -1,0 +1,90 @@
+"""A replica that serves its weights goes on answering: who sends yields the processor to the engine."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import hashing_engine
+import pytest
+from other_node import Node
+from small import SECRET
+from weights_world import files_in, model
+
+from fleetctl.agent.weights.peers import token
+from fleetctl.agent.weights.serve import NICE
+from fleetctl.agent.weights.table import MOST_FETCHES
+
+RECEIVERS = 4
+
+
+@contextmanager
+def two_cores() -> Iterator[None]:
+    """Keep this process and what it starts meanwhile on two cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:2])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def threads_of(pid: int) -> dict[str, tuple[int, int]]:
+    """The nice value of each thread, and the ticks that it has used."""
+    found = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        found[task.name] = int(fields[16]), int(fields[11]) + int(fields[12])
+    return found
+
+
+@pytest.mark.slow
+def test_an_engine_answers_all_requests_while_its_node_sends_weights_to_four_others(tmp_path: Path) -> None:
+    artifact = model(tmp_path / "big", rows=1 << 15)
+    with ExitStack() as opened, two_cores():
+        engine = opened.enter_context(subprocess.Popen(
+            [sys.executable, hashing_engine.__file__], stdout=subprocess.PIPE, text=True))
+        opened.callback(engine.kill)
+        assert engine.stdout is not None
+        asked = http.client.HTTPConnection("127.0.0.1", int(engine.stdout.readline()), timeout=60)
+        opened.callback(asked.close)
+
+        source = Node(tmp_path / "a", artifact, origins=[{"path": str(tmp_path / "big")}])
+        opened.callback(source.end)
+        described = source.hear("serving")["serving"]
+        first = threads_of(source.process.pid)
+        path = f"/v1/{artifact}/files/model-00001-of-00002.safetensors"
+        held = http.client.HTTPConnection(described["address"], timeout=60)  # its thread sends to the end
+        opened.callback(held.close)
+        held.request("GET", path, headers={"Authorization": f"Bearer {token(SECRET, path)}"})
+        assert held.getresponse().status == 200
+        sending = {name: nice for name, (nice, _) in threads_of(source.process.pid).items() if name not in first}
+        assert list(sending.values()) == [NICE]
+
+        receivers = [Node(tmp_path / f"n{number}", artifact, sources=[described])
+                     for number in range(RECEIVERS)]
+        for one in receivers:
+            opened.callback(one.end)
+        pool = opened.enter_context(ThreadPoolExecutor(RECEIVERS))
+        done, requests = [pool.submit(one.hear, "serving", "failed") for one in receivers], 0
+        while not all(one.done() for one in done):
+            asked.request("GET", f"/{requests}")
+            answer = asked.getresponse()
+            assert (answer.status, answer.read()) == (200, hashing_engine.answer_to(f"/{requests}"))
+            requests += 1
+            for name, (nice, ticks) in threads_of(source.process.pid).items():
+                assert nice == NICE or name in first or ticks <= 1, "what sends is nice as soon as it runs"
+        got = [one.result() for one in done]
+        assert [one.get("source") for one in got] == ["peer"] * RECEIVERS
+        assert all(files_in(one["folder"]) == files_in(tmp_path / "big") for one in got)
+        assert requests > 0
+        assert source.stop()["most"] <= MOST_FETCHES

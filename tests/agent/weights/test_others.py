@@ -1,0 +1,224 @@
+"""A source that is busy names those that have got it there, and a receiver goes to them; it trusts none of them."""
+
+from __future__ import annotations
+
+import http.client
+import http.server
+import json
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small import SECRET
+from weights_world import SHARD, eventually, fetch, files_in, serving
+
+from fleetctl.agent.weights.fetch import MOST_OTHERS
+from fleetctl.agent.weights.others import KEPT_S, MOST_BYTES, MOST_KNOWN, MOST_NAMED, Others, decoded, encoded
+from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, signature, tell
+from fleetctl.agent.weights.serve import Source
+from fleetctl.agent.weights.table import MOST_FETCHES, Key
+
+FILES = {"files": "model-00001-*"}
+VIEW = "a" * 16
+
+
+def other(number: int, view: str | None = None, whole: bool = True) -> dict[str, Any]:
+    return {"replica": f"m/{number}", "address": f"10.0.0.1:{number}", "view": view, "whole": whole}
+
+
+def keep_busy(source: Source) -> None:
+    """Take all places of a source, once those that fetched are gone."""
+    eventually(lambda: not source.table.fetches())
+    for number in range(MOST_FETCHES):
+        source.table.begin(Key(source.artifact, None), f"another-{number}")
+
+
+def test_the_latest_are_named_a_few_at_a_time_each_asker_others_and_none_for_ever() -> None:
+    now = [0.0]
+    others = Others(lambda: now[0])
+    for number in range(MOST_KNOWN + 9):
+        others.add(other(number))
+    first = others.some(None)
+    assert first == [other(MOST_KNOWN + 8 - at) for at in range(MOST_NAMED)]
+    named = {one["address"] for _ in range(MOST_KNOWN) for one in others.some(None)}
+    assert named == {other(number)["address"] for number in range(9, MOST_KNOWN + 9)}
+    now[0] = KEPT_S
+    others.add(other(1))
+    assert others.some(None) == [other(1)]
+
+
+def test_only_those_are_named_that_have_what_is_asked_for() -> None:
+    others = Others(lambda: 0.0)
+    assert others.some(None) == []
+    for number, (view, whole) in enumerate([(None, True), (VIEW, False), ("b" * 16, False), ("b" * 16, True)], 1):
+        others.add(other(number, view, whole))
+    assert {one["replica"] for one in others.some(None)} == {"m/1", "m/4"}
+    assert {one["replica"] for one in others.some(VIEW)} == {"m/1", "m/2", "m/4"}
+
+
+def test_as_many_as_are_named_fit_into_a_message() -> None:
+    longest = [{**other(1, VIEW), "replica": "m" * 200, "address": "h" * 255 + ":65535"}] * MOST_NAMED
+    assert len(encoded(longest)) < MOST_BYTES
+    assert decoded(encoded(longest)) == longest
+
+
+@pytest.mark.parametrize("said", [
+    {}, [None], [[]], [other(1)] * (MOST_NAMED + 1), [{**other(1), "address": "host"}], [{**other(1), "address": 1}],
+    [{**other(1), "address": "http://host:1"}], [{**other(1), "address": "me@host:1"}], [{**other(1), "view": "../x"}],
+    [{**other(1), "view": 1}],
+])
+def test_what_is_no_list_of_others_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match=r"no|not"):
+        decoded(json.dumps(said).encode())
+
+
+def post(described: dict[str, Any], path: str, body: bytes, secret: bytes = SECRET) -> int:
+    connection = http.client.HTTPConnection(described["address"], timeout=30)
+    connection.request("POST", path, body, {SIGNATURE_HEADER: signature(secret, path, body)})
+    try:
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def test_a_source_hears_of_others_from_those_who_have_the_secret_alone(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    got, path, body = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), others_path(artifact), encoded(
+        [other(1)])
+    with serving(tmp_path / "a", got) as (source, described):
+        assert post(described, path, body, b"another") == 401
+        connection = http.client.HTTPConnection(described["address"], timeout=30)
+        connection.request("POST", path, body)
+        assert connection.getresponse().status == 401
+        connection.close()
+        assert post(described, path, b" " * (MOST_BYTES + 1)) == 401, "no more than a message is read"
+        assert post(described, others_path("0" * 64), body) == 404
+        assert post(described, path, b"[1]") == 400
+        assert source.others.some(None) == []
+        assert post(described, path, body) == 200
+        assert source.others.some(None) == [other(1)]
+
+
+def test_who_has_it_from_a_source_is_named_by_it_and_serves_when_it_is_busy(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "a", whole) as (source, described):
+        second = fetch(tmp_path / "b", artifact, described)
+        assert source.others.some(None) == [], "it is named once it serves"
+        with serving(tmp_path / "b", second) as (other_source, there):
+            eventually(lambda: source.others.some(None))
+            keep_busy(source)
+            sent = source.sent
+            third = fetch(tmp_path / "c", artifact, described, origins=[{"path": str(origin)}])
+            assert (third.name, third.left) == (f"m/b at {there['address']}", [])
+            assert (source.sent, other_source.sent) == (sent, whole.held.size)
+            eventually(lambda: not other_source.table.fetches())
+            with serving(tmp_path / "c", third) as (third_source, far):
+                eventually(lambda: other_source.others.some(None))
+                assert not [one for one in source.others.some(None) if one["address"] == far["address"]]
+                keep_busy(other_source)
+                fourth = fetch(tmp_path / "d", artifact, described, origins=[{"path": str(origin)}])
+                assert fourth.name == f"m/c at {far['address']}", "it is named by the one that a busy one names"
+                assert third_source.sent == whole.held.size
+    assert files_in(fourth.entry.folder) == files_in(origin)
+
+
+@pytest.mark.parametrize("view", [SHARD, FILES])
+def test_who_has_the_same_part_is_named_for_it(
+    tmp_path: Path, origin: Path, artifact: str, view: dict[str, Any]
+) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    with serving(tmp_path / "a", whole) as (source, described):
+        for rank in range(2):
+            source.others.add(other(rank, VIEW, whole=False))
+        second = fetch(tmp_path / "b", artifact, described, view=view, rank=1)
+        with serving(tmp_path / "b", second) as (_, there):
+            eventually(lambda: there["address"] in str(source.others.some(second.entry.view)))
+            keep_busy(source)
+            third = fetch(tmp_path / "c", artifact, described, view=view, rank=1)
+    assert (third.name, third.size, third.left) == (f"m/b at {there['address']}", second.held.size, [])
+    assert files_in(third.entry.folder) == files_in(second.entry.folder)
+
+
+def test_others_that_are_gone_or_lie_are_left_and_named_and_not_used(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    liar = fetch(tmp_path / "liar", artifact, origins=[{"path": str(origin)}])
+    good = fetch(tmp_path / "good", artifact, origins=[{"path": str(origin)}])
+    for path in Path(liar.entry.folder).rglob("*.safetensors"):
+        path.chmod(0o644)
+        path.write_bytes(bytes(path.stat().st_size))
+    with (serving(tmp_path / "a", whole) as (source, described), serving(tmp_path / "liar", liar) as (_, lies),
+          serving(tmp_path / "good", good) as (_, honest)):
+        gone = {**other(1), "address": "127.0.0.1:1"}
+        for one in (honest, lies, gone):
+            tell([described["address"]], artifact, SECRET, one)
+        keep_busy(source)
+        got = fetch(tmp_path / "b", artifact, described)
+    assert files_in(got.entry.folder) == files_in(origin)
+    assert got.name == f"m/good at {honest['address']}"
+    assert [name for name, _ in got.left] == ["m/1 at 127.0.0.1:1", f"m/liar at {lies['address']}"]
+    assert "its piece" in got.left[1][1]
+
+
+def test_no_more_than_a_few_bad_others_are_tried(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    now = iter(range(10_000))
+    with serving(tmp_path / "a", whole) as (source, described):
+        for number in range(1, 50):
+            source.others.add({**other(number), "address": f"127.0.0.1:{number}"})
+        keep_busy(source)
+        got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], time_s=100,
+                    clock=lambda: float(next(now)))
+    assert got.source == "origin"
+    assert MOST_OTHERS <= len(got.left) < 2 * MOST_OTHERS
+
+
+@pytest.fixture
+def answering() -> Iterator[Callable[[int, bytes, bytes | None], str]]:
+    """Start servers that always give the same answer, signed with a secret or not."""
+    servers: list[http.server.ThreadingHTTPServer] = []
+
+    def start(status: int, body: bytes, secret: bytes | None) -> str:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status)
+                if secret is not None:
+                    self.send_header(SIGNATURE_HEADER, signature(secret, self.path, body))
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        servers.append(server)
+        return f"127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize("secret", [None, b"another", SECRET])
+def test_whom_a_stranger_names_is_not_asked(
+    tmp_path: Path, origin: Path, artifact: str, answering: Callable[[int, bytes, bytes | None], str],
+    secret: bytes | None,
+) -> None:
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    now = iter(range(10_000))
+    with serving(tmp_path / "a", got) as (source, described):
+        address = answering(429, encoded([described]), secret)
+        fetched = fetch(tmp_path / "b", artifact, {"replica": "m/1", "address": address, "view": None},
+                        origins=[{"path": str(origin)}], time_s=100, clock=lambda: float(next(now)))
+        assert (fetched.source, source.sent > 0) == (("peer", True) if secret == SECRET else ("origin", False))
