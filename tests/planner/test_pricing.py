@@ -16,8 +16,8 @@ from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.creation_order import creation_order
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
-from fleetctl.planner.placement.patterns.fills import state_limits
-from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, node_view
+from fleetctl.planner.placement.patterns.fills import Fills, Frame, merged
+from fleetctl.planner.placement.patterns.pricing import Pricer
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -28,14 +28,13 @@ def test_the_best_filling_is_within_three_percent_of_the_best_there_is(seed: int
          "memory": f"{random.randint(8, 60)}Gi", "replicas": random.randint(1, 4)} for _ in range(5)]
     problem = problem_of(models, [{"gpus": 3, "cpus": 40, "memory": "160Gi"}],
                          policies=[{"maxReplicasPerModel": 9}])
-    claims = Claims.of(problem)
-    pricer = Pricer(node_view(problem, claims, problem.nodes[0]), claims)
+    pricer = Pricer(problem, problem.nodes[0])
     wanted = np.array([demand.missing for demand in problem.demands])
     worth = np.array([random.uniform(0.1, 2) for _ in problem.demands])
     asked = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
     every = Holdings().of(problem.nodes[0].offer, list(asked.values()), wanted.tolist())
     assert every is not None
-    items = pricer.node.items
+    items = pricer.items
     found = pricer.best(worth[items], wanted[items], 3)
     for counts in found:
         pattern = [(int(items[place]), int(count)) for place, count in enumerate(counts) if count]
@@ -46,14 +45,15 @@ def test_the_best_filling_is_within_three_percent_of_the_best_there_is(seed: int
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40))
-def test_a_counter_overflows_exactly_above_its_limit(rows: list[tuple[int, int, int]]) -> None:
+def test_two_fillings_are_put_together_exactly_within_the_limits(rows: list[tuple[int, int, int]]) -> None:
     limits = np.array([row[0] for row in rows], np.int64)
-    counters = state_limits(np.arange(len(rows)), limits, limits + 1)
-    left, right = (np.array([min(row[0], row[side]) for row in rows], np.int64) for side in (1, 2))
-    counted = counters.counted
-    sums = counters.unit @ (left * counted) + counters.bias + counters.unit @ (right * counted)
-    overflows = bool((sums & counters.guard).any())
-    assert overflows == bool(((left + right > limits) & counted).any())
+    left, right = (np.array([[0] * len(rows), [min(row[0], row[side]) for row in rows]], np.int32) for side in (1, 2))
+    frame = Frame(np.array([3]), np.zeros(1), (3,), 10, limits, limits < 9)
+    sets = [Fills(np.arange(2.0), np.array([[0, side]]), counts) for side, counts in ((1, left), (2, right))]
+    both = merged(*sets, frame).counts.tolist()
+    assert ((left + right)[1].tolist() in both) == bool((left[1] + right[1] <= limits).all())
+    assert left[1].tolist() in both
+    assert right[1].tolist() in both
 
 
 @given(st.lists(st.lists(st.integers(1, 60), max_size=4), min_size=1, max_size=3))

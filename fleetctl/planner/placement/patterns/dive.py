@@ -71,7 +71,7 @@ class Dive:
         news, bound = 0, self._demand_bound(price)
         for number in np.flatnonzero(self.left).tolist():
             pricer = self.pricers[number]
-            items = pricer.node.items
+            items = pricer.items
             self.steps -= 1
             found = pricer.best(price[items], wanted[items], COLUMNS_A_ROUND)
             if found:

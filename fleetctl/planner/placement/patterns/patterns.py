@@ -18,7 +18,7 @@ from fleetctl.planner.placement.creation_order import creation_order
 from fleetctl.planner.placement.objective import layout_levels
 from fleetctl.planner.placement.patterns.dive import Dive
 from fleetctl.planner.placement.patterns.master import Master, Pattern, stage_worth
-from fleetctl.planner.placement.patterns.pricing import Claims, Pricer, node_view
+from fleetctl.planner.placement.patterns.pricing import Pricer
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.realize import Layout, Piece
 
@@ -28,8 +28,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
 
     All replicas have one member. `steps` = pricings of one class of nodes, which is where the time goes.
     """
-    claims = Claims.of(problem)
-    pricers = [Pricer(node_view(problem, claims, node), claims) for node in problem.nodes]
+    pricers = [Pricer(problem, node) for node in problem.nodes]
     best, improved = incumbent, False
     for priority in problem.priorities:
         reached = [0] * len(problem.demands) if best is None else list(best.replicas)
