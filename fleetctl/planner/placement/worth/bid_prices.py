@@ -9,12 +9,12 @@ takes would have brought elsewhere. Bid prices: Talluri and van Ryzin 1998; patt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Floats, Ints
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
 
@@ -51,27 +51,6 @@ class Group:
     """GPU share by kind in 1/10000, whole cards included; 0 = takes no card; -1 = no node of the group can host it."""
 
 
-@dataclass(slots=True)
-class _Columns:
-    """The programme while its columns are written."""
-
-    limit: Floats
-    rows: list[int] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    gain: list[float] = field(default_factory=list)
-
-    def column(self, gain: float, entries: dict[int, float]) -> None:
-        self.rows += entries
-        self.columns += [len(self.gain)] * len(entries)
-        self.values += entries.values()
-        self.gain.append(gain)
-
-    def programme(self) -> Programme:
-        return Programme(np.array(self.rows, np.int64), np.array(self.columns, np.int64), np.array(self.values),
-                         self.limit, np.array(self.gain))
-
-
 def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     """Return what one member of each kind is worth to the room it takes, in millionths of a card, shape (kinds,).
 
@@ -83,10 +62,7 @@ def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
         return np.zeros(len(wanted), np.int64)
     units = _Units(cards, sum(group.cpus for group in groups), sum(group.memory for group in groups))
     sizes, patterns = _patterns(_weighty_sizes(wanted, groups))
-    columns, demand_columns = _columns(wanted, groups, units, sizes, patterns)
-    programme = columns.programme()
-    x, price = _inside(programme, len(wanted), len(sizes), demand_columns)
-    prices = balanced_prices(programme, x, price, GAP)[: len(wanted)]
+    prices = balanced_prices(_programme(wanted, groups, units, sizes, patterns), GAP)[: len(wanted)]
     own = np.where(most > 0, most / SHARE, [units.floor(kind) for kind in wanted])
     return np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
 
@@ -110,20 +86,21 @@ class _Units:
         return max(self.of_cpus(kind.cpus / SHARE), self.of_memory(kind.memory))
 
 
-def _columns(
+def _programme(
     wanted: Sequence[Wanted], groups: Sequence[Group], units: _Units, sizes: Sequence[int],
     patterns: Sequence[dict[int, int]],
-) -> tuple[_Columns, int]:
+) -> Programme:
     """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards."""
     row_of_size = {size: len(wanted) + 3 * len(groups) + number for number, size in enumerate(sizes)}
     cards_row = len(wanted) + 3 * len(groups) + len(sizes)
     tiny = 1e-6 * units.cards
-    columns = _Columns(np.array(
+    limit = np.array(
         [max(kind.count, tiny) for kind in wanted]
         + [max(amount, tiny) for group in groups
            for amount in (units.of_cpus(group.cpus), units.of_memory(group.memory), group.cards)]
         + [0.0] * len(sizes) + [units.cards]
-    ))
+    )
+    columns: list[tuple[float, dict[int, float]]] = []
     for place, group in enumerate(groups):
         for number in np.flatnonzero(group.shares >= 0).tolist():
             kind, share = wanted[number], int(group.shares[number])
@@ -134,43 +111,10 @@ def _columns(
                 entries[row_of_size[share]] = 1.0
             elif share:
                 entries[cards_row] = share / SHARE
-            columns.column(share / SHARE or units.floor(kind), entries)
-    demand_columns = len(columns.gain)
+            columns.append((share / SHARE or units.floor(kind), entries))
     for pattern in patterns:
-        columns.column(0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0})
-    return columns, demand_columns
-
-
-def _inside(programme: Programme, kinds: int, sizes: int, demand_columns: int) -> tuple[Floats, Floats]:
-    """Return a point strictly inside: few members everywhere, more patterns than they need, prices too high.
-
-    The constants only have to leave some slack everywhere; where the path ends does not depend on them.
-    """
-    entry = programme.columns < demand_columns
-    ways = np.bincount(programme.rows[programme.rows < kinds], minlength=kinds)
-    cover = -np.bincount(programme.rows[~entry], programme.values[~entry], len(programme.limit))
-    sized = slice(len(programme.limit) - 1 - sizes, len(programme.limit) - 1)
-    x = np.zeros(len(programme.gain))
-    first = entry & (programme.rows < kinds)
-    x[programme.columns[first]] = (0.5 * programme.limit[:kinds] / np.maximum(ways, 1))[programme.rows[first]]
-    for _ in range(200):
-        if sizes:
-            x[demand_columns:] = 0.0
-            need = float((programme.times(x)[sized] / cover[sized]).max())
-            x[demand_columns:] = 1.5 * max(need, 1e-9 * programme.limit[-1])
-        slack = programme.limit - programme.times(x)
-        if (slack[: sized.start] > 0.2 * programme.limit[: sized.start]).all() and \
-                slack[-1] > 0.1 * programme.limit[-1] and (slack > 0).all():
-            break
-        x *= 0.8
-    price = np.full(len(programme.limit), 0.3)
-    if sizes:
-        per_pattern = -np.bincount(programme.columns[~entry], np.where(
-            programme.rows[~entry] < sized.stop, programme.values[~entry], 0.0), len(programme.gain))
-        price[-1] = 1 + 0.3 * float(per_pattern.max())
-    excess = programme.cost(price) - programme.gain
-    np.maximum.at(price, programme.rows[first], 0.6 - excess[programme.columns[first]])
-    return x, price
+        columns.append((0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0}))
+    return Programme.of(columns, limit)
 
 
 def _weighty_sizes(wanted: Sequence[Wanted], groups: Sequence[Group]) -> list[int]:
