@@ -148,8 +148,9 @@ def test_a_slot_cap_holds_on_every_node() -> None:
 
 def test_what_is_reached_already_needs_no_layout() -> None:
     problem = problem_of([{"replicas": 3, "gpus": 4}], [{"gpus": 8}])
-    found = examine(problem, (Level(served=1, units=80_000, replicas=2),))
-    assert found.attained
+    reached = (Level(served=1, units=80_000, replicas=2),)
+    found = examine(problem, reached)
+    assert found.levels == reached
     assert found.layout is None
 
 

@@ -143,7 +143,7 @@ class _Ascent:
 
     @property
     def _is_large(self) -> bool:
-        return self.model.integers > (MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS)
+        return len(self.model.highs) > (MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS)
 
     def _at_top(self, stage: _Stage) -> bool:
         return all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)

@@ -25,8 +25,6 @@ class Examined:
 
     levels: Levels
     """No plan has higher ones, in the order of priorities."""
-    attained: bool
-    """The packing has exactly these levels: it is proven best."""
     layout: Layout | None
     """A layout with these levels or close to them, for the ledger to confirm; None when there is none, or no need."""
     relaxation: Relaxation
@@ -38,14 +36,13 @@ def examine(problem: Problem, reached: Levels) -> Examined:
     coarse = relax(problem)
     top = climb(coarse, reached)
     if top.attained:
-        return Examined(top.levels, attained=True, layout=None, relaxation=coarse)
+        return Examined(top.levels, None, coarse)
     by_node = relax_by_node(coarse)
     if by_node is None:
-        top = climb(coarse, reached, to_the_top=True)
-        return Examined(top.levels, top.attained, None, coarse)
+        return Examined(climb(coarse, reached, to_the_top=True).levels, None, coarse)
     top = climb(by_node, reached, to_the_top=True)
     layout = None if top.attained or top.values is None else layout_at(by_node, top.values)
-    return Examined(top.levels, top.attained, layout, by_node)
+    return Examined(top.levels, layout, by_node)
 
 
 def bound_replicas(examined: Examined, reached: Levels) -> int:

@@ -32,22 +32,20 @@ class InfeasibleError(Exception):
 
 @dataclass(slots=True)
 class LinearModel:
-    """Columns with limits, rows `low <= sum(coefficient * column) <= high`. All columns are at least 0."""
+    """Columns with limits, rows `low <= sum(coefficient * column) <= high`. All columns are whole, and at least 0."""
 
     highs: list[float] = field(default_factory=list)
     lows: list[float] = field(default_factory=list)
-    whole: list[bool] = field(default_factory=list)
     row_lows: list[float] = field(default_factory=list)
     row_highs: list[float] = field(default_factory=list)
     _rows: list[int] = field(default_factory=list)
     _columns: list[int] = field(default_factory=list)
     _values: list[float] = field(default_factory=list)
 
-    def column(self, high: float, *, whole: bool = True) -> int:
+    def column(self, high: float) -> int:
         """Add a column between 0 and `high`; return its number."""
         self.highs.append(high)
         self.lows.append(0)
-        self.whole.append(whole)
         return len(self.highs) - 1
 
     def row(self, terms: Iterable[tuple[int, float]], low: float, high: float) -> None:
@@ -69,11 +67,6 @@ class LinearModel:
         """Return a model that can be added to while this one stays as it is."""
         return LinearModel(*([*getattr(self, one.name)] for one in fields(self)))
 
-    @property
-    def integers(self) -> int:
-        """Number of columns that must be whole."""
-        return sum(self.whole)
-
     def maximise(self, objective: Mapping[int, int], *, relaxed: bool) -> Answer:
         """Return the largest value of an integer objective; `relaxed` = as a linear program.
 
@@ -89,7 +82,7 @@ class LinearModel:
         matrix = csr_array((self._values, (self._rows, self._columns)), shape=(len(self.row_lows), size))
         result: Any = milp(
             cost, bounds=Bounds(np.array(self.lows), np.array(self.highs)),
-            integrality=np.zeros(size) if relaxed else np.array(self.whole, dtype=float),
+            integrality=np.full(size, not relaxed),
             constraints=[LinearConstraint(matrix, self.row_lows, self.row_highs)] if self.row_lows else [],
             options={"mip_rel_gap": 0.0, "node_limit": NODE_LIMIT},
         )
