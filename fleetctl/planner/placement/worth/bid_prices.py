@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Ints
+from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
 
@@ -60,58 +60,41 @@ def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     cards = sum(group.cards for group in groups)
     if not cards or all((group.shares < 0).all() for group in groups):
         return np.zeros(len(wanted), np.int64)
-    units = _Units(cards, sum(group.cpus for group in groups), sum(group.memory for group in groups))
+    # CPU and memory are counted in cards' worth: all CPUs together are as many as all cards together
+    cpus, memory = sum(group.cpus for group in groups), sum(group.memory for group in groups)
+    units = cards / cpus if cpus else 0.0, cards / memory if memory else 0.0
+    use = np.array([(kind.cpus / SHARE, kind.memory) for kind in wanted]).reshape(-1, 2) * units
     sizes, patterns = _patterns(_weighty_sizes(wanted, groups))
-    prices = balanced_prices(_programme(wanted, groups, units, sizes, patterns), GAP)[: len(wanted)]
-    own = np.where(most > 0, most / SHARE, [units.floor(kind) for kind in wanted])
+    prices = balanced_prices(_programme(wanted, groups, use, units, sizes, patterns), GAP)[: len(wanted)]
+    own = np.where(most > 0, most / SHARE, use.max(axis=1, initial=0.0))
     return np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class _Units:
-    """CPU and memory are counted in cards' worth: all CPUs together are as many as all cards together."""
-
-    cards: float
-    cpus: float
-    memory: float
-
-    def of_cpus(self, cpus: float) -> float:
-        return cpus * self.cards / self.cpus if self.cpus else 0.0
-
-    def of_memory(self, memory: float) -> float:
-        return memory * self.cards / self.memory if self.memory else 0.0
-
-    def floor(self, kind: Wanted) -> float:
-        """What a member without a card counts for, so that the programme does not leave it out."""
-        return max(self.of_cpus(kind.cpus / SHARE), self.of_memory(kind.memory))
-
-
 def _programme(
-    wanted: Sequence[Wanted], groups: Sequence[Group], units: _Units, sizes: Sequence[int],
+    wanted: Sequence[Wanted], groups: Sequence[Group], use: Floats, units: tuple[float, float], sizes: Sequence[int],
     patterns: Sequence[dict[int, int]],
 ) -> Programme:
-    """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards."""
+    """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards.
+
+    `use` = CPU and memory of a member of each kind; without a card it counts for that, so that it is not left out.
+    """
     row_of_size = {size: len(wanted) + 3 * len(groups) + number for number, size in enumerate(sizes)}
     cards_row = len(wanted) + 3 * len(groups) + len(sizes)
-    tiny = 1e-6 * units.cards
-    limit = np.array(
-        [max(kind.count, tiny) for kind in wanted]
-        + [max(amount, tiny) for group in groups
-           for amount in (units.of_cpus(group.cpus), units.of_memory(group.memory), group.cards)]
-        + [0.0] * len(sizes) + [units.cards]
-    )
+    cards = sum(group.cards for group in groups)
+    amounts = [kind.count for kind in wanted]
+    for group in groups:
+        amounts += [group.cpus * units[0], group.memory * units[1], group.cards]
+    limit = np.array([*np.maximum(amounts, 1e-6 * cards), *[0.0] * len(sizes), cards])
     columns: list[tuple[float, dict[int, float]]] = []
     for place, group in enumerate(groups):
         for number in np.flatnonzero(group.shares >= 0).tolist():
-            kind, share = wanted[number], int(group.shares[number])
-            row = len(wanted) + 3 * place
-            entries = {number: 1.0, row: units.of_cpus(kind.cpus / SHARE), row + 1: units.of_memory(kind.memory),
-                       row + 2: share / SHARE}
+            share, row = int(group.shares[number]), len(wanted) + 3 * place
+            entries = {number: 1.0, row: use[number, 0], row + 1: use[number, 1], row + 2: share / SHARE}
             if share in row_of_size:
                 entries[row_of_size[share]] = 1.0
             elif share:
                 entries[cards_row] = share / SHARE
-            columns.append((share / SHARE or units.floor(kind), entries))
+            columns.append((share / SHARE or use[number].max(), entries))
     for pattern in patterns:
         columns.append((0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0}))
     return Programme.of(columns, limit)
