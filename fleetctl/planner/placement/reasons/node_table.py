@@ -6,7 +6,7 @@ the nodes. What is known of a claim or a selector is kept, as many models ask al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -34,17 +34,17 @@ class OfferKinds:
         offers = [self.ledger.offer(place) for place in range(len(self.ledger.nodes))]
         self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
         self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
-        self._by_share = _told_apart(offers, lambda offer: (offer.cards, offer.free_gpus))
-        kinds, first = _told_apart(self._by_share[1], _whole_cards)
-        self._by_whole = kinds[self._by_share[0]], first
+        kinds: dict[tuple[tuple[Card, ...], int], int] = {}
+        self._kinds: Ints = np.array([kinds.setdefault((offer.cards, offer.free_gpus), len(kinds)) for offer in offers],
+                                     dtype=np.int64)
+        self._offers = [Offer(*kind) for kind in kinds]
 
     def check_offer(self, claim: Claim, places: Ints) -> Checks:
         """Return what the offers of some nodes say to a claim."""
-        cards = claim._replace(cpus=0, memory=0)
-        kinds, offers = self._by_whole if claim.whole_cards else self._by_share
+        cards = claim.on_cards
         if cards not in self._judged:
-            self._judged[cards] = np.array([check_cards(offer, cards) for offer in offers], dtype=CHECK)
-        found = self._judged[cards][kinds[places]]
+            self._judged[cards] = np.array([check_cards(offer, cards) for offer in self._offers], dtype=CHECK)
+        found = self._judged[cards][self._kinds[places]]
         for code, need, free in ((Code.INSUFFICIENT_CPU, claim.cpus, self.free_cpus[places]),
                                  (Code.INSUFFICIENT_MEMORY, claim.memory, self.free_memory[places])):
             short = (found["code"] == Code.FITS) & (free < need)
@@ -53,41 +53,19 @@ class OfferKinds:
 
     def free_cards(self, places: Ints, vram: int = 0) -> Ints:
         """Return for some nodes how many whole cards with so much free memory are on offer."""
-        kinds, offers = self._by_whole
         if vram not in self._free_cards:
-            fits = [count_fits(offer, Claim(SHARE, vram)) for offer in offers]
+            fits = [count_fits(offer, Claim(SHARE, vram)) for offer in self._offers]
             self._free_cards[vram] = np.array(fits, dtype=np.int64)
-        return self._free_cards[vram][kinds[places]]
+        return self._free_cards[vram][self._kinds[places]]
 
     def free_share(self, places: Ints) -> Ints:
         """Return for some nodes the share on offer on all clean cards; shares of different cards do not add up."""
-        return self._free_share[self._by_share[0][places]]
+        return self._free_share[self._kinds[places]]
 
     @cached_property
     def _free_share(self) -> Ints:
         return np.array([min(sum(card.free_share for card in offer.cards if not card.dirty), max(0, offer.free_gpus))
-                         for offer in self._by_share[1]], dtype=np.int64)
-
-
-def _told_apart(offers: list[Offer], key: Callable[[Offer], Hashable]) -> tuple[Ints, list[Offer]]:
-    """Return the kind of each offer, as a number, and one offer of each kind."""
-    kinds: dict[Hashable, int] = {}
-    found: list[Offer] = []
-    numbers = [kinds.setdefault(key(offer), len(kinds)) for offer in offers]
-    for offer, number in zip(offers, numbers, strict=True):
-        if number == len(found):
-            found.append(offer)
-    return np.array(numbers, dtype=np.int64), found
-
-
-def _whole_cards(offer: Offer) -> Hashable:
-    """Return what matters of an offer to claims of whole cards: of a card that is in part taken its size alone."""
-    return offer.free_gpus // SHARE, tuple(sorted(map(_whole_card, offer.cards)))
-
-
-def _whole_card(card: Card) -> tuple[int, int, bool, bool]:
-    free = 0 if not card.fully_free else 1 if card.free_vram is None else card.free_vram + 2
-    return card.memory or 0, free, card.dirty and card.fully_free, card.cooling and card.fully_free
+                         for offer in self._offers], dtype=np.int64)
 
 
 class Column(NamedTuple):
