@@ -23,7 +23,6 @@ from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.tally import Tally
 from fleetctl.planner.placement.ledger.cards import share_of
 
-MAX_STEPS = 12
 FINEST = 1_000_000
 MAX_PACKINGS = 2_000
 MAX_PACKING_COLUMNS = 6_000
@@ -97,14 +96,12 @@ def _group_rows(
     """Groups of s whole cards with at least v bytes each: those wanted are no more than those the nodes hold."""
     nodes = pool.counts
     sizes = sorted({term.claim.whole_cards for term in whole})
-    known = set[tuple[int, tuple[tuple[int, float], ...]]]()
     for vram in sorted({term.claim.vram for term in whole} | {0}):
         having = [term for term in whole if term.claim.vram >= vram]
         for size in sizes:
             room = int(nodes @ (tally.whole_cards(vram)[pool.rows] // size))
             terms = _in_groups(having, size)
-            if terms and (room, terms) not in known:
-                known.add((room, terms))
+            if terms:
                 model.at_most([*terms], room)
         taken = tuple((one.column, 1.0) for one in used if one.vram >= vram)
         if taken:
@@ -207,11 +204,11 @@ def add_sum_rows(
 def add_floor_rows(
     model: LinearModel, asked: Sequence[tuple[int, int]], free: Ints, nodes: Ints
 ) -> None:
-    """Add sum(floor(amount / t) * members) <= sum(floor(free / t)) over nodes, for a few t; (column, amount) pairs."""
+    """Add sum(floor(amount / t) * members) <= sum(floor(free / t)) over nodes, for each t; (column, amount) pairs."""
     if not asked:
         return
     sizes = sorted({amount for _, amount in asked})
-    for step in {_unit(sizes), *_few(sizes)}:
+    for step in {_unit(sizes), *sizes}:
         terms = [(column, float(amount // step)) for column, amount in asked if amount >= step]
         model.at_most(terms, float(nodes @ (free.clip(min=0) // step)))
 
@@ -219,9 +216,3 @@ def add_floor_rows(
 def _unit(sizes: Sequence[int]) -> int:
     """Return the largest unit in which all sizes are whole; a coarser one where numbers would grow too long."""
     return max(gcd(*sizes), sizes[-1] // FINEST)
-
-
-def _few(sizes: Sequence[int]) -> list[int]:
-    if len(sizes) <= MAX_STEPS:
-        return list(sizes)
-    return [sizes[index * (len(sizes) - 1) // (MAX_STEPS - 1)] for index in range(MAX_STEPS)]
