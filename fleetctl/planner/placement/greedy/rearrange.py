@@ -122,12 +122,8 @@ class _Walk:
 
     def _on(self, nodes: Sequence[int]) -> list[Placed]:
         """Return the new replicas on some nodes, as many as are lifted in one step."""
-        found: dict[int, Placed] = {}
-        for node in nodes:
-            for one in self.lifts.on_node.get(node, ()):
-                if len(found) < MOST_LIFTED:
-                    found[id(one)] = one
-        return list(found.values())
+        found = {id(one): one for node in nodes for one in self.lifts.on_node.get(node, ())}
+        return list(found.values())[:MOST_LIFTED]
 
     def _insert(self, target: Demand, lifted: Sequence[Placed]) -> list[Placed]:
         """Place the target, then whatever is missing, in one of a few orders."""
@@ -159,4 +155,3 @@ class _Walk:
 
 def _largest(demand: Demand) -> int:
     return max(member.claim.gpus for group in demand.shape.groups for member in group.members)
-
