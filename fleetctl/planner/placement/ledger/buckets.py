@@ -1,7 +1,7 @@
 """Buckets: nodes that are alike while a plan is made, kept up to date; equal offer, same selectors match, same area.
 
-On 10,000 nodes there are a few hundred buckets, most of them full. What a kind of member asks is asked of buckets: a
-row of numbers per bucket shows which cannot hold it. A node that changes its bucket costs one dictionary lookup.
+On 10,000 nodes there are a few hundred buckets, most of them full. What a kind of member asks is asked of buckets. A
+node that changes its bucket costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -12,23 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fleetctl.planner.placement.arrays import Flags, Ints
-from fleetctl.planner.placement.claims import Claim, Selector
-from fleetctl.planner.placement.ledger.cards import Offer
+from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.ledger.ledger import Ledger
 
 NO_BUCKET = -1
-GPUS, CPUS, MEMORY, WHOLE, SHARE_LEFT, VRAM = range(6)
-
-
-def most_of(offer: Offer) -> tuple[int, ...]:
-    """Return one offer as a row: GPU share, CPUs, memory, free clean cards, largest free share, most VRAM on a card."""
-    return (
-        offer.free_gpus, offer.free_cpus, offer.free_memory,
-        sum(card.fully_free and not card.dirty for card in offer.cards),
-        max((card.free_share for card in offer.cards), default=0),
-        max((card.free_vram for card in offer.cards if card.free_vram is not None), default=0),
-    )
 
 
 @dataclass(slots=True)
@@ -47,12 +34,12 @@ class Buckets:
     """By bucket: the area of its nodes."""
     age: int = 0
     """Counts how many times all nodes were sorted again; readers start over."""
-    _selectors: dict[Selector, Flags] = field(default_factory=dict)
-    """By selector: which tags it allows."""
+    _selectors: dict[Selector, frozenset[int]] = field(default_factory=dict)
+    """By selector: the tags it allows."""
     _tag_of: list[int] = field(default_factory=list)
     _area_of_tag: list[int] = field(default_factory=list)
-    _tags: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    _rows: Ints = field(default_factory=lambda: np.zeros((0, 6), dtype=np.int64))
+    _tags: list[int] = field(default_factory=list)
+    """By bucket: the tag of its nodes."""
     _ids: dict[tuple[int, int], int] = field(default_factory=dict)
     _nodes: list[list[int]] = field(default_factory=list)
     """By bucket: its nodes, negated and ascending; some may have left."""
@@ -82,23 +69,14 @@ class Buckets:
             self._enter(node, tag, numbers[node])
         self._cursor = len(changes)
 
-    def holding(self, claim: Claim, selector: Selector) -> list[int]:
-        """Return the living buckets that a selector allows and whose sums do not rule a claim out."""
-        buckets = np.fromiter(self.alive, dtype=np.int64, count=len(self.alive))
-        rows = self._rows[buckets]
-        fits = self._selectors[selector][self._tags[buckets]]
-        fits &= (rows[:, GPUS] >= claim.gpus) & (rows[:, CPUS] >= claim.cpus) & (rows[:, MEMORY] >= claim.memory)
-        fits &= rows[:, VRAM] >= claim.vram
-        if claim.whole_cards:
-            fits &= rows[:, WHOLE] >= claim.whole_cards
-        elif claim.gpus:
-            fits &= rows[:, SHARE_LEFT] >= claim.gpus
-        found: list[int] = buckets[fits].tolist()
-        return found
+    def allowed(self, selector: Selector) -> list[int]:
+        """Return the living buckets that a selector allows."""
+        tags = self._selectors[selector]
+        return [bucket for bucket in self.alive if self._tags[bucket] in tags]
 
     def allows(self, selector: Selector, bucket: int) -> bool:
         """Return whether a selector allows the nodes of a bucket."""
-        return bool(self._selectors[selector][self._tags[bucket]])
+        return self._tags[bucket] in self._selectors[selector]
 
     def count(self, bucket: int) -> int:
         """Return how many nodes a bucket has now."""
@@ -132,12 +110,7 @@ class Buckets:
 
     def _new_bucket(self, tag: int, number: int) -> int:
         bucket = self._ids[tag, number] = len(self._nodes)
-        if bucket >= len(self._rows):
-            room = max(256, 2 * len(self._rows))
-            self._rows = np.concatenate([self._rows, np.zeros((room, 6), dtype=np.int64)])
-            self._tags = np.concatenate([self._tags, np.zeros(room, dtype=np.int64)])
-        self._rows[bucket] = most_of(self.ledger.numbered(number))
-        self._tags[bucket] = tag
+        self._tags.append(tag)
         self._nodes.append([])
         self._count.append(0)
         self.number.append(number)
@@ -162,12 +135,13 @@ class Buckets:
                     first.append(place)
                 self._tag_of[place] = tags[sign]
         self._area_of_tag = [area for _, area in tags]
-        self._selectors = {selector: matches[first, column] for column, selector in enumerate(selectors)}
+        self._selectors = {selector: frozenset(np.flatnonzero(matches[first, column]).tolist())
+                           for column, selector in enumerate(selectors)}
         self._file_all()
 
     def _file_all(self) -> None:
         self.age += 1
-        self.awake, self.alive, self.number, self.area = [], set(), [], []
+        self.awake, self.alive, self.number, self.area, self._tags = [], set(), [], [], []
         self._ids, self._nodes, self._count = {}, [], []
         self._bucket_of = [NO_BUCKET] * len(self.ledger.nodes)
         for node in reversed(range(len(self.ledger.nodes))):

@@ -87,7 +87,6 @@ class FleetCandidates:
     """Candidates among all open nodes that a selector allows."""
 
     buckets: Buckets
-    claim: Claim
     selector: Selector
     fits: Fits
     _age: int = NO_BUCKET
@@ -159,7 +158,7 @@ class FleetCandidates:
 
     def _build(self) -> None:
         self._age = self.buckets.age
-        buckets, found = self.buckets.holding(self.claim, self.selector), []
+        buckets, found = self.buckets.allowed(self.selector), []
         self._look_at(buckets)
         for bucket in buckets:
             key = self._fit(bucket)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from fleetctl.documents.inventory import Gpu, NodeState
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
-from fleetctl.planner.placement.ledger.cards import Offer, Taken, count_fits, take
+from fleetctl.planner.placement.ledger.cards import Offer, Taken, take
 from fleetctl.planner.placement.ledger.crowds import Crowd, Crowds, Value
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 
@@ -87,7 +87,6 @@ class Ledger:
     _journal: list[Change] = field(default_factory=list)
     _fits: dict[Claim, dict[int, Taken | None]] = field(default_factory=dict)
     _left: dict[Claim, dict[int, int]] = field(default_factory=dict)
-    _counts: dict[Claim, dict[int, int]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
     _by_label: dict[str, dict[str | None, list[int]]] = field(default_factory=dict)
     _capped: dict[bool, bool] = field(default_factory=dict)
@@ -128,13 +127,6 @@ class Ledger:
             known = self._fits[claim] = {}
         if number not in known:
             known[number] = take(self._offers[number], claim)
-        return known[number]
-
-    def most(self, node: int, claim: Claim) -> int:
-        """Return a number of equal claims that can never be exceeded on a node in its present state."""
-        number, known = self.numbers[node], self._counts.setdefault(claim, {})
-        if number not in known:
-            known[number] = count_fits(self._offers[number], claim)
         return known[number]
 
     def take(self, node: int, claim: Claim) -> Taken | None:

@@ -108,7 +108,7 @@ class Placer:
         if domain is not None:
             places = sorted(domain.nodes.intersection(self.ledger.selected(selector)))
             return DomainCandidates(places, fits)
-        return FleetCandidates(self.expect([selector]), claim, selector, fits)
+        return FleetCandidates(self.expect([selector]), selector, fits)
 
     def place(self, shape: ReplicaShape) -> tuple[Assigned, ...] | None:
         """Take one whole replica from the ledger; None, and no change, when it does not fit."""
@@ -215,19 +215,8 @@ class Placer:
         return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most
 
     def _may_fit(self, shape: ReplicaShape, group: GroupShape) -> bool:
-        for kind, count in group.classes().items():
-            candidates = self.candidates(kind)
-            most = group.copies * (shape.ranks_per_node if group.size > 1 else 1)
-            short = count * group.copies
-            if len(candidates) * most < short:
-                return False
-            for node in candidates:
-                short -= min(most, self.ledger.most(node, kind[0]))
-                if short <= 0:
-                    break
-            else:
-                return False
-        return True
+        most = shape.ranks_per_node if group.size > 1 else 1
+        return all(len(self.candidates(kind)) * most >= count for kind, count in group.classes().items())
 
     def _crowding_first(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Crowding | None:
         """Return how crowded the values of a written spread are, where that comes before the fit."""
