@@ -32,13 +32,14 @@ def maximal_packings(
     """
     steps = iter(range(STEP_LIMIT))
     found: list[tuple[int, ...]] = []
-    order = sorted(range(len(pieces)), key=lambda index: (-pieces[index].share, -pieces[index].vram, index))
+    order = sorted((index for index, piece in enumerate(pieces) if _most(piece, share, vram)),
+                   key=lambda index: (-pieces[index].share, -pieces[index].vram, index))
     ordered = [pieces[index] for index in order]
     for counts in _packings(ordered, 0, share, vram, steps):
         if len(found) == limit:
             raise TooManyError
         by_piece = dict(zip(order, counts, strict=True))
-        found.append(tuple(by_piece[index] for index in range(len(pieces))))
+        found.append(tuple(by_piece.get(index, 0) for index in range(len(pieces))))
     return tuple(sorted(found))
 
 
@@ -48,17 +49,13 @@ def _packings(
     if next(steps, None) is None:
         raise TooManyError
     if start == len(pieces):
-        if not any(_fits(piece, share, vram) for piece in pieces):
+        if not any(_most(piece, share, vram) for piece in pieces):
             yield ()
         return
     piece = pieces[start]
     for count in range(_most(piece, share, vram), -1, -1):
         for rest in _packings(pieces, start + 1, share - count * piece.share, vram - count * piece.vram, steps):
             yield (count, *rest)
-
-
-def _fits(piece: Piece, share: int, vram: int) -> bool:
-    return piece.share <= share and (not piece.vram or piece.vram <= vram)
 
 
 def _most(piece: Piece, share: int, vram: int) -> int:

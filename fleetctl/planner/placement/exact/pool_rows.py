@@ -176,17 +176,8 @@ def _packings_on(
     claims: Sequence[tuple[int, int]], share: int, vram: int, memory: int
 ) -> tuple[tuple[int, ...], ...]:
     """Return the maximal packings of one card by (gpus, vram) claims, as counts per claim."""
-    pieces, places = [], []
-    for place, (gpus, bytes_asked) in enumerate(claims):
-        piece = Piece(gpus or share_of(bytes_asked, memory), bytes_asked)
-        if piece.share <= share and (not bytes_asked or bytes_asked <= vram):
-            pieces.append(piece)
-            places.append(place)
-    found = []
-    for counts in maximal_packings(pieces, share, vram, MAX_PACKINGS):
-        at = dict(zip(places, counts, strict=True))
-        found.append(tuple(at.get(place, 0) for place in range(len(claims))))
-    return tuple(found)
+    pieces = [Piece(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
+    return maximal_packings(pieces, share, vram, MAX_PACKINGS)
 
 
 def add_sum_rows(

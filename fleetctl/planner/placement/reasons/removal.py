@@ -28,7 +28,6 @@ from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, count_placed, helpful_places
 
-MAX_KEPT = 64
 NEVER = 1 << 30
 """As a count: not even without all of them."""
 
@@ -101,8 +100,6 @@ class Removables:
     def _pool(self, members: Flags) -> Removable:
         who = members.tobytes()
         if who not in self._known:
-            if len(self._known) >= MAX_KEPT:
-                self._known.clear()
             held = self._holdings[members[self._holdings[:, 0]]]
             cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
             self._known[who] = Removable(members, cards, cpus, memory)
