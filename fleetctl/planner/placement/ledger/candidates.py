@@ -99,12 +99,6 @@ class FleetCandidates:
         self._follow()
         return sum(self.buckets.count(bucket) for _, bucket in self._order)
 
-    def __iter__(self) -> Iterator[int]:
-        """Yield the fitting nodes, good ones first."""
-        self._follow()
-        for _, bucket in list(self._order):
-            yield from self.buckets.nodes(bucket)
-
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
         self._follow()
@@ -125,13 +119,6 @@ class FleetCandidates:
             if chosen is not None:
                 return chosen[1]
         return None
-
-    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
-        """Return all nodes that `allowed` accepts, best first."""
-        self._follow()
-        found = [(key, spread(node), node) for key, bucket in self._order for node in self.buckets.nodes(bucket)
-                 if allowed(node)]
-        return [node for _, _, node in sorted(found)]
 
     def in_order(self) -> Iterator[tuple[FitKey, int]]:
         """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""
@@ -188,30 +175,23 @@ class DomainCandidates:
     fits: Fits
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield the fitting nodes in ledger order."""
-        return (node for node in self.places if self.fits.on(node) is not None)
+        return sum(self.fits.on(node) is not None for node in self.places)
 
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
-        found = min(self._ranked(allowed, spread), default=None)
+        found = min(((key, spread(node), node) for key, node in self._fitting() if allowed is None or allowed(node)),
+                    default=None)
         return None if found is None else found[2]
-
-    def ranked(self, allowed: Allowed, spread: Spread) -> list[int]:
-        """Return all nodes that `allowed` accepts, best first."""
-        return [node for _, _, node in sorted(self._ranked(allowed, spread))]
 
     def in_order(self) -> Iterator[tuple[FitKey, int]]:
         """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""
-        return iter(sorted((key, node) for key, _, node in self._ranked(None, lambda _: 0)))
+        return iter(sorted(self._fitting()))
 
-    def _ranked(self, allowed: Allowed | None, spread: Spread) -> Iterator[tuple[FitKey, int, int]]:
+    def _fitting(self) -> Iterator[tuple[FitKey, int]]:
         for node in self.places:
             key = self.fits.on(node)
-            if key is not None and (allowed is None or allowed(node)):
-                yield key, spread(node), node
+            if key is not None:
+                yield key, node
 
 
 Candidates = FleetCandidates | DomainCandidates

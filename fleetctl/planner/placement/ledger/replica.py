@@ -306,7 +306,8 @@ class Placer:
         if len(gang.nodes) == len(gang.seats):
             return True
         seat = gang.seats[len(gang.nodes)]
-        for node in self.candidates(seat.kind, gang.domain).ranked(gang.accepts, gang.count):
+        fitting = self.candidates(seat.kind, gang.domain).in_order()
+        for _, _, node in sorted((key, gang.count(node), node) for key, node in fitting if gang.accepts(node)):
             gang.steps -= 1
             if gang.steps < 0:
                 return False
