@@ -63,11 +63,12 @@ def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     # CPU and memory are counted in cards' worth: all CPUs together are as many as all cards together
     cpus, memory = sum(group.cpus for group in groups), sum(group.memory for group in groups)
     units = cards / cpus if cpus else 0.0, cards / memory if memory else 0.0
-    use = np.array([(kind.cpus / SHARE, kind.memory) for kind in wanted]).reshape(-1, 2) * units
+    use: Floats = np.array([(kind.cpus / SHARE, kind.memory) for kind in wanted]).reshape(-1, 2) * units
     sizes, patterns = _patterns(_weighty_sizes(wanted, groups))
     prices = balanced_prices(_programme(wanted, groups, use, units, sizes, patterns), GAP)[: len(wanted)]
     own = np.where(most > 0, most / SHARE, use.max(axis=1, initial=0.0))
-    return np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
+    worth: Ints = np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
+    return worth
 
 
 def _programme(

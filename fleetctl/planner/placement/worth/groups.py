@@ -109,8 +109,9 @@ def _free(offer: Offer) -> tuple[int, ...]:
 
 def _may_host(kind: Kind, free: Ints) -> Flags:
     (claim, _), (_, cpus, memory, cards, share, vram) = kind, free.T
-    fits: Flags = (cpus >= claim.cpus) & (memory >= claim.memory) & (vram >= claim.vram)
-    return fits & (cards >= claim.whole_cards if claim.whole_cards else share >= claim.gpus)
+    on_cards = cards >= claim.whole_cards if claim.whole_cards else share >= claim.gpus
+    fits: Flags = (cpus >= claim.cpus) & (memory >= claim.memory) & (vram >= claim.vram) & on_cards
+    return fits
 
 
 def _grouped(lots: _Lots) -> list[Ints]:
