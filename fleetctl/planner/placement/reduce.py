@@ -128,28 +128,15 @@ def _members_on_a_node(problem: Problem, kind: int) -> Ints:
 
 def _open_reduced(reduced: Ledger, true: Ledger, kept: Kept) -> None:
     """Fill a new ledger with the reduced offers and the slots of the true one."""
-    known: dict[int, Offer] = {}
-    cards: dict[int, tuple[Card, ...]] = {}
-    offers = []
-    for number in true.numbers:
-        if number not in known:
-            offer = true.numbered(number)
-            reduced_cards = cards.get(id(offer.cards))
-            if reduced_cards is None:
-                reduced_cards = cards[id(offer.cards)] = _reduced_cards(offer.cards, kept)
-            known[number] = _reduced_offer(offer, reduced_cards, kept)
-        offers.append(known[number])
-    reduced.open_again(offers, true)
+    known = {number: _reduced_offer(true.numbered(number), kept) for number in dict.fromkeys(true.numbers)}
+    reduced.open_again([known[number] for number in true.numbers], true)
 
 
-def _reduced_cards(cards: tuple[Card, ...], kept: Kept) -> tuple[Card, ...]:
-    if kept.whole_vram or kept.share_vram:
-        return cards
-    return tuple([Card(card.index, card.free_share, None, card.memory, int(card.dirty), card.tries)
-                  for card in cards])
-
-
-def _reduced_offer(offer: Offer, cards: tuple[Card, ...], kept: Kept) -> Offer:
+def _reduced_offer(offer: Offer, kept: Kept) -> Offer:
+    cards = offer.cards
+    if not kept.whole_vram and not kept.share_vram:
+        cards = tuple([Card(card.index, card.free_share, None, card.memory, int(card.dirty), card.tries)
+                       for card in cards])
     return Offer(cards, offer.free_gpus, offer.free_cpus if kept.cpus else 0, offer.free_memory if kept.memory else 0,
                  offer.empty)
 

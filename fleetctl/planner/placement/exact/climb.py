@@ -110,26 +110,22 @@ class _Ascent:
     tight: bool = True
     """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
     model: LinearModel = field(init=False)
-    _open: tuple[_Stage, int] | None = None
-    """The last stage and its bound, while that is not fixed yet."""
 
     def __post_init__(self) -> None:
         self.model = self.relaxation.model.copy()
 
     def raise_to_top(self, stage: _Stage, have: int | None) -> int:
-        """Return the bound of a stage; the next one fixes what it reached.
+        """Return the bound of a stage, and let later ones keep what it reached.
 
         `have` = what an incumbent has: often that is the bound already, and no point is needed.
         """
-        if self._open is not None:
-            self.keep(*self._open)
-            self._open = None
         if not stage.objective or have == stage.most or self._at_top(stage):
             self.keep(stage, stage.most)
             return stage.most
         most = self.model.maximise(stage.objective, relaxed=True).bound
         if most == have or self._is_large:
-            self.values, self._open = None, (stage, most)
+            self.values = None
+            self.keep(stage, most)
             return most
         return self._solve(stage, most)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def layout_at(model: Relaxation, values: Floats) -> Layout:
     for (owner, kind, _), spots in _spots(model, counts).items():
         pieces = (_shared_pieces(model, kind, replicas) if owner == SHARED
                   else repeat(Piece(owner.demand, owner.gang, kind, owner.replica)))
-        for node, piece in zip(_one_by_one(spots), pieces, strict=False):
+        for node, piece in zip(chain.from_iterable(repeat(*spot) for spot in spots), pieces, strict=False):
             on_node[node][piece] += 1
     offers = {pool.node: model.problem.nodes[int(pool.rows[0])].offer for pool in model.pools}
     return Layout(replicas, {node: _in_order(model.problem, offers[node], pieces)
@@ -45,12 +45,6 @@ def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str |
             value = pool.domain(label) if label else None
             spots[owner, member.kind, value].append((pool.node, counts[column]))
     return spots
-
-
-def _one_by_one(spots: Spots) -> Iterator[int]:
-    for node, count in spots:
-        for _ in range(count):
-            yield node
 
 
 def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[Piece]:
