@@ -34,17 +34,12 @@ class Pool:
     """Nodes that a model does not distinguish, by node class (row of the tally)."""
 
     rows: Ints
-    nodes: tuple[tuple[int, ...], ...]
-    """Numbers of the nodes, by row."""
     counts: Ints
     """How many nodes, by row."""
+    node: int | None
+    """The number of the node, where it is the only one."""
     kinds: frozenset[int]
     domains: Domains
-
-    @property
-    def node(self) -> int | None:
-        """The number of the node, where it is the only one."""
-        return self.nodes[0][0] if len(self.nodes) == 1 and len(self.nodes[0]) == 1 else None
 
     def domain(self, label: str) -> str | None:
         """Return the value of a domain label on these nodes; None = in no domain."""
@@ -56,23 +51,20 @@ def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
     flags = np.array([tally.usable(kind) for kind in range(len(tally.problem.kinds))], dtype=bool)
     flags = flags.reshape(len(tally.problem.kinds), len(tally.nodes))
     packed = np.packbits(flags, axis=0).T
-    together: dict[tuple[object, ...], list[tuple[int, tuple[int, ...]]]] = {}
+    together: dict[object, list[tuple[int, tuple[int, ...]]]] = {}
     for row, node in enumerate(tally.problem.nodes):
         alike = packed[row].tobytes(), node.domains if grain < Grain.ANYWHERE else ()
-        if grain == Grain.NODES:
-            for place in node.nodes:
-                together[place,] = [(row, (place,))]
-        else:
-            together.setdefault(alike, []).append((row, node.nodes))
+        for places in [(place,) for place in node.nodes] if grain == Grain.NODES else [node.nodes]:
+            together.setdefault(places if grain == Grain.NODES else alike, []).append((row, places))
     return tuple(_pool(parts, flags, tally, grain) for parts in together.values())
 
 
 def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tally, grain: Grain) -> Pool:
-    rows, nodes = zip(*parts, strict=True)
-    counts = np.array([len(some) for some in nodes], dtype=np.int64)
-    domains = tally.problem.nodes[rows[0]].domains if grain < Grain.ANYWHERE else ()
-    kinds = frozenset(np.flatnonzero(flags[:, rows[0]]).tolist())
-    return Pool(np.array(rows, dtype=np.int64), nodes, counts, kinds, domains)
+    first, places = parts[0]
+    domains = tally.problem.nodes[first].domains if grain < Grain.ANYWHERE else ()
+    counts = np.array([len(some) for _, some in parts], dtype=np.int64)
+    return Pool(np.array([row for row, _ in parts], dtype=np.int64), counts, places[0] if counts.sum() == 1 else None,
+                frozenset(np.flatnonzero(flags[:, first]).tolist()), domains)
 
 
 class Owner(NamedTuple):

@@ -17,11 +17,6 @@ LiveNodes = Callable[[str], Iterable[Iterable[int]]]
 """The nodes that each live replica of a model touches."""
 
 
-def nothing_runs(_key: str) -> Iterable[Iterable[int]]:
-    """Return no replicas: nothing of any model runs."""
-    return ()
-
-
 @dataclass(slots=True)
 class Crowds:
     """The crowds of the models with a spread; what runs of a model is looked at when it is first asked about."""
@@ -29,7 +24,7 @@ class Crowds:
     nodes: Sequence[LedgerNode]
     labels: Mapping[str, str] = field(default_factory=dict)
     """The spread label by model key; other models are not counted."""
-    live_nodes: LiveNodes = nothing_runs
+    live_nodes: LiveNodes = lambda _key: ()
     _known: dict[str, Crowd] = field(default_factory=dict)
 
     def of(self, key: str) -> Crowd:

@@ -48,15 +48,10 @@ class LedgerNode:
         return self.state == "ALIVE" and self.policy.cordoned_by is None
 
 
-def no_slots_held(_key: str) -> dict[int, Slots]:
-    """Return no slots: nothing of any model runs."""
-    return {}
-
-
 class _HeldSlots(dict[str, dict[int, Slots]]):
     """By model key, then node: the slots held. What runs of a model is looked at when it is first asked about."""
 
-    def __init__(self, held_by: HeldBy = no_slots_held) -> None:
+    def __init__(self, held_by: HeldBy = lambda _key: {}) -> None:
         super().__init__()
         self._held_by = held_by
 
@@ -94,7 +89,7 @@ class Ledger:
     @classmethod
     def opened(
         cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], slots: Mapping[tuple[int, str], Slots],
-        held_by: HeldBy = no_slots_held, crowds: Crowds | None = None,
+        held_by: HeldBy = lambda _key: {}, crowds: Crowds | None = None,
     ) -> Ledger:
         """Open a ledger over `nodes` with their first offers and the slots live replicas hold, by (node, model).
 

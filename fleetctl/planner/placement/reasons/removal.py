@@ -60,58 +60,6 @@ def _count(short: Ints, held: tuple[Ints, Ints], places: Ints) -> Ints:
     return np.where(short == 0, 0, np.where(short > total, NEVER, -(-short // most)))
 
 
-@dataclass
-class Removables:
-    """The pools for every priority; made on demand."""
-
-    occupants: Sequence[Occupant]
-    nodes: int
-    _known: dict[bytes, Removable] = field(default_factory=dict)
-    """By who is in it."""
-
-    def of(self, priority: int) -> Iterator[Removable]:
-        """Yield the pools for a model of this priority, each wider than the one before."""
-        ours, spare, rank = self._ranks
-        before = np.zeros(len(ours), dtype=bool)
-        for members in (ours & (spare | (rank < priority)), ours & (spare | (rank <= priority)), ours, ours | True):
-            if (members != before).any():
-                yield self._pool(members)
-            before = members
-
-    @cached_property
-    def _ranks(self) -> tuple[Flags, Flags, Ints]:
-        ours = np.array([one.ours for one in self.occupants], dtype=bool)
-        spare = np.array([not one.wanted for one in self.occupants], dtype=bool)
-        rank = np.array([one.priority or 0 for one in self.occupants], dtype=np.int64)
-        return ours, spare, rank
-
-    @cached_property
-    def _holdings(self) -> Ints:
-        """One row per occupant and node: occupant, node, cards touched, CPUs, memory."""
-        held = ((number, place, -(-gpus // SHARE), cpus, memory) for number, one in enumerate(self.occupants)
-                for place, gpus, cpus, memory in one.holds())
-        found = np.fromiter(chain.from_iterable(held), dtype=np.int64).reshape(-1, 5)
-        whole, row = np.unique(found[:, 0] * self.nodes + found[:, 1], return_inverse=True)
-        summed = np.zeros((len(whole), 5), dtype=np.int64)
-        summed[row, :2] = found[:, :2]
-        np.add.at(summed[:, 2:], row, found[:, 2:])
-        return summed
-
-    def _pool(self, members: Flags) -> Removable:
-        who = members.tobytes()
-        if who not in self._known:
-            held = self._holdings[members[self._holdings[:, 0]]]
-            cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
-            self._known[who] = Removable(members, cards, cpus, memory)
-        return self._known[who]
-
-    def _per_node(self, places: Ints, amounts: Ints) -> tuple[Ints, Ints]:
-        total, most = np.zeros((2, self.nodes), dtype=np.int64)
-        np.add.at(total, places, amounts)
-        np.maximum.at(most, places, amounts)
-        return total, most
-
-
 NODES_TRIED = 4
 """Nodes looked at closely, one after the other, when one is sought."""
 NODES_LACKING = 32
@@ -141,11 +89,50 @@ class RemovalSearch:
     occupants: Occupants
     steps: int = 0
     _known: dict[tuple[int, Gone], Offer | None] = field(default_factory=dict)
+    _pools: dict[bytes, Removable] = field(default_factory=dict)
+    """By who is in it."""
+
+    def pools(self, priority: int) -> Iterator[Removable]:
+        """Yield who could go for a model of this priority, each pool wider than the one before."""
+        ours, spare, rank = self._ranks
+        before = np.zeros(len(ours), dtype=bool)
+        for members in (ours & (spare | (rank < priority)), ours & (spare | (rank <= priority)), ours, ours | True):
+            if (members != before).any():
+                yield self._pool(members)
+            before = members
 
     @cached_property
-    def pools(self) -> Removables:
-        """Which occupants could go, for each priority."""
-        return Removables(self.occupants.replicas, len(self.occupants.nodes))
+    def _ranks(self) -> tuple[Flags, Flags, Ints]:
+        ours = np.array([one.ours for one in self.occupants.replicas], dtype=bool)
+        spare = np.array([not one.wanted for one in self.occupants.replicas], dtype=bool)
+        rank = np.array([one.priority or 0 for one in self.occupants.replicas], dtype=np.int64)
+        return ours, spare, rank
+
+    @cached_property
+    def _holdings(self) -> Ints:
+        """One row per occupant and node: occupant, node, cards touched, CPUs, memory."""
+        held = ((number, place, -(-gpus // SHARE), cpus, memory) for number, one in enumerate(self.occupants.replicas)
+                for place, gpus, cpus, memory in one.holds())
+        found = np.fromiter(chain.from_iterable(held), dtype=np.int64).reshape(-1, 5)
+        whole, row = np.unique(found[:, 0] * len(self.occupants.nodes) + found[:, 1], return_inverse=True)
+        summed = np.zeros((len(whole), 5), dtype=np.int64)
+        summed[row, :2] = found[:, :2]
+        np.add.at(summed[:, 2:], row, found[:, 2:])
+        return summed
+
+    def _pool(self, members: Flags) -> Removable:
+        who = members.tobytes()
+        if who not in self._pools:
+            held = self._holdings[members[self._holdings[:, 0]]]
+            cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
+            self._pools[who] = Removable(members, cards, cpus, memory)
+        return self._pools[who]
+
+    def _per_node(self, places: Ints, amounts: Ints) -> tuple[Ints, Ints]:
+        total, most = np.zeros((2, len(self.occupants.nodes)), dtype=np.int64)
+        np.add.at(total, places, amounts)
+        np.maximum.at(most, places, amounts)
+        return total, most
 
     def without(self, place: int, gone: Gone) -> Offer | None:
         """Return what a node would offer; None where the planned rest could then not be placed as planned."""
@@ -166,7 +153,7 @@ class RemovalSearch:
         if (too_much := self._too_much(missing, lacking)) is not None:
             return too_much
         hopeless = True
-        for pool in self.pools.of(priority):
+        for pool in self.pools(priority):
             seeker = _Seeker(self, missing, pool)
             hopeless = hopeless and seeker.hopeless
             removal = seeker.seek()
@@ -202,7 +189,7 @@ class _Seeker:
         return len(self.missing.fitting) + helped < self.missing.nodes_needed
 
     def seek(self) -> Removal | None:
-        removals = (self._in_domain(self._least, domain, lacking) for domain, lacking in self._domains(self._least))
+        removals = (self._in_domain(domain, lacking) for domain, lacking in self._domains())
         return next((removal for removal in removals if removal is not None), None)
 
     @cached_property
@@ -213,35 +200,35 @@ class _Seeker:
         least[places] = self.pool.least(self.missing.table, self.missing.claim, places)
         return least
 
-    def _domains(self, least: Ints) -> Iterable[tuple[Ints, int]]:
+    def _domains(self) -> Iterable[tuple[Ints, int]]:
         """Yield sets of nodes with the number that lacks in each, the cheapest first; all nodes where any will do."""
         needed, label = self.missing.nodes_needed, self.missing.shape.same_label
-        everywhere = np.arange(len(least))
+        everywhere = np.arange(len(self._least))
         if label is None or self.missing.group.size == 1:
             return [(everywhere, needed - len(self.missing.fitting))]
         codes = self.missing.table.column(label).codes
         found = []
-        for code in np.unique(codes[(least < NEVER) & (codes >= 0)]).tolist():
+        for code in np.unique(codes[(self._least < NEVER) & (codes >= 0)]).tolist():
             places = everywhere[codes == code]
             lacking = max(1, needed - int((codes[self.missing.fitting] == code).sum()))
-            cheapest = np.sort(least[places])[:lacking]
+            cheapest = np.sort(self._least[places])[:lacking]
             if len(cheapest) == lacking and cheapest[-1] < NEVER:
                 found.append((int(cheapest.sum()), code, places, lacking))
         found.sort(key=lambda one: one[:2])
         return [(places, lacking) for _, _, places, lacking in found[:DOMAINS_TRIED]]
 
-    def _in_domain(self, least: Ints, domain: Ints, lacking: int) -> Removal | None:
-        order = domain[least[domain] < NEVER]
-        order = order[np.argsort(least[order], kind="stable")]
+    def _in_domain(self, domain: Ints, lacking: int) -> Removal | None:
+        order = domain[self._least[domain] < NEVER]
+        order = order[np.argsort(self._least[order], kind="stable")]
         if lacking > NODES_LACKING or len(order) < lacking:
             return None
         if lacking == 1:
-            removals = self._one_node(least, order)
+            removals = self._one_node(order)
             return removals if removals is not None and self._holds(removals) else None
         gone: Gone = frozenset()
         places: list[int] = []
         for place in order[: 2 * lacking + NODES_TRIED].tolist():
-            more: Gone | None = frozenset() if self._fits(place, gone) else self._smallest(place, int(least[place]))
+            more: Gone | None = frozenset() if self._fits(place, gone) else self._smallest(place)
             if more is not None:
                 gone, places = gone | more, [*places, place]
             if len(places) == lacking:
@@ -249,12 +236,12 @@ class _Seeker:
                 return removal if self._holds(removal) else None
         return None
 
-    def _one_node(self, least: Ints, order: Ints) -> Removal | None:
+    def _one_node(self, order: Ints) -> Removal | None:
         best: tuple[tuple[int, list[tuple[int, ...]]], Removal] | None = None
         for place in order[:NODES_TRIED].tolist():
-            if best is not None and least[place] > best[0][0]:
+            if best is not None and self._least[place] > best[0][0]:
                 break
-            gone = self._smallest(place, int(least[place]))
+            gone = self._smallest(place)
             if gone is None:
                 continue
             rank = len(gone), sorted((self._regret(number, place) for number in gone), reverse=True)
@@ -262,10 +249,11 @@ class _Seeker:
                 best = rank, Removal(tuple(sorted(gone)), (place,))
         return best[1] if best else None
 
-    def _smallest(self, place: int, least: int) -> Gone | None:
-        """Return the smallest set found without which one more member fits on a node; `least` = a bound from below."""
+    def _smallest(self, place: int) -> Gone | None:
+        """Return the smallest set found without which one more member fits on a node."""
         here = sorted((number for number in self.search.occupants.here(place) if self._may_go(number)),
                       key=lambda number: self._regret(number, place))
+        least = int(self._least[place])
         found = self._first_of(place, here, 1) if least == 1 else None
         if found is not None:
             return found
