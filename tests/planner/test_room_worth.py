@@ -83,7 +83,7 @@ def test_it_names_a_node_exactly_when_one_holds_the_member(
     for claim in asked:
         mark, candidates = book.mark(), placer.candidates((claim, ()))
         holding = [place for place in range(len(some)) if book.peek_number(book.numbers[place], claim) is not None]
-        assert sorted(node for _, node in candidates.in_order()) == holding
+        assert sorted(candidates) == holding
         node = candidates.best(None, lambda _: 0)
         assert (node in holding) if holding else node is None
         if node is not None:
@@ -189,9 +189,9 @@ def test_a_target_that_fits_nowhere_prices_nothing() -> None:
 @pytest.mark.parametrize(("gap", "off"), [(0.05, 0.06), (0.001, 0.0012)])
 def test_the_central_path_ends_within_its_gap_of_the_optimum(gap: float, off: float) -> None:
     """max 3x + 2y, x + y <= 4, x + 3y <= 6, x <= 3: 11 at (3, 1)."""
-    columns = [(3.0, {0: 1.0, 1: 1.0, 2: 1.0}), (2.0, {0: 1.0, 1: 3.0})]
-    programme = Programme.of(columns, np.array([4.0, 6.0, 3.0]))
-    price = balanced_prices(programme, gap)
+    programme = Programme(np.array([0, 1, 2, 0, 1]), np.array([0, 0, 0, 1, 1]), np.array([1.0, 1.0, 1.0, 1.0, 3.0]),
+                          np.array([4.0, 6.0, 3.0]), np.array([3.0, 2.0]))
+    price = balanced_prices(programme, np.array([1.0, 0.5]), np.array([2.0, 1.0, 2.0]), gap)
     assert 11 < price @ programme.limit < 11 * (1 + off)
     assert (programme.cost(price) > programme.gain).all()
 

@@ -9,7 +9,7 @@ takes would have brought elsewhere. Bid prices: Talluri and van Ryzin 1998; patt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,7 +23,7 @@ MICRO = 1_000_000
 GAP = 0.05
 """How far from the best the prices are taken, as a part of it: the nearer, the less a nearly scarce thing costs.
 
-On the trace default, 100 tasks a plan, seed 42: 96.18 % so, 95.60 with the prices of a corner (HiGHS), 93.01 with none.
+On the trace default, 100 tasks a plan, seed 42: 96.17 % so, 95.60 with the prices of a corner (HiGHS), 93.01 with none.
 """
 MOST_PATTERNS = 300
 MOST_SIZES = 8
@@ -51,6 +51,27 @@ class Group:
     """GPU share by kind in 1/10000, whole cards included; 0 = takes no card; -1 = no node of the group can host it."""
 
 
+@dataclass(slots=True)
+class _Columns:
+    """The programme while its columns are written."""
+
+    limit: Floats
+    rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    gain: list[float] = field(default_factory=list)
+
+    def column(self, gain: float, entries: dict[int, float]) -> None:
+        self.rows += entries
+        self.columns += [len(self.gain)] * len(entries)
+        self.values += entries.values()
+        self.gain.append(gain)
+
+    def programme(self) -> Programme:
+        return Programme(np.array(self.rows, np.int64), np.array(self.columns, np.int64), np.array(self.values),
+                         self.limit, np.array(self.gain))
+
+
 def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     """Return what one member of each kind is worth to the room it takes, in millionths of a card, shape (kinds,).
 
@@ -60,45 +81,96 @@ def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     cards = sum(group.cards for group in groups)
     if not cards or all((group.shares < 0).all() for group in groups):
         return np.zeros(len(wanted), np.int64)
-    # CPU and memory are counted in cards' worth: all CPUs together are as many as all cards together
-    cpus, memory = sum(group.cpus for group in groups), sum(group.memory for group in groups)
-    units = cards / cpus if cpus else 0.0, cards / memory if memory else 0.0
-    use: Floats = np.array([(kind.cpus / SHARE, kind.memory) for kind in wanted]).reshape(-1, 2) * units
+    units = _Units(cards, sum(group.cpus for group in groups), sum(group.memory for group in groups))
     sizes, patterns = _patterns(_weighty_sizes(wanted, groups))
-    prices = balanced_prices(_programme(wanted, groups, use, units, sizes, patterns), GAP)[: len(wanted)]
-    own = np.where(most > 0, most / SHARE, use.max(axis=1, initial=0.0))
-    worth: Ints = np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
-    return worth
+    columns, demand_columns = _columns(wanted, groups, units, sizes, patterns)
+    programme = columns.programme()
+    x, price = _inside(programme, len(wanted), len(sizes), demand_columns)
+    prices = balanced_prices(programme, x, price, GAP)[: len(wanted)]
+    own = np.where(most > 0, most / SHARE, [units.floor(kind) for kind in wanted])
+    return np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
 
 
-def _programme(
-    wanted: Sequence[Wanted], groups: Sequence[Group], use: Floats, units: tuple[float, float], sizes: Sequence[int],
+@dataclass(frozen=True, slots=True)
+class _Units:
+    """CPU and memory are counted in cards' worth: all CPUs together are as many as all cards together."""
+
+    cards: float
+    cpus: float
+    memory: float
+
+    def of_cpus(self, cpus: float) -> float:
+        return cpus * self.cards / self.cpus if self.cpus else 0.0
+
+    def of_memory(self, memory: float) -> float:
+        return memory * self.cards / self.memory if self.memory else 0.0
+
+    def floor(self, kind: Wanted) -> float:
+        """What a member without a card counts for, so that the programme does not leave it out."""
+        return max(self.of_cpus(kind.cpus / SHARE), self.of_memory(kind.memory))
+
+
+def _columns(
+    wanted: Sequence[Wanted], groups: Sequence[Group], units: _Units, sizes: Sequence[int],
     patterns: Sequence[dict[int, int]],
-) -> Programme:
-    """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards.
-
-    `use` = CPU and memory of a member of each kind; without a card it counts for that, so that it is not left out.
-    """
+) -> tuple[_Columns, int]:
+    """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards."""
     row_of_size = {size: len(wanted) + 3 * len(groups) + number for number, size in enumerate(sizes)}
     cards_row = len(wanted) + 3 * len(groups) + len(sizes)
-    cards = sum(group.cards for group in groups)
-    amounts = [kind.count for kind in wanted]
-    for group in groups:
-        amounts += [group.cpus * units[0], group.memory * units[1], group.cards]
-    limit = np.array([*np.maximum(amounts, 1e-6 * cards), *[0.0] * len(sizes), cards])
-    columns: list[tuple[float, dict[int, float]]] = []
+    tiny = 1e-6 * units.cards
+    columns = _Columns(np.array(
+        [max(kind.count, tiny) for kind in wanted]
+        + [max(amount, tiny) for group in groups
+           for amount in (units.of_cpus(group.cpus), units.of_memory(group.memory), group.cards)]
+        + [0.0] * len(sizes) + [units.cards]
+    ))
     for place, group in enumerate(groups):
         for number in np.flatnonzero(group.shares >= 0).tolist():
-            share, row = int(group.shares[number]), len(wanted) + 3 * place
-            entries = {number: 1.0, row: use[number, 0], row + 1: use[number, 1], row + 2: share / SHARE}
+            kind, share = wanted[number], int(group.shares[number])
+            row = len(wanted) + 3 * place
+            entries = {number: 1.0, row: units.of_cpus(kind.cpus / SHARE), row + 1: units.of_memory(kind.memory),
+                       row + 2: share / SHARE}
             if share in row_of_size:
                 entries[row_of_size[share]] = 1.0
             elif share:
                 entries[cards_row] = share / SHARE
-            columns.append((share / SHARE or use[number].max(), entries))
+            columns.column(share / SHARE or units.floor(kind), entries)
+    demand_columns = len(columns.gain)
     for pattern in patterns:
-        columns.append((0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0}))
-    return Programme.of(columns, limit)
+        columns.column(0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0})
+    return columns, demand_columns
+
+
+def _inside(programme: Programme, kinds: int, sizes: int, demand_columns: int) -> tuple[Floats, Floats]:
+    """Return a point strictly inside: few members everywhere, more patterns than they need, prices too high.
+
+    The constants only have to leave some slack everywhere; where the path ends does not depend on them.
+    """
+    entry = programme.columns < demand_columns
+    ways = np.bincount(programme.rows[programme.rows < kinds], minlength=kinds)
+    cover = -np.bincount(programme.rows[~entry], programme.values[~entry], len(programme.limit))
+    sized = slice(len(programme.limit) - 1 - sizes, len(programme.limit) - 1)
+    x = np.zeros(len(programme.gain))
+    first = entry & (programme.rows < kinds)
+    x[programme.columns[first]] = (0.5 * programme.limit[:kinds] / np.maximum(ways, 1))[programme.rows[first]]
+    for _ in range(200):
+        if sizes:
+            x[demand_columns:] = 0.0
+            need = float((programme.times(x)[sized] / cover[sized]).max())
+            x[demand_columns:] = 1.5 * max(need, 1e-9 * programme.limit[-1])
+        slack = programme.limit - programme.times(x)
+        if (slack[: sized.start] > 0.2 * programme.limit[: sized.start]).all() and \
+                slack[-1] > 0.1 * programme.limit[-1] and (slack > 0).all():
+            break
+        x *= 0.8
+    price = np.full(len(programme.limit), 0.3)
+    if sizes:
+        per_pattern = -np.bincount(programme.columns[~entry], np.where(
+            programme.rows[~entry] < sized.stop, programme.values[~entry], 0.0), len(programme.gain))
+        price[-1] = 1 + 0.3 * float(per_pattern.max())
+    excess = programme.cost(price) - programme.gain
+    np.maximum.at(price, programme.rows[first], 0.6 - excess[programme.columns[first]])
+    return x, price
 
 
 def _weighty_sizes(wanted: Sequence[Wanted], groups: Sequence[Group]) -> list[int]:

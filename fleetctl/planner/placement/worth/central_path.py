@@ -2,15 +2,14 @@
 
 The simplex method answers with one corner; where many are optimal, as they are when capacity is not scarce everywhere,
 its prices say that nearly scarce things are free. A point on the central path (Megiddo 1989) prices each resource by
-the inverse of its slack, so what is about to run out costs something before it does. Newton's method leads there from
-any point (infeasible primal-dual path following; Wright 1997). NumPy only: small plans do not load SciPy, whose
-solvers end in a corner. Not for proofs: the bound has its own solver.
+the inverse of its slack, so what is about to run out costs something before it does. NumPy only; the same input gives
+the same steps. Not for proofs: the bound has its own solver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -19,83 +18,97 @@ from fleetctl.planner.placement.arrays import Floats, Ints
 STEPS = 80
 CENTRED = 0.3
 """Least product of a variable and its slack, as a part of the mean, that counts as being on the path."""
-EXACT = 1e-9
-"""How far rows may be from holding, as a part of the largest limit."""
 
 
 @dataclass(frozen=True)
 class Programme:
-    """Maximise gain @ x subject to A x <= limit, x >= 0; A by the entries of each column, filled up with zeros."""
+    """Maximise gain @ x subject to A x <= limit, x >= 0; A is given by its entries (row, column, value)."""
 
     rows: Ints
-    """Shape (columns, most entries of a column)."""
+    columns: Ints
     values: Floats
     limit: Floats
     gain: Floats
 
-    @classmethod
-    def of(cls, columns: Sequence[tuple[float, dict[int, float]]], limit: Floats) -> Programme:
-        """Return the programme of columns: the gain of each, and its entries by row."""
-        width = max(len(entries) for _, entries in columns)
-        rows, values = np.zeros((len(columns), width), np.int64), np.zeros((len(columns), width))
-        for number, (_, entries) in enumerate(columns):
-            rows[number, :len(entries)], values[number, :len(entries)] = list(entries), list(entries.values())
-        return cls(rows, values, limit, np.array([gain for gain, _ in columns]))
-
     def times(self, x: Floats) -> Floats:
         """Return A x."""
-        return _summed(self.rows, self.values * x[:, None], len(self.limit))
+        return _summed(self.rows, self.values * x[self.columns], len(self.limit))
 
     def cost(self, y: Floats) -> Floats:
         """Return what one unit of each column costs at row prices y: y A."""
-        cost: Floats = (self.values * y[self.rows]).sum(axis=1)
-        return cost
+        return _summed(self.columns, self.values * y[self.rows], len(self.gain))
 
     def normal(self, weight: Floats) -> Floats:
         """Return A diag(weight) A' as a dense matrix, shape (rows, rows)."""
+        place, product, column = self._pairs
         size = len(self.limit)
-        places = self.rows[:, :, None] * size + self.rows[:, None, :]
-        products = self.values[:, :, None] * self.values[:, None, :] * weight[:, None, None]
-        return _summed(places, products, size * size).reshape(size, size)
+        return _summed(place, product * weight[column], size * size).reshape(size, size)
+
+    @cached_property
+    def _pairs(self) -> tuple[Ints, Floats, Ints]:
+        """For every two entries of one column: where their product goes, the product, and the column."""
+        order = np.argsort(self.columns, kind="stable")
+        rows, columns, values = self.rows[order], self.columns[order], self.values[order]
+        count = np.bincount(columns, minlength=len(self.gain))
+        first = np.repeat(np.arange(len(rows)), count[columns])
+        inside = np.arange(len(first)) - np.repeat(np.cumsum(count[columns]) - count[columns], count[columns])
+        second = (np.cumsum(count) - count)[columns[first]] + inside
+        return rows[first] * len(self.limit) + rows[second], values[first] * values[second], columns[first]
 
 
 def _summed(places: Ints, values: Floats, size: int) -> Floats:
     """Add values up by place; in the order given, so that the last bit is always the same."""
-    return np.bincount(places.ravel(), values.ravel(), size).astype(np.float64, copy=False)
+    return np.bincount(places, values, size).astype(np.float64, copy=False)
 
 
-def balanced_prices(programme: Programme, gap: float) -> Floats:
+@dataclass(slots=True)
+class _Point:
+    """x with the slack of each row, and the row prices with what each column costs beyond its gain; all positive."""
+
+    x: Floats
+    slack: Floats
+    price: Floats
+    excess: Floats
+
+    def mean(self) -> float:
+        products = float(self.x @ self.excess + self.slack @ self.price)
+        return products / (len(self.x) + len(self.slack))
+
+    def least(self) -> float:
+        return float(min((self.x * self.excess).min(), (self.slack * self.price).min()))
+
+
+def balanced_prices(programme: Programme, x: Floats, price: Floats, gap: float) -> Floats:
     """Return the price of each row, shape (rows,), where the duality gap is `gap` of the gain.
 
-    On the way x, the slack of each row, its price, and the excess of what a column costs over its gain stay positive.
+    `x` and `price` start strictly inside: A x < limit, price A > gain, all positive.
     """
-    limit, gain = programme.limit, programme.gain
-    x, slack, price, excess = np.ones(len(gain)), np.maximum(limit, 1.0), np.ones(len(limit)), np.ones(len(gain))
+    at = _Point(x, programme.limit - programme.times(x), price, programme.cost(price) - programme.gain)
     for _ in range(STEPS):
-        off_limit = limit - programme.times(x) - slack
-        off_gain = gain + excess - programme.cost(price)
-        products = np.concatenate([x * excess, slack * price])
-        mean, least = float(products.mean()), float(products.min())
-        wanted = gap * abs(float(gain @ x)) / len(products)
-        holds = np.abs(off_limit).max() <= EXACT * limit.max() and np.abs(off_gain).max() <= EXACT
-        if holds and mean <= 1.1 * wanted and least > CENTRED * mean:
+        mean, least = at.mean(), at.least()
+        wanted = gap * abs(float(programme.gain @ at.x)) / (len(at.x) + len(at.slack))
+        if mean <= 1.1 * wanted and least > CENTRED * mean:
             break
-        product = max(wanted, mean * (0.2 if least > 0.05 * mean else 0.8))
-        by_x, by_row = product - x * excess, product - slack * price
-        matrix = programme.normal(x / excess)
-        matrix[np.diag_indices_from(matrix)] += slack / price
         try:
-            more_price = np.linalg.solve(
-                matrix, programme.times((by_x + x * off_gain) / excess) + by_row / price - off_limit).astype(np.float64)
+            _newton(programme, at, max(wanted, mean * (0.2 if least > 0.05 * mean else 0.8)))
         except np.linalg.LinAlgError:
-            break  # amounts too far apart for the arithmetic; the prices so far do
-        more_excess = programme.cost(more_price) - off_gain
-        more_x, more_slack = (by_x - x * more_excess) / excess, (by_row - slack * more_price) / price
-        primal = min(_length(x, more_x), _length(slack, more_slack))
-        dual = min(_length(price, more_price), _length(excess, more_excess))
-        x, slack = x + primal * more_x, slack + primal * more_slack
-        price, excess = price + dual * more_price, excess + dual * more_excess
-    return price
+            break  # amounts too far apart for the arithmetic; the prices so far are inside and do
+    return at.price
+
+
+def _newton(programme: Programme, at: _Point, product: float) -> None:
+    """One damped step towards the point of the path where every variable times its slack is `product`."""
+    off_x, off_row = product - at.x * at.excess, product - at.slack * at.price
+    matrix = programme.normal(at.x / at.excess)
+    matrix[np.diag_indices_from(matrix)] += at.slack / at.price
+    price: Floats = np.linalg.solve(matrix, programme.times(off_x / at.excess) + off_row / at.price).astype(np.float64)
+    excess = programme.cost(price)
+    x: Floats = (off_x - at.x * excess) / at.excess
+    slack: Floats = (off_row - at.slack * price) / at.price
+    primal = min(_length(at.x, x), _length(at.slack, slack))
+    dual = min(_length(at.price, price), _length(at.excess, excess))
+    at.x, at.slack = at.x + primal * x, at.slack + primal * slack
+    at.price, at.excess = at.price + dual * price, at.excess + dual * excess
 
 
 def _length(value: Floats, step: Floats) -> float:
