@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again
 from fleetctl.planner.placement.greedy.spread_out import crowding
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -26,9 +26,8 @@ def leave_room(placed: list[Placed], ledger: Ledger, expected: Sequence[Expected
     `placed` is not on the ledger; it was made for it as it is.
     """
     worth, opening, mark = RoomWorth(ledger, expected), list(ledger.numbers), ledger.mark()
-    counts = Counter(one.demand.place for one in placed)
-    demands = [replace(demand, missing=counts[demand.place]) for demand in {one.demand.place: one.demand
-                                                                          for one in placed}.values()]
+    counts, demand_of = Counter(one.demand.place for one in placed), {one.demand.place: one.demand for one in placed}
+    demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
     spread = any(demand.shape.spread is not None for demand in demands)
 
     def cost(packing: Sequence[Placed]) -> tuple[int, int]:
@@ -36,7 +35,8 @@ def leave_room(placed: list[Placed], ledger: Ledger, expected: Sequence[Expected
         crowds = crowding(demands, ledger) if spread else 0
         return crowds, sum(worth.harm(opening[node], ledger.numbers[node], worth.area_of[node]) for node in nodes)
 
-    anew = pack_greedily(state_problem(demands, ledger), Placer(ledger, worth, spread_first=spread))
+    packed = pack_greedily(state_problem(demands, ledger), Placer(ledger, worth, spread_first=spread))
+    anew = [one._replace(demand=demand_of[one.demand.place]) for one in packed]
     found = cost(anew) if len(anew) == len(placed) else None
     ledger.undo(mark)
     take_again(placed, Placer(ledger))
@@ -44,10 +44,4 @@ def leave_room(placed: list[Placed], ledger: Ledger, expected: Sequence[Expected
         return placed
     ledger.undo(mark)
     take_again(anew, Placer(ledger))
-    return _of(placed, anew)
-
-
-def _of(placed: Sequence[Placed], anew: Sequence[Placed]) -> list[Placed]:
-    """Return the new placements with the demands that the old ones had."""
-    demand_of: dict[int, Demand] = {one.demand.place: one.demand for one in placed}
-    return [Placed(demand_of[one.demand.place], one.assignments) for one in anew]
+    return anew

@@ -15,8 +15,7 @@ import numpy as np
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Kind
-from fleetctl.planner.placement.ledger.buckets import CPUS, MEMORY, SHARE_LEFT, VRAM, WHOLE, most_of
-from fleetctl.planner.placement.ledger.cards import share_of
+from fleetctl.planner.placement.ledger.cards import Offer, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.worth.bid_prices import Group
 
@@ -77,7 +76,7 @@ class _Lots:
     area: Ints
     cards: Ints
     free: Ints
-    """As `most_of` returns it; the GPU share is that of clean cards."""
+    """Share of clean cards, CPUs, memory, free clean cards, largest free share, most VRAM on a card."""
 
 
 def find_groups(ledger: Ledger, kinds: Sequence[Kind], areas: Areas) -> list[Group]:
@@ -96,23 +95,28 @@ def _lots(ledger: Ledger, areas: Areas) -> _Lots:
     counts = Counter((ledger.numbers[place], area) for place, area in enumerate(areas.of_node.tolist())
                      if ledger.nodes[place].open)
     offers = [ledger.numbered(number) for number, _ in counts]
-    free = np.array([most_of(offer) for offer in offers], np.int64).reshape(len(offers), 6)
-    free[:, 0] = [sum(card.free_share for card in offer.cards if not card.dirty) for offer in offers]
+    free = np.array([_free(offer) for offer in offers], np.int64).reshape(len(offers), 6)
     return _Lots(np.array(list(counts.values()), np.int64), np.array([area for _, area in counts], np.int64),
                  np.array([len(offer.cards) for offer in offers], np.int64), np.maximum(free, 0))
 
 
+def _free(offer: Offer) -> tuple[int, ...]:
+    clean = [card.free_share for card in offer.cards if not card.dirty]
+    vram = max((card.free_vram or 0 for card in offer.cards), default=0)
+    return (sum(clean), offer.free_cpus, offer.free_memory, clean.count(SHARE),
+            max((card.free_share for card in offer.cards), default=0), vram)
+
+
 def _may_host(kind: Kind, free: Ints) -> Flags:
-    claim, _ = kind
-    fits = (free[:, CPUS] >= claim.cpus) & (free[:, MEMORY] >= claim.memory) & (free[:, VRAM] >= claim.vram)
-    whole = claim.whole_cards
-    fitting: Flags = fits & (free[:, WHOLE] >= whole if whole else free[:, SHARE_LEFT] >= claim.gpus)
-    return fitting
+    (claim, _), (_, cpus, memory, cards, share, vram) = kind, free.T
+    on_cards = cards >= claim.whole_cards if claim.whole_cards else share >= claim.gpus
+    fits: Flags = (cpus >= claim.cpus) & (memory >= claim.memory) & (vram >= claim.vram) & on_cards
+    return fits
 
 
 def _grouped(lots: _Lots) -> list[Ints]:
     """Split rows into at most MOST_GROUPS groups (or one per area), as finely as that allows."""
-    gpus, cpus, memory = lots.free[:, 0], lots.free[:, CPUS], lots.free[:, MEMORY]
+    gpus, cpus, memory = lots.free[:, :3].T
     per_card = np.maximum(gpus, 1)
     exact = np.stack([
         lots.area, lots.cards, np.rint(2 * np.log2((cpus + 1) / per_card)).astype(np.int64),

@@ -8,6 +8,7 @@ bid price (`bid_prices`), so that room for what is plentiful is not kept at the 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -108,10 +109,11 @@ def rarities(ledger: Ledger) -> list[int]:
             counts.setdefault(key, Counter())[value] += 1
     groups = {key: by_value for key, by_value in counts.items() if 1 < len(by_value) <= len(open_nodes) // 2}
     memory = [max((card.memory or 0 for card in ledger.offer(place).cards), default=0) for place in open_nodes]
-    as_large = _counts_from_above(memory)
+    sizes = sorted(memory)
     result = [0] * len(ledger.nodes)
     for place, size in zip(open_nodes, memory, strict=True):
-        common = min(as_large[size] / len(open_nodes), _commonness(ledger.nodes[place].labels, groups))
+        as_large = len(sizes) - bisect_left(sizes, size)
+        common = min(as_large / len(sizes), _commonness(ledger.nodes[place].labels, groups))
         result[place] = round(STEPS * (1 - common))
     return result
 
@@ -119,12 +121,3 @@ def rarities(ledger: Ledger) -> list[int]:
 def _commonness(labels: Mapping[str, str], groups: Mapping[str, Counter[str]]) -> float:
     return min((by_value[labels[key]] / max(by_value.values()) for key, by_value in groups.items() if key in labels),
                default=1.0)
-
-
-def _counts_from_above(sizes: list[int]) -> dict[int, int]:
-    """Return, for each size, how many are at least as large."""
-    counts, seen = dict[int, int](), 0
-    for size, count in sorted(Counter(sizes).items(), reverse=True):
-        seen += count
-        counts[size] = seen
-    return counts
