@@ -19,17 +19,23 @@ class Replica:
     """One engine; up when it answers."""
 
     def __init__(self, delay_s: float) -> None:
+        url = self._start(delay_s)
+        while True:
+            try:
+                with urllib.request.urlopen(url, timeout=2):
+                    return
+            except OSError:
+                time.sleep(0.1)
+            if self._engine.poll() is not None:  # another had taken its port
+                url = self._start(delay_s)
+
+    def _start(self, delay_s: float) -> str:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         self._engine = subprocess.Popen(
             [sys.executable, "-m", "fleetctl.demo.stub_engine", "--port", str(port), "--startup-delay", str(delay_s)],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-                    return
-            except OSError:
-                time.sleep(0.1)
+        return f"http://127.0.0.1:{port}/health"
 
     def stop(self) -> None:
         """End the engine."""
