@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-own test-ray-a-h test-ray-i-u test-ray-v-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-own test-ray-a-h test-ray-i-u test-ray-v-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -36,20 +36,28 @@ test: setup ## the whole test suite, real Ray clusters and a real browser includ
 	@+$(MAKE) --no-print-directory --jobs=7 --output-sync=target $(UNIT_PARTS) $(RAY_PARTS)
 
 test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few processes, a fifth of the random cases
-	@+$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-fast-plans test-fast-rest
+	@+$(MAKE) --no-print-directory --jobs=4 --output-sync=target $(FAST_PARTS)
 
 FAST := FLEETCTL_TEST_CASES=0.2 $(BIN)/python -m pytest -q -m 'not ray and not browser and not slow'
+FAST_PARTS := test-fast-agent test-fast-commands test-fast-plans test-fast-rest
+AGENT := tests/agent tests/life
+COMMANDS := tests/cli tests/docs
 PLANS := tests/planner tests/review tests/fleetfile tests/importers tests/ci tests/forge
+
+test-fast-agent: setup
+	@$(FAST) $(AGENT)
+
+test-fast-commands: setup
+	@$(FAST) $(COMMANDS)
 
 test-fast-plans: setup
 	@$(FAST) $(PLANS)
 
 test-fast-rest: setup
-	@$(FAST) tests $(PLANS:%=--ignore=%)
+	@$(FAST) tests $(AGENT:%=--ignore=%) $(COMMANDS:%=--ignore=%) $(PLANS:%=--ignore=%)
 
 UNITS := $(BIN)/python -m pytest -m 'not ray and not long'
 UNIT_PARTS := test-units-commands test-units-plans test-units-rest
-COMMANDS := tests/cli tests/docs
 
 test-units: setup ## what needs no Ray: three parts, side by side
 	@+$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(UNIT_PARTS)
