@@ -62,6 +62,17 @@ def gang(weights: dict[str, Any]) -> list[dict[str, Any]]:
     return [on("b", weights, "Leader"), on("a", weights, "Worker")]
 
 
+def only_copy(world: World, origin: Path, config: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Start a replica on node a with an artifact of its own, and take the origin away; returns model and weights."""
+    (origin / "config.json").write_text(config)
+    weights = indexed(world, origin)
+    one = model("one", 1, on("a", weights))
+    world.write(one)
+    outcome(world, "one")
+    origin.rename(origin.with_name("away"))
+    return one, weights
+
+
 def planned_sources(plan: dict[str, Any]) -> list[list[tuple[str, str | None]]]:
     """The sources of each member of the one replica that a plan creates."""
     [action] = plan["actions"]
@@ -141,14 +152,9 @@ def held_busy(address: str, secret: bytes, artifact: str) -> Iterator[None]:
 
 
 def test_a_replica_whose_engine_still_loads_gives_its_weights_to_those_for_whom_the_source_has_no_place(
-    world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
+    world: World, disks: dict[str, Path], origin: Path
 ) -> None:
-    (origin / "config.json").write_text('{"for": "those that load"}')
-    weights = indexed(world, origin)
-    one = model("one", 1, on("a", weights))
-    world.write(one)
-    outcome(world, "one")
-    origin.rename(tmp_path / "away")
+    one, weights = only_copy(world, origin, '{"for": "those that load"}')
     [running] = world.replicas()[0]["members"]
     address, artifact = f"{running['address']}:{running['weights']['port']}", weights["index"]
     secret = world.cluster.session_secret().encode()
@@ -198,14 +204,9 @@ def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(wo
 
 
 def test_weights_are_on_a_node_before_its_replica_and_go_when_no_file_names_them(
-    world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
+    world: World, disks: dict[str, Path], origin: Path
 ) -> None:
-    (origin / "config.json").write_text('{"one": "more artifact"}')
-    weights = indexed(world, origin)
-    one = model("one", 1, on("a", weights))
-    world.write(one)
-    outcome(world, "one")
-    origin.rename(tmp_path / "away")
+    one, weights = only_copy(world, origin, '{"one": "more artifact"}')
 
     fetched = world.run("prefetch", "one", "-f", world.file, "--node", "b", "--format", "json")
     assert fetched.returncode == 0, fetched.stderr

@@ -21,6 +21,7 @@ import urllib.parse
 import uuid
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
+from ..ports import host_port
 from . import others
 from .fetch import Fetched
 from .gather import layout_of, make_view
@@ -286,9 +287,8 @@ class WeightsServer(socketserver.ThreadingTCPServer):
     def start(self) -> None:
         """Serve from now on, in threads that end with the process."""
         threading.Thread(target=self.serve_forever, name="fleetctl-weights", daemon=True).start()
-        ip = str(self.server_address[0])
         threading.Thread(target=self.source.tell_givers, name="fleetctl-tell", daemon=True,
-                         args=(f"[{ip}]:{self.port}" if ":" in ip else f"{ip}:{self.port}",)).start()
+                         args=(host_port(str(self.server_address[0]), self.port),)).start()
 
     def service_actions(self) -> None:
         """End what is over, twice a second."""
