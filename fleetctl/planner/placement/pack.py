@@ -6,8 +6,9 @@ for the last replicas. Each of them is compared with the best so far by one obje
 plan worse. Work is counted in steps, so that the answer does not depend on the machine. Last, written spreads have what
 that leaves them. The result's order is the order of creation.
 
-A small plan is then placed once more where it leaves most room for what else is expected (greedy/leave_room.py). What
-is not needed where everything fits is imported where it is used.
+A small plan goes where it leaves most room for what else is expected (greedy/leave_room.py): at once where everything
+fits so, else once more when it is known how much does. What is not needed where everything fits is imported where it is
+used.
 """
 
 from __future__ import annotations
@@ -62,17 +63,23 @@ def pack(
 
     With `on_ledger=False` the ledger is left unchanged when everything is placed.
     """
-    wanted = [demand for demand in demands if demand.missing > 0]
+    wanted, ledger = [demand for demand in demands if demand.missing > 0], placer.ledger
     if not wanted:
         return Packing([], (), 0)
-    mark = placer.ledger.mark()
-    packing = _pack_reduced(wanted, placer.ledger, on_ledger=on_ledger)
-    if expected and 0 < len(packing.placed) <= FEW:
-        from fleetctl.planner.placement.greedy.leave_room import leave_room
+    count = sum(demand.missing for demand in wanted)
+    if not expected or count > FEW:
+        return _pack_reduced(wanted, ledger, on_ledger=on_ledger)
+    from fleetctl.planner.placement.greedy.leave_room import leave_room, place_for_the_rest
+    from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
-        placer.ledger.undo(mark)
-        return packing._replace(placed=leave_room(packing.placed, placer.ledger, expected))
-    return packing
+    worth, mark = RoomWorth(ledger, expected), ledger.mark()
+    if all(demand.shape.spread is None for demand in wanted):
+        placed = place_for_the_rest(wanted, ledger, worth)
+        if len(placed) == count:
+            return Packing(placed, wanted_levels(wanted), count)
+        ledger.undo(mark)
+    packing = _pack_reduced(wanted, ledger, on_ledger=True)
+    return packing._replace(placed=leave_room(packing.placed, mark, ledger, worth))
 
 
 def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) -> Packing:

@@ -34,9 +34,11 @@ class Areas:
 
 def find_areas(ledger: Ledger, kinds: Sequence[Kind]) -> Areas:
     """Return the areas of all nodes; beyond the most common ones a node goes to the area most like its own."""
-    allowed = np.zeros((len(ledger.nodes), len(kinds)), np.bool_)
-    for number, (_, selector) in enumerate(kinds):
-        allowed[list(ledger.selected(selector)), number] = True
+    selectors = list(dict.fromkeys(selector for _, selector in kinds))
+    selected = np.zeros((len(ledger.nodes), len(selectors)), np.bool_)
+    for column, selector in enumerate(selectors):
+        selected[list(ledger.selected(selector)), column] = True
+    allowed = selected[:, [selectors.index(selector) for _, selector in kinds]]
     memory = _memory(ledger) if any(claim.vram for claim, _ in kinds) else [-1] * len(allowed)
     packed = np.packbits(allowed, axis=1)
     keys = [(size, packed[node].tobytes()) for node, size in enumerate(memory)]

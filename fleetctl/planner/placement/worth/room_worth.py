@@ -38,9 +38,9 @@ class RoomWorth:
 
     def __init__(self, ledger: Ledger, expected: Sequence[Expected]) -> None:
         self._ledger = ledger
-        open_nodes = [place for place, node in enumerate(ledger.nodes) if node.open]
-        offers = [ledger.offer(place) for place in open_nodes]
-        share = sum(card.free_share for offer in offers for card in offer.cards if not card.dirty)
+        offers = [(ledger.numbered(number), count) for number, count in Counter(
+            number for node, number in zip(ledger.nodes, ledger.numbers, strict=True) if node.open).items()]
+        share = sum(count * sum(card.free_share for card in offer.cards if not card.dirty) for offer, count in offers)
         wanted = expected_kinds(expected, share)
         kinds = [kind for kind, _ in wanted]
         areas = find_areas(ledger, kinds)
@@ -48,9 +48,9 @@ class RoomWorth:
                            find_groups(ledger, kinds, areas))
         members = Members(np.array([claim.cpus for claim, _ in kinds], np.int64),
                           np.array([-(-claim.memory // MIB) for claim, _ in kinds], np.int64), worth)
-        cards, cpus = share // SHARE, sum(offer.free_cpus for offer in offers) // SHARE
-        mib = sum(offer.free_memory for offer in offers) // MIB
-        self._most_cards = max((len(offer.cards) for offer in offers), default=0)
+        cards, cpus = share // SHARE, sum(count * offer.free_cpus for offer, count in offers) // SHARE
+        mib = sum(count * offer.free_memory for offer, count in offers) // MIB
+        self._most_cards = max((len(offer.cards) for offer, _ in offers), default=0)
         self._by_vram = any(claim.vram for claim, _ in kinds)
         self._tables = node_worth(members, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
                                   cards * MICRO * 1024 // mib if mib else 0)
