@@ -233,7 +233,7 @@ def test_an_inventory_that_is_not_whole_is_not_planned_on(watcher: Watcher, clus
 
 def test_a_look_leaves_nothing_behind(watcher: Watcher) -> None:
     def objects_after_looks() -> int:
-        for _ in range(5):
+        for _ in range(3):
             watcher.look()
         return gc.get_freeze_count() + len(gc.get_objects())
 
