@@ -41,7 +41,7 @@ test-fast: setup ## at the desk, under two minutes: no Ray, no browser, few proc
 FAST := FLEETCTL_TEST_CASES=0.2 $(BIN)/python -m pytest -q -m 'not ray and not browser and not slow'
 FAST_PARTS := test-fast-agent test-fast-commands test-fast-plans test-fast-rest
 AGENT := tests/agent tests/life
-COMMANDS := tests/cli tests/docs
+COMMANDS := tests/watch tests/cli tests/docs
 PLANS := tests/planner tests/review tests/fleetfile tests/importers tests/ci tests/forge
 
 test-fast-agent: setup
