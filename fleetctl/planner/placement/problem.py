@@ -16,6 +16,7 @@ import numpy as np
 
 from fleetctl.planner.placement.claims import GroupShape, Kind, ReplicaShape
 from fleetctl.planner.placement.demand import Demand
+from fleetctl.planner.placement.ledger.buckets import nodes_by_selector
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.policies import NO_CAP
@@ -225,9 +226,7 @@ def _node_classes(
     kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger: Ledger
 ) -> tuple[NodeClass, ...]:
     selectors = sorted({selector for _, selector in kinds})
-    allows = np.zeros((len(ledger.nodes), len(selectors)), dtype=bool)
-    for number, selector in enumerate(selectors):
-        allows[list(ledger.selected(selector)), number] = True
+    allows = nodes_by_selector(ledger, selectors)
     packed = np.packbits(allows, axis=1)
     signs, width = packed.tobytes(), packed.shape[1]
     limits = [demand.limit for demand in demands if demand.limit is not None]

@@ -26,7 +26,7 @@ def place_for_the_rest(demands: Sequence[Demand], ledger: Ledger, worth: RoomWor
 
 
 def leave_room(placed: list[Placed], mark: int, ledger: Ledger, worth: RoomWorth) -> list[Placed]:
-    """Return as many replicas of each model where they cost the rest less, or the packing; it is on the ledger then.
+    """Return as many replicas of each model where that costs the rest least, or the packing; it is on the ledger then.
 
     `placed` is on the ledger, since `mark`.
     """

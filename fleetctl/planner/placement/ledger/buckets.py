@@ -12,10 +12,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from fleetctl.planner.placement.arrays import Flags
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.ledger.ledger import Ledger
 
 NO_BUCKET = -1
+
+
+def nodes_by_selector(ledger: Ledger, selectors: Sequence[Selector]) -> Flags:
+    """Return which open nodes each selector allows, shape (nodes, selectors)."""
+    matches = np.zeros((len(ledger.nodes), len(selectors)), dtype=bool)
+    for column, selector in enumerate(selectors):
+        matches[list(ledger.selected(selector)), column] = True
+    return matches
 
 
 @dataclass(slots=True)
@@ -120,9 +129,7 @@ class Buckets:
     def _tell_apart(self, selectors: list[Selector]) -> None:
         """Tag every open node by the selectors that match and its area, and sort all nodes again."""
         nodes = self.ledger.nodes
-        matches = np.zeros((len(nodes), len(selectors)), dtype=bool)
-        for column, selector in enumerate(selectors):
-            matches[list(self.ledger.selected(selector)), column] = True
+        matches = nodes_by_selector(self.ledger, selectors)
         packed = np.packbits(matches, axis=1)
         tags: dict[tuple[bytes, int], int] = {}
         first: list[int] = []

@@ -15,6 +15,7 @@ import numpy as np
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Kind
+from fleetctl.planner.placement.ledger.buckets import nodes_by_selector
 from fleetctl.planner.placement.ledger.cards import Offer, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.worth.bid_prices import Group
@@ -35,10 +36,7 @@ class Areas:
 def find_areas(ledger: Ledger, kinds: Sequence[Kind]) -> Areas:
     """Return the areas of all nodes; beyond the most common ones a node goes to the area most like its own."""
     selectors = list(dict.fromkeys(selector for _, selector in kinds))
-    selected = np.zeros((len(ledger.nodes), len(selectors)), np.bool_)
-    for column, selector in enumerate(selectors):
-        selected[list(ledger.selected(selector)), column] = True
-    allowed = selected[:, [selectors.index(selector) for _, selector in kinds]]
+    allowed = nodes_by_selector(ledger, selectors)[:, [selectors.index(selector) for _, selector in kinds]]
     memory = _memory(ledger) if any(claim.vram for claim, _ in kinds) else [-1] * len(allowed)
     packed = np.packbits(allowed, axis=1)
     keys = [(size, packed[node].tobytes()) for node, size in enumerate(memory)]
