@@ -23,7 +23,6 @@ from fleetctl.demo.home import ClusterState, DemoHome
 from fleetctl.errors import FleetctlError
 
 START_TIMEOUT_S = 240.0
-POLL_S = 0.1
 LONGEST_CAUSE = 300
 HERE = "http://127.0.0.1:"
 
@@ -146,9 +145,11 @@ def _did_not_start(home: DemoHome, message: str) -> FleetctlError:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a free port below those that the kernel gives to connections: Ray takes seconds until it listens there."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @dataclass(frozen=True, slots=True)

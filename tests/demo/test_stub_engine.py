@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from fleetctl.demo.stub_gang import Gang
+from tests.programs import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -49,12 +49,6 @@ class Running:
 
 
 Start = Callable[..., Running]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

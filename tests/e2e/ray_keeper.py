@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import socket
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 
 import ray
@@ -26,9 +28,15 @@ LIVE = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
 
 
 def free_port() -> int:
-    """A port nobody listens on; Ray before 2.50 does not find the agent's own choice again."""
-    with socket.create_server(("", 0)) as server:
-        return int(server.getsockname()[1])
+    """A port that is free, below those that the kernel gives to connections: Ray takes seconds until it listens there.
+
+    An agent whose port is taken by then lives on without starting jobs, and Ray before 2.50 does not find the agent's
+    own choice again.
+    """
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with suppress(OSError), socket.create_server(("", port)):
+            return port
 
 
 class Holder:
