@@ -128,13 +128,11 @@ class NodeClass:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """Classes of demand, highest priority first, over classes of nodes, on a ledger in its present state."""
+class WantedClasses:
+    """Classes of demand, highest priority first, and the kinds of their members."""
 
-    ledger: Ledger
     kinds: tuple[Kind, ...]
     demands: tuple[DemandClass, ...]
-    nodes: tuple[NodeClass, ...]
     number_of: Mapping[Kind, int]
     """The number of each kind."""
 
@@ -144,18 +142,32 @@ class Problem:
         return tuple(dict.fromkeys(demand.priority for demand in self.demands))
 
 
+@dataclass(frozen=True, slots=True)
+class Problem(WantedClasses):
+    """What is wanted, over classes of nodes, on a ledger in its present state."""
+
+    ledger: Ledger
+    nodes: tuple[NodeClass, ...]
+
+
 def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:
     """Return the group of a shape that is gang number `gang` of its class."""
     return _in_class_order(shape, problem.number_of)[gang][1]
 
 
+def state_demand(demands: Sequence[Demand], ledger: Ledger) -> WantedClasses:
+    """Group demands with something missing into classes."""
+    missing = [demand for demand in demands if demand.missing > 0]
+    kinds = tuple(sorted({kind for demand in missing for group in demand.shape.groups for kind in group.classes()}))
+    number_of = {kind: number for number, kind in enumerate(kinds)}
+    return WantedClasses(kinds, _demand_classes(missing, number_of, ledger), number_of)
+
+
 def state_problem(demands: Sequence[Demand], ledger: Ledger) -> Problem:
     """Group demands with something missing, and the open nodes of `ledger`, into classes."""
-    wanted = [demand for demand in demands if demand.missing > 0]
-    kinds = tuple(sorted({kind for demand in wanted for group in demand.shape.groups for kind in group.classes()}))
-    number_of = {kind: number for number, kind in enumerate(kinds)}
-    classes = _demand_classes(wanted, number_of, ledger)
-    return Problem(ledger, kinds, classes, _node_classes(kinds, classes, ledger), number_of)
+    wanted = state_demand(demands, ledger)
+    nodes = _node_classes(wanted.kinds, wanted.demands, ledger)
+    return Problem(wanted.kinds, wanted.demands, wanted.number_of, ledger, nodes)
 
 
 class _Alike(NamedTuple):

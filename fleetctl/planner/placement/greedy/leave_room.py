@@ -15,14 +15,14 @@ from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again
 from fleetctl.planner.placement.greedy.spread_out import crowding
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.problem import state_problem
+from fleetctl.planner.placement.problem import state_demand
 from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 
 def place_for_the_rest(demands: Sequence[Demand], ledger: Ledger, worth: RoomWorth) -> list[Placed]:
     """Place as much as goes in one pass, each member where that costs the rest least; the result stays taken."""
     spread = any(demand.shape.spread is not None for demand in demands)
-    return pack_greedily(state_problem(demands, ledger), Placer(ledger, worth, spread_first=spread))
+    return pack_greedily(state_demand(demands, ledger), Placer(ledger, worth, spread_first=spread))
 
 
 def leave_room(placed: list[Placed], mark: int, ledger: Ledger, worth: RoomWorth) -> list[Placed]:

@@ -75,9 +75,10 @@ class _Columns:
 def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     """Return what one member of each kind is worth to the room it takes, in millionths of a card, shape (kinds,).
 
-    Between 0 and the member's own GPU share; rounded, so that the last bits of the arithmetic do not matter.
+    Between 0 and the member's own GPU share, 0 for what no node can host; rounded, so that the last bits of the
+    arithmetic do not matter.
     """
-    most = np.array([group.shares for group in groups]).reshape(len(groups), len(wanted)).max(axis=0, initial=0)
+    most = np.array([group.shares for group in groups]).reshape(len(groups), len(wanted)).max(axis=0, initial=-1)
     cards = sum(group.cards for group in groups)
     if not cards or all((group.shares < 0).all() for group in groups):
         return np.zeros(len(wanted), np.int64)
@@ -87,7 +88,7 @@ def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     programme = columns.programme()
     x, price = _inside(programme, len(wanted), len(sizes), demand_columns)
     prices = balanced_prices(programme, x, price, GAP)[: len(wanted)]
-    own = np.where(most > 0, most / SHARE, [units.floor(kind) for kind in wanted])
+    own = np.where(most == 0, [units.floor(kind) for kind in wanted], np.maximum(most, 0) / SHARE)
     return np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
 
 

@@ -25,7 +25,7 @@ CPU_PRICES = (0, 25, 50, 75, 100, 125, 150, 200, 300, 500)
 MEMORY_PRICES = (0, 25, 50, 80)
 """The same for memory. On the trace default four prices of CPU lose 0.11 points, and none of memory 0.31."""
 CPU_STEPS = 16
-NEVER = -(1 << 40)
+NEVER = -(1 << 30)
 MIB = 1 << 20
 
 
@@ -62,9 +62,9 @@ class NodeWorth:
     """Millionths of a card per 1024 MiB, shape (prices,)."""
     cpu_steps: Ints
     card: npt.NDArray[np.int32]
-    """Shape (areas, CPU steps, levels + 1, prices)."""
-    whole: npt.NDArray[np.int32]
-    """Shape (areas, CPU steps, cards + 1, prices)."""
+    """Shape (levels + 1, areas, CPU steps, prices)."""
+    whole: Ints
+    """Shape (cards + 1, areas, CPU steps, prices)."""
 
     def of(self, free: FreeAmounts) -> Ints:
         """Return the worth of each row of `free` in millionths of a card, shape (nodes,)."""
@@ -72,8 +72,8 @@ class NodeWorth:
         whole = free.shares == SHARE
         level = np.where(whole, 0, free.shares // self.step)
         total = free.cpus[:, None] * self.cpu_prices // SHARE + free.mib[:, None] * self.mib_prices // 1024
-        total += self.whole[free.area, step, whole.sum(axis=1)]
-        total += self.card[free.area[:, None], step[:, None], level].sum(axis=1, dtype=np.int64)
+        total += self.whole[whole.sum(axis=1), free.area, step]
+        total += self.card[level, free.area[:, None], step[:, None]].sum(axis=1, dtype=np.int64)
         worth: Ints = total.min(axis=1)
         return worth
 
@@ -94,9 +94,9 @@ def node_worth(members: Members, shares: Sequence[Ints], cards: int, cpu_price: 
         - members.mib[:, None] * mib_prices // 1024
     steps = _cpu_steps(members.cpus)
     fits = members.cpus[:, None] <= steps
-    tables = [_filled(one, np.where(fits[:, :, None], left[:, None, :], NEVER), step, cards) for one in shares]
-    return NodeWorth(step, cpu_prices, mib_prices, steps, np.stack([card for card, _ in tables]),
-                     np.stack([whole for _, whole in tables]))
+    worth = np.where(fits[:, :, None], np.maximum(left, NEVER)[:, None, :], NEVER).astype(np.int32)
+    card, whole = _filled(np.stack(shares), worth, step, cards)
+    return NodeWorth(step, cpu_prices, mib_prices, steps, card, whole)
 
 
 def _cpu_steps(cpus: Ints) -> Ints:
@@ -107,22 +107,26 @@ def _cpu_steps(cpus: Ints) -> Ints:
 
 
 def _filled(
-    shares: Ints, worth: Ints, step: int, cards: int
-) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-    """Fill one card level by level, then whole cards; `worth` has the shape (kinds, CPU steps, prices)."""
-    by_size = {int(size): worth[shares == size].max(axis=0) for size in np.unique(shares) if size > 0}
-    levels = SHARE // step
-    card = np.zeros((worth.shape[1], levels + 1, worth.shape[2]), np.int64)
-    small = [(max(1, size // step), best) for size, best in by_size.items() if size <= SHARE]
+    shares: Ints, worth: npt.NDArray[np.int32], step: int, cards: int
+) -> tuple[npt.NDArray[np.int32], Ints]:
+    """Fill one card level by level, then whole cards, in all areas at once.
+
+    `shares` has the shape (areas, kinds), `worth` (kinds, CPU steps, prices).
+    """
+    best_of = {int(size): np.stack([worth[one == size].max(axis=0, initial=NEVER) for one in shares])
+               for size in np.unique(shares[shares > 0])}
+    levels, shape = SHARE // step, (len(shares), *worth.shape[1:])
+    card = np.zeros((levels + 1, *shape), np.int32)
     for level in range(1, levels + 1):
-        card[:, level] = card[:, level - 1]
-        for size, best in small:
-            if size <= level:
-                np.maximum(card[:, level], card[:, level - size] + best, out=card[:, level])
-    whole = np.zeros((worth.shape[1], cards + 1, worth.shape[2]), np.int64)
+        card[level] = card[level - 1]
+        for size, best in best_of.items():
+            before = level - max(1, size // step)
+            if size <= SHARE and before >= 0:
+                np.maximum(card[level], card[before] + best, out=card[level])
+    whole = np.zeros((cards + 1, *shape), np.int64)
     for count in range(1, cards + 1):
-        whole[:, count] = whole[:, count - 1] + card[:, levels]
-        for size, best in by_size.items():
+        whole[count] = whole[count - 1] + card[levels]
+        for size, best in best_of.items():
             if SHARE < size <= count * SHARE:
-                np.maximum(whole[:, count], whole[:, count - size // SHARE] + best, out=whole[:, count])
-    return card.astype(np.int32), whole.astype(np.int32)
+                np.maximum(whole[count], whole[count - size // SHARE] + best, out=whole[count])
+    return card, whole
