@@ -79,18 +79,17 @@ def test_an_objection_names_the_card_and_the_arithmetic() -> None:
 
 
 def test_who_uses_a_card_is_named_with_user_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = subprocess.Popen(["sleep", "1000"], env={"FLEETCTL_MODEL": "org/m", "FLEETCTL_REPLICA_ID": "3"})
-    used = card(5, 3 * GIB)._replace(pids=(engine.pid, 1 << 22))
-    try:
+    environ = {"FLEETCTL_MODEL": "org/m", "FLEETCTL_REPLICA_ID": "3"}
+    with subprocess.Popen(["sh", "-c", "echo up; read _"], env=environ, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as engine:
+        assert engine.stdout is not None and engine.stdout.readline() == b"up\n"  # before, /proc may show no environment
+        used = card(5, 3 * GIB)._replace(pids=(engine.pid, 1 << 22))
         assert objection([used], 10_000, 0) is not None
         monkeypatch.setattr(processes, "FIRST_NAMESPACE", str(Path("/proc/self/ns/pid").readlink()))
         text = objection([used], 10_000, 0)
-    finally:
-        engine.kill()
-        engine.wait()
     user = pwd.getpwuid(os.getuid()).pw_name
     assert re.fullmatch(
-        rf"card 5 was granted whole but 3072Mi of it are in use by process {engine.pid} \(sleep, user {user}, since "
+        rf"card 5 was granted whole but 3072Mi of it are in use by process {engine.pid} \(sh, user {user}, since "
         rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ, an engine of org/m/3\), process {1 << 22}", str(text))
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,8 @@ def start() -> Iterator[Start]:
     def starting(*words: str, **more: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(words, env={"PATH": os.environ["PATH"], **MARK, **more}, stdout=subprocess.PIPE)
         started.append(process)
+        while not Path(f"/proc/{process.pid}/environ").read_bytes():  # none is shown for a moment
+            time.sleep(0.01)
         return process
 
     yield starting
