@@ -60,6 +60,11 @@ class Inquiry:
             no_remedy="; ".join(note for note in notes if note),
         )
 
+    @property
+    def questions(self) -> int:
+        """How many questions were asked of single nodes so far; there is a limit to it."""
+        return self._search.steps
+
     @cached_property
     def table(self) -> NodeTable:
         """The ledger as a table."""
