@@ -21,7 +21,8 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "fleetctl needs Python 3.10 or later")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing the pinned dependencies into $(VENV); the first time this takes one to five minutes"
-	@$(PIP) install --require-hashes -r requirements/dev.txt
+	@$(PIP) install --no-compile --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true  # some packages bring files for other Pythons
 	@$(PIP) install --no-build-isolation --no-deps --editable .
 	@touch $@
 
