@@ -20,8 +20,8 @@ from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, helpful_places
 
-MAX_TRIED_TOGETHER = 200
-"""For more members than this in all, the nodes of one replica are multiplied instead of being tried."""
+MAX_TRIED_TOGETHER, BATCH = 200, 64
+"""More members than this are not tried together: batches of so many are, and their nodes are added up."""
 
 
 class _Part(NamedTuple):
@@ -64,18 +64,32 @@ class _Seeker:
         first = self._fewest(parts, places, 1, most, [0] * len(parts))
         if first is None or not any(first):
             return []
-        for_all: list[int] | None = first
-        if blocked > 1:
-            alone = self._fewest(parts, [], 1, most, [0] * len(parts))  # the next may find nothing of what there is
-            for_all = [one + (blocked - 1) * more for one, more in zip(first, alone or most, strict=True)]
-            if blocked * self.shape.size <= MAX_TRIED_TOGETHER:
-                for_all = self._fewest(parts, places, blocked, for_all, first)
-            elif alone is None:
-                return []
+        for_all = self._for_all(parts, places, blocked, most, first)
         if for_all is None:
             return []
         return [_addition(part.shape, count, everything, self.label)
                 for part, count, everything in zip(parts, first, for_all, strict=True) if everything]
+
+    def _for_all(self, parts: Sequence[_Part], places: Sequence[int], blocked: int, most: Sequence[int],
+                 first: list[int]) -> list[int] | None:
+        """Return how many nodes of each part serve all; beyond what is tried together, each batch has its own."""
+        if blocked == 1:
+            return first
+        alone = self._fewest(parts, [], 1, most, [0] * len(parts))  # the next may find nothing of what there is
+        if blocked * self.shape.size <= MAX_TRIED_TOGETHER:
+            limit = [one + (blocked - 1) * more for one, more in zip(first, alone or most, strict=True)]
+            return self._fewest(parts, places, blocked, limit, first)
+        if alone is None:
+            return None
+        together = BATCH // self.shape.size or 1
+        batches, rest = divmod(blocked - 1, together)
+        found = first
+        for replicas, times in ((together, batches), (rest, 1)):
+            if replicas and times:
+                limit = [replicas * one for one in alone]
+                more = self._fewest(parts, [], replicas, limit, alone) or limit
+                found = [one + times * another for one, another in zip(found, more, strict=True)]
+        return found
 
     def _fewest(self, parts: Sequence[_Part], places: Sequence[int], replicas: int, most: Sequence[int],
                 least: Sequence[int]) -> list[int] | None:
