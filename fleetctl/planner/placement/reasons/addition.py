@@ -111,9 +111,9 @@ class _Seeker:
 
 def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
     """Return the nodes that make one more replica of the shape fit, and how many make all `blocked` fit; or nothing."""
-    shape, spread = missing.shape, missing.shape.spread
-    if spread is not None and spread.most is not None and spread.label != NODE_ID_LABEL:
-        return []  # what value a new node will have is not known
+    shape = missing.shape
+    if _limited_by_value(shape):
+        return []
     if shape.size == 1:
         return _for_one_member(missing, blocked, shapes)
     if shape.size > MAX_MEMBERS:
@@ -128,6 +128,11 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
             if found := seeker.seek(parts, blocked):
                 return found
     return []
+
+
+def _limited_by_value(shape: ReplicaShape) -> bool:
+    """Return whether a new node helps depends on its value of a label, which is not known."""
+    return shape.spread is not None and shape.spread.most is not None and shape.spread.label != NODE_ID_LABEL
 
 
 def _labels_to_try(missing: Shortfall) -> list[tuple[str, str] | None]:
@@ -168,6 +173,8 @@ def why_nothing(missing: Shortfall, shapes: NodeShapes) -> str:
     """Say why no new node would do, where that is certain; else an empty text."""
     if names_a_node(missing.selector):
         return "its selector names a node by its id, so no new node can serve"
+    if missing.shape.spread is not None and _limited_by_value(missing.shape):
+        return f"no new node is named, as its value of {missing.shape.spread.label} is not known"
     policy = shapes.policy_for(missing.selector)
     if policy.cordoned_by is not None:
         return f"a new node would be cordoned, too ({policy.cordoned_by})"
