@@ -32,6 +32,9 @@ def main() -> NoReturn:
     os.environ.update({name: QUICKER[name] for name in _added})
     arguments = sys.argv[1:]
     gc.disable()  # until the command is loaded (commands.py): modules are no garbage
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`; another file must not get its number
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  for the whole process
     if arguments == ["--version"]:
         print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves
         raise SystemExit(0)

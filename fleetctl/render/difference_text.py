@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from difflib import SequenceMatcher
 from itertools import islice, takewhile
@@ -25,6 +26,7 @@ OTHER_MASK = f"{MASK} (another value)"
 """Shown for a masked value beside another one that is not equal to it."""
 
 _MORE = "…"
+_OBJECT_ID = re.compile("[0-9a-f]{40,64}")
 MAX_VALUE = 120
 MAX_MATCHED = 200
 """Items of a list that are compared with each other; of more differences not all would be shown anyway."""
@@ -35,8 +37,12 @@ def revision_text(revision: Revision) -> str:
     name, commit = revision.name, revision.commit or ""
     if commit and "..." in name:
         one, _, other = name.partition("...")
-        name = f"the merge base of {one} and {other}"
-    return name if not commit or commit.startswith(name) else f"{name} ({commit[:10]})"
+        name = f"the merge base of {_short(one)} and {_short(other)}"
+    return _short(name) if not commit or commit.startswith(name) else f"{name} ({commit[:10]})"
+
+
+def _short(name: str) -> str:
+    return name[:10] if _OBJECT_ID.fullmatch(name) else name
 
 
 def value_text(value: object) -> str:

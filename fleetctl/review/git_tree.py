@@ -49,7 +49,7 @@ class GitTree:
         return self._mode(path) == _FOLDER
 
     def is_file(self, path: str) -> bool:
-        """Return whether `path` is a file in this commit; a link out of the repository counts, and fails when read."""
+        """Return whether `path` is a file here; behind a link out or in a submodule it counts, and fails when read."""
         return self._mode(path) not in (None, _FOLDER, _SUBMODULE)
 
     def names(self, folder: str) -> Sequence[str]:
@@ -102,7 +102,7 @@ class GitTree:
             return None
         try:
             entry = self._follow(inside)[1]
-        except _LeadsOutError:
+        except _NotHereError:
             return _LINK
         except OSError:
             return None
@@ -124,6 +124,8 @@ class GitTree:
                 done, entry = "", _Entry(_FOLDER, "")
             else:
                 done = posixpath.join(done, part)
+                if ahead and entry is not None and entry.mode == _SUBMODULE:
+                    raise _NotHereError(errno.ENOENT, f"it is in the submodule {done}, which is not read here", inside)
         return done, entry
 
     def _target(self, link: str, entry: _Entry) -> str:
@@ -131,7 +133,7 @@ class GitTree:
         target = os.fsdecode(self._content(entry))
         inside = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
         if posixpath.isabs(target) or inside == ".." or inside.startswith("../"):
-            raise _LeadsOutError(errno.ENOENT, f"it is a link out of the repository, to {target}", link)
+            raise _NotHereError(errno.ENOENT, f"it is a link out of the repository, to {target}", link)
         return _plain(inside)
 
     def _listing(self, folder: str) -> Mapping[str, _Entry]:
@@ -152,7 +154,7 @@ class GitTree:
         return done.stdout
 
 
-class _LeadsOutError(OSError):  # no error of its own: it is shown as the one problem of the file that is a link
+class _NotHereError(OSError):  # no error of its own: it is shown as the one problem of the file
     pass
 
 

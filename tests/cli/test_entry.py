@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -144,6 +145,19 @@ def test_a_full_disk_is_an_error_with_a_sentence(fleet_file: Path, snapshot_file
         assert done.returncode == 1
         assert "No space left on device" in done.stderr
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_one_that_nobody_reads(
+    fleet_file: Path, snapshot_file: Path, tmp_path: Path, redirection: str
+) -> None:
+    command = [sys.executable, "-m", "fleetctl", "plan", "-f", fleet_file, "--inventory", snapshot_file, "--out",
+               tmp_path / "saved.fleetplan"]
+    done = subprocess.run(["sh", "-c", f'"$@" {redirection}', "sh", *command], capture_output=True, check=False,
+                          timeout=60, text=True)
+    assert (done.returncode, "Traceback" in done.stderr, "bug" in done.stderr) == (0, False, False)
+    assert json.loads((tmp_path / "saved.fleetplan").read_text())["kind"] == "Plan"
 
 
 def test_a_locale_without_unicode_still_gets_its_plan(

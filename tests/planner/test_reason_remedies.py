@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
+import pytest
 from absence import extended, name_of, without
 from applied import apply_plan
 from how_many import cases
@@ -186,3 +187,14 @@ def _free(node: SimNode, whole: bool) -> int:
     if whole:
         return min(sum(card.share == 0 for card in clean), node.gpus // 10_000) * 10_000
     return min(sum(10_000 - card.share for card in clean), node.gpus)
+
+
+@pytest.mark.parametrize(("gang", "fewest"), [({"gpus": 1, "workers": 1}, 38), ({"gpus": 2, "workers": 3}, 151)])
+def test_many_replicas_of_a_gang_share_the_nodes_that_are_added(gang: dict[str, Any], fewest: int) -> None:
+    fleet = short_fleet({"models": [{"key": "m", "replicas": 151, "gang": gang}]})
+    other = {"model": "other", "id": 0, "node": "full", "gpus": 8, "cards": [*range(8)], "fleet": None}
+    inventory = short_inventory({"nodes": [{"name": "full", "gpus": 8}], "replicas": [other]})
+    (blocked,) = plan_for(fleet, inventory).blocked
+    (add,) = blocked.would_fit
+    assert fewest <= add.nodes_for_all <= 1.2 * fewest
+    assert _would_create(fleet, fleet.models[0], extended(inventory, [add], [add.nodes_for_all]), 151) == 151

@@ -240,6 +240,19 @@ def test_each_node_frees_the_other_nodes_of_a_gang() -> None:
             for loss in losses for name in loss.nodes} == {"a1": [(1, 1, 0)], "a2": [(1, 1, 0)], "b1": []}
 
 
+@pytest.mark.parametrize("owner", [{"model": "gone"}, {"model": "theirs", "fleet": "other"}])
+def test_each_node_frees_the_other_nodes_of_a_gang_that_no_file_has(owner: dict[str, Any]) -> None:
+    inventory = {"nodes": [{"name": name, "gpus": 4} for name in ("a1", "a2")],
+                 "replicas": [{**owner, "id": 0, "nodes": ["a1", "a2"], "gpus": 2, "cards": [0, 1]},
+                              {"model": "m", "id": 0, "node": "a1", "gpus": 2, "cards": [2, 3]},
+                              {"model": "m", "id": 1, "node": "a2", "gpus": 2, "cards": [2, 3]}]}
+    fleet = {"models": [{"key": "m", "replicas": 2, "gpus": 2}]}
+    assert fate(ask(fleet, inventory, lose=("a1",)).models[0]) == (1, 1, 0, 0)
+    losses = ask(fleet, inventory, each_node=True).each_node or []
+    assert {name: [(one.lost, one.replaced, one.missing) for one in loss.models]
+            for loss in losses for name in loss.nodes} == {"a1": [(1, 1, 0)], "a2": [(1, 1, 0)]}
+
+
 def test_one_node_that_cannot_be_lost_is_exit_3() -> None:
     inventory = {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}
     assert ask({"models": [M]}, inventory, each_node=True).exit_code == 3

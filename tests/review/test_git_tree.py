@@ -157,4 +157,17 @@ def test_a_submodule_is_no_file(repository: GitFolder) -> None:
     tree = tree_at(repository)
     assert not tree.is_file("module")
     assert not tree.is_folder("module")
-    assert not tree.is_file("module/fleet.yaml")
+    assert tree.is_file("module/fleet.yaml")  # not silently absent: reading it says why
+    with pytest.raises(OSError, match="it is in the submodule module"):
+        tree.read("module/fleet.yaml", 9)
+
+
+def test_a_base_in_a_submodule_is_called_so(repository: GitFolder) -> None:
+    repository.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},parts")
+    extends = "kind: Fleet\nextends: ../parts/base.yaml\n"
+    (repository.folder / "fleets/sub.yaml").write_text(fleet("org/a").replace("kind: Fleet\n", extends))
+    repository.git("add", "fleets/sub.yaml")
+    repository.git("commit", "--quiet", "--message", "a submodule")
+    (problem,) = inspect_fleet(["fleets/sub.yaml"], tree=tree_at(repository)).errors
+    assert (problem.code, problem.file) == ("FL018", "fleets/sub.yaml")
+    assert "it is in the submodule parts" in problem.message

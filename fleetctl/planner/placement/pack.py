@@ -79,7 +79,10 @@ def pack(
             return Packing(placed, wanted_levels(wanted), count)
         ledger.undo(mark)
     packing = _pack_reduced(wanted, ledger, on_ledger=True)
-    return packing._replace(placed=leave_room(packing.placed, mark, ledger, worth))
+    placed = leave_room(packing.placed, mark, ledger, worth)
+    if len(placed) < count:
+        _top_up(wanted, placed, placer)
+    return packing._replace(placed=placed, most=max(packing.most, len(placed)))
 
 
 def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) -> Packing:
@@ -95,6 +98,11 @@ def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) 
         return packing._replace(placed=placed)
     ledger.undo(mark)
     return _pack(wanted, ledger)
+
+
+def _top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> None:
+    """Add what fits beside a packing on the ledger, largest first: small ones would break the gaps of large ones."""
+    top_up(sorted(demands, key=lambda demand: (-demand.priority, -demand.shape.gpu_units)), placed, placer)
 
 
 def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
@@ -245,9 +253,7 @@ class _Search:
     def _offer(self, placed: list[Placed]) -> None:
         """Compare a packing that is on the ledger with the best one; the better one is kept."""
         if len(placed) < self.count:
-            # largest first: small ones would break the gaps that the large ones fit into
-            ranked = sorted(self._by_rank(), key=lambda demand: (-demand.priority, -demand.shape.gpu_units))
-            top_up(ranked, placed, self.placer)
+            _top_up(self._by_rank(), placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
         reached = score(placed, self.wanted, crowds, self._broken(placed))
         if self._score is None or reached > self._score:

@@ -92,7 +92,9 @@ class _Losses:
                 tuple(node.labels.get(label) for label in self.labels), frozenset(self.content(place).items()))
 
     def _spanning(self, place: int) -> list[Occupant]:
-        return [one for one in self._on(place) if len(one.places) > 1]
+        """Return the gangs on a node that end as a whole without it, those of other fleets too: see `without_node`."""
+        here = map(self.occupants.replicas.__getitem__, self.occupants.here(place))
+        return [one for one in here if len(one.places) > 1 and (one.ours or one.fleet is not None)]
 
     def _others(self, place: int) -> list[int]:
         """Return the other nodes of the gangs on a node, in a fixed order."""

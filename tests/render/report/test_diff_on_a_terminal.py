@@ -111,6 +111,10 @@ def test_a_revision_is_told_with_its_commit_once() -> None:
     assert revision_text(Revision(name="new.yaml")) == "new.yaml"
     parted = Revision(name="origin/main...HEAD", commit="0123456789abcdef")
     assert revision_text(parted) == "the merge base of origin/main and HEAD (0123456789)"
+    forge, base = "ab" * 20, "cd" * 20
+    assert revision_text(Revision(name=f"{forge}...HEAD", commit=base)) == (
+        "the merge base of ababababab and HEAD (cdcdcdcdcd)"), "what a merge request of GitLab is compared with"
+    assert revision_text(Revision(name=forge, commit=forge)) == "ababababab"
 
 
 def test_a_size_of_one_is_singular() -> None:

@@ -20,8 +20,8 @@ from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
 from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, helpful_places
 
-MAX_TRIED_TOGETHER = 200
-"""For more members than this in all, the nodes of one replica are multiplied instead of being tried."""
+MAX_TRIED_TOGETHER, BATCH = 200, 64
+"""More members than this are not tried together: batches of so many are, and their nodes are added up."""
 
 
 class _Part(NamedTuple):
@@ -64,18 +64,32 @@ class _Seeker:
         first = self._fewest(parts, places, 1, most, [0] * len(parts))
         if first is None or not any(first):
             return []
-        for_all: list[int] | None = first
-        if blocked > 1:
-            alone = self._fewest(parts, [], 1, most, [0] * len(parts))  # the next may find nothing of what there is
-            for_all = [one + (blocked - 1) * more for one, more in zip(first, alone or most, strict=True)]
-            if blocked * self.shape.size <= MAX_TRIED_TOGETHER:
-                for_all = self._fewest(parts, places, blocked, for_all, first)
-            elif alone is None:
-                return []
+        for_all = self._for_all(parts, places, blocked, most, first)
         if for_all is None:
             return []
         return [_addition(part.shape, count, everything, self.label)
                 for part, count, everything in zip(parts, first, for_all, strict=True) if everything]
+
+    def _for_all(self, parts: Sequence[_Part], places: Sequence[int], blocked: int, most: Sequence[int],
+                 first: list[int]) -> list[int] | None:
+        """Return how many nodes of each part serve all; beyond what is tried together, each batch has its own."""
+        if blocked == 1:
+            return first
+        alone = self._fewest(parts, [], 1, most, [0] * len(parts))  # the next may find nothing of what there is
+        if blocked * self.shape.size <= MAX_TRIED_TOGETHER:
+            limit = [one + (blocked - 1) * more for one, more in zip(first, alone or most, strict=True)]
+            return self._fewest(parts, places, blocked, limit, first)
+        if alone is None:
+            return None
+        together = BATCH // self.shape.size or 1
+        batches, rest = divmod(blocked - 1, together)
+        found = first
+        for replicas, times in ((together, batches), (rest, 1)):
+            if replicas and times:
+                limit = [replicas * one for one in alone]
+                more = self._fewest(parts, [], replicas, limit, alone) or limit
+                found = [one + times * another for one, another in zip(found, more, strict=True)]
+        return found
 
     def _fewest(self, parts: Sequence[_Part], places: Sequence[int], replicas: int, most: Sequence[int],
                 least: Sequence[int]) -> list[int] | None:
@@ -97,9 +111,9 @@ class _Seeker:
 
 def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
     """Return the nodes that make one more replica of the shape fit, and how many make all `blocked` fit; or nothing."""
-    shape, spread = missing.shape, missing.shape.spread
-    if spread is not None and spread.most is not None and spread.label != NODE_ID_LABEL:
-        return []  # what value a new node will have is not known
+    shape = missing.shape
+    if _limited_by_value(shape):
+        return []
     if shape.size == 1:
         return _for_one_member(missing, blocked, shapes)
     if shape.size > MAX_MEMBERS:
@@ -114,6 +128,11 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
             if found := seeker.seek(parts, blocked):
                 return found
     return []
+
+
+def _limited_by_value(shape: ReplicaShape) -> bool:
+    """Return whether a new node helps depends on its value of a label, which is not known."""
+    return shape.spread is not None and shape.spread.most is not None and shape.spread.label != NODE_ID_LABEL
 
 
 def _labels_to_try(missing: Shortfall) -> list[tuple[str, str] | None]:
@@ -154,6 +173,8 @@ def why_nothing(missing: Shortfall, shapes: NodeShapes) -> str:
     """Say why no new node would do, where that is certain; else an empty text."""
     if names_a_node(missing.selector):
         return "its selector names a node by its id, so no new node can serve"
+    if missing.shape.spread is not None and _limited_by_value(missing.shape):
+        return f"no new node is named, as its value of {missing.shape.spread.label} is not known"
     policy = shapes.policy_for(missing.selector)
     if policy.cordoned_by is not None:
         return f"a new node would be cordoned, too ({policy.cordoned_by})"

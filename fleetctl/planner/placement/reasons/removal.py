@@ -162,7 +162,8 @@ class RemovalSearch:
         if not len(missing.usable) or not hopeless:
             return ""
         few = "no node it may use" if missing.nodes_needed == 1 else "too few of the nodes it may use"
-        return f"{few} would have room even when empty"
+        value = "" if missing.within is None else f" with {missing.shape.same_label}={missing.within}"
+        return f"{few}{value} would have room even when empty"
 
     def _too_much(self, missing: Shortfall, lacking: int) -> str | None:
         if missing.shape.size > MAX_MEMBERS:
