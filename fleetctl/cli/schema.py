@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated
 
 import typer
 
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
-from fleetctl.documents.schemas import schema_text
+from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.schemas import schema_names, schema_text
+from fleetctl.errors import UsageError
 
 EPILOG = epilog(
     "fleetctl schema > fleet.schema.json",
     "fleetctl schema plan",
     "# yaml-language-server: $schema=fleet.schema.json",
     exit_codes="0 printed, 64 usage")
-
-
-class SchemaName(str, Enum):
-    """The documents that have a schema."""
-
-    FLEET = "fleet"
-    FLEET_PART = "fleet-part"
-    INVENTORY = "inventory"
-    PLAN = "plan"
-    EVENT = "event"
-    DIFF = "diff"
-    CAPACITY = "capacity"
-    WHAT_IF = "what-if"
-    PLACEMENT_MAP = "placement-map"
-    RENDERED_FLEET = "rendered-fleet"
-    HISTORY = "history"
-    ENDPOINTS = "endpoints"
-    DIAGNOSIS = "diagnosis"
-    PREFETCHED = "prefetched"
-    PRUNED = "pruned"
-    HISTORY_RUN = "history-run"
-
+NAMES = schema_names()
 
 app = command_app()
 
 
 @app.command(epilog=EPILOG)
-def schema(name: Annotated[SchemaName, typer.Argument(help="The document.")] = SchemaName.FLEET) -> int:
+def schema(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(NAMES)}.",
+                                        autocompletion=lambda: list(NAMES))] = "fleet",
+) -> int:
     """Print the JSON Schema of a document.
 
     An editor with YAML support finds the schema by the first line of a fleet file, as in the last example.
     """
-    write_document(schema_text(name.value))
+    if name not in NAMES:
+        raise UsageError(f"there is no schema {name!r}",
+                         hint=did_you_mean(name, NAMES) or "see `fleetctl schema --help` for the names")
+    write_document(schema_text(name))
     return 0
