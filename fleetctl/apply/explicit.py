@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import Follower, Wording
-from fleetctl.apply.outcome import raise_if_refused
+from fleetctl.apply.outcome import INTERRUPTED, raise_if_refused
 from fleetctl.apply.record import Starter, explicit_metadata
 from fleetctl.apply.run import STOP_PATIENCE_S
 from fleetctl.documents.events import Event, RunSummary
@@ -100,7 +100,11 @@ def run_explicit(
             raise
         jobs.stop(client, job)
         follower.wait_at_most(STOP_PATIENCE_S)
-        return summary()
+        try:
+            return summary()
+        except ApplyError:  # stopped before its agent was up
+            return RunSummary(seq=0, time="", message=f"the {wording.noun} was stopped and gave no report; {STILL}",
+                              exit_code=INTERRUPTED, interrupted=True)
 
 
 def _request(order: Order, job: str, who: str) -> dict[str, Any]:

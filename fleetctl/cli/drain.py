@@ -155,8 +155,9 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
     if go and wanted.evict:
         ending = explicit.Wanted("evict", "End", True, False, wanted.output_format, wanted.start.lock_timeout,
                                  wanted.drain_s, found.least())
-        ended = [row for summary in explicit.act_on(ending, source, now, go, found.fleet) for row in summary.outcomes]
-        return [*ended, *rows], code or final_exit_code(ended, interrupted=False)
+        ended = explicit.act_on(ending, source, now, go, found.fleet)
+        rows = [*(row for summary in ended for row in summary.outcomes), *rows]
+        return rows, final_exit_code(rows, interrupted=any(summary.interrupted for summary in ended))
     if go:
         words = [*(f"{one.model}/{one.replica_id}" for one in go),
                  *(word for file in wanted.files for word in ("-f", file))]

@@ -95,7 +95,8 @@ def act_on(
 ) -> list[RunSummary]:
     """Carry out the verb for the replicas, and return how it ended: a summary per fleet.
 
-    An error raises only where nothing was done before it; after that it is the outcome of what is left.
+    An error raises only where nothing was done before it; after that it is the outcome of what is left. After an
+    interrupt no other fleet's part is begun.
     """
     def relay(event: Event) -> None:
         if event.type == "draining":
@@ -111,6 +112,10 @@ def act_on(
             rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="failed", code="NOT_DONE",
                                    nodes=list(one.nodes), message=error.message) for one in order.replicas]
             summaries.append(summaries[-1].model_copy(update={"outcomes": rows, "message": error.message}))
+        if summaries[-1].interrupted:
+            if not summaries[-1].outcomes:
+                say("note", summaries[-1].message)
+            break
     return summaries
 
 

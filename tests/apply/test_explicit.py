@@ -91,6 +91,19 @@ def test_an_interrupt_stops_it_only_before_anything_ends(
     assert cluster.jobs["j"].stopped is not begun
 
 
+def test_one_that_is_stopped_before_its_agent_is_up_is_interrupted_and_no_error(
+        cluster: ClusterStandIn, client: DashboardClient) -> None:
+    cluster.on_submit = lambda _: [("RUNNING", event(0, "version"))]
+    cluster.on_stop = lambda job: job.steps.append(("STOPPED", job.log))
+
+    def relay(_: Event) -> None:
+        raise KeyboardInterrupt
+
+    summary = run_explicit(client, Order("evict", "lab", "ns", REPLICAS), "j", Starter("ann"), relay)
+    assert (summary.interrupted, summary.exit_code, summary.outcomes) == (True, 130, [])
+    assert "the eviction was stopped and gave no report" in summary.message
+
+
 def test_an_eviction_to_a_level_says_what_each_runs_now(cluster: ClusterStandIn, client: DashboardClient) -> None:
     """Ray's own table has it as it was when the replica started."""
     answer(cluster, 0, "done")

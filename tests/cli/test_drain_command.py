@@ -123,6 +123,19 @@ def test_a_replacement_that_is_not_ready_keeps_what_serves(cli, world: ClusterSt
     assert "two/0 skipped (NEEDED)" in shown.out
 
 
+def test_one_that_is_interrupted_while_requests_end_is_not_said_to_be_done(
+        cli, world: ClusterStandIn, file: Path) -> None:
+    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "b", 2))
+    obey = world.on_submit
+    world.on_submit = lambda request: obey(request) if "plan" in request else [("FAILED", event(
+        0, "runSummary", "interrupted before anything was begun", outcomes=[], exitCode=3, interrupted=True))]
+    shown = cli("drain", "node-a", "--evict", "--drain", "9s", "-f", file, "--yes")
+    assert shown.code == 130
+    assert "one:0" in running(world)
+    assert "note: interrupted before anything was begun" in shown.err
+    assert shown.out.splitlines()[-1] == "Drain, interrupted: 1 ready"
+
+
 def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: ClusterStandIn, file: Path) -> None:
     place(world, ("gone", 0, "a", 1), ("two", 0, "a", 2))
     world.add_replica("theirs", 0, world.nodes[0]["node_id"], fleet="other", gpus=0)

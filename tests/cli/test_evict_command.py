@@ -119,6 +119,17 @@ def test_what_one_fleet_could_not_do_does_not_hide_what_another_did(cli, running
         (0, "gone", None), (1, "gone", None), (2, "failed", "NOT_DONE")]
 
 
+def test_an_interrupt_in_the_part_of_one_fleet_keeps_the_others_part_from_being_begun(
+        cli, running: ClusterStandIn) -> None:
+    running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
+    running.on_submit = lambda _: [("FAILED", event(
+        0, "runSummary", "interrupted before anything was begun", outcomes=[], exitCode=3, interrupted=True))]
+    shown = cli("evict", MODEL, "--drain", "9s", "--yes")
+    assert (shown.code, asked(running)["fleet"]) == (130, "lab")
+    assert "note: interrupted before anything was begun" in shown.err
+    assert shown.out == "Evict, interrupted\n"
+
+
 def test_a_dry_run_lists_and_writes_nothing(cli, running: ClusterStandIn, fleet_file: Path) -> None:
     running.add_replica("org/one", 0, running.nodes[0]["node_id"], gpus=0)
     shown = cli("evict", MODEL, "org/one", "-f", fleet_file, "--dry-run")

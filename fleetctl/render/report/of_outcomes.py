@@ -47,6 +47,8 @@ def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, ver
     if nodes := sum(len(row.nodes) for row in outcomes if _is_kept(row) and row.outcome == "ready"):
         parts.append(f"weights on {count_of(nodes, 'node')}")
     head = f"{verb.capitalize()}{', interrupted' if interrupted else ''}"
+    if interrupted and not parts:
+        return head
     return f"{head}: {', '.join(parts) if parts else 'nothing to do'}{', 0 removed' if verb == 'apply' else ''}"
 
 
