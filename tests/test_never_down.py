@@ -101,7 +101,7 @@ ALLOWED = {
         "run_engine": "itself, when the engine cannot be started",
     },
     "apply/explicit.py": {
-        "run_explicit": "stops an eviction or restart that was interrupted before it ended anything",
+        "run_explicit": "stops an interrupted restart, and an interrupted eviction before it ended anything",
     },
     "apply/node_jobs.py": {
         "prefetch": "stops the job of a prefetch that was interrupted; it only fetches",

@@ -29,10 +29,10 @@ def restart_all(job: Job) -> List[Outcome]:
     """Restart one replica after another, each ready before the next; the first failure ends it."""
     outcomes: List[Outcome] = []
     for replica in job.replicas:
-        if outcomes and outcomes[-1]["outcome"] != "ready":
-            outcomes.append(result(replica, "skipped", "NOT_BEGUN", "one before it is not ready: it runs as before"))
-        elif job.stop.is_set():
+        if job.stop.is_set():
             outcomes.append(result(replica, "skipped", "INTERRUPTED", "interrupted: it runs as before"))
+        elif outcomes and outcomes[-1]["outcome"] != "ready":
+            outcomes.append(result(replica, "skipped", "NOT_BEGUN", "one before it is not ready: it runs as before"))
         else:
             outcomes.append(_restart(replica, job))
             job.events.emit("replicaRestarted", f"{key_of(replica)}: {outcomes[-1]['outcome']}",
@@ -52,10 +52,10 @@ def _restart(replica: Replica, job: Job) -> Outcome:
     job.events.emit("replicaEnding", f"{key_of(replica)} is being restarted", model=replica["model"],
                     replicaId=replica["replicaId"])
     ray.kill(handle, no_restart=False)
-    return _await_ready(replica, before.restarts, begun)
+    return _await_ready(replica, job, before.restarts, begun)
 
 
-def _await_ready(replica: Replica, restarts_before: int, begun: float) -> Outcome:
+def _await_ready(replica: Replica, job: Job, restarts_before: int, begun: float) -> Outcome:
     deadline = begun + float(replica["startupTimeout"]) + MARGIN_S
     while time.monotonic() < deadline:
         record = cluster.actor_record(replica["actorId"])
@@ -65,5 +65,6 @@ def _await_ready(replica: Replica, restarts_before: int, begun: float) -> Outcom
         if record.state == "DEAD":
             code, message = kept_failure(replica["actorId"]) or decode_failure(record.death)
             return result(replica, "failed", code, message, seconds=seconds)
-        time.sleep(POLL_S)
+        if job.stop.wait(POLL_S):
+            return result(replica, "starting", "INTERRUPTED", "interrupted: its start continues by itself")
     return result(replica, "starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")

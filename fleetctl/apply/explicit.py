@@ -74,7 +74,7 @@ def run_explicit(
 ) -> RunSummary:
     """Carry out the order and return its summary; raises LockHeld, ApplyError and WaitTimeout.
 
-    An interrupt before the first replica ends stops it: nothing is ended.
+    An interrupt stops a restart, and an eviction before its first replica ends: then nothing is ended.
     """
     metadata = explicit_metadata(order.fleet, order.namespace, [f"{one.model}/{one.replica_id}"
                                                                 for one in order.replicas], starter, order.level)
@@ -96,7 +96,7 @@ def run_explicit(
     try:
         return summary()
     except KeyboardInterrupt:
-        if begun:  # half of it would leave a replica without its engine
+        if begun and order.verb == "evict":  # half of it would leave a replica without its engine
             raise
         jobs.stop(client, job)
         follower.wait_at_most(STOP_PATIENCE_S)

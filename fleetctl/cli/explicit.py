@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from fleetctl.apply.explicit import NamedReplica, Order, Verb, run_explicit
+from fleetctl.apply.explicit import NOUNS, STILL, NamedReplica, Order, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import NOTHING_DONE
@@ -106,6 +106,9 @@ def act_on(
     for order in _orders(wanted, source, seen, chosen, fleet):
         try:
             summaries.append(run_explicit(source.client, order, new_job_id(wanted.verb), starter(os.environ), relay))
+        except KeyboardInterrupt:
+            say("note", f"the {NOUNS[wanted.verb]} may continue in the cluster; {STILL}")
+            raise
         except FleetctlError as error:
             if not summaries:
                 raise

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -131,6 +133,20 @@ def test_the_first_that_does_not_come_back_ends_a_restart(played: Played, run: A
     assert (last["exitCode"], last["rows"]) == (3, [
         (0, "ready", None), (1, "failed", "REPLICA_DIED"), (2, "skipped", "NOT_BEGUN")])
     assert "restart ModelActor:org/m:2" not in played.calls
+
+
+def test_a_restart_that_is_stopped_leaves_the_rest_and_does_not_wait_for_the_one_it_began(
+        played: Played, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(handle: Any, *, no_restart: bool) -> None:
+        played.kill(handle, no_restart=no_restart)
+        played.records[handle.name] = played.records[handle.name]._replace(state="RESTARTING")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(restart.ray, "kill", kill)
+    last = run(restart.run_restart, 0, 1)
+    assert last["interrupted"] is True
+    assert last["rows"] == [(0, "starting", "INTERRUPTED"), (1, "skipped", "INTERRUPTED")]
+    assert played.calls == ["restart ModelActor:org/m:0", "release"]
 
 
 def test_one_without_a_restart_left_is_not_touched(played: Played, run: Any) -> None:

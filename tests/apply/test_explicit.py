@@ -7,7 +7,7 @@ import json
 import pytest
 from cluster_stand_in import ClusterStandIn, event
 
-from fleetctl.apply.explicit import NamedReplica, Order, run_explicit
+from fleetctl.apply.explicit import NamedReplica, Order, Verb, run_explicit
 from fleetctl.apply.record import Starter
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.served_weights import ServedWeights
@@ -70,9 +70,9 @@ def test_an_agent_that_died_is_an_error(cluster: ClusterStandIn, client: Dashboa
     assert "then evict what is left" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_an_interrupt_stops_it_only_before_anything_ends(
-        cluster: ClusterStandIn, client: DashboardClient, begun: bool) -> None:
+@pytest.mark.parametrize(("verb", "begun"), [("evict", False), ("evict", True), ("restart", True)])
+def test_an_interrupt_stops_an_eviction_only_before_anything_ends_and_a_restart_at_any_time(
+        cluster: ClusterStandIn, client: DashboardClient, verb: Verb, begun: bool) -> None:
     lines = event(0, "version") + event(1, "replicaEnding" if begun else "draining", "now")
     cluster.on_submit = lambda _: [("RUNNING", lines)]
     cluster.on_stop = lambda job: job.steps.append(("STOPPED", lines + event(
@@ -82,13 +82,14 @@ def test_an_interrupt_stops_it_only_before_anything_ends(
         if heard.type != "version":
             raise KeyboardInterrupt
 
-    order = Order("evict", "lab", "ns", REPLICAS, drain_s=600)
-    if begun:
+    goes_on = verb == "evict" and begun
+    order = Order(verb, "lab", "ns", REPLICAS, drain_s=600)
+    if goes_on:
         with pytest.raises(KeyboardInterrupt):
             run_explicit(client, order, "j", Starter("ann"), relay)
     else:
         assert run_explicit(client, order, "j", Starter("ann"), relay).interrupted
-    assert cluster.jobs["j"].stopped is not begun
+    assert cluster.jobs["j"].stopped is not goes_on
 
 
 def test_one_that_is_stopped_before_its_agent_is_up_is_interrupted_and_no_error(

@@ -130,6 +130,17 @@ def test_an_interrupt_in_the_part_of_one_fleet_keeps_the_others_part_from_being_
     assert shown.out == "Evict, interrupted\n"
 
 
+def test_an_eviction_that_goes_on_after_an_interrupt_says_so(
+        cli, running: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fleetctl.cli.explicit.run_explicit", interrupted)
+    shown = cli("evict", MODEL, "--yes")
+    assert shown.code == 130
+    assert "note: the eviction may continue in the cluster; `fleetctl status` shows how the replicas are" in shown.err
+
+
 def test_a_dry_run_lists_and_writes_nothing(cli, running: ClusterStandIn, fleet_file: Path) -> None:
     running.add_replica("org/one", 0, running.nodes[0]["node_id"], gpus=0)
     shown = cli("evict", MODEL, "org/one", "-f", fleet_file, "--dry-run")
