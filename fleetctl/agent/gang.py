@@ -39,6 +39,8 @@ from .replica import end_from_thread, fail_start, leave_soon
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
+NODES_S = 5.0
+"""How often to look whether a node has died under a group that is not granted yet."""
 GRANT_S = 300.0
 """How long Ray may take to grant a group that it has room for."""
 ANSWER_S = 120.0
@@ -224,7 +226,12 @@ class GangCoordinator:
         """Return when the group is granted; a group that waits holds nothing, so others cause a shortfall."""
         timeout_s = float(self._replica["lifecycle"]["schedulingTimeout"])
         begun = time.monotonic()
-        while not group.wait(timeout_s):
+        deadline = begun + timeout_s
+        while not group.wait(min(NODES_S, timeout_s)):
+            self._require_nodes()
+            if time.monotonic() < deadline:
+                continue
+            deadline += timeout_s
             short = shortfalls(self._replica["members"])
             if short or time.monotonic() - begun >= GRANT_S:
                 wanted = "; ".join(f"{format_claim(member)} on {member['node']}" for member in self._replica["members"])

@@ -34,6 +34,19 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
     assert about(REPLICA, caught.value.place)["nodeIds"] == ["n2"]
 
 
+def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself says no more than that the group waits, and the node has nothing free any more."""
+    waited: list[float] = []
+    monkeypatch.setattr(gang, "ray", SimpleNamespace(nodes=lambda: [
+        {"NodeID": "n1", "Alive": True}, {"NodeID": "n2", "Alive": not waited}]))
+    coordinator: Any = object.__new__(GangCoordinator)
+    coordinator._replica = {**REPLICA, "lifecycle": {"schedulingTimeout": 60}}
+    coordinator._require_nodes()
+    with pytest.raises(StartFailed, match="b: the node is dead or gone") as caught:
+        coordinator._await_grant(SimpleNamespace(wait=waited.append))
+    assert (caught.value.code, sum(waited) < 60) == ("NODE_GONE", True)
+
+
 class Searching:
     """A coordinator whose seating fails as told, and the searches for clean cards that it makes."""
 
