@@ -108,7 +108,7 @@ class _Update:
         refuse_protected(now.fleet, outdated)
         agreed, before = {one.actor_id for one in outdated}, now.serving
         if not now.creates:
-            now.next_to_end(agreed, now.least(before, allow_outage=self.allow_outage))
+            now.next_to_end(agreed, now.least(before, allow_outage=self.allow_outage), self._options)
         elif (code := self._create(now, only_check=True)) != 0:
             return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
         refused = self._agreed(now)
@@ -124,6 +124,10 @@ class _Update:
         say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
                     + ("" if code == 0 else "; what is live goes on, and the same command goes on from here"))
         return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
+
+    @property
+    def _options(self) -> PlanOptions:
+        return PlanOptions((self.model,), force=self.force, ignore_cooldown=self.ignore_cooldown)
 
     def _agreed(self, now: Round) -> int | None:
         """Ask once; returns None after a yes. An update in place may have ended the last one, and not created it."""
@@ -145,7 +149,7 @@ class _Update:
                     return code
                 continue
             least = now.least(before, allow_outage=self.allow_outage)
-            one = now.next_to_end(agreed, least)
+            one = now.next_to_end(agreed, least, self._options)
             if one is None:
                 return 0
             say("note", f"{self.model}: {now.progress}; {self.model}/{one.replica_id} ends, "
@@ -166,8 +170,7 @@ class _Update:
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:
         """Apply the model alone, as a plan of its own; returns the exit code. Without room nothing is created."""
-        options = PlanOptions((self.model,), force=self.force, ignore_cooldown=self.ignore_cooldown)
-        with proposed_by_fleet(self.invocation, self.loaded, options, self.where) as proposal:
+        with proposed_by_fleet(self.invocation, self.loaded, self._options, self.where) as proposal:
             plan = proposal.task.plan
             refuse_by_policy(self.invocation, plan, force=self.force)
             output = CollectedOutput(plan)

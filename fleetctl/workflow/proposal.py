@@ -106,6 +106,13 @@ def edited_since(plan: Plan, fresh: Plan) -> Iterator[str]:
 
 
 def refuse_by_policy(invocation: Invocation, plan: Plan, *, force: bool) -> None:
+    """As `require_allowed`, and say what is lifted."""
+    require_allowed(plan, force=force)
+    for finding in plan.policy:
+        invocation.say("warning", f"lifted by --force: {finding.key}: {finding.limit}; the plan {finding.found}")
+
+
+def require_allowed(plan: Plan, *, force: bool) -> None:
     """Raise PolicyRefused with every policy that forbids the plan; `force` lifts thresholds."""
     findings = refusing(plan.policy, force=force)
     if findings:
@@ -113,8 +120,6 @@ def refuse_by_policy(invocation: Invocation, plan: Plan, *, force: bool) -> None
         raise PolicyRefused(f"refused by the policy of the fleet{reasons}; nothing was started",
                             findings=_listed([finding.message for finding in findings]),
                             hint="go in smaller steps, or change spec.policy in a review of its own")
-    for finding in plan.policy:
-        invocation.say("warning", f"lifted by --force: {finding.key}: {finding.limit}; the plan {finding.found}")
 
 
 def _listed(messages: Sequence[str]) -> list[str]:

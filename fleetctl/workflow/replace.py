@@ -11,6 +11,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.live import ModelState, is_outdated, sort_out
 from fleetctl.planner.options import PlanFacts, PlanOptions
+from fleetctl.workflow.proposal import require_allowed
 
 TRIED = 5
 """Outdated replicas of which it is tried, before one is ended in place, whether a current one fits instead."""
@@ -57,12 +58,13 @@ class Round:
         least = min(self.model.replicas, before)
         return least if self.model.surge or not least else max(least - 1, 0 if allow_outage else 1)
 
-    def next_to_end(self, agreed: Set[str | None], least: int) -> Replica | None:
+    def next_to_end(self, agreed: Set[str | None], least: int, options: PlanOptions) -> Replica | None:
         """Return the outdated replica to end next, of those agreed to (by actor id); None = there is none.
 
-        In place it is one that leaves room. Raises FleetctlError where none does, where fewer than `least` would serve
-        then, where others were started with another spec meanwhile, and while an eviction that runs is about to end
-        another one, which therefore does not count.
+        In place it is one that leaves room to a replica that a plan with `options` may create. Raises FleetctlError
+        where none does or a policy forbids it, where fewer than `least` would serve then, where others were started
+        with another spec meanwhile, and while an eviction that runs is about to end another one, which therefore does
+        not count.
         """
         if leaving := [f"{self.model.key}/{one.replica_id}" for one in self.state.live if one.draining]:
             raise FleetctlError(f"{', '.join(leaving)}: an eviction that runs is about to end it",
@@ -72,7 +74,7 @@ class Round:
             self._refuse_later_ones()
             return None
         has_room = self.model.surge or len(self.state.live) > self.model.replicas
-        one = candidates[0] if has_room else self._leaving_room(candidates[:TRIED])
+        one = candidates[0] if has_room else self._leaving_room(candidates[:TRIED], options)
         left = self.serving_without(one)
         if _serves(one) and left < least:
             if not left and not self.model.surge:
@@ -88,14 +90,15 @@ class Round:
             raise FleetctlError(f"{', '.join(later)}: started meanwhile, with another spec than the file's",
                                 hint="is an older file applied somewhere? Run this again to replace it, too")
 
-    def _leaving_room(self, candidates: Sequence[Replica]) -> Replica:
+    def _leaving_room(self, candidates: Sequence[Replica], options: PlanOptions) -> Replica:
         from fleetctl.planner.plan import make_plan  # NumPy
         from fleetctl.planner.questions.changes import without_replica
 
-        options, why = PlanOptions(targets=(self.model.key,)), ""
+        why = ""
         for one in candidates:
             plan = make_plan(self.fleet, without_replica(self.seen, one), options, PlanFacts(tool_version=""))
             if not plan.blocked:
+                require_allowed(plan, force=options.force)
                 return one
             why = why or plan.blocked[0].message
         raise FleetctlError(f"{self.model.key}: a replica of the new spec would not fit in the place of an outdated "

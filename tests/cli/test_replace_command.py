@@ -11,7 +11,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, Steps, all_ready, event, summary
 
 from fleetctl.agent.mark import actor_name
-from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.fleetfile.load import inspect_fleet, load_fleet
 
 MODEL = "org/one"
 
@@ -181,6 +181,33 @@ def test_in_place_ends_nothing_where_the_new_spec_would_not_fit_instead(cli, act
     shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 4, gpus=8), "--yes", "--in-place")
     assert (shown.code, acting.steps) == (1, [])
     assert "would not fit in the place of an outdated one: needs 8 free GPUs" in shown.err
+
+
+def test_in_place_ends_nothing_where_the_policy_forbids_what_would_come_instead(
+        cli, acting: Acting, tmp_path: Path) -> None:
+    run_outdated(acting, 4)
+    fleet = fleet_of(tmp_path / "f.yaml", 4)
+    document = json.loads(fleet.read_text())
+    document["spec"]["policy"] = {"maxNewGpus": 3}
+    fleet.write_text(json.dumps(document))
+    words = ("replace", MODEL, "-f", fleet, "--yes", "--in-place")
+    shown = cli(*words)
+    assert (shown.code, acting.steps) == (4, []), shown.err
+    assert "against spec.policy.maxNewGpus: 3" in shown.err
+    assert cli(*words, "--force").code == 0
+
+
+def test_in_place_a_cooldown_ends_nothing_and_is_lifted_by_its_flag(cli, acting: Acting, tmp_path: Path) -> None:
+    run_outdated(acting, 2)
+    fleet, stand_in = fleet_of(tmp_path / "f.yaml", 2), acting.stand_in
+    [model] = load_fleet([str(fleet)]).models
+    for node in (*stand_in.nodes, stand_in.nodes[0]):
+        stand_in.add_failure(MODEL, node["node_id"], model.spec_hash, "CUDA out of memory")
+    words = ("replace", MODEL, "-f", fleet, "--yes", "--in-place")
+    shown = cli(*words)
+    assert (shown.code, acting.steps) == (1, [])
+    assert "cooling until" in shown.err
+    assert cli(*words, "--ignore-cooldown").code == 0
 
 
 def test_a_replica_in_a_crash_loop_does_not_hold_its_update_up(cli, acting: Acting, tmp_path: Path) -> None:
