@@ -125,7 +125,7 @@ def _without_log(job: Job, log: RunLog) -> RunStatus:
     if job.error_type in NEVER_STARTED:
         return RunStatus("refused", f"the cluster could not start it ({job.end_text})", "NOT_BEGUN")
     why = log.problem or "its log is empty or gone"
-    return RunStatus("unknown", f"{why} ({job.end_text})", "LOG_GONE")
+    return RunStatus("unknown", f"{why} ({job.end_text})", "INTERRUPTED" if job.status == "STOPPED" else "LOG_GONE")
 
 
 def _was_idle(job: Job, log: RunLog) -> bool:

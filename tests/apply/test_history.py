@@ -49,6 +49,7 @@ def told(client: DashboardClient) -> HistoryEntry:
     (VERSION, "FAILED", "refused", "NOT_BEGUN"),
     ("", "FAILED", "unknown", "LOG_GONE"),
     ("", "SUCCEEDED", "unknown", "LOG_GONE"),
+    ("", "STOPPED", "unknown", "INTERRUPTED"),
     ("", "PENDING", "running", None),
     ("", "RUNNING", "running", None),
     (VERSION + event(1, "lockWaiting", "held"), "RUNNING", "running", "WAITING"),

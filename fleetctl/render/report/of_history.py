@@ -14,7 +14,8 @@ from fleetctl.render.report.model import Column, Finding, Level, Report, Table, 
 from fleetctl.render.report.of_outcomes import ORDER, count_outcomes, outcome_tables, replica_text, took_text
 
 STATES: tuple[RunState, ...] = ("ok", "partial", "unknown", "running", "refused")
-UNKNOWN = {"DIED": "died without a summary", "LOG_GONE": "its log is gone"}
+UNKNOWN = {"DIED": "died without a summary", "LOG_GONE": "its log is gone",
+           "INTERRUPTED": "stopped, and gave no report"}
 PAST = {"evict": "evicted", "restart": "restarted"}
 PLAN_SHOWN, COMMIT_SHOWN = 8, 7
 LEVEL_OF_STATE: dict[str, Level] = {"unknown": "error", "partial": "error", "refused": "warning", "running": "notice"}
