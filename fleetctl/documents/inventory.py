@@ -200,6 +200,16 @@ class Failure(Stored):
     restarts: int = 0
 
 
+class Success(Stored):
+    """One replica that became ready, and is gone by no failure of its own."""
+
+    model: str
+    spec_hash: str | None = None
+    node_ids: list[str] = Field(default_factory=list)
+    gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held, where known")
+    at: Moment = Field(description="when it became ready")
+
+
 class Inventory(Stored):
     """What runs where. `complete: false` = something could not be read, and nothing may be planned on it."""
 
@@ -218,6 +228,9 @@ class Inventory(Stored):
     failures: list[Failure] = Field(
         default_factory=list, description="the replicas that failed, as far as Ray remembers its dead actors"
     )
+    successes: list[Success] = Field(
+        default_factory=list, exclude_if=is_zero,
+        description="the replicas that are gone but were ready, after a failure of their spec or on one of their nodes")
 
 
 def host_port(address: str, port: int) -> str:

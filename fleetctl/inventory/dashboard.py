@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.inventory import ClusterIdentity, Failure, Inventory
+from fleetctl.documents.inventory import ClusterIdentity, Inventory, is_lost
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import LiveActors, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
@@ -17,7 +17,7 @@ from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.cold import with_cold, with_unfetched
-from fleetctl.inventory.failures import list_failures
+from fleetctl.inventory.failures import Ended, list_ended, that_matter
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.lives import with_lives
@@ -54,7 +54,7 @@ class _Answers:
 
     nodes: Listing[Row] = field(default_factory=Listing)
     actors: LiveActors = field(default_factory=LiveActors)
-    failed: Sequence[Failure] = ()
+    ended: Ended = field(default_factory=Ended)
     jobs: Sequence[Job] | None = None
     summary: Summary = field(default_factory=Summary)
     version: Mapping[str, Any] = field(default_factory=dict)
@@ -93,6 +93,10 @@ def read_dashboard(
     lives = with_lives(client, marked, namespace, observed_at, all_of_them=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
+    failed = [*(one for one in answers.ended.failures if one.actor_id not in tried_again),
+              *failed_reloads(jobs, namespace)]
+    dead = {node.id for node in built if node.state == "DEAD"}
+    lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]
     return Inventory(
         observed_at=observed_at,
         source=client.base_url,
@@ -103,8 +107,8 @@ def read_dashboard(
                                 session_id=text_of(answers.version.get("session_name"))),
         nodes=with_unfetched(with_notes(built, jobs, observed_at), jobs),
         replicas=lives.replicas,
-        failures=[*(one for one in answers.failed if one.actor_id not in tried_again),
-                  *failed_reloads(jobs, namespace)],
+        failures=failed,
+        successes=list(that_matter([*answers.ended.successes, *lost], failed)),
     )
 
 
@@ -114,7 +118,7 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
     with ThreadPoolExecutor(max_workers=6, thread_name_prefix="inventory") as pool:
         nodes = pool.submit(_list_nodes, client)
         actors = pool.submit(list_live_actors, client)
-        failed: Future[Sequence[Failure]] = pool.submit(list_failures, client, namespace)
+        ended = pool.submit(list_ended, client, namespace)
         jobs: Future[Sequence[Job] | None] = pool.submit(ours, client)
         summary = pool.submit(_read_summary, client)
         version = pool.submit(_read_version, client)
@@ -122,7 +126,7 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
         raise error
     answers.nodes = _taken("the nodes", nodes, Listing(), answers.failures)
     answers.actors = _taken("the actors", actors, LiveActors(), answers.failures)
-    answers.failed = _taken("what has failed, so that nothing cools down,", failed, (), answers.notes)
+    answers.ended = _taken("what has failed, so that nothing cools down,", ended, Ended(), answers.notes)
     kept_back = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can go there, either
     answers.jobs = _taken("the jobs, and with them cordons,", jobs, None,
                           answers.notes if kept_back else answers.failures)

@@ -1,21 +1,24 @@
-"""The replicas that failed, from Ray's dead actors: when, where, with which spec, and why.
+"""The replicas that failed, from Ray's dead actors: when, where, with which spec, and why; and what succeeded since.
 
 A replica says in its cause of death what the agent knows of it; one that Ray or the kernel ended says less. Evicted
-ones, and those whose node has gone, are no failures. What an older agent has written is read as far as it goes.
+ones, and those whose node has gone, are no failures: they were successes if they had become ready. What an older agent
+has written is read as far as it goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
 
-from fleetctl.documents.inventory import Failure
+from fleetctl.documents.base import as_datetime
+from fleetctl.documents.inventory import Failure, Success
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import count_of, death_messages, packed_failure
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
-from fleetctl.inventory.marks import parse_actor_name, read_marks
-from fleetctl.inventory.state_api import Row, list_rows
+from fleetctl.inventory.marks import Marks, parse_actor_name, read_marks
+from fleetctl.inventory.state_api import Listing, Row, list_rows
 
 CLASSES = ("ModelActor", "GangCoordinator")
 """The classes of our replicas; see agent/create.py."""
@@ -23,25 +26,48 @@ BY_ITSELF = ("creation_task_failure_context", "oom_context")
 """The kinds of death in which the actor ended by itself; a worker that died is the third, see `_failed`."""
 
 
-def list_failures(client: DashboardClient, namespace: str) -> tuple[Failure, ...]:
-    """Return the failures that Ray remembers in `namespace`, in order of their actors' ids.
+class Ended(NamedTuple):
+    """What became of the replicas that are gone; failures in order of their actors' ids."""
+
+    failures: Sequence[Failure] = ()
+    successes: Sequence[Success] = ()
+
+
+def list_ended(client: DashboardClient, namespace: str) -> Ended:
+    """Return what Ray remembers in `namespace`.
 
     What was created again on other cards has not failed by that: what became of the last try counts. Raises
     InventoryError also where the list is not whole: then it is not known what failed in a row.
     """
-    found, tried_again = list[Failure](), set[str]()
+    found, tried_again = list[Failure | Success](), set[str]()
     for name in CLASSES:
-        listing = list_rows(client, "actors", lambda row: _read(row, namespace, tried_again),
-                            where=[("state", "=", "DEAD"), ("class_name", "=", name)])
+        listing: Listing[Failure | Success] = list_rows(
+            client, "actors", lambda row: _read(row, namespace, tried_again),
+            where=[("state", "=", "DEAD"), ("class_name", "=", name)])
         if problems := [*([listing.cut] if listing.cut else []), *listing.problems]:
             raise InventoryError("; ".join(problems))
-        found += listing.rows
-    last = (one for one in found if one.actor_id not in tried_again)
-    return tuple(sorted(last, key=lambda one: one.actor_id or ""))
+        found.extend(listing.rows)
+    failures = [one for one in found if isinstance(one, Failure) and one.actor_id not in tried_again]
+    return Ended(sorted(failures, key=lambda one: one.actor_id or ""),
+                 [one for one in found if isinstance(one, Success)])
 
 
-def _read(row: Row, namespace: str, tried_again: set[str]) -> Failure | None:
-    """Return the failure in the row of a dead actor; None for one that did not fail, or is not ours.
+def that_matter(successes: Iterable[Success], failures: Sequence[Failure]) -> Iterator[Success]:
+    """Yield the successes that come after a failure of their spec or their nodes."""
+    first: dict[object, datetime] = {}
+    for failure in failures:
+        if failure.at:
+            at = as_datetime(failure.at)
+            for key in ((failure.model, failure.spec_hash), *failure.node_ids):
+                first[key] = min(at, first.get(key, at))
+    for success in successes:
+        keys = ((success.model, success.spec_hash), *success.node_ids)
+        if any(first[key] < as_datetime(success.at) for key in keys if key in first):
+            yield success
+
+
+def _read(row: Row, namespace: str, tried_again: set[str]) -> Failure | Success | None:
+    """Return what a dead actor's row says of a replica of ours; None where that is neither failure nor success.
 
     The actors of its earlier tries are added to `tried_again`.
     """
@@ -54,7 +80,7 @@ def _read(row: Row, namespace: str, tried_again: set[str]) -> Failure | None:
     said = said or marks.failed
     tried_again |= {*texts_of(said.get("earlierTries")), *marks.earlier_tries}
     if not said and not _failed(cause):
-        return None
+        return success_of(name.model, marks, count_of(row.get("num_restarts")))
     node_ids = texts_of(said.get("nodeIds")) or [member.node_id for member in marks.members if member.node_id]
     last = text_of(row.get("node_id"))
     return Failure(
@@ -66,6 +92,18 @@ def _read(row: Row, namespace: str, tried_again: set[str]) -> Failure | None:
         message=text_of(said.get("message")) or next((line for text in texts for line in text.splitlines()), ""),
         at=moment_of(said.get("at")), restarts=count_of(row.get("num_restarts")),
     )
+
+
+def success_of(model: str, marks: Marks, restarts: int) -> Success | None:
+    """Return the success of a replica that is gone; None where it was never ready, or restarted more than once.
+
+    One restart may have been the death of its node.
+    """
+    if marks.ready_at is None or restarts > 1:
+        return None
+    return Success(model=model, spec_hash=marks.spec_hash, at=marks.ready_at,
+                   node_ids=list(dict.fromkeys(member.node_id for member in marks.members if member.node_id)),
+                   gpu_uuids=[uuid for member in marks.members for uuid in member.gpu_uuids])
 
 
 def _failed(cause: Mapping[str, Any]) -> bool:

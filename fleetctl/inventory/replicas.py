@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fleetctl.documents.inventory import Replica, ReplicaMember
+from fleetctl.documents.inventory import Replica, ReplicaMember, Success
 from fleetctl.inventory.actors import LiveActor
+from fleetctl.inventory.failures import success_of
 from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.marks import Marks, ReplicaName, parse_actor_name, read_marks
 from fleetctl.inventory.planned import Planned
@@ -20,6 +21,8 @@ class FoundReplica:
     actor: LiveActor
     problems: tuple[str, ...] = ()
     earlier_tries: frozenset[str] = frozenset()
+    success: Success | None = None
+    """Of one that is down: that it was ready."""
 
 
 def find_replicas(
@@ -74,7 +77,8 @@ def _replica(
         error=actor.error,
         tool_version=tool_version if ours else None,
     )
-    return FoundReplica(replica, actor, marks.problems, marks.earlier_tries)
+    success = success_of(name.model, marks, actor.restarts) if ours and actor.state == "RESTARTING" else None
+    return FoundReplica(replica, actor, marks.problems, marks.earlier_tries, success)
 
 
 def _members(actor: LiveActor, marks: Marks, planned: Planned | None) -> tuple[ReplicaMember, ...]:

@@ -75,7 +75,7 @@ class Cooled:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What is known of a cluster: what failed, oldest first, what is ready and since when, and its nodes."""
+    """What is known of a cluster: what failed, oldest first, what became ready and when, and its nodes."""
 
     policy: Cooldown
     now: float
@@ -154,6 +154,8 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
         by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), _nodes_and_cards(one))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
+    successes += [(seconds(one.at), spec_of(one.model, one.spec_hash), frozenset((*one.node_ids, *one.gpu_uuids)))
+                  for one in inventory.successes]
     return _Past(policy, seconds(inventory.observed_at), by_spec, successes, nodes)
 
 

@@ -88,7 +88,7 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
 
 
 def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed]:
-    """Return what failed within the last day and was not followed by a replica that is ready, by model.
+    """Return what failed within the last day and was not followed by a replica that became ready, by model.
 
     `fleet` = the name of the one whose replicas count; None = all.
     """
@@ -97,6 +97,8 @@ def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed
     for replica in inventory.replicas:
         if replica.state == "ALIVE":
             ready[replica.model] = max(ready.get(replica.model, since), seconds(replica.ready_at))
+    for success in inventory.successes:
+        ready[success.model] = max(ready.get(success.model, since), seconds(success.at))
     found: dict[str, list[Failure]] = {}
     for failure in sorted(inventory.failures, key=lambda one: (one.model, seconds(one.at), one.actor_id or "")):
         if fleet not in (None, failure.fleet):

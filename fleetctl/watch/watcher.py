@@ -43,7 +43,7 @@ LATE_S = 600.0
 Run = Callable[[ApplyTask], RunSummary]
 """Submits an apply that ends when everything is created, and follows it to its end."""
 _PASSING: Any = {
-    "observed_at": True, "warnings": True, "unread": True, "failures": True,
+    "observed_at": True, "warnings": True, "unread": True, "failures": True, "successes": True,
     "replicas": {"__all__": {"error", "restarts", "since", "ready_at", "tool_version"}},
     "nodes": {"__all__": {"gpus": {"__all__": {"processes"}}}}}
 """What changes all the time and decides nothing. What failures decide is what cools; see below."""

@@ -14,9 +14,10 @@ from conftest import ENGINE, World, member, model
 pytestmark = pytest.mark.ray
 
 
-def fails_while(bad: Path) -> dict[str, Any]:
+def fails_while(bad: Path, gpus: float = 0.5) -> dict[str, Any]:
     """A member whose engine ends at once while a file is there."""
-    made = member("--plain", gpus=0.5)
+    bad.touch()
+    made = member("--plain", gpus=gpus)
     made["engine"]["command"] = [
         "sh", "-c", f'test ! -e {bad} || {{ echo "CUDA error: uncorrectable ECC error"; exit 7; }}; exec "$@"', "sh",
         sys.executable, ENGINE]
@@ -27,8 +28,11 @@ def outcomes(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return sorted((row["outcome"], row.get("code", "")) for row in summary["outcomes"])
 
 
-def test_an_engine_that_crashes_is_not_started_again_and_again_and_a_fixed_spec_is_at_once(world: World) -> None:
-    world.write(model("loop", 3, member("--plain", "--exit-code", "3")))
+def test_an_engine_that_crashes_is_not_started_again_and_again_until_its_spec_is_fixed_or_has_been_ready(
+    world: World,
+) -> None:
+    bad = world.tmp_path / "bad"
+    world.write(model("loop", 3, fails_while(bad, gpus=1)))
     first = world.apply_result()
     assert outcomes(first) == [("failed", "ENGINE_EXITED")] * 3
     assert {row["state"] for row in world.actors().values()} <= {"DEAD"}
@@ -39,19 +43,25 @@ def test_an_engine_that_crashes_is_not_started_again_and_again_and_a_fixed_spec_
         assert outcomes(again) == [("blocked", "COOLING_DOWN")]
     assert len(world.actors()) <= 3
     why = world.plan()["blocked"][0]["message"]
-    assert "3 x ENGINE_EXITED: engine: cannot find the weights (" in why
+    assert "3 x ENGINE_EXITED: CUDA error: uncorrectable ECC error (" in why
     shown = " ".join(world.run("status", "-f", world.file).stdout.split())
-    assert "cannot find the weights" in shown
+    assert "uncorrectable ECC error" in shown
     assert "cooling until" in shown
     assert len(world.plan("--ignore-cooldown")["actions"]) == 3
 
-    world.write(model("loop", 1, member("--plain")))
-    assert outcomes(world.apply_result()) == [("ready", "")]
+    fixed = model("loop", 3, member("--plain"))
+    world.write(fixed)
+    assert (len(world.plan()["actions"]), world.plan()["blocked"]) == (3, [])
+
+    world.write(model("loop", 1, fails_while(bad, gpus=1)))
+    bad.unlink()
+    assert outcomes(world.apply_result("--ignore-cooldown")) == [("ready", "")]
+    assert world.run("evict", "loop/0", "--yes").returncode == 0
+    assert (len(world.plan()["actions"]), world.plan()["blocked"]) == (1, []), "it was ready, and did not fail"
 
 
 def test_a_spec_that_fails_on_one_node_alone_goes_to_another(world: World) -> None:
     bad = world.tmp_path / "bad"
-    bad.touch()
     file = world.write(model("unlucky", 3, fails_while(bad)))
     text = file.read_text()
     only_a = {"selector": {"fleet.io/node": "in(b, c, head)"}, "cordon": True}

@@ -140,3 +140,38 @@ def test_nodes_say_since_when_they_are_there(dashboard: FakeDashboard, read: Any
     dashboard.rows("nodes")[0]["start_time_ms"] = 1_772_625_600_123
     node_id = dashboard.rows("nodes")[0]["node_id"]
     assert {node.id: node.started_at for node in read().nodes}[node_id] == "2026-03-04T12:00:00Z"
+
+
+def succeeded(dashboard: FakeDashboard, read: Any, *rows: dict[str, Any]) -> list[tuple[Any, ...]]:
+    dashboard.dead[:] = rows
+    return [(one.model, one.spec_hash, one.node_ids, one.gpu_uuids, one.at) for one in read().successes]
+
+
+BEFORE = {**about(REPLICA, PLACE), "at": "2026-03-04T11:00:00Z"}
+FAILED = dead(raised(encode_failure("ENGINE_EXITED", "no", BEFORE)), actor_id="b1")
+SUCCESS = ("org/m", "abc", ["n1"], ["GPU-aa"], "2026-03-04T12:00:00Z")
+
+
+def test_what_became_ready_after_a_failure_and_was_evicted_is_a_success(dashboard: FakeDashboard, read: Any) -> None:
+    killed = ended("killed by `ray.kill`", "RAY_KILL")
+
+    def gone(at: str = SUCCESS[-1], cause: Any = killed, restarts: str = "0", **more: Any) -> dict[str, Any]:
+        return dead(cause, repr_name=describe({**REPLICA, **more}, [PLACE], at), actor_id="b2", num_restarts=restarts)
+
+    assert succeeded(dashboard, read, FAILED, gone()) == [SUCCESS]
+    assert succeeded(dashboard, read, FAILED, gone(cause=ended("by its node", "NODE_DIED"), restarts="1")) == [SUCCESS]
+    assert [one[1] for one in succeeded(dashboard, read, FAILED, gone(specHash="new"))] == ["new"], "on the same node"
+    for nothing in ([gone()], [FAILED, gone("2026-03-04T10:00:00Z")], [FAILED, gone("")], [FAILED, gone(restarts="2")],
+                    [FAILED, gone(cause=ended("died"))]):
+        assert succeeded(dashboard, read, *nothing) == []
+
+
+def test_what_is_lost_with_its_node_was_ready(dashboard: FakeDashboard, read: Any) -> None:
+    row = next(one for one in dashboard.rows("actors_alive") if one["name"].startswith("ModelActor:"))
+    at = {**PLACE, "nodeId": row["node_id"]}
+    row.update(name="ModelActor:org/m:3", state="RESTARTING", num_restarts="1",
+               repr_name=describe(REPLICA, [at], SUCCESS[-1]))
+    assert succeeded(dashboard, read, FAILED) == [], "its node is alive"
+    for node in dashboard.rows("nodes"):
+        node["state"] = "DEAD" if node["node_id"] == row["node_id"] else node["state"]
+    assert [one[:2] for one in succeeded(dashboard, read, FAILED)] == [SUCCESS[:2]]

@@ -99,6 +99,8 @@ def short_inventory(short: dict[str, Any]) -> Inventory:
         "nodes": [short_node(node) for node in short.get("nodes", [])],
         "replicas": [short_replica(replica) for replica in short.get("replicas", [])],
         "failures": [short_failure(failure) for failure in short.get("failures", [])],
+        "successes": [{"model": one["model"], "specHash": one["hash"], "nodeIds": [one["node"]],
+                       "at": before(one["ago"])} for one in short.get("successes", [])],
     })
 
 

@@ -156,12 +156,13 @@ THREE = [{"model": "m", "hash": "h", "node": node, "ago": ago} for node, ago in 
 
 
 def planned(*, failures: list[dict[str, Any]] = THREE, nodes: Any = ("a", "b"), replicas: Any = (), count: int = 2,
-            policy: Any = None, **model: Any) -> Plan:
+            policy: Any = None, successes: Any = (), **model: Any) -> Plan:
     """Plan one model m, of one GPU, on nodes of eight."""
     found = [{"gpus": 8, **({"name": node} if isinstance(node, str) else node)} for node in nodes]
     fleet = short_fleet({"models": [{"key": "m", "replicas": count, "gpus": 1, "hash": "h", **model}],
                          "policy": policy or {}})
-    return plan_for(fleet, short_inventory({"nodes": found, "replicas": list(replicas), "failures": failures}))
+    return plan_for(fleet, short_inventory({
+        "nodes": found, "replicas": list(replicas), "failures": failures, "successes": successes}))
 
 
 def outcome(plan: Plan) -> tuple[int, list[str]]:
@@ -181,10 +182,11 @@ def test_it_cools() -> None:
     {"failures": [{**one, "ago": ago} for one, ago in zip(THREE, ("60h", "31h", "1m"), strict=True)]},
     {"nodes": ["a", "b", {"name": "c", "joined": "1m"}]},
     {"nodes": ["a", {"name": "b", "uncordoned": "1m"}]},
+    {"successes": [{**THREE[0], "ago": "1m"}]},
     {"policy": {"cooldown": {"failures": 4}}},
     {"policy": {"cooldown": {"failures": 0}}},
 ], ids=["another spec", "two failures", "of another spec", "without a time", "found no place", "days apart", "new node",
-        "uncordon", "policy", "off"])
+        "uncordon", "one that is gone was ready", "policy", "off"])
 def test_what_is_no_row_of_failures_or_ends_one(change: dict[str, Any]) -> None:
     assert outcome(planned(**change)) == (2, [])
 
@@ -194,6 +196,12 @@ def test_what_found_no_place_is_not_listed_as_failed() -> None:
     failures = [{**THREE[0], "code": code} for code in codes]
     found = failed_lately(short_inventory({"nodes": [{"name": "a"}, {"name": "b"}], "failures": failures}))
     assert [(one.model, one.count) for one in found] == [("m", 1)]
+
+
+def test_of_what_was_ready_since_and_is_gone_no_failure_is_listed() -> None:
+    for ago, count in (("5m", 3), ("1m", 0)):
+        seen = short_inventory({"failures": THREE, "successes": [{**THREE[0], "ago": ago}]})
+        assert sum(one.count for one in failed_lately(seen)) == count
 
 
 def test_a_later_success_ends_it_and_one_that_was_restarted_since_is_none() -> None:
