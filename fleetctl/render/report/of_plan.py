@@ -75,13 +75,13 @@ def certificate_sentence(certificate: Certificate) -> str:
         return "Places the missing replica." if one else f"Places all {count} missing replicas."
     proven = certificate.status == "optimal"
     if one:
-        start = f"The missing replica {'fits nowhere' if proven else 'was not placed'}"
+        start = f"The missing replica {'cannot be placed' if proven else 'was not placed'}"
         if certificate.on_new_nodes:
             return f"{start}; it would run on new nodes."
         return f"{start}." if certificate.repacked_bound is None else f"{start}; it might if what runs could be moved."
     most = "proven best" if proven else f"at most {certificate.upper_bound} possible"
     nowhere = proven and not certificate.placed
-    start = f"The {count} missing replicas fit nowhere" if nowhere else (
+    start = f"None of the {count} missing replicas can be placed" if nowhere else (
         f"Places {certificate.placed or 'none'} of the {count} missing replicas, {most}")
     moved, later = certificate.repacked_bound, certificate.on_new_nodes
     more = [f"; at most {moved} if what runs could be moved"] if moved else []

@@ -229,9 +229,9 @@ def test_the_last_line_has_the_totals_and_the_promise() -> None:
     (Certificate(placed=1, wanted=5, upper_bound=3, status="feasible", method="slots", repacked_bound=4),
      "Places 1 of the 5 missing replicas, at most 3 possible; at most 4 if what runs could be moved."),
     (Certificate(placed=0, wanted=5, upper_bound=0, status="optimal", method="slots", on_new_nodes=2),
-     "The 5 missing replicas fit nowhere; 2 would run on new nodes."),
+     "None of the 5 missing replicas can be placed; 2 would run on new nodes."),
     (Certificate(placed=0, wanted=1, upper_bound=0, status="optimal", method="slots", repacked_bound=1),
-     "The missing replica fits nowhere; it might if what runs could be moved."),
+     "The missing replica cannot be placed; it might if what runs could be moved."),
 ])
 def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str) -> None:
     assert certificate_sentence(certificate) == sentence
