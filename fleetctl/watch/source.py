@@ -44,6 +44,9 @@ class Source(Protocol):
     def accept(self, revision: str) -> None:
         """Remember a revision as the last good one."""
 
+    def remembered(self) -> str | None:
+        """Return the last good revision that any watch like this one has remembered; None where there is none."""
+
     def facts(self, revision: str) -> GitFacts | None:
         """Return what a plan says about its commit."""
 
@@ -77,6 +80,9 @@ class Files:
 
     def accept(self, revision: str) -> None:
         """Remember nothing."""
+
+    def remembered(self) -> None:
+        """Return nothing: the disk has only the newest."""
 
     def facts(self, revision: str) -> None:
         """Return nothing: planning looks for the commit of the files by itself."""
@@ -185,7 +191,7 @@ class Branch:
     def fault(self, revision: str) -> str:
         """Return that it rewinds the branch, or has no signature that git can verify."""
         git = self._git()
-        good = git.ask("rev-parse", "--verify", "--quiet", self._ref("good"))
+        good = self.remembered()
         if good and not self.rewind and git.run("merge-base", "--is-ancestor", good, revision).returncode:
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
         if self.signed and (done := git.run("verify-commit", revision)).returncode:
@@ -195,6 +201,12 @@ class Branch:
     def accept(self, revision: str) -> None:
         """Remember a commit as the last good one, also for the next watcher that uses the clone."""
         _run(self._git(), "update-ref", self._ref("good"), revision)
+
+    def remembered(self) -> str | None:
+        """Return the last good commit of the clone."""
+        if not (self.folder / "HEAD").is_file():
+            return None  # git would look for a repository above
+        return self._git().ask("rev-parse", "--verify", "--quiet", self._ref("good"))
 
     def facts(self, revision: str) -> GitFacts:
         """Return the commit and the branch."""

@@ -24,13 +24,15 @@ SOONEST_S = 1.0
 class Looked:
     """The source and the cluster were read. `revision` None = the source did not answer, and `unreadable` says why.
 
-    `fault` = why this revision must not be used; `cluster` = a digest, None = it could not be read whole.
+    `fault` = why this revision must not be used; `remembered` = the last good one of an earlier watch, now in force;
+    `cluster` = a digest, None = it could not be read whole.
     """
 
     at: float
     revision: str | None = None
     unreadable: str = ""
     fault: str = ""
+    remembered: str | None = None
     cluster: str | None = None
     away: str = ""
 
@@ -141,9 +143,10 @@ def _looked(state: State, now: Looked) -> tuple[State, list[Do]]:
     state, said = _tell(state, ("source", now.unreadable), *judged, ("cluster", now.away))
     if now.revision is not None and now.revision != state.seen:
         state = replace(state, seen=now.revision)
-    if now.revision is not None and not now.fault and now.revision != state.good:
-        state = replace(state, good=now.revision, failures=0).behind(now.at)
-        said = [*said, Tell("good", _short(now.revision))]
+    good = now.remembered if now.fault or now.revision is None else now.revision
+    if good is not None and good != state.good:
+        state = replace(state, good=good, failures=0).behind(now.at)
+        said = [*said, Tell("good", _short(good))]
     if state.good is None:
         state = state.behind(now.at)
     state = replace(state, away=state.away + 1 if now.away else 0, looked_at=now.at)

@@ -107,8 +107,9 @@ class Watcher:
             fault = self._fault(revision)
         except RevisionError as error:
             revision, unreadable = None, error.message  # one that could not be judged is not known to be good
+        remembered = self._remembered() if self.good is None else None
         cluster, away = self._cluster()
-        return Looked(self.clock(), revision, unreadable, fault, cluster, away)
+        return Looked(self.clock(), revision, unreadable, fault, remembered, cluster, away)
 
     def plan(self, revision: str) -> PlanMade | ApplyEnded:
         """Plan the last good fleet."""
@@ -160,6 +161,14 @@ class Watcher:
         if self._judged is None or self._judged[0] != revision:
             self._judged = revision, self.source.fault(revision) or self._fault_of_files(revision)
         return self._judged[1]
+
+    def _remembered(self) -> str | None:
+        """Take the last good revision of the watch before this one into force, by the same rules, and return it."""
+        try:
+            good = self.source.remembered()
+            return good if good and not (self.source.fault(good) or self._fault_of_files(good)) else None
+        except RevisionError:
+            return None  # the next look asks again
 
     def _fault_of_files(self, revision: str) -> str:
         """Take the fleet of a revision into force, or return what is wrong with its files."""

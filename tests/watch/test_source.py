@@ -11,10 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cluster_stand_in import ClusterStandIn, serve
+from watched import advance, watcher_of
 
 from fleetctl.errors import RevisionError
 from fleetctl.watch import source as source_module
 from fleetctl.watch.source import Branch, Files
+from fleetctl.watch.step import Apply, Tell
+from fleetctl.watch.watcher import Watcher
 
 FLEET = """\
 apiVersion: fleetctl/v1
@@ -195,6 +199,47 @@ def test_a_rewound_branch_is_refused_also_by_the_next_watcher(upstream: Upstream
         assert watcher.newest() == rewound
         assert watcher.fault(rewound).startswith(f"it does not follow {good[:10]}")
     assert branch(upstream, rewind=True).fault(rewound) == ""
+
+
+@pytest.mark.parametrize("newest", ["is broken", "is not answered for"])
+def test_a_watch_that_is_started_again_goes_on_with_the_last_good_commit(
+    upstream: Upstream, tmp_path: Path, newest: str
+) -> None:
+    cluster = ClusterStandIn()
+    cluster.add_node("a")
+    good = upstream.push(FLEET % 1)
+
+    def started() -> Watcher:
+        watcher = watcher_of(cluster, tmp_path / "unused.yaml")
+        watcher.source = branch(upstream)
+        return watcher
+
+    with serve(cluster):
+        advance(started())
+        if newest == "is broken":
+            broken = upstream.push("kind: [")
+        else:
+            upstream.bare.rename(tmp_path / "elsewhere.git")
+        again = started()
+        done = advance(again)
+        assert isinstance(done[-1], Apply)
+        assert again.state.good == good
+        assert again.state.seen == (broken if newest == "is broken" else None)
+        assert again.state.told.keys() == {"revision" if newest == "is broken" else "source"}, "and it says so"
+        assert not [do for do in advance(again) if isinstance(do, Tell)], "once"
+
+
+def test_a_remembered_commit_is_judged_again(upstream: Upstream, tmp_path: Path) -> None:
+    cluster, source = ClusterStandIn(), branch(upstream, signed=True)
+    cluster.add_node("a")
+    unsigned = upstream.push(FLEET % 1)
+    source.newest()
+    source.accept(unsigned)
+    with serve(cluster):
+        watcher = watcher_of(cluster, tmp_path / "unused.yaml")
+        watcher.source = source
+        advance(watcher)
+    assert (watcher.good, watcher.state.good) == (None, None)
 
 
 def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream: Upstream) -> None:

@@ -35,7 +35,7 @@ ENDS = st.builds(ApplyEnded, st.just(0.0), st.sampled_from(["fine", "partial", "
 
 
 def looked(at: float, revision: str | None = "a", cluster: str | None = "one") -> Looked:
-    return Looked(at, revision, "" if revision else "no route", FAULTS.get(revision or "", ""), cluster,
+    return Looked(at, revision, "" if revision else "no route", FAULTS.get(revision or "", ""), None, cluster,
                   "" if cluster else "no answer")
 
 
