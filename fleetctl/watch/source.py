@@ -192,7 +192,9 @@ class Branch:
         """Return that it rewinds the branch, or has no signature that git can verify."""
         git = self._git()
         good = self.remembered()
-        if good and not self.rewind and git.run("merge-base", "--is-ancestor", good, revision).returncode:
+        if good and not self.rewind and (done := git.run("merge-base", "--is-ancestor", good, revision)).returncode:
+            if done.returncode != 1:
+                _check(done, "merge-base")  # git failed, which says nothing of the branch
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
         if self.signed and (done := git.run("verify-commit", revision)).returncode:
             return f"its signature cannot be verified: {error_line(done)}" if done.stderr else "it is not signed"

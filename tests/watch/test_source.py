@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -240,6 +241,21 @@ def test_a_remembered_commit_is_judged_again(upstream: Upstream, tmp_path: Path)
         watcher.source = source
         advance(watcher)
     assert (watcher.good, watcher.state.good) == (None, None)
+
+
+def test_a_git_that_is_killed_says_nothing_of_the_branch(upstream: Upstream, tmp_path: Path) -> None:
+    source = branch(upstream)
+    good, pushed = upstream.push(FLEET % 1), upstream.push(FLEET % 2)
+    source.newest()
+    source.accept(good)
+    found = shutil.which("git")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/git").write_text(f'#!/bin/sh\ncase "$*" in *merge-base*) kill -9 $$;; esac\nexec {found} "$@"\n')
+    (tmp_path / "bin/git").chmod(0o755)
+    killed = replace(source, environ={**source.environ, "PATH": f"{tmp_path}/bin:{source.environ['PATH']}"})
+    with pytest.raises(RevisionError, match="git merge-base: git ended with -9"):
+        killed.fault(pushed)
+    assert source.fault(pushed) == ""
 
 
 def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream: Upstream) -> None:
