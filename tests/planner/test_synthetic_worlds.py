@@ -42,6 +42,12 @@ def test_plans_of_every_kind_of_world_hold(kind: str, tmp_path: Path) -> None:
     assert plan["certificate"]["placed"] >= first_fit(world)
 
 
+def test_a_fleet_that_fills_its_nodes_to_the_last_share_is_placed_whole(tmp_path: Path) -> None:
+    """Neither patterns nor remove and reinsert find the last two; a larger model of the solver does."""
+    plan = planned(build("planted", 40, 260, 60, Random(4)), tmp_path)
+    assert (plan["certificate"]["placed"], plan["certificate"]["status"]) == (260, "optimal")
+
+
 def test_what_runs_as_planted_is_neither_drift_nor_planned_again(tmp_path: Path) -> None:
     world = build("settled", 16, 80, 12, Random(3))
     plan = planned(world, tmp_path)

@@ -2,7 +2,7 @@
 
 One greedy pass is the answer when it places everything. Otherwise a bound says how far one could get; on a fleet of
 some hundred nodes a solver finds out, on a larger one patterns of whole nodes come close, and remove and reinsert looks
-for the last replicas. Each of them is compared with the best so far by one objective (objective.py), so none can make a
+for the last replicas; where it leaves some, the solver tries a larger model than before. Each of them is compared with the best so far by one objective (objective.py), so none can make a
 plan worse. Work is counted in steps, so that the answer does not depend on the machine. Last, written spreads have what
 that leaves them. The result's order is the order of creation.
 
@@ -111,12 +111,14 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     if search.is_done:
         search.spread_out()
         return Packing(search.best, search.ceiling, len(search.best))
-    from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas
+    from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
-    examined = search.examine()
+    examined = search.heed(examine(search.problem, search.levels))
     for tier in (search.try_patterns, search.rearrange):
         if not search.is_good_enough:
             tier()
+    if not search.is_good_enough and len(search.best) < sum(level.replicas for level in search.ceiling):
+        examined = search.heed(examine_at_last(examined, search.levels))
     search.spread_out()
     search.restore_best()
     have = len(search.best)
@@ -184,11 +186,8 @@ class _Search:
             self._clear()
         self._offer(pack_greedily(self.problem, self.placer))
 
-    def examine(self) -> Examined:
-        """Ask the exact tier how far one could get, and try what it may have for that."""
-        from fleetctl.planner.placement.exact.exact import examine
-
-        examined = examine(self.problem, self.levels)
+    def heed(self, examined: Examined) -> Examined:
+        """Take what the exact tier says of how far one could get, and try what it may have for that."""
         self.ceiling = tuple(Level(*level) for level in examined.levels)
         if examined.layout is not None and not self.is_done:
             self._try_layout(examined.layout)

@@ -45,6 +45,15 @@ def examine(problem: Problem, reached: Levels) -> Examined:
     return Examined(top.levels, layout, by_node)
 
 
+def examine_at_last(examined: Examined, reached: Levels) -> Examined:
+    """Solve the model of every node where it was too large for `examine`, and nothing else has reached the bound."""
+    by_node = examined.relaxation
+    if not by_node.is_by_node or examined.layout is not None:
+        return examined
+    top = climb(by_node, reached, to_the_top=True, at_last=True)
+    return Examined(top.levels, None if top.values is None else layout_at(by_node, top.values), by_node)
+
+
 def bound_replicas(examined: Examined, reached: Levels) -> int:
     """Bound the new replicas of any plan that keeps the order of priorities as far as `reached` is proven best."""
     have = [value for level in reached for value in level]

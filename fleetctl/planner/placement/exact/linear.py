@@ -67,8 +67,8 @@ class LinearModel:
         """Return a model that can be added to while this one stays as it is."""
         return LinearModel(*([*getattr(self, one.name)] for one in fields(self)))
 
-    def maximise(self, objective: Mapping[int, int], *, relaxed: bool) -> Answer:
-        """Return the largest value of an integer objective; `relaxed` = as a linear program.
+    def maximise(self, objective: Mapping[int, int], *, relaxed: bool, nodes: int = NODE_LIMIT) -> Answer:
+        """Return the largest value of an integer objective; `relaxed` = as a linear program, else in so many `nodes`.
 
         Raises InfeasibleError. When the solver gives up for another reason, the bound is what the column limits allow.
         """
@@ -84,7 +84,7 @@ class LinearModel:
             cost, bounds=Bounds(np.array(self.lows), np.array(self.highs)),
             integrality=np.full(size, not relaxed),
             constraints=[LinearConstraint(matrix, self.row_lows, self.row_highs)] if self.row_lows else [],
-            options={"mip_rel_gap": 0.0, "node_limit": NODE_LIMIT},
+            options={"mip_rel_gap": 0.0, "node_limit": nodes},
         )
         if result.status == 2:
             raise InfeasibleError
