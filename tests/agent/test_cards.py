@@ -82,7 +82,6 @@ def test_who_uses_a_card_is_named_with_user_and_time(monkeypatch: pytest.MonkeyP
     environ = {"FLEETCTL_MODEL": "org/m", "FLEETCTL_REPLICA_ID": "3"}
     with subprocess.Popen(["sh", "-c", "echo up; read _"], env=environ, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as engine:
-        assert engine.stdout is not None
         assert engine.stdout.readline() == b"up\n", "before that, /proc may show no environment"
         used = card(5, 3 * GIB)._replace(pids=(engine.pid, 1 << 22))
         assert objection([used], 10_000, 0) is not None
