@@ -81,13 +81,13 @@ def _read(row: Row, namespace: str, tried_again: set[str]) -> Failure | Success 
     tried_again |= {*texts_of(said.get("earlierTries")), *marks.earlier_tries}
     if not said and not _failed(cause):
         return success_of(name.model, marks, count_of(row.get("num_restarts")))
-    node_ids = texts_of(said.get("nodeIds")) or [member.node_id for member in marks.members if member.node_id]
+    node_ids = texts_of(said.get("nodeIds")) or marks.node_ids
     last = text_of(row.get("node_id"))
     return Failure(
         model=name.model, replica_id=name.replica_id, actor_id=text_of(row.get("actor_id")),
         fleet=text_of(said.get("fleet")) or marks.fleet, spec_hash=text_of(said.get("specHash")) or marks.spec_hash,
         node_ids=list(dict.fromkeys(node_ids or ([last] if last else []))),
-        gpu_uuids=texts_of(said.get("gpuUuids")) or [uuid for member in marks.members for uuid in member.gpu_uuids],
+        gpu_uuids=texts_of(said.get("gpuUuids")) or marks.gpu_uuids,
         code=text_of(said.get("code")) or "REPLICA_DIED",
         message=text_of(said.get("message")) or next((line for text in texts for line in text.splitlines()), ""),
         at=moment_of(said.get("at")), restarts=count_of(row.get("num_restarts")),
@@ -101,9 +101,8 @@ def success_of(model: str, marks: Marks, restarts: int) -> Success | None:
     """
     if marks.ready_at is None or restarts > 1:
         return None
-    return Success(model=model, spec_hash=marks.spec_hash, at=marks.ready_at,
-                   node_ids=list(dict.fromkeys(member.node_id for member in marks.members if member.node_id)),
-                   gpu_uuids=[uuid for member in marks.members for uuid in member.gpu_uuids])
+    return Success(model=model, spec_hash=marks.spec_hash, at=marks.ready_at, node_ids=marks.node_ids,
+                   gpu_uuids=marks.gpu_uuids)
 
 
 def _failed(cause: Mapping[str, Any]) -> bool:

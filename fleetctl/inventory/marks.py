@@ -47,6 +47,16 @@ class Marks:
     """Why it ended itself by force; empty where it did not."""
     problems: tuple[str, ...] = ()
 
+    @property
+    def node_ids(self) -> list[str]:
+        """Its members' nodes, each once."""
+        return list(dict.fromkeys(member.node_id for member in self.members if member.node_id))
+
+    @property
+    def gpu_uuids(self) -> list[str]:
+        """The cards that its members hold."""
+        return [uuid for member in self.members for uuid in member.gpu_uuids]
+
 
 def read_marks(repr_name: str) -> Marks:
     """Return what a repr says; a repr that is not ours belongs to a foreign actor, and is no problem."""

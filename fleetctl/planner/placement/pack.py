@@ -83,7 +83,7 @@ def pack(
     placed = leave_room(packing.placed, mark, ledger, worth)
     if len(placed) < count:
         _top_up(wanted, placed, placer)
-    return packing._replace(placed=placed, most=max(packing.most, len(placed)))
+    return packing._replace(placed=placed)
 
 
 def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) -> Packing:

@@ -47,7 +47,7 @@ def climb(
 ) -> Climb:
     """Maximise stage after stage; stop where the incumbent falls short, unless a point at the top is wanted.
 
-    `at_last` = nothing else has reached the bound: a larger model is solved too.
+    `at_last` = nothing else has reached the bound: a model is solved whatever its size, in NODES_AT_LAST.
     """
     known = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last)
@@ -151,8 +151,8 @@ class _Ascent:
 
     @property
     def _is_large(self) -> bool:
-        by_node = MAX_AT_LAST if self.at_last else MAX_BY_NODE
-        return len(self.model.highs) > (by_node if self.relaxation.is_by_node else MAX_INTEGERS)
+        return not self.at_last and len(self.model.highs) > (
+            MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS)
 
     def _at_top(self, stage: _Stage) -> bool:
         return all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.placement.exact.bound import count_bound
-from fleetctl.planner.placement.exact.climb import climb, most_replicas
+from fleetctl.planner.placement.exact.climb import MAX_AT_LAST, MAX_BY_NODE, climb, most_replicas
 from fleetctl.planner.placement.exact.columns import Relaxation
 from fleetctl.planner.placement.exact.relaxation import relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
@@ -48,7 +48,7 @@ def examine(problem: Problem, reached: Levels) -> Examined:
 def examine_at_last(examined: Examined, reached: Levels) -> Examined:
     """Solve the model of every node where it was too large for `examine`, and nothing else has reached the bound."""
     by_node = examined.relaxation
-    if not by_node.is_by_node or examined.layout is not None:
+    if not by_node.is_by_node or not MAX_BY_NODE < len(by_node.model.highs) <= MAX_AT_LAST:
         return examined
     top = climb(by_node, reached, to_the_top=True, at_last=True)
     return Examined(top.levels, None if top.values is None else layout_at(by_node, top.values), by_node)
