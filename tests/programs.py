@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+
+from fleetctl.demo.lifecycle import free_port
 
 
 def find_program(environ: Mapping[str, str], variable: str, *names: str) -> str | None:
@@ -41,12 +43,6 @@ def needed(variable: str, name: str, hint: str, *, in_ci: bool = True) -> str:
     return path
 
 
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
 @contextmanager
 def running(log: Path, *command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program meanwhile, in a process of its own that writes to `log`."""
@@ -66,7 +62,7 @@ def eventually(check: Callable[[], Any], what: str, log: Path, timeout_s: float 
         try:
             if answer := check():
                 return answer
-        except OSError:
+        except (OSError, httpx.TransportError):
             pass
         assert time.monotonic() < deadline, f"did not happen within {timeout_s:g} s: {what}\n{log.read_text()}"
         time.sleep(0.05)

@@ -90,7 +90,7 @@ def _end(home: DemoHome) -> int:
 
 
 def _start(home: DemoHome, env: Mapping[str, str], python: str, say: Say) -> ClusterState:
-    state = ClusterState(secrets.token_hex(16), 0, f"{HERE}{_free_port()}")
+    state = ClusterState(secrets.token_hex(16), 0, f"{HERE}{free_port()}")
     home.write(state)  # first the mark, then the processes that carry it: a kill in between leaves nothing unfindable
     with home.log.open("w") as log:
         keeper = subprocess.Popen(
@@ -144,11 +144,14 @@ def _did_not_start(home: DemoHome, message: str) -> FleetctlError:
                          f"again when it is idle; what Ray wrote is in {home.log}")
 
 
-def _free_port() -> int:
-    """Return a free port below those that the kernel gives to connections: Ray takes seconds until it listens there."""
+def free_port() -> int:
+    """Return a free port below those that the kernel gives to connections: who asks listens there seconds later.
+
+    An agent of Ray whose port is taken by then lives on without starting jobs.
+    """
     while True:
         port = 20_000 + secrets.randbelow(12_000)
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        with contextlib.suppress(OSError), socket.create_server(("", port)):
             return port
 
 

@@ -13,6 +13,7 @@ from engine_run import Run, server
 from left_behind import eventually
 
 from fleetctl.agent.engine import ADVICE
+from tests import programs
 
 
 def test_an_engine_for_ipv6_alone_is_ready_and_found(run: Run) -> None:
@@ -62,8 +63,7 @@ def test_an_answer_by_somebody_elses_server_is_no_readiness(run: Run, free_port:
 
 @pytest.fixture
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    return programs.free_port()
 
 
 def test_an_engine_whose_port_somebody_else_serves_is_not_alive(run: Run, free_port: int) -> None:

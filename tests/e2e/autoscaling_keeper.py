@@ -10,7 +10,9 @@ from unittest.mock import patch
 import ray
 from cluster import end, tree_of
 from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID, FAKE_HEAD_NODE_TYPE
-from ray_keeper import NODE, Keeper, free_port, main
+from ray_keeper import NODE, Keeper, main
+
+from fleetctl.demo.lifecycle import free_port
 
 AUTOSCALER = {"RAY_enable_autoscaler_v2": "1", "RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1",
               "SCAN_EVENT_DIR_INTERVAL_SECONDS": "1"}

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
-import socket
 import sys
 import time
 import urllib.request
-from contextlib import suppress
 from pathlib import Path
 
 import ray
@@ -22,21 +19,11 @@ from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from fleetctl.demo.lifecycle import free_port
+
 NODE = {"object_store_memory": 80 << 20, "setup_worker_path": str(Path(__file__).with_name("setup_worker.py"))}
 JOIN_S = 60.0
 LIVE = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "ALIVE", "RESTARTING")
-
-
-def free_port() -> int:
-    """A port that is free, below those that the kernel gives to connections: Ray takes seconds until it listens there.
-
-    An agent whose port is taken by then lives on without starting jobs, and Ray before 2.50 does not find the agent's
-    own choice again.
-    """
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with suppress(OSError), socket.create_server(("", port)):
-            return port
 
 
 class Holder:
