@@ -13,17 +13,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import pytest
-import typer.main
 
 from fleetctl.cli.entry import run
-
-# Each run builds its commands anew. What it finds in the signatures of their functions stays the same, and to look is a
-# tenth of a run.
-typer.main.get_params_from_function = cache(typer.main.get_params_from_function)  # type: ignore[attr-defined]
 
 
 def run_here(

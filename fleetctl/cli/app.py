@@ -5,10 +5,12 @@ A command is the `app` of its module, which is imported when the command runs.
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any
 
 import typer
 from typer._completion_classes import completion_init  # what `add_completion` would call
+from typer.main import get_command
 
 from fleetctl.cli import console
 from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
@@ -88,15 +90,16 @@ EPILOG = epilog(
                "stopped waiting, 64 usage, 130 Ctrl-C, 143 terminated")
 
 
-def build_app() -> typer.Typer:
-    """Return the application."""
+@cache
+def build_app() -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
+    """Return the application; a process makes it once."""
     completion_init()
     app = command_app(help=TAGLINE, epilog=EPILOG)
     app.callback(
         cls=lazy_group(COMMANDS, SECTIONS), invoke_without_command=True,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )(_global_options)
-    return app
+    return get_command(app)
 
 
 def _global_options(

@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from functools import cache, wraps
 from importlib import import_module
 from textwrap import fill
 from typing import Any, NamedTuple, get_args
@@ -32,10 +32,15 @@ class Listed(NamedTuple):
     summary: str
 
     def load(self) -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
-        """Import the module and return the command."""
-        command = get_command(import_module(f"fleetctl.cli.{self.module}").app)
-        resume_after_loading()
-        return command
+        """Import the module and return the command, with the options that all have."""
+        return _load(self.module)
+
+
+@cache
+def _load(module: str) -> Any:  # noqa: ANN401
+    command = get_command(import_module(f"fleetctl.cli.{module}").app)
+    resume_after_loading()
+    return with_later_options(command)
 
 
 def lazy_group(
@@ -53,7 +58,7 @@ def lazy_group(
             if not ctx.resilient_parsing:
                 refuse_foreign_command(args, commands)
             name, listed, rest = super().resolve_command(ctx, args)
-            return name, with_later_options(commands[name].load()) if name and listed else None, rest
+            return name, commands[name].load() if name and listed else None, rest
 
         def format_commands(self, _: Any, formatter: Any) -> None:  # noqa: ANN401  Click's
             """Write the list of commands."""

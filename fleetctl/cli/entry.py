@@ -101,12 +101,9 @@ def refuse_undecodable(arguments: Sequence[str]) -> None:
 
 
 def _run_app(arguments: Sequence[str]) -> int:
-    from typer.main import get_command
-
     from fleetctl.cli.app import build_app
 
-    command = get_command(build_app())
-    code = command.main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
+    code = build_app().main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
     return code if isinstance(code, int) else 0
 
 

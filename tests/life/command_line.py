@@ -9,21 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from ray_stand_in import RayStandIn
-from typer.main import get_command
 
 from fleetctl.apply import history
 from fleetctl.apply.follow import Follower
-from fleetctl.cli import commands, entry
-from fleetctl.cli.app import build_app
-from fleetctl.cli.context_option import with_later_options
+from fleetctl.cli import entry
 from fleetctl.inventory import dashboard, lives, planned
 from fleetctl.inventory.answer import Answer
 from fleetctl.inventory.client import NO_ACCESS, DashboardClient
@@ -87,9 +82,6 @@ class CommandLine:
         patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
         patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)
         patch.setattr(workflow_dashboard, "DashboardClient", self.client)
-        patch.setattr(entry, "_run_app", _run_app)
-        patch.setattr(commands.Listed, "load", _loaded)
-        patch.setattr(commands, "with_later_options", lambda command: command)
         patch.setattr(planning, "git_facts", lambda *_: None)
         if not reports:
             patch.setattr(terminal, "print_report", lambda *_: None)
@@ -107,22 +99,6 @@ class CommandLine:
 
     def client(self, *_: Any, **__: Any) -> DashboardClient:
         return _Direct(self._world)
-
-
-@cache
-def _command() -> Any:
-    return get_command(build_app())
-
-
-@cache
-def _loaded(listed: commands.Listed) -> Any:
-    return with_later_options(get_command(import_module(f"fleetctl.cli.{listed.module}").app))
-
-
-def _run_app(arguments: Sequence[str]) -> int:
-    """Run a command line as `entry` does, without making the whole command anew."""
-    code = _command().main(args=list(arguments), prog_name="fleetctl", standalone_mode=False)
-    return code if isinstance(code, int) else 0
 
 
 class _Said(Answer):
