@@ -150,7 +150,7 @@ class GitTree:
     def _git(self, *arguments: str) -> bytes:
         done = self.repository.git.run(*arguments)
         if done.returncode:
-            raise OSError(errno.EIO, f"git has no content for it here: {error_line(done)}", arguments[-1])
+            raise _NotHereError(errno.EIO, f"git has no content for it here: {error_line(done)}", arguments[-1])
         return done.stdout
 
 

@@ -78,7 +78,8 @@ class Watcher:
     history: History | None = None
     news: tuple[tuple[str, str], ...] = ()
     """What was said last, each with its time; the newest is last."""
-    _judged: tuple[str, str] | None = None
+    _used: str | None = None
+    """The revision that was judged last, and found good."""
 
     def say(self, at: str, text: str) -> None:
         """Remember something that is new."""
@@ -99,7 +100,7 @@ class Watcher:
         return turns_by is not None and self.clock() > turns_by
 
     def look(self) -> Looked:
-        """Ask the source for its newest revision, judge it once, and read the cluster."""
+        """Ask the source for its newest revision, judge it, and read the cluster."""
         free_frozen()
         revision, unreadable, fault = None, "", ""
         try:
@@ -158,9 +159,12 @@ class Watcher:
         return ApplyEnded(self.clock(), "fine" if fine else "partial", summary.message)
 
     def _fault(self, revision: str) -> str:
-        if self._judged is None or self._judged[0] != revision:
-            self._judged = revision, self.source.fault(revision) or self._fault_of_files(revision)
-        return self._judged[1]
+        if revision == self._used:
+            return ""
+        # a fault is not remembered: a git that found no memory or no room says nothing lasting of a commit
+        fault = self.source.fault(revision) or self._fault_of_files(revision)
+        self._used = self._used if fault else revision
+        return fault
 
     def _remembered(self) -> str | None:
         """Take the last good revision of the watch before this one into force, by the same rules, and return it."""

@@ -243,19 +243,49 @@ def test_a_remembered_commit_is_judged_again(upstream: Upstream, tmp_path: Path)
     assert (watcher.good, watcher.state.good) == (None, None)
 
 
+def git_that(upstream: Upstream, tmp_path: Path, does: str) -> dict[str, str]:
+    """Return an environment whose git first runs a line of shell; `$*` in it are its arguments."""
+    (tmp_path / "bin").mkdir(parents=True)
+    (tmp_path / "bin/git").write_text(f'#!/bin/sh\n{does}\nexec {shutil.which("git")} "$@"\n')
+    (tmp_path / "bin/git").chmod(0o755)
+    return {**upstream.environ, "PATH": f"{tmp_path}/bin:{upstream.environ['PATH']}"}
+
+
 def test_a_git_that_is_killed_says_nothing_of_the_branch(upstream: Upstream, tmp_path: Path) -> None:
     source = branch(upstream)
     good, pushed = upstream.push(FLEET % 1), upstream.push(FLEET % 2)
     source.newest()
     source.accept(good)
-    found = shutil.which("git")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/git").write_text(f'#!/bin/sh\ncase "$*" in *merge-base*) kill -9 $$;; esac\nexec {found} "$@"\n')
-    (tmp_path / "bin/git").chmod(0o755)
-    killed = replace(source, environ={**source.environ, "PATH": f"{tmp_path}/bin:{source.environ['PATH']}"})
-    with pytest.raises(RevisionError, match="git merge-base: git ended with -9"):
-        killed.fault(pushed)
+    for command in ("rev-parse", "merge-base"):
+        environ = git_that(upstream, tmp_path / command, f'case "$*" in *{command}*) kill -9 $$;; esac')
+        with pytest.raises(RevisionError, match=f"git {command} was ended by signal 9"):
+            replace(source, environ=environ).fault(pushed)
     assert source.fault(pushed) == ""
+
+
+@pytest.mark.parametrize("fails", ["ls-tree", "cat-file", "verify-commit"])
+@pytest.mark.parametrize("how", ["kill -9 $$", "echo 'fatal: Out of memory' >&2; exit 128"])
+def test_a_failure_of_git_is_no_lasting_verdict_on_a_commit(
+    upstream: Upstream, tmp_path: Path, fails: str, how: str
+) -> None:
+    cluster = ClusterStandIn()
+    cluster.add_node("a")
+    (upstream.work / "fleets/more.yaml").symlink_to("../more/of-it.yaml")
+    (upstream.work / "more").mkdir()
+    (upstream.work / "more/of-it.yaml").write_text((FLEET % 1).replace("org/m", "org/other"))
+    pushed = upstream.push(FLEET % 1)
+    environ = git_that(upstream, tmp_path, f"""
+        case "$*" in *{fails}*) test -e {tmp_path}/once || {{ touch {tmp_path}/once; {how}; }};; esac
+        case "$*" in *verify-commit*) exit 0;; esac""")
+    with serve(cluster):
+        watcher = watcher_of(cluster, tmp_path / "unused.yaml")
+        watcher.source = replace(branch(upstream, signed=True), environ=environ)
+        advance(watcher)
+        in_force = [watcher.good]
+        advance(watcher)
+    assert watcher.state.good == pushed
+    assert [len(one.sound().models) for one in (*in_force, watcher.good) if one] in ([2], [2, 2]), "never half of it"
+    assert not watcher.state.told.keys() & {"source", "revision"}
 
 
 def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream: Upstream) -> None:
