@@ -59,11 +59,12 @@ class ForgeClient:
         for delay in (*RETRY_DELAYS_S, None):
             try:
                 answer = self._http.request(method, self.base_url + path, params=params, json=body)
-            except (httpx.RequestError, httpx.InvalidURL) as error:
+            except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:  # the last: no name of a host
                 wait = delay if _may_help_again(error, creates=creates) else None
                 if wait is None:
                     raise self._unreachable(error) from None
             else:
+                answer.encoding = "utf-8"  # a charset is a name of any codec that Python has
                 wait = _wait(answer, delay, creates=creates)
                 if wait is None:
                     return _checked(method, path, answer)
@@ -106,10 +107,10 @@ def is_rate_limited(answer: httpx.Response) -> bool:
 def seconds_asked(answer: httpx.Response) -> float | None:
     """Return how long the forge asks to wait; None where it does not say. Its own clock is what counts."""
     asked, reset = answer.headers.get("retry-after", ""), answer.headers.get("x-ratelimit-reset", "")
-    if asked.isdigit():
+    if asked.isdecimal():
         return float(asked)
     now = _seconds(answer.headers.get("date", ""))
-    then = _seconds(asked) or (float(reset) if reset.isdigit() else None)
+    then = _seconds(asked) or (float(reset) if reset.isdecimal() else None)
     return None if now is None or then is None else max(0.0, then - now)
 
 

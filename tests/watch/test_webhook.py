@@ -55,6 +55,25 @@ def test_what_is_given_up_is_said_without_the_address() -> None:
     assert receiver.taken == ["two"]
 
 
+@pytest.mark.parametrize("refusal", [
+    Answer(0), Answer(403, "no", {"Content-Type": "text/plain; charset=base64"}),
+    Answer(403, "no", {"Content-Type": "text/plain; charset=idna"}), Answer(429, "", {"Retry-After": "\u00b2"}),
+    Answer(429, "", {"X-RateLimit-Reset": "\u00b2", "Date": "Wed, 04 Mar 2026 12:00:00 GMT"})])
+def test_no_answer_ends_the_sending(refusal: Answer) -> None:
+    receiver = Receiver(refusals=[refusal] * 4)
+    assert sent(receiver, "1", "2", "3", "4", "5")
+    assert receiver.taken[-1] == "5"
+
+
+@pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example.org/", "http://127.0.0.1:99999/"])
+def test_an_address_that_cannot_be_looked_up_is_said(url: str) -> None:
+    failed: list[str] = []
+    webhook = Webhook(url, failed.append)
+    webhook.send("one", {})
+    webhook.close()
+    assert failed == ["the webhook did not take the news"]
+
+
 def test_more_than_can_wait_is_left_out_at_once() -> None:
     class Stuck(Webhook):
         def _send_all(self) -> None:
