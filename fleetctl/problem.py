@@ -109,6 +109,11 @@ class Problem:
     suggestion: str | None = None
     source_line: str | None = field(default=None, compare=False)
 
+    def __post_init__(self) -> None:
+        for name in ("message", "file", "allowed", "suggestion"):
+            if value := getattr(self, name):  # what is no UTF-8 in the name of a file is shown: no document takes it
+                object.__setattr__(self, name, value.encode(errors="backslashreplace").decode())
+
     @property
     def severity(self) -> Severity:
         """How grave it is; only errors keep a fleet from being used."""

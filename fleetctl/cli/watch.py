@@ -189,8 +189,9 @@ def _look(watcher: Watcher) -> Looked:
 
 def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None, link: str, news: Tell) -> None:
     begun, over = TEXTS[news.about]
-    text = begun.format(news.text) if news.text else over
-    line: dict[str, object] = {"time": now_text(), "about": news.about, "text": news.text, "over": not news.text}
+    told = news.text.encode(errors="backslashreplace").decode()  # half a character, as JSON may hold, has no UTF-8
+    text = begun.format(told) if told else over
+    line: dict[str, object] = {"time": now_text(), "about": news.about, "text": told, "over": not told}
     if output_format is WatchFormat.JSONL:
         write_result(canonical_json(line).decode() + "\n")
     elif text:

@@ -57,6 +57,8 @@ def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = Non
     """Return one file, or standard input, whole; raises OSError, with EFBIG for one that is too large."""
     if file == STDIN_NAME and stdin is None:
         raise OSError("standard input is not available here")
+    if any("\ud800" <= char <= "\udfff" for char in file):
+        raise OSError("its name is not UTF-8 text")
     # one byte beyond the limit is enough to know that a file is too large
     data = stdin() if file == STDIN_NAME and stdin else tree.read(file, MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:

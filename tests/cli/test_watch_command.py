@@ -71,6 +71,17 @@ def test_flags_that_would_do_harm_are_refused(
     assert (refused.code, message in refused.err) == (64, True)
 
 
+@pytest.mark.parametrize("output", watch.WatchFormat)
+def test_what_is_no_text_is_told_all_the_same(
+    cluster: ClusterStandIn, tmp_path: Path, capfd: pytest.CaptureFixture[str], output: watch.WatchFormat
+) -> None:
+    sent: list[str] = []
+    hook = cast("Webhook", SimpleNamespace(send=lambda text, more: sent.append(f"{text} {more}")))
+    watch._tell(watcher_of(cluster, tmp_path / "fleet.yaml"), output, hook, "", Tell("error", "no \udcff"))
+    assert r"no \udcff" in capfd.readouterr().out.replace(r"\\", "\\")
+    assert sent[0].encode()
+
+
 def test_news_for_the_webhook_have_the_link_and_the_numbers_of_the_plan(
     cluster: ClusterStandIn, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,17 @@ def test_a_folder_is_its_yaml_files_sorted_by_name_and_nothing_below(tmp_path: P
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "c.yaml").write_text(fleet(model("below")))
     assert [one.key for one in load_fleet([str(tmp_path)]).models] == ["a.yaml", "b.yml"]
+
+
+def test_a_name_that_is_no_text_is_a_problem_that_every_document_can_hold(tmp_path: Path) -> None:
+    folder, name = tmp_path / "checkout" / "fleets", os.fsdecode(b"b\xff.yaml")
+    folder.mkdir(parents=True)
+    (folder / name).write_text(fleet())
+    found = only(folder)
+    assert (found.file, found.message) == (f"{folder}/b\\udcff.yaml", "cannot be read: its name is not UTF-8 text")
+    (folder / name).replace(tmp_path / name)
+    (folder / "a.yaml").symlink_to(tmp_path / name)
+    assert r"b\udcff.yaml, which leads out of the checkout" in only(folder).message
 
 
 def test_one_file_may_hold_the_policies_and_another_the_models(tmp_path: Path) -> None:
