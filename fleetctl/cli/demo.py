@@ -77,7 +77,6 @@ def _tour(home: DemoHome) -> None:
     fleet = demo_fleet(Path.cwd())
     typer.echo("== Start\nA Ray of four nodes on this machine, with simulated GPUs.\n")
     try:
-        _end_with_terminal()
         state = _start(home)
         env = {**_without_other_clusters(os.environ), **client_environment(home, state)}
         tour = Tour([sys.executable, "-m", "fleetctl"], env, typer.echo)
@@ -120,14 +119,6 @@ def _without_other_clusters(environ: Mapping[str, str]) -> dict[str, str]:
 def _exports(variables: dict[str, str], *, drop_token: bool) -> str:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     return "\n".join([*lines, *(["unset RAY_AUTH_TOKEN"] if drop_token else [])]) + "\n"
-
-
-def _end_with_terminal() -> None:
-    """Treat a closed terminal as a request to end, so that the cluster goes too."""
-    def end(_signum: int, _frame: object) -> None:
-        raise SystemExit(128 + signal.SIGHUP)
-
-    signal.signal(signal.SIGHUP, end)
 
 
 def _ignore_interrupts() -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, from the first line of the process to its last: exit code 130 or 143, and never a traceback.
+"""Ctrl-C, SIGTERM and a closed terminal, at any moment of the process: 130, 143 or 129, and never a traceback.
 
 While the program is loaded, and when its work is done, a signal ends the process on the spot: there is nothing to tidy
 up. In between it is an exception, so that started work can end well. It comes between two imports, not in one:
@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 AGAIN_S = 0.02
 """When a signal that came at a bad time comes again."""
 
@@ -35,7 +35,7 @@ def end_at_once() -> None:
 
 
 def interrupt() -> None:
-    """From now on a signal is an exception: KeyboardInterrupt, or SystemExit with 143."""
+    """From now on a signal is an exception: KeyboardInterrupt, or SystemExit with its code."""
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     _handle(_raise)
 
@@ -94,7 +94,7 @@ def _unraisable(lost: sys.UnraisableHookArgs) -> None:
     """Let a signal come again where Python cannot raise an exception, as in the cleanup of an object."""
     if issubclass(lost.exc_type, KeyboardInterrupt):
         _again(signal.SIGINT)
-    elif issubclass(lost.exc_type, SystemExit):
-        _again(signal.SIGTERM)
+    elif isinstance(lost.exc_value, SystemExit):
+        _again(next((number for number, code in EXIT_CODES.items() if code == lost.exc_value.code), signal.SIGTERM))
     else:
         sys.__unraisablehook__(lost)

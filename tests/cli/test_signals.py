@@ -17,7 +17,7 @@ from how_many import cases
 
 pytestmark = pytest.mark.slow
 
-CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 numbers = pytest.mark.parametrize("number", CODES, ids=lambda number: number.name)
 
 
