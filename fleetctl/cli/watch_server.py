@@ -124,13 +124,14 @@ class _Server(ThreadingHTTPServer):
         """Return whether a header carries the token, as a bearer token or as the password of a browser."""
         if self._token is None:
             return True
-        kind, _, given = authorization.partition(" ")
-        if kind == "Basic":
+        kind, _, text = authorization.partition(" ")
+        given = text.encode("latin-1")  # as http.server has read it
+        if kind.lower() == "basic":
             try:
-                given = b64decode(given, validate=True).decode().partition(":")[2]
+                given = b64decode(given, validate=True).partition(b":")[2]
             except ValueError:
                 return False
-        return hmac.compare_digest(given.encode(), self._token.encode())
+        return hmac.compare_digest(given, self._token.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in its base
         """Say nothing of a client that went away, such as a probe that did not wait."""

@@ -10,6 +10,7 @@ import struct
 import subprocess
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -196,6 +197,21 @@ def test_metrics_may_ask_for_a_token(watcher: Watcher) -> None:
     with served(watcher, "127.0.0.1:0", "a-secret") as url:
         assert [get(f"{url}/metrics", token)[0] for token in (None, "guess", "a-secret")] == [401, 401, 200]
         assert get(f"{url}/healthz")[0] == 200
+
+
+def test_a_token_may_be_any_text_and_the_scheme_in_small_letters(watcher: Watcher) -> None:
+    def asked(header: str) -> int:
+        sent = {"Authorization": header.encode().decode("latin-1")}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(f"{url}/metrics", headers=sent)) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as refused:
+            return refused.code
+
+    with served(watcher, "127.0.0.1:0", "s\u00e9cret") as url:
+        assert asked("bearer s\u00e9cret") == 200
+        assert asked("basic " + b64encode("ana:s\u00e9cret".encode()).decode()) == 200
+        assert [asked(header) for header in ("Bearer secret", "Basic \u00e9", "Basic /w==", "s\u00e9cret")] == [401] * 4
 
 
 def test_a_probe_that_does_not_wait_leaves_no_traceback(watcher: Watcher, capfd: pytest.CaptureFixture[str]) -> None:
