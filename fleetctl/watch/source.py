@@ -139,13 +139,15 @@ class Branch:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RevisionError(f"the clone in {self.folder} cannot be made: {error.strerror}") from None
+        before = self._commit_at("newest")
         try:
             self._fetched()
         except RevisionError as error:
-            if not self._unlocked():
+            if self._unlocked():
+                return self.newest()
+            if self._commit_at("newest") == before:  # else another watch of the clone was answered meanwhile
                 told = error.message.replace(self.url, without_secret(self.url))
                 raise RevisionError(told, hint=error.hint) from None
-            return self.newest()
         commit = Repository(self._git(), None).find(self._ref("newest"))
         if commit is None:
             raise RevisionError(f"{self.ref} of {without_secret(self.url)} is no commit")
@@ -206,13 +208,16 @@ class Branch:
 
     def remembered(self) -> str | None:
         """Return the last good commit of the clone."""
-        if not (self.folder / "HEAD").is_file():
-            return None  # git would look for a repository above
-        return self._git().ask("rev-parse", "--verify", "--quiet", self._ref("good"))
+        return self._commit_at("good")
 
     def facts(self, revision: str) -> GitFacts:
         """Return the commit and the branch."""
         return GitFacts(commit=revision, branch=None if self.ref == "HEAD" else self.ref)
+
+    def _commit_at(self, name: str) -> str | None:
+        if not (self.folder / "HEAD").is_file():
+            return None  # git would look for a repository above
+        return self._git().ask("rev-parse", "--verify", "--quiet", self._ref(name))
 
     def _ref(self, name: str) -> str:
         return f"refs/fleetctl/{self.key}/{name}"

@@ -313,6 +313,15 @@ def test_a_lock_that_a_killed_git_has_left_does_not_stop_the_watch(upstream: Ups
     assert source.newest() == pushed
 
 
+def test_what_another_watch_has_fetched_meanwhile_is_an_answer(upstream: Upstream, tmp_path: Path) -> None:
+    pushed = upstream.push(FLEET % 1)
+    overtaken = f'case "$*" in *fetch*) {shutil.which("git")} "$@"; echo "error: cannot lock ref" >&2; exit 1;; esac'
+    source = replace(branch(upstream), environ=git_that(upstream, tmp_path, overtaken))
+    assert source.newest() == pushed
+    with pytest.raises(RevisionError, match="cannot lock ref"):
+        source.newest()
+
+
 def test_only_signed_commits_are_used_where_that_is_asked_for(upstream: Upstream, tmp_path: Path) -> None:
     source = branch(upstream, signed=True)
     unsigned = upstream.push(FLEET % 1)
