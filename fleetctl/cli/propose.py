@@ -192,7 +192,7 @@ def _propose(made: Proposal, ways: Ways) -> int:
         return 0
     if ways.opens:
         _open(made, ways, edits, title)
-    elif ways.branch:
+    elif ways.branch is not None:
         commit = commit_on_branch(ways.branch, _changes(edits), _message(title, made), this_invocation().environ)
         say("committed", f"{commit[:10]} on {ways.branch}; for review: git push origin {ways.branch}")
     else:
@@ -222,7 +222,7 @@ def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None
         raise UsageError("--open: this is no job of a forge", hint="give --forge github or --forge gitlab, and set the "
                          "variables of docs/propose.md")
     forge.check_access()
-    branch = ways.branch or f"fleetctl/{made.fleet.name}/{made.name}"
+    branch = f"fleetctl/{made.fleet.name}/{made.name}" if ways.branch is None else ways.branch
     pushed = push_to_branch(ways.remote, branch, ways.into, _changes(edits), _message(title, made), environ)
     say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} has it already")
     evidence = [f"    {line}" for line in made.why]  # as code: a name from a cluster may look like Markdown

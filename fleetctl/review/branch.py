@@ -18,6 +18,8 @@ TRAILER = "Proposed-by: fleetctl propose"
 as it was made is written over.
 """
 
+NO_NAME = "git needs a name for the commit: git config user.name NAME, and user.email"
+
 Changes = Mapping[Path, tuple[str, str]]
 """What each file was, which is to be what HEAD has, and what it becomes."""
 
@@ -131,7 +133,8 @@ def _commit(git: Git, files: Changes, message: str, *, signed: bool = False) -> 
     """Make the commit, which no branch has yet; `signed` = with our last line."""
     root, head = git.ask("rev-parse", "--show-toplevel"), git.ask("rev-parse", "--verify", "--quiet", "HEAD")
     if root is None or head is None:
-        raise RevisionError("the fleet files are in no git repository with a commit", hint="leave --branch out")
+        raise RevisionError("the fleet files are in no git repository with a commit",
+                            hint="leave --branch and --open out")
     tree = f"{head}^{{tree}}"
     for path, (before, after) in files.items():
         inside = path.resolve().relative_to(Path(root).resolve()).parts
@@ -140,7 +143,7 @@ def _commit(git: Git, files: Changes, message: str, *, signed: bool = False) -> 
         blob = _write(git, after.encode(), "hash-object", "-w", "--stdin")
         tree = _with(git, tree, inside, blob)
     text = _signed(message, f"{head} {tree}") if signed else message
-    return _write(git, text.encode(), "commit-tree", tree, "-p", head, "-F", "-")
+    return _write(git, text.encode(), "commit-tree", tree, "-p", head, "-F", "-", hint=NO_NAME)
 
 
 def _with(git: Git, tree: str, path: tuple[str, ...], blob: str) -> str:
@@ -157,8 +160,8 @@ def _with(git: Git, tree: str, path: tuple[str, ...], blob: str) -> str:
     return _write(git, b"".join(row + b"\0" for row in rows), "mktree", "-z")
 
 
-def _write(git: Git, stdin: bytes, *arguments: str) -> str:
+def _write(git: Git, stdin: bytes, *arguments: str, hint: str | None = None) -> str:
     done = git.run(*arguments, stdin=stdin)
     if done.returncode:
-        raise RevisionError(f"git {arguments[0]} failed: {error_line(done)}")
+        raise RevisionError(f"git {arguments[0]} failed: {error_line(done)}", hint=hint)
     return done.stdout.decode().strip()

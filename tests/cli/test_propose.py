@@ -98,6 +98,19 @@ def test_a_name_that_looks_like_an_option_of_git_is_refused(desk: Path) -> None:
     assert git(desk, "branch", "--format=%(refname:short)") == "main"
 
 
+def test_an_empty_name_of_a_branch_is_no_leave_to_write_the_file(desk: Path) -> None:
+    done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch", "")
+    assert (done.returncode, "'' is not a valid branch name" in done.stderr) == (1, True)
+    assert git(desk, "status", "--porcelain") == ""
+
+
+def test_a_commit_without_a_name_says_how_to_give_one(desk: Path) -> None:
+    git(desk, "config", "user.useConfigOnly", "true")
+    nobody = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"), "")
+    done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch", "more", **nobody)
+    assert (done.returncode, "hint: git needs a name for the commit: git config user.name" in done.stderr) == (1, True)
+
+
 def test_a_byte_order_mark_stays_and_is_no_change(desk: Path) -> None:
     file = desk / "fleets/prod.yaml"
     file.write_bytes(b"\xef\xbb\xbf" + FLEET.encode())
