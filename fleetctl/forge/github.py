@@ -57,8 +57,9 @@ class GitHub(Forge):
     def _api(self) -> tuple[str, Mapping[str, str], str]:
         token, repository = self._environ.get("GITHUB_TOKEN", ""), self._environ.get("GITHUB_REPOSITORY", "")
         if not token or not repository:
-            raise ForgeError(f"{'GITHUB_REPOSITORY' if token else 'GITHUB_TOKEN'} is not set",
-                             hint="give the step `env: {GITHUB_TOKEN: ${{ github.token }}}`")
+            lacks, value = ("REPOSITORY", "repository") if token else ("TOKEN", "token")
+            raise ForgeError(f"GITHUB_{lacks} is not set",
+                             hint=f"give the step `env: {{GITHUB_{lacks}: ${{{{ github.{value} }}}}}}`")
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json",
                    "X-GitHub-Api-Version": "2022-11-28"}
         return self._environ.get("GITHUB_API_URL") or "https://api.github.com", headers, f"/repos/{repository}"

@@ -102,6 +102,15 @@ def test_what_fails_the_job_can_be_chosen_and_what_is_reported_stays(
     assert (f"--fail-on {fail_on} lets the job pass" in ended.log) is (code == 0)
 
 
+def test_an_apply_that_was_stopped_is_not_called_one_without_work(
+    job, merged: PullRequest, cluster: ClusterStandIn
+) -> None:
+    cluster.on_submit = lambda _: [("STOPPED", summary(0, code=130, interrupted=True))]
+    ended = job("ci", "apply", "-f", "fleet.yaml")
+    assert (ended.code, ended.outputs["exit_code"], ended.outputs["summary"]) == (130, "130", "Apply, interrupted")
+    assert "nothing to do" not in ended.summary
+
+
 def test_a_policy_refuses_before_anything_is_begun(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
     refused = FLEET.replace("spec:\n", "spec:\n  policy: {maxNewReplicas: 0}\n")
     (Path(merged.environ["GITHUB_WORKSPACE"]) / "fleet.yaml").write_text(refused)

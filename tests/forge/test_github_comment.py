@@ -192,10 +192,11 @@ def test_nothing_that_is_raised_holds_the_token(hub: GitHubStandIn) -> None:
         assert JOB_TOKEN not in f"{refused.value.message} {refused.value.hint} {refused.value!r}"
 
 
-def test_without_a_token_it_says_how_to_give_one(hub: GitHubStandIn) -> None:
-    with pytest.raises(ForgeError, match="GITHUB_TOKEN is not set") as refused:
-        post(hub, "x", token="")
-    assert "github.token" in str(refused.value.hint)
+@pytest.mark.parametrize("lacks", ["TOKEN", "REPOSITORY"])
+def test_what_is_not_set_is_named_with_its_value(hub: GitHubStandIn, lacks: str) -> None:
+    with pytest.raises(ForgeError, match=f"GITHUB_{lacks} is not set") as refused:
+        GitHub({**hub.environment(), f"GITHUB_{lacks}": ""}, ChangeRequest(7, "#7"), sleep=Waits()).comment(MARKER)
+    assert f"{{GITHUB_{lacks}: ${{{{ github.{lacks.lower()} }}}}}}" in str(refused.value.hint)
 
 
 def test_an_address_without_a_server_is_an_error(hub: GitHubStandIn) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.apply.outcome import INTERRUPTED
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
 from fleetctl.cli.apply.agreement import agreed_to
@@ -131,17 +132,16 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
 
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
     """Return the report that the history would show of this run, under the fleet's name."""
-    git = plan.fleet.git
+    git, said = plan.fleet.git, totals(outcomes, interrupted=code == INTERRUPTED)
     run = HistoryRun(
         id=f"apply:{plan.plan_id}", verb="apply", fleet=plan.fleet.name, state="ok" if code == 0 else "partial",
-        message=totals(outcomes), plan_id=plan.plan_id, commit=git.commit if git else None,
+        message=said, plan_id=plan.plan_id, commit=git.commit if git else None,
         branch=git.branch if git else None, tool_version=plan.tool_version, create=len(plan.actions),
         files=plan.fleet.files, outcomes=outcomes,
     )
     report = run_report(run)
     facts = tuple(fact for fact in report.facts if fact[0] != "run")  # the plan's id is a fact of its own
-    return replace(report, identity=f"apply:{plan.fleet.name}", conclusion=totals(outcomes), exit_code=code,
-                   facts=facts,
+    return replace(report, identity=f"apply:{plan.fleet.name}", conclusion=said, exit_code=code, facts=facts,
                    title=f"Apply of fleet {plan.fleet.name}")
 
 
