@@ -117,8 +117,9 @@ def watch(
     source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
     watcher = Watcher(invocation, source, where, time.monotonic, _run,
                       State(interval, report_only), keeps_history=listen is not None)
-    webhook = Webhook(webhook_file.read_text().strip(), partial(say, "warning")) if webhook_file else None
-    with serving(watcher, listen, _token(token_file)) as served:
+    address = webhook_file.read_text(errors="replace").strip() if webhook_file else None
+    webhook = None if address is None else Webhook(address, partial(say, "warning"))
+    with serving(watcher, listen, _token(token_file, listen)) as served:
         if served:
             say("listening", f"{served.url}/, metrics below {served.url}/metrics")
         try:
@@ -130,11 +131,15 @@ def watch(
                 webhook.close()
 
 
-def _token(file: Path | None) -> str | None:
-    """Return what the file has; raises UsageError where that is nothing, which would let everybody in."""
+def _token(file: Path | None, listen: str | None) -> str | None:
+    """Return what the file has; raises UsageError where that is nothing, which would let everybody in, or where nobody
+    asks for it.
+    """
     token = file.read_text(errors="replace").strip() if file else None
     if token == "":
         raise UsageError(f"--listen-token-file {file} is empty")
+    if token and listen is None:
+        raise UsageError("--listen-token-file needs --listen", hint="such as --listen 127.0.0.1:9464")
     return token
 
 

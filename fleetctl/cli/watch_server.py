@@ -202,7 +202,7 @@ def serving(watcher: Watcher, listen: str | None, token: str | None) -> Iterator
     try:
         server = _Server((host.strip("[]") or "127.0.0.1", int(port)), served, token)
     except (OSError, ValueError, OverflowError) as error:
-        raise UsageError(f"--listen {listen}: {getattr(error, 'strerror', None) or error}",
+        raise UsageError(f"--listen {listen}: {getattr(error, 'strerror', None) or 'that is not HOST:PORT'}",
                          hint="such as 127.0.0.1:9464") from None
     served.url = f"http://{host or '127.0.0.1'}:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)
