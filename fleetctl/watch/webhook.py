@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from fleetctl.errors import ForgeError
 from fleetctl.forge.http import ForgeClient
@@ -44,11 +45,11 @@ class Webhook:
 
     def close(self) -> None:
         """Send what waits, for some seconds at most."""
-        try:
+        with suppress(queue.Full):
             self._news.put(None, timeout=LAST_S)
-        except queue.Full:
-            return
-        self._thread.join(LAST_S)
+            self._thread.join(LAST_S)
+        if self._thread.is_alive():
+            self._failed("the webhook has not taken all news")
 
     def _send_all(self) -> None:
         with self._client:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 import pytest
@@ -9,6 +10,7 @@ from stand_in_server import Answer, Request, serving
 
 from fleetctl.errors import ForgeError
 from fleetctl.forge import http
+from fleetctl.watch import webhook as webhook_module
 from fleetctl.watch.webhook import MOST_WAITING, Webhook
 
 
@@ -84,6 +86,20 @@ def test_more_than_can_wait_is_left_out_at_once() -> None:
     for number in range(MOST_WAITING + 1):
         webhook.send(str(number), {})
     assert failed == ["too much waits for the webhook; news are left out"]
+
+
+def test_what_the_end_cannot_wait_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, failed = threading.Event(), list[str]()
+
+    class Slow(Webhook):
+        def _send_all(self) -> None:
+            begun.wait()
+
+    monkeypatch.setattr(webhook_module, "LAST_S", 0.01)
+    webhook = Slow("http://127.0.0.1:9/services/a-secret", failed.append)
+    webhook.close()
+    begun.set()
+    assert failed == ["the webhook has not taken all news"]
 
 
 def test_what_is_no_url_is_refused() -> None:
