@@ -35,7 +35,7 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
                          *(str(path) for path in paths), timeout_s=TIMEOUT_S)
     except RevisionError:
         return None
-    return _parse(os.fsdecode(answer.stdout)) if answer.returncode == 0 else None
+    return _parse(answer.stdout.decode(errors="backslashreplace")) if answer.returncode == 0 else None
 
 
 def _without_filters(git: Git) -> list[str] | None:

@@ -33,6 +33,11 @@ def test_commit_and_branch_are_known(repository: Path, environ: dict[str, str]) 
     assert (len(facts.commit), facts.branch, facts.dirty) == (40, "trunk", False)
 
 
+def test_a_branch_whose_name_is_no_text_is_shown_as_a_document_can(repository: Path, environ: dict[str, str]) -> None:
+    subprocess.run(["git", "-C", repository, "checkout", "-q", "-b", b"x\xff"], env=environ, check=True)
+    assert git_facts([str(repository / "fleet.yaml")], environ).branch == r"x\xff"
+
+
 def test_a_changed_or_new_fleet_file_is_dirty_and_no_other_file(repository: Path, environ: dict[str, str]) -> None:
     (repository / "notes.txt").write_text("changed\n")
     assert git_facts([str(repository / "fleet.yaml")], environ).dirty is False
