@@ -14,7 +14,7 @@ from stated import problem_of
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.placement.exact.bound import count_bound
-from fleetctl.planner.placement.exact.tally import count_up
+from fleetctl.planner.placement.tally import Tally
 
 Nodes = st.lists(st.fixed_dictionaries({
     "gpus": st.integers(0, 3), "cpus": st.integers(1, 4), "vram": st.sampled_from([None, "24Gi"]),
@@ -73,7 +73,7 @@ def _try_all(
 
 
 def bound_of(models: list[dict], nodes: list[dict]) -> tuple[int, str]:
-    bound = count_bound(count_up(problem_of(models, nodes)))
+    bound = count_bound(Tally(problem_of(models, nodes)))
     return bound.replicas, bound.method
 
 
@@ -114,7 +114,7 @@ def test_slots_in_use_count() -> None:
     live = [{"model": "m0", "id": 0, "node": "n00", "gpus": 1}]
     problem = problem_of([{"replicas": 9, "gpus": 1}], [{"gpus": 8}] * 2, replicas=live,
                          policies=[{"maxReplicasPerModel": 2}])
-    assert count_bound(count_up(problem)).replicas == 3
+    assert count_bound(Tally(problem)).replicas == 3
 
 
 def test_dirty_cards_and_cards_without_the_memory_do_not_count() -> None:

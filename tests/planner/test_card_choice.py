@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from fleetctl.planner.placement.claims import Claim
-from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits, share_of, take
+from fleetctl.planner.placement.ledger.cards import Card, Offer, share_of, take
+from fleetctl.planner.placement.tally import OfferTable
 
 GIB = 1 << 30
 
@@ -100,7 +101,7 @@ def test_a_claim_without_cards_takes_cpu_only() -> None:
 ])
 def test_the_count_is_never_below_what_fits(claim: Claim, most: int) -> None:
     on = offer(card(0), card(1, 5000, vram=6), cpus=30_000)
-    assert count_fits(on, claim) == most
+    assert OfferTable([on]).most_of(claim).tolist() == [most]
     fitted = 0
     while (taken := take(on, claim)) is not None:
         on, fitted = taken.left, fitted + 1

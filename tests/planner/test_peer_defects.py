@@ -212,7 +212,7 @@ def test_a_gang_of_eighty_gpus_is_refused_on_five_hundred_nodes_after_few_steps(
                 for number in range(free, 500)]
     fleet = short_fleet({"models": [{"key": "g", "replicas": 1, "gang": {"gpus": 8, "workers": 9}}]})
     inventory = short_inventory({"nodes": nodes, "replicas": replicas})
-    with counted(cards.choose, cards.count_fits) as steps:
+    with counted(cards.choose) as steps:
         made = plan_for(fleet, inventory)
     assert made.actions == []
     assert made.blocked[0].code == "GANG_NEEDS_NODES"

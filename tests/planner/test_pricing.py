@@ -18,6 +18,7 @@ from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.patterns.fills import Fills, Frame, merged
 from fleetctl.planner.placement.patterns.pricing import Pricer
+from fleetctl.planner.placement.tally import Tally
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -28,7 +29,7 @@ def test_the_best_filling_is_within_three_percent_of_the_best_there_is(seed: int
          "memory": f"{random.randint(8, 60)}Gi", "replicas": random.randint(1, 4)} for _ in range(5)]
     problem = problem_of(models, [{"gpus": 3, "cpus": 40, "memory": "160Gi"}],
                          policies=[{"maxReplicasPerModel": 9}])
-    pricer = Pricer(problem, problem.nodes[0])
+    pricer = Pricer(Tally(problem), 0)
     wanted = np.array([demand.missing for demand in problem.demands])
     worth = np.array([random.uniform(0.1, 2) for _ in problem.demands])
     asked = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}

@@ -96,8 +96,6 @@ class NodeClass:
     """Open nodes that are equal for everything demanded: same offer, same kinds allowed, same domains, same caps."""
 
     nodes: tuple[int, ...]
-    number: int
-    """Number of their offer in the ledger."""
     offer: Offer
     allowed: frozenset[int]
     """Kinds whose selector allows these nodes."""
@@ -165,7 +163,11 @@ def state_demand(demands: Sequence[Demand], ledger: Ledger) -> WantedClasses:
 
 def state_problem(demands: Sequence[Demand], ledger: Ledger) -> Problem:
     """Group demands with something missing, and the open nodes of `ledger`, into classes."""
-    wanted = state_demand(demands, ledger)
+    return with_nodes(state_demand(demands, ledger), ledger)
+
+
+def with_nodes(wanted: WantedClasses, ledger: Ledger) -> Problem:
+    """Return what is wanted over the classes of the open nodes of `ledger`."""
     nodes = _node_classes(wanted.kinds, wanted.demands, ledger)
     return Problem(wanted.kinds, wanted.demands, wanted.number_of, ledger, nodes)
 
@@ -259,11 +261,10 @@ def _node_classes(
             together.setdefault(_Equal(number, sign, domains, caps, held.get(place, ())), []).append(place)
     column = {selector: number for number, selector in enumerate(selectors)}
     columns = [column[selector] for _, selector in kinds]
-    return tuple(
-        NodeClass(tuple(places), equal.number, ledger.offer(places[0]),
-                  frozenset(np.flatnonzero(allows[places[0]][columns]).tolist()), equal.domains, equal.caps, equal.held)
-        for equal, places in together.items()
-    )
+    first = {equal.allowed: places[0] for equal, places in together.items()}
+    allowed = {sign: frozenset(np.flatnonzero(allows[place][columns]).tolist()) for sign, place in first.items()}
+    return tuple(NodeClass(tuple(places), ledger.offer(places[0]), allowed[equal.allowed], equal.domains, equal.caps,
+                           equal.held) for equal, places in together.items())
 
 
 def _held(keys: set[str], ledger: Ledger) -> dict[int, tuple[tuple[str, int], ...]]:

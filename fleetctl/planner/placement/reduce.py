@@ -19,12 +19,12 @@ import numpy as np
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
-from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Assigned
 from fleetctl.planner.placement.policies import NO_CAP
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class ReducedProblem:
 
 def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
     """Leave out of `problem`, and of its `demands`, what cannot bind. The ledger of `problem` is not changed."""
-    tally = count_up(problem)
+    tally = Tally(problem)
     possible = np.array([tally.most(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
     kept = _what_binds(problem, tally, possible.reshape(len(problem.kinds), len(problem.nodes)))
     ledger = Ledger.opened(problem.ledger.nodes, [], {})

@@ -17,9 +17,9 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Demand
-from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit, state_problem
+from fleetctl.planner.placement.tally import Tally
 
 
 class Bound(NamedTuple):
@@ -31,7 +31,7 @@ class Bound(NamedTuple):
 
 def upper_bound(demands: Sequence[Demand], ledger: Ledger) -> Bound:
     """Bound the new replicas all `demands` together can get on the ledger in its present state (before packing)."""
-    return count_bound(count_up(state_problem(demands, ledger)))
+    return count_bound(Tally(state_problem(demands, ledger)))
 
 
 def count_bound(tally: Tally) -> Bound:
@@ -49,16 +49,12 @@ def count_bound(tally: Tally) -> Bound:
 def _amounts(tally: Tally) -> Iterator[tuple[str, int, Callable[[Claim], int]]]:
     """Yield what adds up over nodes: its name, how much there is in all, and what a member takes of it."""
     largest = int(tally.cards.memory.max(initial=0))
-    yield "free GPU share", _sum(tally.free_share, tally), lambda claim: _least_share(claim, largest)
-    yield "free CPUs", _sum(tally.cpus, tally), lambda claim: claim.cpus
-    yield "free memory", _sum(tally.memory, tally), lambda claim: claim.memory
+    yield "free GPU share", tally.total(tally.free_share), lambda claim: _least_share(claim, largest)
+    yield "free CPUs", tally.total(tally.cpus), lambda claim: claim.cpus
+    yield "free memory", tally.total(tally.memory), lambda claim: claim.memory
     for size in sorted({claim.whole_cards for claim, _ in tally.problem.kinds} - {0}):
-        room = _sum(tally.whole_cards(0) // size, tally)
+        room = tally.total(tally.whole_cards(0) // size)
         yield f"free groups of {size} whole cards on one node", room, _groups_of(size)
-
-
-def _sum(per_node: Ints, tally: Tally) -> int:
-    return int(tally.nodes @ per_node.clip(min=0))
 
 
 def _groups_of(size: int) -> Callable[[Claim], int]:

@@ -20,8 +20,8 @@ from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, 
 from fleetctl.planner.placement.exact.columns import Pool
 from fleetctl.planner.placement.exact.holdings import Holdings, picks_blindly
 from fleetctl.planner.placement.exact.linear import LinearModel
-from fleetctl.planner.placement.exact.tally import Tally
 from fleetctl.planner.placement.ledger.cards import share_of
+from fleetctl.planner.placement.tally import Tally
 
 FINEST = 1_000_000
 MAX_PACKINGS = 2_000

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from fleetctl.planner.placement.exact.columns import Grain, Pool, Relaxation, limits_values, needs_replicas, pool_nodes
 from fleetctl.planner.placement.exact.model_rows import ModelRows
-from fleetctl.planner.placement.exact.tally import Tally, count_up
 from fleetctl.planner.placement.problem import Problem
+from fleetctl.planner.placement.tally import Tally
 
 MAX_COLUMNS = 40_000
 MAX_BY_NODE = 3_000
@@ -30,7 +30,7 @@ def relax(problem: Problem) -> Relaxation:
 
     Where telling domains apart would make it too large, it leaves them out.
     """
-    tally = count_up(problem)
+    tally = Tally(problem)
     pools = _pools(tally, Grain.ALIKE) or pool_nodes(tally, Grain.ANYWHERE)
     return _stated(Relaxation(problem, tally, pools))
 

@@ -148,26 +148,3 @@ def blind_pick(offer: Offer, share: int) -> Card | None:
                 best is None or (card.free_share, card.index) < (best.free_share, best.index)):
             best = card
     return best
-
-
-def count_fits(offer: Offer, claim: Claim) -> int:
-    """Return a number of equal claims that can never be exceeded on this node (each resource by itself)."""
-    limits = [offer.free_cpus // claim.cpus] if claim.cpus else []
-    if claim.memory:
-        limits.append(offer.free_memory // claim.memory)
-    if claim.whole_cards:
-        fitting = sum(card.fully_free and not card.dirty and card.has_vram(claim.vram) for card in offer.cards)
-        limits.append(min(fitting, max(0, offer.free_gpus) // SHARE) // claim.whole_cards)
-    elif claim.wants_card:
-        limits.append(sum(_shares_on(card, claim) for card in offer.cards))
-        if claim.gpus:
-            limits.append(max(0, offer.free_gpus) // claim.gpus)
-    return max(0, min(limits)) if limits else 1 << 30
-
-
-def _shares_on(card: Card, claim: Claim) -> int:
-    if card.dirty or not card.has_vram(claim.vram):
-        return 0
-    share = claim.gpus or share_of(claim.vram, card.memory)
-    by_share = card.free_share // share
-    return min(by_share, (card.free_vram or 0) // claim.vram) if claim.vram else by_share

@@ -21,6 +21,7 @@ from fleetctl.planner.placement.patterns.master import Master, Pattern, stage_wo
 from fleetctl.planner.placement.patterns.pricing import Pricer
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.realize import Layout, Piece
+from fleetctl.planner.placement.tally import Tally
 
 
 def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout | None:
@@ -28,7 +29,8 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
 
     All replicas have one member. `steps` = pricings of one class of nodes, which is where the time goes.
     """
-    pricers = [Pricer(problem, node) for node in problem.nodes]
+    tally = Tally(problem)
+    pricers = [Pricer(tally, row) for row in range(len(problem.nodes))]
     best, improved = incumbent, False
     for priority in problem.priorities:
         reached = [0] * len(problem.demands) if best is None else list(best.replicas)

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Floats, Ints
-from fleetctl.planner.placement.ledger.cards import count_fits
 from fleetctl.planner.placement.patterns.fills import Fills, Frame, joined, merged, nothing, trimmed
-from fleetctl.planner.placement.problem import NodeClass, Problem
+from fleetctl.planner.placement.tally import Tally
 
 KEEP_ON_CARD, KEEP_ON_NODE = 300, 160
 CELLS_ON_CARD, CELLS_ON_NODE = (2, 2, 100, 4), (8, 8)
@@ -37,10 +36,10 @@ Places = NDArray[np.intp]
 class Pricer:
     """Prices one class of nodes. `items` fit there; what is said of them below is by their place in `items`."""
 
-    def __init__(self, problem: Problem, node: NodeClass) -> None:
+    def __init__(self, tally: Tally, row: int) -> None:
+        problem, node = tally.problem, tally.problem.nodes[row]
         offer, kinds = node.offer, [demand.gangs[0].parts[0][0] for demand in problem.demands]
-        fitting = [item for item, kind in enumerate(kinds)
-                   if kind in node.allowed and count_fits(offer, problem.kinds[kind][0])]
+        fitting = [item for item, kind in enumerate(kinds) if tally.most(kind)[row]]
         self.items = np.array(fitting, np.intp)
         claims = np.array([problem.kinds[kinds[item]][0] for item in fitting], np.int64).reshape(-1, 4).T
         self.gpus, self.vram, self.use = claims[0], claims[1], claims[2:]  # the use of CPU and memory
@@ -48,7 +47,7 @@ class Pricer:
         self.cards = sorted(Counter((card.free_share, card.free_vram or 0, card.memory or 0) for card in offer.cards
                                     if not card.dirty and card.free_share > 0).items())
         self.room = np.array([offer.free_cpus, offer.free_memory], np.int64)
-        self.gpu_units = min(offer.free_gpus, sum(state[0] * count for state, count in self.cards))
+        self.gpu_units = int(tally.free_share[row])
         self.units = self.shares_on(max((memory for (_, _, memory), _ in self.cards), default=0))
         self.cardless = self.units == 0
         use = np.vstack([self.use, self.units])

@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import LEFT_OUT_LABEL, Claim, ReplicaShape, Selector, without_left_out
-from fleetctl.planner.placement.ledger.cards import Card, Offer, count_fits
+from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code, check_cards, check_offer
+from fleetctl.planner.placement.tally import OfferTable
 
 
 @dataclass
@@ -28,7 +28,6 @@ class OfferKinds:
 
     ledger: Ledger
     _judged: dict[Claim, Checks] = field(default_factory=dict)
-    _free_cards: dict[int, Ints] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         offers = [self.ledger.offer(place) for place in range(len(self.ledger.nodes))]
@@ -53,19 +52,15 @@ class OfferKinds:
 
     def free_cards(self, places: Ints, vram: int = 0) -> Ints:
         """Return for some nodes how many whole cards with so much free memory are on offer."""
-        if vram not in self._free_cards:
-            fits = [count_fits(offer, Claim(SHARE, vram)) for offer in self._offers]
-            self._free_cards[vram] = np.array(fits, dtype=np.int64)
-        return self._free_cards[vram][self._kinds[places]]
+        return self._table.whole_cards(vram)[self._kinds[places]]
 
     def free_share(self, places: Ints) -> Ints:
         """Return for some nodes the share on offer on all clean cards; shares of different cards do not add up."""
-        return self._free_share[self._kinds[places]]
+        return self._table.free_share[self._kinds[places]]
 
     @cached_property
-    def _free_share(self) -> Ints:
-        return np.array([min(sum(card.free_share for card in offer.cards if not card.dirty), max(0, offer.free_gpus))
-                         for offer in self._offers], dtype=np.int64)
+    def _table(self) -> OfferTable:
+        return OfferTable(self._offers)
 
 
 class Column(NamedTuple):

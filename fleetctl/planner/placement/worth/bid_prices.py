@@ -15,6 +15,7 @@ import numpy as np
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Floats, Ints
+from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
 
@@ -29,13 +30,8 @@ MOST_PATTERNS = 300
 MOST_SIZES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """A kind of member that is expected: how many, and what one takes (cards of 1/10000, CPUs of 1/10000, bytes)."""
-
-    count: float
-    cpus: int
-    memory: int
+Wanted = Sequence[tuple[Claim, float]]
+"""What a member of each expected kind claims, and how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +68,7 @@ class _Columns:
                          self.limit, np.array(self.gain))
 
 
-def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
+def bid_prices(wanted: Wanted, groups: Sequence[Group]) -> Ints:
     """Return what one member of each kind is worth to the room it takes, in millionths of a card, shape (kinds,).
 
     Between 0 and the member's own GPU share, 0 for what no node can host; rounded, so that the last bits of the
@@ -88,7 +84,7 @@ def bid_prices(wanted: Sequence[Wanted], groups: Sequence[Group]) -> Ints:
     programme = columns.programme()
     x, price = _inside(programme, len(wanted), len(sizes), demand_columns)
     prices = balanced_prices(programme, x, price, GAP)[: len(wanted)]
-    own = np.where(most == 0, [units.floor(kind) for kind in wanted], np.maximum(most, 0) / SHARE)
+    own = np.where(most == 0, [units.floor(claim) for claim, _ in wanted], np.maximum(most, 0) / SHARE)
     return np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
 
 
@@ -106,13 +102,13 @@ class _Units:
     def of_memory(self, memory: float) -> float:
         return memory * self.cards / self.memory if self.memory else 0.0
 
-    def floor(self, kind: Wanted) -> float:
+    def floor(self, claim: Claim) -> float:
         """What a member without a card counts for, so that the programme does not leave it out."""
-        return max(self.of_cpus(kind.cpus / SHARE), self.of_memory(kind.memory))
+        return max(self.of_cpus(claim.cpus / SHARE), self.of_memory(claim.memory))
 
 
 def _columns(
-    wanted: Sequence[Wanted], groups: Sequence[Group], units: _Units, sizes: Sequence[int],
+    wanted: Wanted, groups: Sequence[Group], units: _Units, sizes: Sequence[int],
     patterns: Sequence[dict[int, int]],
 ) -> tuple[_Columns, int]:
     """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards."""
@@ -120,22 +116,22 @@ def _columns(
     cards_row = len(wanted) + 3 * len(groups) + len(sizes)
     tiny = 1e-6 * units.cards
     columns = _Columns(np.array(
-        [max(kind.count, tiny) for kind in wanted]
+        [max(count, tiny) for _, count in wanted]
         + [max(amount, tiny) for group in groups
            for amount in (units.of_cpus(group.cpus), units.of_memory(group.memory), group.cards)]
         + [0.0] * len(sizes) + [units.cards]
     ))
     for place, group in enumerate(groups):
         for number in np.flatnonzero(group.shares >= 0).tolist():
-            kind, share = wanted[number], int(group.shares[number])
+            (claim, _), share = wanted[number], int(group.shares[number])
             row = len(wanted) + 3 * place
-            entries = {number: 1.0, row: units.of_cpus(kind.cpus / SHARE), row + 1: units.of_memory(kind.memory),
+            entries = {number: 1.0, row: units.of_cpus(claim.cpus / SHARE), row + 1: units.of_memory(claim.memory),
                        row + 2: share / SHARE}
             if share in row_of_size:
                 entries[row_of_size[share]] = 1.0
             elif share:
                 entries[cards_row] = share / SHARE
-            columns.column(share / SHARE or units.floor(kind), entries)
+            columns.column(share / SHARE or units.floor(claim), entries)
     demand_columns = len(columns.gain)
     for pattern in patterns:
         columns.column(0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0})
@@ -174,13 +170,13 @@ def _inside(programme: Programme, kinds: int, sizes: int, demand_columns: int) -
     return x, price
 
 
-def _weighty_sizes(wanted: Sequence[Wanted], groups: Sequence[Group]) -> list[int]:
+def _weighty_sizes(wanted: Wanted, groups: Sequence[Group]) -> list[int]:
     """Return the shares below one card that most of the demand has, heaviest first."""
     weight: dict[int, float] = {}
     for group in groups:
-        for kind, share in zip(wanted, group.shares.tolist(), strict=True):
+        for (_, count), share in zip(wanted, group.shares.tolist(), strict=True):
             if 0 < share < SHARE:
-                weight[share] = weight.get(share, 0.0) + kind.count * share
+                weight[share] = weight.get(share, 0.0) + count * share
     return sorted(weight, key=lambda size: (-weight[size], size))[:MOST_SIZES]
 
 

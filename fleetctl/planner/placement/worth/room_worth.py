@@ -17,7 +17,9 @@ import numpy as np
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.ledger.cards import Card
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.worth.bid_prices import MICRO, Wanted, bid_prices
+from fleetctl.planner.placement.problem import WantedClasses, with_nodes
+from fleetctl.planner.placement.tally import Tally
+from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
 from fleetctl.planner.placement.worth.groups import find_areas, find_groups
 from fleetctl.planner.placement.worth.node_worth import MIB, FreeAmounts, Members, node_worth
@@ -38,26 +40,28 @@ class RoomWorth:
 
     def __init__(self, ledger: Ledger, expected: Sequence[Expected]) -> None:
         self._ledger = ledger
-        offers = [(ledger.numbered(number), count) for number, count in Counter(
-            number for node, number in zip(ledger.nodes, ledger.numbers, strict=True) if node.open).items()]
-        share = sum(count * sum(card.free_share for card in offer.cards if not card.dirty) for offer, count in offers)
+        counts = Counter(number for node, number in zip(ledger.nodes, ledger.numbers, strict=True) if node.open)
+        share = sum(count * sum(card.free_share for card in ledger.numbered(number).cards if not card.dirty)
+                    for number, count in counts.items())
         wanted = expected_kinds(expected, share)
         kinds = [kind for kind, _ in wanted]
-        areas = find_areas(ledger, kinds)
-        worth = bid_prices([Wanted(count, claim.cpus, claim.memory) for (claim, _), count in wanted],
-                           find_groups(ledger, kinds, areas))
+        tally = Tally(with_nodes(WantedClasses(tuple(kinds), (), {}), ledger))
+        areas = find_areas(tally)
+        worth = bid_prices([(claim, count) for (claim, _), count in wanted], find_groups(tally, areas))
         members = Members(np.array([claim.cpus for claim, _ in kinds], np.int64),
                           np.array([-(-claim.memory // MIB) for claim, _ in kinds], np.int64), worth)
-        cards, cpus = share // SHARE, sum(count * offer.free_cpus for offer, count in offers) // SHARE
-        mib = sum(count * offer.free_memory for offer, count in offers) // MIB
-        self._most_cards = max((len(offer.cards) for offer, _ in offers), default=0)
+        cards, cpus, mib = share // SHARE, tally.total(tally.cpus) // SHARE, tally.total(tally.memory) // MIB
+        self._most_cards = max((len(node.offer.cards) for node in tally.problem.nodes), default=0)
         self._by_vram = any(claim.vram for claim, _ in kinds)
         self._tables = node_worth(members, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
                                   cards * MICRO * 1024 // mib if mib else 0)
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         nothing_runs = all(one.total == one.missing for one in expected)
         rare = rarities(ledger) if nothing_runs else [0] * len(ledger.nodes)
-        self.area_of = [area * (STEPS + 1) + rarity for area, rarity in zip(areas.of_node.tolist(), rare, strict=True)]
+        self.area_of = rare
+        for area, node in zip(areas.of_class.tolist(), tally.problem.nodes, strict=True):
+            for place in node.nodes:
+                self.area_of[place] += area * (STEPS + 1)
 
     def harm(self, before: int, after: int, area: int) -> int:
         """Return what it costs the rest when an offer becomes another one, both by number."""
