@@ -18,13 +18,15 @@ from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
-from fleetctl.planner.placement.worth.bid_prices import MICRO, Group, bid_prices
+from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
 from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
 from fleetctl.planner.placement.worth.node_worth import FreeAmounts, Members, node_worth
 from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 GIB = 1 << 30
+ROOM = np.array([[800.0, 0.0, 100.0]])
+"""800 CPUs and 100 cards."""
 POLICY = EffectivePolicy(SlotCap(NO_CAP, "test"))
 
 
@@ -168,21 +170,21 @@ def test_what_a_packing_costs_is_told_from_its_nodes() -> None:
 
 def test_prices_charge_a_member_for_what_is_scarce() -> None:
     """Two members of one card each; CPU for the big one is short, so it is the small one that is welcome."""
-    room = Group(cards=100.0, cpus=800.0, memory=0.0, shares=np.array([SHARE, SHARE]))
-    heavy, light = bid_prices([(gpus(1, cpus=12), 100.0), (gpus(1, cpus=4), 100.0)], [room])
+    shares = np.array([[SHARE, SHARE]])
+    heavy, light = bid_prices([(gpus(1, cpus=12), 100.0), (gpus(1, cpus=4), 100.0)], ROOM, shares)
     assert 0 < light < heavy <= MICRO
 
 
 def test_prices_know_that_shares_do_not_add_up_over_cards() -> None:
     """Cards full of 0.6 carry one each: a 0.4 fits beside it and costs nearly nothing, a second 0.6 a whole card."""
-    room = Group(cards=100.0, cpus=800.0, memory=0.0, shares=np.array([6000, 4000]))
-    large, small = bid_prices([(gpus(0.6), 200.0), (gpus(0.4), 50.0)], [room])
+    shares = np.array([[6000, 4000]])
+    large, small = bid_prices([(gpus(0.6), 200.0), (gpus(0.4), 50.0)], ROOM, shares)
     assert large > 5 * MICRO // 10
     assert small < MICRO // 10
 
 
 def test_a_target_that_fits_nowhere_prices_nothing() -> None:
-    assert bid_prices([(gpus(1), 3.0)], []).tolist() == [0]
+    assert bid_prices([(gpus(1), 3.0)], np.zeros((0, 3)), np.zeros((0, 1), np.int64)).tolist() == [0]
     assert best(expecting(ledger(offer(0, 8)), (gpus(4), (), 2)), gpus(0, cpus=1)) == 0
 
 

@@ -21,6 +21,11 @@ from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.policies import NO_CAP
 
+Domains = tuple[tuple[str, str | None], ...]
+"""(label, value); None = without the label."""
+Held = tuple[tuple[str, int], ...]
+"""(model key, slots in use)."""
+
 
 class Gang(NamedTuple):
     """A group of a replica: `copies` gangs, each of `parts` (kind number, members of that kind in one gang)."""
@@ -99,14 +104,14 @@ class NodeClass:
     offer: Offer
     allowed: frozenset[int]
     """Kinds whose selector allows these nodes."""
-    domains: tuple[tuple[str, str | None], ...]
+    domains: Domains
     """(label, value) for every label that some gang is bound to, or some spread is limited by.
 
     Where all that matters is whether a node has the label, the value of all that have it is "".
     """
     caps: tuple[int, int]
     """Slot cap for models without and with GPU or VRAM; NO_CAP = none."""
-    held: tuple[tuple[str, int], ...]
+    held: Held
     """(model key, slots in use) of the capped models that hold some here."""
 
     def free_slots(self, demand: DemandClass) -> int:
@@ -182,16 +187,6 @@ class _Alike(NamedTuple):
     as_one: bool
 
 
-class _Equal(NamedTuple):
-    """What makes nodes one class."""
-
-    number: int
-    allowed: bytes
-    domains: tuple[tuple[str, str | None], ...]
-    caps: tuple[int, int]
-    held: tuple[tuple[str, int], ...]
-
-
 def _demand_classes(
     wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger
 ) -> tuple[DemandClass, ...]:
@@ -249,7 +244,8 @@ def _node_classes(
     had = sorted({limit.label for limit in limits if limit.per_node}.difference(labels))
     held = _held({demand.shape.key for demand in demands if demand.capped}, ledger)
     caps_of: dict[int, tuple[int, int]] = {}
-    together: dict[_Equal, list[int]] = {}
+    # what makes nodes one class: the number of their offer, who is allowed there, domains, caps, slots in use
+    together: dict[tuple[int, bytes, Domains, tuple[int, int], Held], list[int]] = {}
     for place, (node, number) in enumerate(zip(ledger.nodes, ledger.numbers, strict=True)):
         if node.open:
             caps = caps_of.get(id(node.policy))  # a policy is one object for all nodes it holds for
@@ -258,16 +254,16 @@ def _node_classes(
             domains = tuple([(label, node.labels.get(label)) for label in labels]) if labels else ()
             domains += tuple([(label, "" if label in node.labels else None) for label in had]) if had else ()
             sign = signs[place * width:(place + 1) * width]
-            together.setdefault(_Equal(number, sign, domains, caps, held.get(place, ())), []).append(place)
+            together.setdefault((number, sign, domains, caps, held.get(place, ())), []).append(place)
     column = {selector: number for number, selector in enumerate(selectors)}
     columns = [column[selector] for _, selector in kinds]
-    first = {equal.allowed: places[0] for equal, places in together.items()}
+    first = {sign: places[0] for (_, sign, *_), places in together.items()}
     allowed = {sign: frozenset(np.flatnonzero(allows[place][columns]).tolist()) for sign, place in first.items()}
-    return tuple(NodeClass(tuple(places), ledger.offer(places[0]), allowed[equal.allowed], equal.domains, equal.caps,
-                           equal.held) for equal, places in together.items())
+    return tuple(NodeClass(tuple(places), ledger.numbered(number), allowed[sign], domains, caps, held_here)
+                 for (number, sign, domains, caps, held_here), places in together.items())
 
 
-def _held(keys: set[str], ledger: Ledger) -> dict[int, tuple[tuple[str, int], ...]]:
+def _held(keys: set[str], ledger: Ledger) -> dict[int, Held]:
     by_node: dict[int, list[tuple[str, int]]] = {}
     for key in sorted(keys):
         for place, slots in ledger.slots_of(key).items():

@@ -59,7 +59,8 @@ class OfferTable:
     def __init__(self, offers: Sequence[Offer]) -> None:
         amounts = [(offer.free_cpus, offer.free_memory, offer.free_gpus) for offer in offers]
         self.cpus, self.memory, self.gpus = np.array(amounts, dtype=np.int64).reshape(-1, 3).T
-        cards = [(row, card.free_share, _known(card.free_vram), _known(card.memory))
+        cards = [(row, card.free_share, NO_MEMORY if card.free_vram is None else card.free_vram,
+                  NO_MEMORY if card.memory is None else card.memory)
                  for row, offer in enumerate(offers) for card in offer.cards if card.free_share > 0 and not card.dirty]
         self.cards = Cards(*np.array(cards, dtype=np.int64).reshape(-1, 4).T)
         self._free_cards: dict[int, Ints] = {}
@@ -164,7 +165,3 @@ class Tally(OfferTable):
             return None
         free = np.array([node.free_slots(demand) for node in self.problem.nodes], dtype=np.int64)
         return np.minimum(free, NO_CAP)
-
-
-def _known(amount: int | None) -> int:
-    return NO_MEMORY if amount is None else amount

@@ -11,11 +11,9 @@ import numpy as np
 
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.exact.linear import LinearModel
-from fleetctl.planner.placement.problem import DemandClass, Problem
+from fleetctl.planner.placement.problem import DemandClass, Domains, Problem
 from fleetctl.planner.placement.realize import ANY
 from fleetctl.planner.placement.tally import Tally
-
-Domains = tuple[tuple[str, str | None], ...]
 
 
 class Grain(IntEnum):

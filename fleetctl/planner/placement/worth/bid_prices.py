@@ -9,7 +9,7 @@ takes would have brought elsewhere. Bid prices: Talluri and van Ryzin 1998; patt
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
 
 import numpy as np
 
@@ -30,112 +30,55 @@ MOST_PATTERNS = 300
 MOST_SIZES = 8
 
 
-Wanted = Sequence[tuple[Claim, float]]
-"""What a member of each expected kind claims, and how many there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Nodes that are alike: what all of them have together, and what each kind would take of a card here."""
-
-    cards: float
-    cpus: float
-    """In CPUs."""
-    memory: float
-    """In bytes."""
-    shares: Ints
-    """GPU share by kind in 1/10000, whole cards included; 0 = takes no card; -1 = no node of the group can host it."""
-
-
-@dataclass(slots=True)
-class _Columns:
-    """The programme while its columns are written."""
-
-    limit: Floats
-    rows: list[int] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-    gain: list[float] = field(default_factory=list)
-
-    def column(self, gain: float, entries: dict[int, float]) -> None:
-        self.rows += entries
-        self.columns += [len(self.gain)] * len(entries)
-        self.values += entries.values()
-        self.gain.append(gain)
-
-    def programme(self) -> Programme:
-        return Programme(np.array(self.rows, np.int64), np.array(self.columns, np.int64), np.array(self.values),
-                         self.limit, np.array(self.gain))
-
-
-def bid_prices(wanted: Wanted, groups: Sequence[Group]) -> Ints:
+def bid_prices(wanted: Sequence[tuple[Claim, float]], room: Floats, shares: Ints) -> Ints:
     """Return what one member of each kind is worth to the room it takes, in millionths of a card, shape (kinds,).
 
     Between 0 and the member's own GPU share, 0 for what no node can host; rounded, so that the last bits of the
-    arithmetic do not matter.
+    arithmetic do not matter. `wanted` = what a member of each expected kind claims, and how many there are; `room` =
+    CPUs, bytes and cards of each group of alike nodes together, shape (groups, 3); `shares` = GPU share by group and
+    kind in 1/10000, whole cards included, 0 = takes no card, -1 = no node of the group can host it.
     """
-    most = np.array([group.shares for group in groups]).reshape(len(groups), len(wanted)).max(axis=0, initial=-1)
-    cards = sum(group.cards for group in groups)
-    if not cards or all((group.shares < 0).all() for group in groups):
+    need = np.array([(claim.cpus / SHARE, claim.memory) for claim, _ in wanted]).reshape(-1, 2)
+    counts, (cpus, memory, cards) = np.array([count for _, count in wanted]), room.sum(axis=0)
+    if not cards or (shares < 0).all():
         return np.zeros(len(wanted), np.int64)
-    units = _Units(cards, sum(group.cpus for group in groups), sum(group.memory for group in groups))
-    sizes, patterns = _patterns(_weighty_sizes(wanted, groups))
-    columns, demand_columns = _columns(wanted, groups, units, sizes, patterns)
-    programme = columns.programme()
-    x, price = _inside(programme, len(wanted), len(sizes), demand_columns)
+    # CPU and memory are counted in cards' worth: all CPUs together are as many as all cards together
+    scale = cards / np.array([cpus or np.inf, memory or np.inf, cards])
+    sizes, packings = _packings(_weighty_sizes(counts, shares))
+    programme = _programme(counts, room * scale, need * scale[:2], shares, sizes, packings)
+    x, price = _inside(programme, len(wanted), len(sizes), len(programme.gain) - len(packings))
     prices = balanced_prices(programme, x, price, GAP)[: len(wanted)]
-    own = np.where(most == 0, [units.floor(claim) for claim, _ in wanted], np.maximum(most, 0) / SHARE)
-    return np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
+    most = shares.max(axis=0)
+    own = np.where(most == 0, (need * scale[:2]).max(axis=1), np.maximum(most, 0) / SHARE)
+    worth: Ints = np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)
+    return worth
 
 
-@dataclass(frozen=True, slots=True)
-class _Units:
-    """CPU and memory are counted in cards' worth: all CPUs together are as many as all cards together."""
+def _programme(counts: Floats, room: Floats, need: Floats, shares: Ints, sizes: Ints, packings: Ints) -> Programme:
+    """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards.
 
-    cards: float
-    cpus: float
-    memory: float
-
-    def of_cpus(self, cpus: float) -> float:
-        return cpus * self.cards / self.cpus if self.cpus else 0.0
-
-    def of_memory(self, memory: float) -> float:
-        return memory * self.cards / self.memory if self.memory else 0.0
-
-    def floor(self, claim: Claim) -> float:
-        """What a member without a card counts for, so that the programme does not leave it out."""
-        return max(self.of_cpus(claim.cpus / SHARE), self.of_memory(claim.memory))
-
-
-def _columns(
-    wanted: Wanted, groups: Sequence[Group], units: _Units, sizes: Sequence[int],
-    patterns: Sequence[dict[int, int]],
-) -> tuple[_Columns, int]:
-    """Write the programme; rows: demand of each kind, CPU, memory and GPU of each group, sizes, cards."""
-    row_of_size = {size: len(wanted) + 3 * len(groups) + number for number, size in enumerate(sizes)}
-    cards_row = len(wanted) + 3 * len(groups) + len(sizes)
-    tiny = 1e-6 * units.cards
-    columns = _Columns(np.array(
-        [max(count, tiny) for _, count in wanted]
-        + [max(amount, tiny) for group in groups
-           for amount in (units.of_cpus(group.cpus), units.of_memory(group.memory), group.cards)]
-        + [0.0] * len(sizes) + [units.cards]
-    ))
-    for place, group in enumerate(groups):
-        for number in np.flatnonzero(group.shares >= 0).tolist():
-            (claim, _), share = wanted[number], int(group.shares[number])
-            row = len(wanted) + 3 * place
-            entries = {number: 1.0, row: units.of_cpus(claim.cpus / SHARE), row + 1: units.of_memory(claim.memory),
-                       row + 2: share / SHARE}
-            if share in row_of_size:
-                entries[row_of_size[share]] = 1.0
-            elif share:
-                entries[cards_row] = share / SHARE
-            columns.column(share / SHARE or units.floor(claim), entries)
-    demand_columns = len(columns.gain)
-    for pattern in patterns:
-        columns.column(0.0, {**{row_of_size[size]: -float(count) for size, count in pattern.items()}, cards_row: 1.0})
-    return columns, demand_columns
+    A member without a card gains what it needs most of, so that the programme does not leave it out.
+    """
+    kinds, cards = len(counts), float(room[:, 2].sum())
+    first_size = kinds + room.size
+    rows, values, gain, width = list[Ints](), list[Floats](), list[Floats](), list[int]()
+    for place, here in enumerate(shares):
+        hosted = np.flatnonzero(here >= 0)
+        share, known = here[hosted] / SHARE, np.isin(here[hosted], sizes)
+        own = np.tile(kinds + 3 * place + np.arange(3), (len(hosted), 1))
+        of_cards = first_size + np.where(known, np.searchsorted(sizes, here[hosted]), len(sizes))
+        rows.append(np.column_stack([hosted, own, of_cards]).ravel())
+        values.append(np.column_stack([share >= 0, need[hosted], share, np.where(known, 1.0, share)]).ravel())
+        gain.append(np.where(share > 0, share, need[hosted].max(axis=1)))
+        width += [5] * len(hosted)
+    rows.append(np.tile(first_size + np.arange(len(sizes) + 1), len(packings)))
+    values.append(np.column_stack([-packings, np.ones(len(packings))]).ravel())
+    gain.append(np.zeros(len(packings)))
+    width += [len(sizes) + 1] * len(packings)
+    limit = np.concatenate([np.concatenate([counts, room.ravel()]).clip(min=1e-6 * cards), 0.0 * sizes, [cards]])
+    row, column, value = np.concatenate(rows), np.repeat(np.arange(len(width)), width), np.concatenate(values)
+    used = value != 0
+    return Programme(row[used], column[used], value[used], limit, np.concatenate(gain))
 
 
 def _inside(programme: Programme, kinds: int, sizes: int, demand_columns: int) -> tuple[Floats, Floats]:
@@ -170,23 +113,21 @@ def _inside(programme: Programme, kinds: int, sizes: int, demand_columns: int) -
     return x, price
 
 
-def _weighty_sizes(wanted: Wanted, groups: Sequence[Group]) -> list[int]:
+def _weighty_sizes(counts: Floats, shares: Ints) -> list[int]:
     """Return the shares below one card that most of the demand has, heaviest first."""
     weight: dict[int, float] = {}
-    for group in groups:
-        for (_, count), share in zip(wanted, group.shares.tolist(), strict=True):
+    for here in shares.tolist():
+        for count, share in zip(counts.tolist(), here, strict=True):
             if 0 < share < SHARE:
                 weight[share] = weight.get(share, 0.0) + count * share
     return sorted(weight, key=lambda size: (-weight[size], size))[:MOST_SIZES]
 
 
-def _patterns(sizes: Sequence[int]) -> tuple[list[int], list[dict[int, int]]]:
+def _packings(sizes: Sequence[int]) -> tuple[Ints, Ints]:
     """Return the heaviest sizes whose packings are not too many, and these: how many of each size one card carries."""
     for count in range(len(sizes), 0, -2):
         kept = sorted(sizes[:count])
-        try:
+        with suppress(TooManyError):
             packings = maximal_packings([Piece(size, 0) for size in kept], SHARE, 0, MOST_PATTERNS)
-        except TooManyError:
-            continue
-        return kept, [{size: many for size, many in zip(kept, one, strict=True) if many} for one in packings]
-    return [], []
+            return np.array(kept, np.int64), np.array(packings, np.int64)
+    return np.zeros(0, np.int64), np.zeros((0, 0), np.int64)

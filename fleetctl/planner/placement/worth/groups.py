@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.arrays import Flags, Ints
+from fleetctl.planner.placement.arrays import Flags, Floats, Ints
 from fleetctl.planner.placement.claims import Kind
 from fleetctl.planner.placement.ledger.cards import share_of
 from fleetctl.planner.placement.tally import Tally
-from fleetctl.planner.placement.worth.bid_prices import Group
 
 MOST_AREAS = 16
 MOST_GROUPS = 32
@@ -65,22 +64,23 @@ def _shares(kinds: Sequence[Kind], allowed: Flags, memory: int) -> Ints:
     return shares
 
 
-def find_groups(tally: Tally, areas: Areas) -> list[Group]:
-    """Return the groups of all classes, with what is free on their nodes."""
+def find_groups(tally: Tally, areas: Areas) -> tuple[Floats, Ints]:
+    """Return the groups of all classes: what is free on their nodes, and what each kind takes there.
+
+    CPUs, bytes and cards, shape (groups, 3); GPU share by kind in 1/10000, -1 = not there, shape (groups, kinds).
+    """
     kinds = len(tally.problem.kinds)
     hosted = np.array([tally.most(kind) > 0 for kind in range(kinds)], dtype=bool).reshape(kinds, len(tally.nodes))
-    free = np.stack([tally.free_share, tally.cpus, tally.memory], axis=1).clip(min=0)
-    groups = []
-    for rows in _grouped(tally, areas, free):
-        gpus, cpus, memory = (tally.nodes[rows] @ free[rows]).tolist()
-        here = areas.shares[int(areas.of_class[rows[0]])]
-        groups.append(Group(gpus / SHARE, cpus / SHARE, float(memory), np.where(hosted[:, rows].any(axis=1), here, -1)))
-    return groups
+    free = np.stack([tally.cpus, tally.memory, tally.free_share], axis=1).clip(min=0)
+    grouped = _grouped(tally, areas, free)
+    room = np.array([tally.nodes[rows] @ free[rows] for rows in grouped]).reshape(-1, 3) / (SHARE, 1, SHARE)
+    shares = [np.where(hosted[:, rows].any(axis=1), areas.shares[int(areas.of_class[rows[0]])], -1) for rows in grouped]
+    return room, np.array(shares, np.int64).reshape(len(grouped), kinds)
 
 
 def _grouped(tally: Tally, areas: Areas, free: Ints) -> list[Ints]:
     """Split classes into at most MOST_GROUPS groups (or one per area), as finely as that allows."""
-    gpus, cpus, memory = free.T
+    cpus, memory, gpus = free.T
     per_card = np.maximum(gpus, 1)
     cards = np.array([len(node.offer.cards) for node in tally.problem.nodes], np.int64)
     exact = np.stack([

@@ -47,7 +47,7 @@ class RoomWorth:
         kinds = [kind for kind, _ in wanted]
         tally = Tally(with_nodes(WantedClasses(tuple(kinds), (), {}), ledger))
         areas = find_areas(tally)
-        worth = bid_prices([(claim, count) for (claim, _), count in wanted], find_groups(tally, areas))
+        worth = bid_prices([(claim, count) for (claim, _), count in wanted], *find_groups(tally, areas))
         members = Members(np.array([claim.cpus for claim, _ in kinds], np.int64),
                           np.array([-(-claim.memory // MIB) for claim, _ in kinds], np.int64), worth)
         cards, cpus, mib = share // SHARE, tally.total(tally.cpus) // SHARE, tally.total(tally.memory) // MIB
