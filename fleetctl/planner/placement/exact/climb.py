@@ -13,8 +13,8 @@ from math import gcd
 import numpy as np
 
 from fleetctl.planner.placement.arrays import Floats
-from fleetctl.planner.placement.exact.columns import Relaxation
 from fleetctl.planner.placement.exact.linear import NODE_LIMIT, InfeasibleError, LinearModel
+from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.objective import Level, Levels
 
 MAX_INTEGERS, MAX_BY_NODE = 2_500, 6_000

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
 
 from fleetctl.planner.placement.arrays import Flags, Ints
-from fleetctl.planner.placement.exact.linear import LinearModel
-from fleetctl.planner.placement.problem import DemandClass, Domains, Problem
+from fleetctl.planner.placement.problem import DemandClass, Domains
 from fleetctl.planner.placement.realize import ANY
 from fleetctl.planner.placement.tally import Tally
 
@@ -91,29 +90,6 @@ class Member(NamedTuple):
     owner: Owner
     kind: int
     pool: int
-
-
-@dataclass(frozen=True)
-class Relaxation:
-    """The linear model of a problem and what its columns mean; build it with `relax`."""
-
-    problem: Problem
-    tally: Tally
-    pools: tuple[Pool, ...]
-    by_replica: bool = False
-    """Replicas of several members are distinguished where slots or a spread's limit may bind."""
-    model: LinearModel = field(default_factory=LinearModel)
-    replicas: list[int] = field(default_factory=list)
-    """Column of the new replicas, by class of demand."""
-    served: list[int] = field(default_factory=list)
-    """Column that counts models with a first replica, by class of demand."""
-    members: dict[Member, int] = field(default_factory=dict)
-    """Column by what it counts; not there = none possible."""
-
-    @property
-    def is_by_node(self) -> bool:
-        """Whether every node is distinguished."""
-        return all(pool.node is not None for pool in self.pools)
 
 
 def needs_replicas(demand: DemandClass, tally: Tally) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fleetctl.documents.quantity import count_of
 from fleetctl.planner.placement.exact.bound import count_bound
 from fleetctl.planner.placement.exact.climb import MAX_AT_LAST, MAX_BY_NODE, climb, most_replicas
-from fleetctl.planner.placement.exact.columns import Relaxation
+from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.exact.relaxation import relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
 from fleetctl.planner.placement.objective import Levels

@@ -3,50 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 
 import numpy as np
 
 from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
-from fleetctl.planner.placement.exact.columns import (
-    SHARED,
-    Made,
-    Member,
-    Owner,
-    Relaxation,
-    limits_values,
-    needs_replicas,
-)
+from fleetctl.planner.placement.exact.columns import SHARED, Made, Member, Owner, Pool, limits_values, needs_replicas
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.pool_rows import Term, add_card_rows, add_sum_rows
 from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit
 from fleetctl.planner.placement.realize import ANY
+from fleetctl.planner.placement.tally import Tally
 
 
-@dataclass
-class ModelRows:
-    """Adds columns and rows to a model, demand by demand and then pool by pool."""
+class Relaxation:
+    """The linear model of a problem and what its columns mean; made demand by demand and then pool by pool.
 
-    into: Relaxation
+    `by_replica` = replicas of several members are distinguished where slots or a spread's limit may bind.
+    """
 
-    def __post_init__(self) -> None:
-        self.model, self.tally = self.into.model, self.into.tally
-        kinds, pools = range(len(self.into.problem.kinds)), self.into.pools
-        self.most = [[int(pool.counts @ self.tally.most(kind)[pool.rows]) for kind in kinds] for pool in pools]
+    def __init__(self, tally: Tally, pools: tuple[Pool, ...], *, by_replica: bool = False) -> None:
+        self.problem, self.tally, self.pools, self.by_replica = tally.problem, tally, pools, by_replica
+        self.model = LinearModel()
+        self.replicas: list[int] = []
+        """Column of the new replicas, by class of demand."""
+        self.served: list[int] = []
+        """Column that counts models with a first replica, by class of demand."""
+        self.members: dict[Member, int] = {}
+        """Column by what it counts; not there = none possible."""
+        kinds = range(len(self.problem.kinds))
+        self.most = [[int(pool.counts @ tally.most(kind)[pool.rows]) for kind in kinds] for pool in pools]
         self.pools_of = [[number for number, pool in enumerate(pools)
                           if kind in pool.kinds and self.most[number][kind]] for kind in kinds]
         self.reach = [frozenset(pools) for pools in self.pools_of]
         self.shared: dict[int, list[tuple[int, int]]] = {}
-        self.holdings = Holdings()
+        self._build()
 
-    def build(self) -> None:
-        """Add everything."""
-        for demand, most in zip(self.into.problem.demands, replicas_alone(self.tally), strict=True):
+    @property
+    def is_by_node(self) -> bool:
+        """Whether every node is distinguished."""
+        return all(pool.node is not None for pool in self.pools)
+
+    def _build(self) -> None:
+        for demand, most in zip(self.problem.demands, replicas_alone(self.tally), strict=True):
             self._demand_columns(demand, most)
-        for number, demand in enumerate(self.into.problem.demands):
-            if self.into.by_replica and needs_replicas(demand, self.tally):
+        for number, demand in enumerate(self.problem.demands):
+            if self.by_replica and needs_replicas(demand, self.tally):
                 add_replica_rows(self, number, demand)
                 continue
             self._demand_rows(number, demand)
@@ -54,25 +57,26 @@ class ModelRows:
                 self._limit_rows(number, demand, demand.limit)
         for kind, uses in sorted(self.shared.items()):
             self._shared_members(kind, uses)
-        terms: list[list[Term]] = [[] for _ in self.into.pools]
-        for member, column in self.into.members.items():
-            terms[member.pool].append(Term(self.into.problem.kinds[member.kind][0], column))
-        for pool, here in zip(self.into.pools, terms, strict=True):
-            add_card_rows(self.model, self.tally, pool, here, self.holdings)
+        terms: list[list[Term]] = [[] for _ in self.pools]
+        for member, column in self.members.items():
+            terms[member.pool].append(Term(self.problem.kinds[member.kind][0], column))
+        holdings = Holdings()
+        for pool, here in zip(self.pools, terms, strict=True):
+            add_card_rows(self.model, self.tally, pool, here, holdings)
             add_sum_rows(self.model, self.tally, pool, here)
 
     def _demand_columns(self, demand: DemandClass, most: int) -> None:
         replicas = self.model.column(most)
-        self.into.replicas.append(replicas)
+        self.replicas.append(replicas)
         if demand.unserved == demand.missing:
-            self.into.served.append(replicas)
+            self.served.append(replicas)
             return
         served = self.model.column(min(most, demand.unserved))
-        self.into.served.append(served)
+        self.served.append(served)
         self.model.at_most([(served, 1), (replicas, -1)], 0)
 
     def _demand_rows(self, number: int, demand: DemandClass) -> None:
-        replicas = self.into.replicas[number]
+        replicas = self.replicas[number]
         if demand.as_one and self._knows_domains:
             self.in_one_domain(number, demand, Made(replicas, 1, int(self.model.highs[replicas])))
             return
@@ -81,13 +85,13 @@ class ModelRows:
 
     @property
     def _knows_domains(self) -> bool:
-        return any(pool.domains for pool in self.into.pools)
+        return any(pool.domains for pool in self.pools)
 
     def _gang_rows(self, owner: Owner, demand: DemandClass, gang: Gang) -> None:
-        high = int(self.model.highs[self.into.replicas[owner.demand]]) * gang.copies
+        high = int(self.model.highs[self.replicas[owner.demand]]) * gang.copies
         if not high:
             return
-        made = Made(self.into.replicas[owner.demand], gang.copies, high)
+        made = Made(self.replicas[owner.demand], gang.copies, high)
         if gang.domain_label and self._knows_domains:
             self.by_domain(owner, demand, gang, made)
         elif gang.domain_label or limits_values(demand) or self._is_crowded(demand, gang, high):
@@ -95,7 +99,7 @@ class ModelRows:
         else:
             for kind, count in gang.parts:
                 uses = self.shared.setdefault(kind, [])
-                uses.append((self.into.replicas[owner.demand], count * gang.copies))
+                uses.append((self.replicas[owner.demand], count * gang.copies))
 
     def _is_crowded(self, demand: DemandClass, gang: Gang, gangs: int) -> bool:
         """Return whether distinct nodes or slots could limit a gang more than what the nodes can hold."""
@@ -111,7 +115,7 @@ class ModelRows:
 
     def _nodes_for(self, kinds: Iterable[int], number: int) -> int:
         """Return how many nodes of a pool can hold any of some kinds."""
-        pool = self.into.pools[number]
+        pool = self.pools[number]
         if len(pool.rows) == 1:
             return int(pool.counts[0])
         usable = np.any([self.tally.most(kind)[pool.rows] > 0 for kind in kinds], axis=0)
@@ -122,9 +126,9 @@ class ModelRows:
         most, slots = self.most[pool][kind], self.tally.slots(demand)
         if slots is None:
             return min(most, count * gangs)
-        rows = self.into.pools[pool].rows
+        rows = self.pools[pool].rows
         per_node = (slots[rows] * (count * gang.copies)).clip(max=self.tally.most(kind)[rows])
-        return min(count * gangs, int(self.into.pools[pool].counts @ per_node))
+        return min(count * gangs, int(self.pools[pool].counts @ per_node))
 
     def anywhere(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
         """Let gangs use all nodes, in columns of their own."""
@@ -147,8 +151,8 @@ class ModelRows:
                 self.model.at_most([*((column, 1) for column in here.values()), (counter, -apart)], 0)
                 slots = self.tally.slots(demand)
                 if slots is not None:
-                    rows = self.into.pools[pool].rows
-                    touched = int(self.into.pools[pool].counts @ np.minimum(slots[rows], most))
+                    rows = self.pools[pool].rows
+                    touched = int(self.pools[pool].counts @ np.minimum(slots[rows], most))
                     self.model.at_most([(column, 1) for column in here.values()], touched * gang.copies * gang.per_node)
         for kind, count in gang.parts:
             self.model.row([*((column, 1) for column in by_kind[kind]), (counter, -count * per_unit)], 0, 0)
@@ -157,7 +161,7 @@ class ModelRows:
         self, owner: Owner, demand: DemandClass, gang: Gang, kind: int, count: int, pool: int, gangs: int
     ) -> int:
         column = self.model.column(self._limit(demand, gang, kind, count, pool, gangs))
-        self.into.members[Member(owner, kind, pool)] = column
+        self.members[Member(owner, kind, pool)] = column
         return column
 
     def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
@@ -175,7 +179,7 @@ class ModelRows:
     def _domains(self, gang: Gang, most_in: Mapping[str | None, int], made: Made) -> Iterator[tuple[list[int], Made]]:
         """Yield the pools of each value of a gang's label, and how many of what is `made` are there."""
         inside: dict[str | None, list[int]] = {}
-        for number, pool in enumerate(self.into.pools):
+        for number, pool in enumerate(self.pools):
             inside.setdefault(pool.domain(gang.domain_label), []).append(number)
         in_domains = []
         for value, most in most_in.items():
@@ -187,8 +191,8 @@ class ModelRows:
     def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
         """A value has no more members of a gang than belong to the replicas that may touch it."""
         by_value: dict[tuple[str, int, int], list[int]] = {}
-        for member, column in self.into.members.items():
-            value = self.into.pools[member.pool].domain(limit.label)
+        for member, column in self.members.items():
+            value = self.pools[member.pool].domain(limit.label)
             if member.owner.demand == number and value is not None:
                 by_value.setdefault((value, member.owner.gang, member.kind), []).append(column)
         for (value, place, kind), columns in by_value.items():
@@ -201,26 +205,26 @@ class ModelRows:
         columns = []
         for pool in self.pools_of[kind]:
             column = self.model.column(min(wanted, self.most[pool][kind]))
-            self.into.members[Member(SHARED, kind, pool)] = column
+            self.members[Member(SHARED, kind, pool)] = column
             columns.append(column)
         self.model.row([*((column, 1) for column in columns), *((column, -count) for column, count in uses)], 0, 0)
 
 
-def add_replica_rows(rows: ModelRows, number: int, demand: DemandClass) -> None:
+def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None:
     """Distinguish the replicas of a class: each takes one slot on every node it touches, with however many members.
 
     The same goes for the values of a spread's label. Without that one of 942 fleets with caps, limits and groups has
     fewer replicas, and two have no proof.
     """
-    most = int(rows.model.highs[rows.into.replicas[number]])
+    most = int(rows.model.highs[rows.replicas[number]])
     exist = [rows.model.column(1) for _ in range(most)]
-    rows.model.row([*((column, 1) for column in exist), (rows.into.replicas[number], -1)], 0, 0)
+    rows.model.row([*((column, 1) for column in exist), (rows.replicas[number], -1)], 0, 0)
     for earlier, later in pairwise(exist):
         rows.model.at_most([(later, 1), (earlier, -1)], 0)
     touches: dict[int, list[int]] = {}
     values: dict[str, list[int]] = {}
     for replica, column in enumerate(exist):
-        before = len(rows.into.members)
+        before = len(rows.members)
         if demand.as_one:
             rows.in_one_domain(number, demand, Made(column, 1, 1), replica)
         for place, gang in enumerate(() if demand.as_one else demand.gangs):
@@ -229,18 +233,18 @@ def add_replica_rows(rows: ModelRows, number: int, demand: DemandClass) -> None:
                 rows.by_domain(owner, demand, gang, made)
             else:
                 rows.anywhere(owner, demand, gang, made)
-        _touch_columns(rows, demand, islice(rows.into.members.items(), before, None), touches, values)
+        _touch_columns(rows, demand, islice(rows.members.items(), before, None), touches, values)
     slots = rows.tally.slots(demand)
     for pool, columns in touches.items():
         if slots is not None:
-            rows.model.at_most([(column, 1) for column in columns], int(slots[rows.into.pools[pool].rows[0]]))
+            rows.model.at_most([(column, 1) for column in columns], int(slots[rows.pools[pool].rows[0]]))
     for value, columns in values.items():
         room = 0 if demand.limit is None else demand.limit.left[value]
         rows.model.at_most([(column, 1) for column in columns], room)
 
 
 def _touch_columns(
-    rows: ModelRows, demand: DemandClass, members: Iterable[tuple[Member, int]], touches: dict[int, list[int]],
+    rows: Relaxation, demand: DemandClass, members: Iterable[tuple[Member, int]], touches: dict[int, list[int]],
     values: dict[str, list[int]],
 ) -> None:
     """Say which nodes and which values of its spread's label one replica touches."""
@@ -249,7 +253,7 @@ def _touch_columns(
     by_value: dict[str, list[int]] = {}
     for member, column in members:
         by_pool.setdefault(member.pool, []).append(column)
-        value = None if label is None else rows.into.pools[member.pool].domain(label)
+        value = None if label is None else rows.pools[member.pool].domain(label)
         if value is not None:
             by_value.setdefault(value, []).append(column)
     for pool, columns in by_pool.items():

@@ -11,8 +11,8 @@ only makes the bound weaker.
 
 from __future__ import annotations
 
-from fleetctl.planner.placement.exact.columns import Grain, Pool, Relaxation, limits_values, needs_replicas, pool_nodes
-from fleetctl.planner.placement.exact.model_rows import ModelRows
+from fleetctl.planner.placement.exact.columns import Grain, Pool, limits_values, needs_replicas, pool_nodes
+from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.tally import Tally
 
@@ -32,7 +32,7 @@ def relax(problem: Problem) -> Relaxation:
     """
     tally = Tally(problem)
     pools = _pools(tally, Grain.ALIKE) or pool_nodes(tally, Grain.ANYWHERE)
-    return _stated(Relaxation(problem, tally, pools))
+    return Relaxation(tally, pools)
 
 
 def relax_by_node(coarse: Relaxation) -> Relaxation | None:
@@ -43,13 +43,8 @@ def relax_by_node(coarse: Relaxation) -> Relaxation | None:
     for by_replica in (True, False):
         pools = _pools(coarse.tally, Grain.NODES, by_replica=by_replica)
         if pools is not None:
-            return _stated(Relaxation(coarse.problem, coarse.tally, pools, by_replica))
+            return Relaxation(coarse.tally, pools, by_replica=by_replica)
     return None
-
-
-def _stated(relaxation: Relaxation) -> Relaxation:
-    ModelRows(relaxation).build()
-    return relaxation
 
 
 def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[Pool, ...] | None:

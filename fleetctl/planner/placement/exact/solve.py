@@ -10,7 +10,8 @@ import numpy as np
 
 from fleetctl.planner.placement.arrays import Floats
 from fleetctl.planner.placement.creation_order import creation_order
-from fleetctl.planner.placement.exact.columns import SHARED, Owner, Relaxation
+from fleetctl.planner.placement.exact.columns import SHARED, Owner
+from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.realize import Layout, Piece
