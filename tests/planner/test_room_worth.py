@@ -21,7 +21,7 @@ from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
 from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
 from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
-from fleetctl.planner.placement.worth.node_worth import FreeAmounts, Members, node_worth
+from fleetctl.planner.placement.worth.node_worth import node_worth
 from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 GIB = 1 << 30
@@ -171,20 +171,20 @@ def test_what_a_packing_costs_is_told_from_its_nodes() -> None:
 def test_prices_charge_a_member_for_what_is_scarce() -> None:
     """Two members of one card each; CPU for the big one is short, so it is the small one that is welcome."""
     shares = np.array([[SHARE, SHARE]])
-    heavy, light = bid_prices([(gpus(1, cpus=12), 100.0), (gpus(1, cpus=4), 100.0)], ROOM, shares)
+    heavy, light = bid_prices([gpus(1, cpus=12), gpus(1, cpus=4)], np.array([100.0, 100.0]), ROOM, shares)
     assert 0 < light < heavy <= MICRO
 
 
 def test_prices_know_that_shares_do_not_add_up_over_cards() -> None:
     """Cards full of 0.6 carry one each: a 0.4 fits beside it and costs nearly nothing, a second 0.6 a whole card."""
     shares = np.array([[6000, 4000]])
-    large, small = bid_prices([(gpus(0.6), 200.0), (gpus(0.4), 50.0)], ROOM, shares)
+    large, small = bid_prices([gpus(0.6), gpus(0.4)], np.array([200.0, 50.0]), ROOM, shares)
     assert large > 5 * MICRO // 10
     assert small < MICRO // 10
 
 
 def test_a_target_that_fits_nowhere_prices_nothing() -> None:
-    assert bid_prices([(gpus(1), 3.0)], np.zeros((0, 3)), np.zeros((0, 1), np.int64)).tolist() == [0]
+    assert bid_prices([gpus(1)], np.array([3.0]), np.zeros((0, 3)), np.zeros((0, 1), np.int64)).tolist() == [0]
     assert best(expecting(ledger(offer(0, 8)), (gpus(4), (), 2)), gpus(0, cpus=1)) == 0
 
 
@@ -200,12 +200,10 @@ def test_the_central_path_ends_within_its_gap_of_the_optimum(gap: float, off: fl
 
 def test_worth_is_the_best_filling_that_cpu_allows() -> None:
     """Members of 0.5 card, 4 CPUs, worth half a card, on nodes of two cards."""
-    members = Members(np.array([4 * SHARE]), np.array([0]), np.array([MICRO // 2]))
-    tables = node_worth(members, [np.array([SHARE // 2])], 2, MICRO // 8, 0)
+    tables = node_worth([gpus(0.5, cpus=4)], np.array([MICRO // 2]), [np.array([SHARE // 2])], 2, MICRO // 8, 0)
     whole, part = [SHARE, SHARE], [SHARE, SHARE // 2]
-    room = FreeAmounts(np.zeros(4, np.int64), np.array([whole, part, whole, whole]),
-                np.array([64, 64, 8, 3]) * SHARE, np.zeros(4, np.int64))
-    assert tables.of(room).tolist() == [2 * MICRO, 3 * MICRO // 2, MICRO, 0]
+    nothing, shares, cpus = np.zeros(4, np.int64), np.array([whole, part, whole, whole]), np.array([64, 64, 8, 3])
+    assert tables.of(nothing, shares, cpus * SHARE, nothing).tolist() == [2 * MICRO, 3 * MICRO // 2, MICRO, 0]
 
 
 @pytest.mark.parametrize("members", [[], [(gpus(1, cpus=2), (), 3)]])

@@ -34,30 +34,25 @@ NEVER = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Removable:
-    """Those one could do without at one step. Per node: what all of them hold, and the most that one of them holds."""
+    """Those one could do without at one step."""
 
     members: Flags
     """By number of the occupant."""
-    cards: tuple[Ints, Ints]
-    cpus: tuple[Ints, Ints]
-    memory: tuple[Ints, Ints]
+    held: Ints
+    """What all of them hold, and the most that one of them holds: cards, CPUs and memory; shape (2, 3, nodes)."""
 
     def least(self, table: NodeTable, claim: Claim, places: Ints) -> Ints:
         """Return for each of `places` how many of them would have to go at least; NEVER = it would not help."""
-        code = table.offers.check_offer(claim, places)["code"]
+        offers = table.offers
+        code = offers.check_offer(claim, places)["code"]
         ok = (code == Code.FITS) | (code == Code.INSUFFICIENT_CPU) | (code == Code.INSUFFICIENT_MEMORY)
-        lacking = claim.whole_cards - table.offers.free_cards(places, claim.vram) if claim.whole_cards else 1
-        count = np.maximum(_count(np.where(ok, 0, np.maximum(lacking, 1)), self.cards, places), 1)
-        for need, free, held in ((claim.cpus, table.offers.free_cpus, self.cpus),
-                                 (claim.memory, table.offers.free_memory, self.memory)):
-            count = np.maximum(count, _count(np.maximum(need - free[places], 0), held, places))
-        return count
-
-
-def _count(short: Ints, held: tuple[Ints, Ints], places: Ints) -> Ints:
-    """Return how many it takes at least to cover `short` of something; `held`: total, and the most that one holds."""
-    total, most = held[0][places], np.maximum(held[1][places], 1)
-    return np.where(short == 0, 0, np.where(short > total, NEVER, -(-short // most)))
+        lacking = claim.whole_cards - offers.free_cards(places, claim.vram) if claim.whole_cards else 1
+        short = np.stack([np.where(ok, 0, np.maximum(lacking, 1)), claim.cpus - offers.free_cpus[places],
+                          claim.memory - offers.free_memory[places]]).clip(min=0)
+        total, most = self.held[:, :, places]
+        counts = np.where(short > total, NEVER, -(-short // np.maximum(most, 1)))
+        least: Ints = counts.max(axis=0).clip(min=1)
+        return least
 
 
 NODES_TRIED = 4
@@ -123,16 +118,12 @@ class RemovalSearch:
     def _pool(self, members: Flags) -> Removable:
         who = members.tobytes()
         if who not in self._pools:
-            held = self._holdings[members[self._holdings[:, 0]]]
-            cards, cpus, memory = (self._per_node(held[:, 1], held[:, column]) for column in (2, 3, 4))
-            self._pools[who] = Removable(members, cards, cpus, memory)
+            rows = self._holdings[members[self._holdings[:, 0]]]
+            held = np.zeros((2, 3, len(self.occupants.nodes)), dtype=np.int64)
+            np.add.at(held[0].T, rows[:, 1], rows[:, 2:])
+            np.maximum.at(held[1].T, rows[:, 1], rows[:, 2:])
+            self._pools[who] = Removable(members, held)
         return self._pools[who]
-
-    def _per_node(self, places: Ints, amounts: Ints) -> tuple[Ints, Ints]:
-        total, most = np.zeros((2, len(self.occupants.nodes)), dtype=np.int64)
-        np.add.at(total, places, amounts)
-        np.maximum.at(most, places, amounts)
-        return total, most
 
     def without(self, place: int, gone: Gone) -> Offer | None:
         """Return what a node would offer; None where the planned rest could then not be placed as planned."""

@@ -30,24 +30,24 @@ MOST_PATTERNS = 300
 MOST_SIZES = 8
 
 
-def bid_prices(wanted: Sequence[tuple[Claim, float]], room: Floats, shares: Ints) -> Ints:
+def bid_prices(claims: Sequence[Claim], counts: Floats, room: Floats, shares: Ints) -> Ints:
     """Return what one member of each kind is worth to the room it takes, in millionths of a card, shape (kinds,).
 
     Between 0 and the member's own GPU share, 0 for what no node can host; rounded, so that the last bits of the
-    arithmetic do not matter. `wanted` = what a member of each expected kind claims, and how many there are; `room` =
-    CPUs, bytes and cards of each group of alike nodes together, shape (groups, 3); `shares` = GPU share by group and
-    kind in 1/10000, whole cards included, 0 = takes no card, -1 = no node of the group can host it.
+    arithmetic do not matter. `counts` = how many of each kind are expected; `room` = CPUs, bytes and cards of each
+    group of alike nodes together, shape (groups, 3); `shares` = GPU share by group and kind in 1/10000, whole cards
+    included, 0 = takes no card, -1 = no node of the group can host it.
     """
-    need = np.array([(claim.cpus / SHARE, claim.memory) for claim, _ in wanted]).reshape(-1, 2)
-    counts, (cpus, memory, cards) = np.array([count for _, count in wanted]), room.sum(axis=0)
+    need = np.array([(claim.cpus / SHARE, claim.memory) for claim in claims]).reshape(-1, 2)
+    cpus, memory, cards = room.sum(axis=0)
     if not cards or (shares < 0).all():
-        return np.zeros(len(wanted), np.int64)
+        return np.zeros(len(claims), np.int64)
     # CPU and memory are counted in cards' worth: all CPUs together are as many as all cards together
     scale = cards / np.array([cpus or np.inf, memory or np.inf, cards])
     sizes, packings = _packings(_weighty_sizes(counts, shares))
     programme = _programme(counts, room * scale, need * scale[:2], shares, sizes, packings)
-    x, price = _inside(programme, len(wanted), len(sizes), len(programme.gain) - len(packings))
-    prices = balanced_prices(programme, x, price, GAP)[: len(wanted)]
+    x, price = _inside(programme, len(claims), len(sizes), len(programme.gain) - len(packings))
+    prices = balanced_prices(programme, x, price, GAP)[: len(claims)]
     most = shares.max(axis=0)
     own = np.where(most == 0, (need * scale[:2]).max(axis=1), np.maximum(most, 0) / SHARE)
     worth: Ints = np.rint(np.clip(own - prices, 0, own) * MICRO).astype(np.int64)

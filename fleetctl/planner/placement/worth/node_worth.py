@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Ints
+from fleetctl.planner.placement.claims import Claim
 
 FINEST = 25
 """Shares are distinguished down to this step, in 1/10000 of a card."""
@@ -27,27 +28,6 @@ MEMORY_PRICES = (0, 25, 50, 80)
 CPU_STEPS = 16
 NEVER = -(1 << 30)
 MIB = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class FreeAmounts:
-    """What some nodes have free, one row each."""
-
-    area: Ints
-    """Which kinds are allowed there: number of the table."""
-    shares: Ints
-    """Free share of each card, 0 for a card that is not there or not clean; shape (nodes, cards)."""
-    cpus: Ints
-    mib: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class Members:
-    """The expected members: CPUs in 1/10000, memory in MiB, worth in millionths of a card; each of shape (kinds,)."""
-
-    cpus: Ints
-    mib: Ints
-    worth: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,36 +46,44 @@ class NodeWorth:
     whole: Ints
     """Shape (cards + 1, areas, CPU steps, prices)."""
 
-    def of(self, free: FreeAmounts) -> Ints:
-        """Return the worth of each row of `free` in millionths of a card, shape (nodes,)."""
-        step = np.maximum(np.searchsorted(self.cpu_steps, free.cpus, side="right") - 1, 0)
-        whole = free.shares == SHARE
-        level = np.where(whole, 0, free.shares // self.step)
-        total = free.cpus[:, None] * self.cpu_prices // SHARE + free.mib[:, None] * self.mib_prices // 1024
-        total += self.whole[whole.sum(axis=1), free.area, step]
-        total += self.card[level, free.area[:, None], step[:, None]].sum(axis=1, dtype=np.int64)
+    def of(self, area: Ints, shares: Ints, cpus: Ints, memory: Ints) -> Ints:
+        """Return what free room on some nodes is worth, in millionths of a card, shape (nodes,).
+
+        `area` = which table; `shares` = free share of each card, 0 for a card that is not there or not clean, shape
+        (nodes, cards); CPUs in 1/10000, bytes.
+        """
+        step = np.maximum(np.searchsorted(self.cpu_steps, cpus, side="right") - 1, 0)
+        whole = shares == SHARE
+        level = np.where(whole, 0, shares // self.step)
+        total = cpus[:, None] * self.cpu_prices // SHARE + (memory // MIB)[:, None] * self.mib_prices // 1024
+        total += self.whole[whole.sum(axis=1), area, step]
+        total += self.card[level, area[:, None], step[:, None]].sum(axis=1, dtype=np.int64)
         worth: Ints = total.min(axis=1)
         return worth
 
 
-def node_worth(members: Members, shares: Sequence[Ints], cards: int, cpu_price: int, mib_price: int) -> NodeWorth:
+def node_worth(
+    claims: Sequence[Claim], worth: Ints, shares: Sequence[Ints], cards: int, cpu_price: int, mib_price: int
+) -> NodeWorth:
     """Return the tables for the areas `shares` describes.
 
-    `shares` per area: GPU share by kind in 1/10000, 0 = takes no card, -1 = not allowed there. `cards` = most cards
-    of a node; the prices are those at which all CPUs (per CPU) or all memory (per 1024 MiB) cost as much as all cards.
+    `worth` of each claim in millionths of a card; `shares` per area: its GPU share in 1/10000, 0 = takes no card, -1 =
+    not allowed there. `cards` = most cards of a node; the prices are those at which all CPUs (per CPU) or all memory
+    (per 1024 MiB) cost as much as all cards.
     """
+    cpus = np.array([claim.cpus for claim in claims], np.int64)
+    mib = np.array([-(-claim.memory // MIB) for claim in claims], np.int64)
     sizes = sorted({int(share) for one in shares for share in one if 0 < share < SHARE})
     step = max(FINEST, gcd(SHARE, *sizes))
     cpu_grid = sorted({percent * cpu_price // 100 for percent in CPU_PRICES})
     mib_grid = sorted({percent * mib_price // 100 for percent in MEMORY_PRICES})
     cpu_prices = np.repeat(np.array(cpu_grid, np.int64), len(mib_grid))
     mib_prices = np.tile(np.array(mib_grid, np.int64), len(cpu_grid))
-    left = members.worth[:, None] - members.cpus[:, None] * cpu_prices // SHARE \
-        - members.mib[:, None] * mib_prices // 1024
-    steps = _cpu_steps(members.cpus)
-    fits = members.cpus[:, None] <= steps
-    worth = np.where(fits[:, :, None], np.maximum(left, NEVER)[:, None, :], NEVER).astype(np.int32)
-    card, whole = _filled(np.stack(shares), worth, step, cards)
+    left = worth[:, None] - cpus[:, None] * cpu_prices // SHARE - mib[:, None] * mib_prices // 1024
+    steps = _cpu_steps(cpus)
+    fits = cpus[:, None] <= steps
+    kept = np.where(fits[:, :, None], np.maximum(left, NEVER)[:, None, :], NEVER).astype(np.int32)
+    card, whole = _filled(np.stack(shares), kept, step, cards)
     return NodeWorth(step, cpu_prices, mib_prices, steps, card, whole)
 
 

@@ -22,7 +22,7 @@ from fleetctl.planner.placement.tally import Tally
 from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
 from fleetctl.planner.placement.worth.groups import find_areas, find_groups
-from fleetctl.planner.placement.worth.node_worth import MIB, FreeAmounts, Members, node_worth
+from fleetctl.planner.placement.worth.node_worth import MIB, node_worth
 
 FULLER = 3 * MICRO // 100
 """An empty node costs 0.03 cards more than a full one: it decides only between nearly equal nodes.
@@ -40,20 +40,18 @@ class RoomWorth:
 
     def __init__(self, ledger: Ledger, expected: Sequence[Expected]) -> None:
         self._ledger = ledger
-        counts = Counter(number for node, number in zip(ledger.nodes, ledger.numbers, strict=True) if node.open)
+        numbers = Counter(number for node, number in zip(ledger.nodes, ledger.numbers, strict=True) if node.open)
         share = sum(count * sum(card.free_share for card in ledger.numbered(number).cards if not card.dirty)
-                    for number, count in counts.items())
+                    for number, count in numbers.items())
         wanted = expected_kinds(expected, share)
-        kinds = [kind for kind, _ in wanted]
-        tally = Tally(with_nodes(WantedClasses(tuple(kinds), (), {}), ledger))
+        tally = Tally(with_nodes(WantedClasses(tuple([kind for kind, _ in wanted]), (), {}), ledger))
         areas = find_areas(tally)
-        worth = bid_prices([(claim, count) for (claim, _), count in wanted], *find_groups(tally, areas))
-        members = Members(np.array([claim.cpus for claim, _ in kinds], np.int64),
-                          np.array([-(-claim.memory // MIB) for claim, _ in kinds], np.int64), worth)
+        claims, counts = [claim for (claim, _), _ in wanted], [count for _, count in wanted]
+        worth = bid_prices(claims, np.array(counts), *find_groups(tally, areas))
         cards, cpus, mib = share // SHARE, tally.total(tally.cpus) // SHARE, tally.total(tally.memory) // MIB
         self._most_cards = max((len(node.offer.cards) for node in tally.problem.nodes), default=0)
-        self._by_vram = any(claim.vram for claim, _ in kinds)
-        self._tables = node_worth(members, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
+        self._by_vram = any(claim.vram for claim in claims)
+        self._tables = node_worth(claims, worth, areas.shares, self._most_cards, cards * MICRO // cpus if cpus else 0,
                                   cards * MICRO * 1024 // mib if mib else 0)
         self._known: dict[tuple[int, int], tuple[int, int]] = {}
         nothing_runs = all(one.total == one.missing for one in expected)
@@ -80,12 +78,11 @@ class RoomWorth:
         for row, offer in enumerate(offers):
             shares[row, :len(offer.cards)] = [self._usable(card) for card in offer.cards]
         area, rarity = np.divmod(np.array([area for _, area in new], np.int64), STEPS + 1)
-        amounts = FreeAmounts(area, shares, np.array([max(0, offer.free_cpus) for offer in offers], np.int64),
-                              np.array([max(0, offer.free_memory) // MIB for offer in offers], np.int64))
-        size = np.array([max(1, len(offer.cards)) for offer in offers], np.int64)
+        cpus, memory, size = np.array([(offer.free_cpus, offer.free_memory, len(offer.cards)) for offer in offers],
+                                      np.int64).clip(min=0).T
         free = shares.sum(axis=1)
-        worth = self._tables.of(amounts) + rarity * free // SHARE
-        emptiness = FULLER * free // (SHARE * size)
+        worth = self._tables.of(area, shares, cpus, memory) + rarity * free // SHARE
+        emptiness = FULLER * free // (SHARE * np.maximum(size, 1))
         self._known.update(zip(new, zip(worth.tolist(), emptiness.tolist(), strict=True), strict=True))
 
     def _usable(self, card: Card) -> int:
