@@ -64,8 +64,9 @@ def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProble
     tally = Tally(problem)
     possible = np.array([tally.most(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
     kept = _what_binds(problem, tally, possible.reshape(len(problem.kinds), len(problem.nodes)))
-    ledger = Ledger.opened(problem.ledger.nodes, [], {})
-    _open_reduced(ledger, problem.ledger, kept)
+    true = problem.ledger
+    offers = {number: _reduced_offer(true.numbered(number), kept) for number in dict.fromkeys(true.numbers)}
+    ledger = true.copied(offers={place: offers[number] for place, number in enumerate(true.numbers)})
     kinds = _reduced_kinds(problem, possible, kept, ledger)
     reduced = tuple(replace(demand, shape=_reduced_shape(demand.shape, kinds)) for demand in demands)
     return ReducedProblem(ledger, reduced, {demand.place: demand for demand in demands})
@@ -124,12 +125,6 @@ def _members_on_a_node(problem: Problem, kind: int) -> Ints:
             replicas = np.minimum(demand.missing, np.where(caps >= NO_CAP, demand.missing, caps * len(demand.demands)))
             most += count * replicas
     return most
-
-
-def _open_reduced(reduced: Ledger, true: Ledger, kept: Kept) -> None:
-    """Fill a new ledger with the reduced offers and the slots of the true one."""
-    known = {number: _reduced_offer(true.numbered(number), kept) for number in dict.fromkeys(true.numbers)}
-    reduced.open_again([known[number] for number in true.numbers], true)
 
 
 def _reduced_offer(offer: Offer, kept: Kept) -> Offer:

@@ -11,7 +11,6 @@ from fleetctl.planner.placement import reduce
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import exact
 from fleetctl.planner.placement.greedy import rearrange
-from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.patterns import patterns
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.reduce import ReducedProblem
@@ -26,9 +25,7 @@ def _as_it_was(_demands: Sequence[Demand], placed: Sequence[Placed], *_: Any, **
 
 
 def _as_large(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
-    ledger = Ledger.opened(problem.ledger.nodes, [], {})
-    ledger.open_again([problem.ledger.offer(node) for node in range(len(problem.ledger.nodes))], problem.ledger)
-    return ReducedProblem(ledger, tuple(demands), {demand.place: demand for demand in demands})
+    return ReducedProblem(problem.ledger.copied(), tuple(demands), {demand.place: demand for demand in demands})
 
 
 TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {

@@ -52,14 +52,10 @@ class Crowds:
             del crowd[value]
         return before
 
-    def copied(self) -> Crowds:
-        """Return crowds that change on their own from now on."""
-        known = {key: dict(crowd) for key, crowd in self._known.items()}
-        return Crowds(self.nodes, self.labels, self.live_nodes, known)
-
     def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> Crowds:
         """Return crowds of their own without some replicas: (model, the nodes it touches)."""
-        other = self.copied()
+        known = {key: dict(crowd) for key, crowd in self._known.items()}
+        other = Crowds(self.nodes, self.labels, self.live_nodes, known)
         for key, nodes in ended:
             if key in other.labels:
                 for value in other.values(key, nodes):

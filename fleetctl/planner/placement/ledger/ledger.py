@@ -48,24 +48,6 @@ class LedgerNode:
         return self.state == "ALIVE" and self.policy.cordoned_by is None
 
 
-class _HeldSlots(dict[str, dict[int, Slots]]):
-    """By model key, then node: the slots held. What runs of a model is looked at when it is first asked about."""
-
-    def __init__(self, held_by: HeldBy = lambda _key: {}) -> None:
-        super().__init__()
-        self._held_by = held_by
-
-    def __missing__(self, key: str) -> dict[int, Slots]:
-        held = self[key] = self._held_by(key)
-        return held
-
-    def copied(self) -> _HeldSlots:
-        """Return slots that change on their own from now on."""
-        copy = _HeldSlots(self._held_by)
-        copy.update((key, dict(held)) for key, held in self.items())
-        return copy
-
-
 @dataclass(slots=True)
 class Ledger:
     """Offers and slots of all nodes."""
@@ -77,7 +59,9 @@ class Ledger:
     """The number of each node's offer, by node; equal offers have equal numbers. Read-only elsewhere."""
     _offers: list[Offer] = field(default_factory=list)
     _number_of: dict[Offer, int] = field(default_factory=dict)
-    _slots: _HeldSlots = field(default_factory=_HeldSlots)
+    _slots: dict[str, dict[int, Slots]] = field(default_factory=dict)
+    """By model key, then node: the slots held, of the models that were asked about."""
+    _held_by: HeldBy = lambda _key: {}
     _crowds: Crowds = field(default_factory=lambda: Crowds(()))
     _journal: list[Change] = field(default_factory=list)
     _fits: dict[Claim, dict[int, Taken | None]] = field(default_factory=dict)
@@ -95,17 +79,11 @@ class Ledger:
 
         `held_by` returns them for the models that are not in `slots`.
         """
-        ledger = cls(nodes, _slots=_HeldSlots(held_by), _crowds=crowds or Crowds(nodes))
+        ledger = cls(nodes, _held_by=held_by, _crowds=crowds or Crowds(nodes))
         for (node, key), held in slots.items():
             ledger._slots.setdefault(key, {})[node] = held
         ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
-
-    def open_again(self, offers: Sequence[Offer], other: Ledger) -> None:
-        """Let every node offer `offers` instead, with the slots that are held on another ledger, and its crowds."""
-        self.numbers = [self._number(offer) for offer in offers]
-        self._slots = other._slots.copied()
-        self._crowds = other._crowds.copied()
 
     def offer(self, node: int) -> Offer:
         """Return what a node still offers."""
@@ -162,15 +140,21 @@ class Ledger:
 
     def slots(self, node: int, key: str) -> Slots:
         """Return the slots that replicas of a model hold on a node."""
-        return self._slots[key].get(node, NO_SLOTS)
+        return self.slots_of(key).get(node, NO_SLOTS)
 
-    def slots_of(self, key: str) -> Mapping[int, Slots]:
-        """Return the slots that replicas of a model hold, by node; the mapping follows later changes."""
-        return self._slots[key]
+    def slots_of(self, key: str) -> dict[int, Slots]:
+        """Return the slots that replicas of a model hold, by node; follows later changes, and is read-only elsewhere.
+
+        What runs of a model is looked at when it is first asked about.
+        """
+        held = self._slots.get(key)
+        if held is None:
+            held = self._slots[key] = self._held_by(key)
+        return held
 
     def take_slots(self, key: str, nodes: Iterable[int]) -> dict[int, int]:
         """Take the lowest free slot of a model on each node one new replica touches; returns the slots by node."""
-        held, taken = self._slots[key], dict[int, int]()
+        held, taken = self.slots_of(key), dict[int, int]()
         for node in nodes:
             if node in taken:
                 continue
@@ -236,7 +220,8 @@ class Ledger:
         if dead is not None:
             nodes[dead] = replace(nodes[dead], state="DEAD")
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
-                        _by_label={}, _capped={}, _slots=self._slots.copied(), _crowds=self._crowds.without(ended))
+                        _by_label={}, _capped={}, _slots={key: dict(held) for key, held in self._slots.items()},
+                        _crowds=self._crowds.without(ended))
         for place, offer in offers.items():
             other.numbers[place] = other._number(offer)
         for key, place in ((key, place) for key, places in ended for place in set(places)):
@@ -278,9 +263,9 @@ class Ledger:
 
     def _put_back(self, node: int, key: str, before: Slots) -> None:
         if before:
-            self._slots[key][node] = before
+            self.slots_of(key)[node] = before
         else:
-            del self._slots[key][node]
+            del self.slots_of(key)[node]
 
     def _set(self, node: int, number: int) -> None:
         self.numbers[node] = number

@@ -41,8 +41,8 @@ class RoomWorth:
     def __init__(self, ledger: Ledger, expected: Sequence[Expected]) -> None:
         self._ledger = ledger
         numbers = Counter(number for node, number in zip(ledger.nodes, ledger.numbers, strict=True) if node.open)
-        share = sum(count * sum(card.free_share for card in ledger.numbered(number).cards if not card.dirty)
-                    for number, count in numbers.items())
+        share = sum(count * sum([card.free_share for card in ledger.numbered(number).cards
+                                 if card.free_share and not card.dirty]) for number, count in numbers.items())
         wanted = expected_kinds(expected, share)
         tally = Tally(with_nodes(WantedClasses(tuple([kind for kind, _ in wanted]), (), {}), ledger))
         areas = find_areas(tally)
