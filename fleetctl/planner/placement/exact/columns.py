@@ -1,4 +1,4 @@
-"""What the columns of a placement model count: replicas, models served, members on nodes."""
+"""What a placement model distinguishes: pools of nodes, and whose members a column counts."""
 
 from __future__ import annotations
 
