@@ -16,11 +16,11 @@ class Child:
     """
 
     def __init__(self, command: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None,
-                 cwd: str | None = None) -> None:
+                 cwd: str | None = None, output: int = subprocess.PIPE) -> None:
         self._command, self._stdin = command, stdin
         self._process = subprocess.Popen(
-            command, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE)
+            command, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.PIPE, stdout=output,
+            stderr=output)
 
     def wait(self, timeout_s: float) -> subprocess.CompletedProcess[bytes]:
         """Return how it ended; raises TimeoutExpired where it goes on, and may then be called again."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from functools import partial
 from pathlib import Path
+from subprocess import TimeoutExpired
 from typing import Annotated, NoReturn
 
 import typer
 
+from fleetctl.child import Child
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say, show_report, write_document
@@ -36,6 +37,8 @@ EPILOG = epilog(
     "fleetctl endpoints --format prometheus --out targets.json --follow",
     exit_codes="0 listed, 1 error, or something could not be read, 64 usage, 130 Ctrl-C, 143 terminated")
 MODE = 0o644
+ON_CHANGE_S = 60
+"""How long --on-change may take: while it runs, the file does not change."""
 app = command_app()
 
 
@@ -77,27 +80,34 @@ def endpoints(
         raise UsageError("--follow needs --out FILE and a live cluster")
     if on_change and out is None:
         raise UsageError("--on-change needs --out FILE")
+    try:
+        command = shlex.split(on_change or "")
+    except ValueError as error:
+        raise UsageError(f"--on-change {on_change}: {error}") from None
     if out is not None and output_format is EndpointFormat.TABLE:
         raise UsageError("--out needs a --format for programs", hint="json, litellm, prometheus, envoy, nginx, ...")
     refuse_two_readers(files or (), where.inventory)
     refuse_to_overwrite("--out", out, [*(files or ()), where.inventory])
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    read = partial(_read, invocation, where, fleet, check=check, follow=follow)
+    read = partial(_read, invocation, where, fleet, silent=set() if check else None, follow=follow)
     if output_format is EndpointFormat.TABLE:
         show_report(endpoints_report(read()))
     elif out is None:
         write_document(FORMATS[output_format.value](read()))
     elif follow:
-        _follow(read, KeptFile(out, output_format, on_change), interval)
+        _follow(read, KeptFile(out, output_format, command), interval)
     else:
-        KeptFile(out, output_format, on_change).write(read())
+        KeptFile(out, output_format, command).write(read())
     return 0
 
 
-def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, check: bool,
+def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, silent: set[str] | None,
           follow: bool) -> Endpoints:
-    """Return the endpoints, and say once what cools; raises InventoryError where the inventory is not complete."""
+    """Return the endpoints, and say once what cools; raises InventoryError where the inventory is not complete.
+
+    With `silent`, what did not answer before, each is asked.
+    """
     seen = read_from(invocation, where, fleet)
     if not seen.complete:
         raise InventoryError(f"not everything could be read: {'; '.join(seen.warnings)}",
@@ -105,24 +115,26 @@ def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, 
     for one in what_cools(fleet, seen) if fleet and not follow else ():
         say("note", f"{one.name}: {one.why}")
     served = endpoints_of(seen, fleet)
-    return _checked(served, fleet) if check else served
+    return _checked(served, fleet, silent) if silent is not None else served
 
 
-def _checked(served: Endpoints, fleet: ResolvedFleet | None) -> Endpoints:
-    """Leave out what does not answer, and name it."""
+def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -> Endpoints:
+    """Leave out what does not answer, and name it where it is not in `silent`: what did not answer before."""
     paths = _probe_paths(fleet)
     asked = [(one.address, one.port, paths.get((model.key, one.group)))
              for model in served.models for one in model.endpoints]
-    answers = iter(answering(asked))
-    models = []
+    answers, before, models = iter(answering(asked)), frozenset(silent), []
+    silent.clear()
     for model in served.models:
         kept = []
         for one in model.endpoints:
             if next(answers):
                 kept.append(one)
             else:
-                say("warning", f"{model.key}/{one.replica_id} does not answer at {one.address}:{one.port}; left out")
+                silent.add(f"{model.key}/{one.replica_id} does not answer at {one.address}:{one.port}; left out")
         models.append(model.model_copy(update={"endpoints": kept}))
+    for sentence in sorted(silent - before):
+        say("warning", sentence)
     return served.model_copy(update={"models": models})
 
 
@@ -136,11 +148,16 @@ def _probe_paths(fleet: ResolvedFleet | None) -> dict[tuple[str, str], str]:
 class KeptFile:
     """The file of --out, and what it holds by now; --on-change runs after each change."""
 
-    def __init__(self, path: Path, output_format: EndpointFormat, on_change: str | None) -> None:
+    def __init__(self, path: Path, output_format: EndpointFormat, on_change: Sequence[str]) -> None:
         self.path = path
         self._format = FORMATS[output_format.value]
         self._on_change = on_change
         self._written: list[ServedModel] | None = None
+
+    @property
+    def is_written(self) -> bool:
+        """Return whether it was written once."""
+        return self._written is not None
 
     def write(self, served: Endpoints) -> None:
         """Write the file where anything changed."""
@@ -153,26 +170,35 @@ class KeptFile:
 
 
 def _follow(read: Callable[[], Endpoints], file: KeptFile, interval_s: float) -> NoReturn:
-    """Keep the file up to date; while the cluster cannot be read, it stays as it is."""
+    """Keep the file up to date; while the cluster cannot be read or the file not be written, it stays as it is."""
     away = False
     while True:
         try:
             file.write(read())
+            if away:
+                say("note", f"{file.path} is kept up to date again")
             away = False
-        except InventoryError as error:
+        except FleetctlError as error:
+            if not (file.is_written or isinstance(error, InventoryError)):
+                raise
             if not away:
                 say("warning", f"{file.path} stays as it is: {error.message}")
             away = True
         time.sleep(interval_s)
 
 
-def _run(command: str | None) -> None:
+def _run(command: Sequence[str]) -> None:
     """Run --on-change; what it says goes to standard error, and its failure is a warning: the file is right."""
     if not command:
         return
+    name = f"--on-change {shlex.join(command)}"
     try:
-        code = subprocess.run(shlex.split(command), stdin=subprocess.DEVNULL, stdout=2, check=False).returncode
-    except (OSError, ValueError) as error:
-        raise FleetctlError(f"--on-change {command}: {error}") from None
-    if code:
-        say("warning", f"--on-change {command} ended with {code}")
+        with Child(command, output=2) as child:
+            code = child.wait(ON_CHANGE_S).returncode
+    except TimeoutExpired:
+        say("warning", f"{name} was ended: it took more than {ON_CHANGE_S} s")
+    except OSError as error:
+        say("warning", f"{name}: {error.strerror}")
+    else:
+        if code:
+            say("warning", f"{name} ended with {code}")

@@ -76,7 +76,8 @@ def evict(
     fleet = fleet_of(invocation, files)
     with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)
-        chosen = _all_of(seen, fleet) if every and fleet else named_replicas(seen, replicas or (), replica_id)
+        chosen = _all_of(seen, fleet) if every and fleet else named_replicas(
+            seen, replicas or (), replica_id, fleet.name if fleet else None)
         refuse_protected(fleet, chosen)
         if to is To.WARM:
             for one in (one for one in chosen if one.level == "WARM"):

@@ -94,6 +94,9 @@ def logs(
         running = running_replicas(seen, name, replica_id)
         model, number, search = _find(source, seen, running, name, replica_id)
         chosen = partial(_chosen, group=group, copy=copy, rank=rank)
+        if search.logs and not search.failed and not chosen(search.logs):
+            raise absent(seen, f"{name} has no member of that --group, --copy and --rank",
+                         hint="it has " + ", ".join(_listed(sorted({log.label for log in search.logs}))))
         ends = _read(source, chosen(search.logs), lines, begin)
         failed = [*(f"node {failure}" for failure in search.failed),
                   *(f"{end.log.replica_id} {end.log.label}: {failure}" for end in ends for failure in end.failed)]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.completion import complete_replicas
+from fleetctl.cli.console import say
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.quantity import first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 
 IDS_LISTED = 20
@@ -31,15 +33,18 @@ def parse_replica(text: str) -> tuple[str, int]:
     return model, int(number)
 
 
-def named_replicas(seen: Inventory, names: Sequence[str], replica_id: int | None = None) -> list[Replica]:
+def named_replicas(
+    seen: Inventory, names: Sequence[str], replica_id: int | None = None, fleet: str | None = None
+) -> list[Replica]:
     """Return the replicas that `names` mean, each once, in the order of the inventory.
 
-    A key may end like an id: `m/3` is replica 3 of `m`, or else all replicas of the model `m/3`. Raises UsageError
-    where it is both, FleetctlError where it is neither or no fleet started it, InventoryError where that is not known.
+    A key may end like an id: `m/3` is replica 3 of `m`, or else all replicas of the model `m/3`. With a `fleet` a model
+    means its replicas there, and the others are mentioned. Raises UsageError where it is both, FleetctlError where it
+    is neither or no fleet started it, InventoryError where that is not known.
     """
     if replica_id is not None and len(names) != 1:
         raise UsageError("--replica-id needs exactly one MODEL")
-    found = [replica for name in names for replica in _meant(seen, name, replica_id)]
+    found = [replica for name in names for replica in _meant(seen, name, replica_id, fleet)]
     unmarked = [f"{one.model}/{one.replica_id}" for one in found if one.fleet is None]
     if unmarked:
         raise FleetctlError(f"{', '.join(unmarked)}: no fleet's mark; fleetctl did not start it and does not end it")
@@ -47,9 +52,19 @@ def named_replicas(seen: Inventory, names: Sequence[str], replica_id: int | None
     return [replica for replica in seen.replicas if (replica.model, replica.replica_id) in chosen]
 
 
-def _meant(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:
+def _meant(seen: Inventory, name: str, replica_id: int | None, fleet: str | None) -> list[Replica]:
     found = running_replicas(seen, name, replica_id)
-    return found or _raise_absent(seen, name if replica_id is None else f"{name}/{replica_id}")
+    if not found:
+        _raise_absent(seen, name if replica_id is None else f"{name}/{replica_id}")
+    if fleet is None or replica_id is not None or found[0].model != name:
+        return found
+    others = [f"{name}/{one.replica_id} is of fleet {one.fleet}" for one in found if one.fleet not in (fleet, None)]
+    if len(others) == len(found):
+        raise FleetctlError(f"{name} does not run in fleet {fleet}: {', '.join(first_few(others, IDS_LISTED))}",
+                            hint="name what you mean as MODEL/ID, or leave out -f")
+    for sentence in others:
+        say("note", f"{sentence}, and is left out; MODEL/ID names it")
+    return [one for one in found if one.fleet in (fleet, None)]
 
 
 def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:
@@ -65,7 +80,7 @@ def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list
     return exact or of_model
 
 
-def _raise_absent(seen: Inventory, name: str) -> list[Replica]:
+def _raise_absent(seen: Inventory, name: str) -> NoReturn:
     model = name.rpartition("/")[0]
     ids = sorted(one.replica_id for one in seen.replicas if one.model == model and one.replica_id is not None)
     if ids:  # never the nearest one: it is healthy, and this may end it

@@ -42,7 +42,8 @@ def restart(
     fleet = fleet_of(invocation, files)
     with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)
-        chosen = [one for one in named_replicas(seen, replicas, replica_id) if one.level == "HOT"]
+        named = named_replicas(seen, replicas, replica_id, fleet.name if fleet else None)
+        chosen = [one for one in named if one.level == "HOT"]
         if not chosen:
             raise FleetctlError("what is WARM has no engine", hint="the next apply promotes it where it is wanted")
         refuse_protected(fleet, chosen)

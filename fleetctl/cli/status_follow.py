@@ -78,8 +78,9 @@ def _line_by_line(looks: Iterator[Look], report_of: Callable[[Inventory], Report
             show_report(report)
             sys.stdout.flush()
         for name in (*rows, *(known.keys() - rows.keys())) if number else ():
-            if rows.get(name) != known.get(name):
-                write_result(f"{seen.observed_at} {name} {rows.get(name, 'gone')}\n")
+            row = rows.get(name, "gone")
+            if row != (before := known.get(name, "")) and not before.startswith(f"{row}  "):  # only its note is over
+                write_result(f"{seen.observed_at} {name} {row}\n")
         known = rows
 
 

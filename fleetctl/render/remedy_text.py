@@ -32,7 +32,7 @@ def _reason(reason: Reason, message: str) -> str:
 def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
     """Yield the lines to show below the reasons of a blocked model."""
     if blocked.would_fit:
-        added = " and ".join(_addition(one) for one in blocked.would_fit)
+        added = " and ".join(_addition(one, one.nodes) for one in blocked.would_fit if one.nodes)
         yield f"would fit with {added}{_for_all(blocked) if for_all else ''}"
     if blocked.make_room:
         gone = some([_replica(one) for one in blocked.make_room])
@@ -44,17 +44,19 @@ def remedy_lines(blocked: Blocked, *, for_all: bool = True) -> Iterator[str]:
         yield blocked.no_remedy
 
 
-def _addition(one: Addition) -> str:
+def _addition(one: Addition, nodes: int) -> str:
     labels = ", ".join(f"{key}={value}" for key, value in one.labels.items())
     shape = f"at least {one.shape}" if one.like is None else f"{one.shape}, like {one.like}"
-    return f"{count_of(one.nodes, 'more node')} ({shape})" + (f" labelled {labels}" if labels else "")
+    return f"{count_of(nodes, 'more node')} ({shape})" + (f" labelled {labels}" if labels else "")
 
 
 def _for_all(blocked: Blocked) -> str:
     if blocked.replicas == 1:
         return ""
     everyone = "both" if blocked.replicas == 2 else f"all {blocked.replicas}"
-    return f"; {everyone} with {' and '.join(str(one.nodes_for_all) for one in blocked.would_fit)}"
+    named = all(one.nodes for one in blocked.would_fit)  # before: then the numbers suffice
+    return f"; {everyone} with " + " and ".join(
+        str(one.nodes_for_all) if named else _addition(one, one.nodes_for_all) for one in blocked.would_fit)
 
 
 def _replica(one: InTheWay) -> str:

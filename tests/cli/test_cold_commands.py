@@ -190,6 +190,14 @@ def test_a_dry_run_and_no_terminal_remove_nothing(cli: Cli, cluster: ClusterStan
     assert {verb for verb, _ in asked} == {"caches"}
 
 
+def test_the_nodes_that_are_counted_are_those_that_something_is_removed_from(
+    cli: Cli, cluster: ClusterStandIn, file: Path
+) -> None:
+    playing(cluster, lambda node, _: [{"root": "/cache", "trouble": "", "artifacts": [
+        {"artifact": OLD, "bytes": 3 << 30, "used": False}] if node == ids(cluster)["node-b"] else []}])
+    assert "3Gi can be removed from 1 node\n" in cli("prune", "-f", file, "--dry-run").out
+
+
 def test_what_is_used_meanwhile_stays_and_a_silent_node_is_partial(
     cli: Cli, cluster: ClusterStandIn, file: Path
 ) -> None:

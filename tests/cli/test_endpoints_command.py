@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from cluster_stand_in import ClusterStandIn
@@ -71,12 +73,40 @@ def test_following_writes_what_changes_and_nothing_while_the_cluster_is_away(
         elif what == "end":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(command.time, "sleep", sleep)
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
     shown = cli("endpoints", "--format", "nginx", "--out", out, "--follow", "--interval", "2s",
                 "--on-change", f"{sys.executable} {note}")
     assert shown.code == 130
     assert log.read_text() == "21", "two endpoints, then one, and nothing between"
     assert shown.err.count("stays as it is") == 1
+    assert shown.err.count("kept up to date again") == 1
+
+
+def test_following_goes_on_where_the_file_could_not_be_written_for_a_while(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    rounds = iter(["gone", "same", "back", "end"])
+
+    def sleep(_: float) -> None:
+        what = next(rounds)
+        if what == "gone":
+            running.actors.pop(0)
+            folder.rename(tmp_path / "away")
+        elif what == "back":
+            folder.mkdir()
+        elif what == "end":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
+    shown = cli("endpoints", "--format", "json", "--out", folder / "x.json", "--follow")
+    assert shown.code == 130
+    assert shown.err.count(f"{folder}/x.json stays as it is: cannot write") == 1
+    assert len(json.loads((folder / "x.json").read_text())["models"][0]["endpoints"]) == 1
+
+
+def test_following_into_a_folder_that_is_not_there_ends_at_once(cli, running: ClusterStandIn, tmp_path: Path):
+    assert cli("endpoints", "--format", "json", "--out", tmp_path / "no" / "x.json", "--follow").code == 1
 
 
 def test_check_leaves_out_and_names_what_does_not_answer(cli, running: ClusterStandIn, fleet_file: Path):
@@ -101,17 +131,47 @@ def test_check_leaves_out_and_names_what_does_not_answer(cli, running: ClusterSt
     assert f"{MODEL}/1 does not answer at 127.0.0.1:1; left out" in shown.err
 
 
+def test_following_says_once_what_does_not_answer(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    answers = iter([[True, False], [True, False], [True, True], [True, False]])
+    monkeypatch.setattr(command, "answering", lambda _: next(answers))
+    pauses = iter(range(3))
+
+    def sleep(_: float) -> None:
+        if next(pauses, None) is None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
+    shown = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--follow", "--check")
+    assert shown.code == 130
+    assert shown.err.count(f"{MODEL}/1 does not answer") == 2, "and again once it had answered"
+
+
 def test_a_command_that_fails_is_a_warning(cli, running: ClusterStandIn, tmp_path: Path):
     shown = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--on-change", "false")
     assert shown.code == 0
     assert "--on-change false ended with 1" in shown.err
     missing = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--on-change", "no-such-program")
-    assert missing.code == 1
+    assert missing.code == 0
+    assert "--on-change no-such-program: No such file or directory" in missing.err
+
+
+def test_a_command_that_does_not_end_is_ended_with_what_it_started(
+        cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(command, "ON_CHANGE_S", 0.5)
+    started = tmp_path / "started"
+    shown = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json",
+                "--on-change", f"sh -c 'sleep 1000 & echo $! > {started}; wait'")
+    assert shown.code == 0
+    assert "was ended: it took more than 0.5 s" in shown.err
+    stat = Path("/proc", started.read_text().strip(), "stat")
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("words", [
     ("--follow",), ("--out", "x"), ("--on-change", "true"), ("--follow", "--out", "x", "--inventory", "y"),
-    ("--interval", "0s"),
+    ("--interval", "0s"), ("--format", "json", "--out", "x", "--on-change", "sh -c 'open"),
 ])
 def test_flags_that_make_no_sense_together_are_usage_errors(cli, running: ClusterStandIn, words: tuple[str, ...]):
     assert cli("endpoints", *words).code == 64

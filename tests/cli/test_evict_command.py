@@ -101,6 +101,22 @@ def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterSta
     assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
 
 
+@pytest.mark.parametrize("verb", ["evict", "restart"])
+def test_with_a_fleet_file_a_model_means_its_replicas_there_and_another_is_named(
+    cli, running: ClusterStandIn, fleet_file: Path, verb: str
+) -> None:
+    running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
+    running.add_replica("theirs", 0, running.nodes[0]["node_id"], fleet="other", gpus=0)
+    nothing = cli(verb, "theirs", "-f", fleet_file, "--yes")
+    assert (nothing.code, running.writes()) == (1, [])
+    assert "theirs does not run in fleet lab: theirs/0 is of fleet other" in nothing.err
+    shown = cli(verb, MODEL, "-f", fleet_file, "--dry-run")
+    assert f"{MODEL}/2 is of fleet other, and is left out" in shown.err
+    assert f"{MODEL}/1 (fleet lab" in shown.err
+    assert f"{MODEL}/2 (fleet other" not in shown.err
+    assert f"{MODEL}/2 (fleet other" in cli(verb, f"{MODEL}/2", "-f", fleet_file, "--dry-run").err
+
+
 def test_replicas_of_two_fleets_are_two_jobs(cli, running: ClusterStandIn) -> None:
     running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
     shown = cli("evict", MODEL, "--yes", "--format", "json")

@@ -57,7 +57,9 @@ def test_members_are_named_and_can_be_chosen(cli, running: ClusterStandIn) -> No
         "[main/1 rank 2] a worker\n[main/0 rank 0] one\n[main/0 rank 0] two\n[main/0 rank 0] three\n")
     assert cli("logs", f"{MODEL}/3", "--rank", "2").out == "a worker\n"
     assert cli("logs", f"{MODEL}/3", "--copy", "0").out == "one\ntwo\nthree\n"
-    assert cli("logs", f"{MODEL}/3", "--group", "other").code == 1
+    nobody = cli("logs", f"{MODEL}/3", "--group", "other")
+    assert nobody.code == 1
+    assert "it has main/0 rank 0, main/1 rank 2" in nobody.err
 
 
 @pytest.mark.parametrize("name", [f"{MODEL}/4", "nobody/0", "org/one/3", "gpt2", "gpt2/", "/0", "gpt2/-1"])

@@ -253,6 +253,16 @@ def test_following_on_a_pipe_is_a_line_per_change_until_ctrl_c(cli, moving: Clus
     assert shown.err.count("the cluster cannot be read: ") == shown.err.count("the cluster can be read again") == 1
 
 
+def test_a_last_error_that_is_not_found_any_more_is_no_change(
+    cli, crashing: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = (crashing.nodes[0]["node_id"], log_name("fleet", "org/one", 1, "main", 0, 0))
+    monkeypatch.setattr(time, "sleep", Interrupted(lambda: crashing.log_files.update({log: "line\n"})))
+    before, _, after = cli("status", "--follow").out.partition("Replicas: ")
+    assert "exited with" in before
+    assert "org/one/1" not in after
+
+
 def test_following_on_a_terminal_is_in_place_and_says_when_the_cluster_is_away(
     cli, moving: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,7 +88,7 @@ OUTCOME = {
     "WAITS_TURN": "a replica that reloads after another of its model, by the next apply",
     "SPEC_MOVED": "a replica that has reloaded since the plan was made, so that it is left as it is",
     "RELOAD_FAILED": "a replica whose engine did not reload its weights, or of which it is not known",
-    "NOT_FOUND": "a replica that is gone, so that it cannot reload",
+    "NOT_FOUND": "a replica that was gone before anything was done to it",
     "NAME_TAKEN": "a replica name that another actor has",
     "REFUSED_BY_RAY": "a replica that Ray did not take",
     "NO_WORKER": "a replica for which Ray has not started a worker",
@@ -98,11 +98,31 @@ OUTCOME = {
     "TARGET_REACHED": "a replica that was no longer needed",
 }
 """Codes of `ReplicaOutcome` that are not in plans."""
-TEXTS = {**OUTCOME, **RUN, **CODES, **BLOCKED, **POLICY, **DIFFERENCE, **SEEN}
+VERB = {
+    "STILL_THERE": "a replica that was ended, and whose actor Ray still had after 30 s",
+    "NOT_DONE": "a replica of a fleet whose part of the run failed",
+    "RESTARTS_USED": "a replica that Ray would not start again",
+    "TOO_FEW_READY": "a replica that stays, because fewer than promised would be ready without it",
+    "NEEDED": "a replica on a node that is drained, which no ready one replaces yet",
+    "MAY_GO": "a replica on a node that is drained, which is replaced",
+    "DRY_RUN": "a replica that would be created",
+}
+"""Codes of outcomes of the explicit verbs."""
+LEVEL = {
+    "NO_WEIGHTS": "a replica without `weights` in the fleet file",
+    "NOT_READY": "a replica that was never ready, so that its weights are not known",
+    "WARM_BUDGET": "a node with as much WARM as it may have",
+    "NO_MEMORY": "a node on which Ray has less memory free than the weights have bytes",
+    "NOT_HELD": "weights that could not be loaded into memory",
+    "NOT_ON_DISK": "weights that are not complete on the disk of a node",
+}
+"""Codes of a replica that could not go to a level, and stays as it is."""
+TEXTS = {**VERB, **LEVEL, **OUTCOME, **RUN, **CODES, **BLOCKED, **POLICY, **DIFFERENCE, **SEEN}
 PAGES = {**dict.fromkeys(CODES, "docs/fleet-file.md"), **dict.fromkeys(BLOCKED, "docs/placement.md"),
          **dict.fromkeys(POLICY, "docs/policy.md"), **dict.fromkeys(DIFFERENCE, "docs/diff.md"),
          **dict.fromkeys(SEEN, "docs/plan.md"), **dict.fromkeys(RUN, "docs/history.md"),
-         **dict.fromkeys(OUTCOME, "docs/apply.md")}
+         **dict.fromkeys(OUTCOME, "docs/apply.md"), **dict.fromkeys(VERB, "docs/verbs.md"),
+         **dict.fromkeys(LEVEL, "docs/weights.md")}
 
 
 def code_text(code: str) -> str:

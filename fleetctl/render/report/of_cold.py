@@ -37,7 +37,8 @@ def pruned_report(answer: Pruned) -> Report:
     rows = [row for node in answer.nodes for row in _cached(node, dry_run=answer.dry_run)]
     found = [one for node in answer.nodes for one in node.artifacts]
     gone = [one for one in found if (not one.used if answer.dry_run else one.removed)]
-    nodes = count_of(len(answer.nodes), "node")
+    nodes = count_of(sum(any(one in gone for one in node.artifacts) for node in answer.nodes) if gone
+                     else len(answer.nodes), "node")
     return Report(
         kind="answer", identity="prune", title="Prune",
         tables=(Table("cached", "Weights that no file names", CACHED, tuple(rows)),) if rows else (),

@@ -15,8 +15,10 @@ ROOT = Path(__file__).parents[3]
 USED = {
     *(code.name for code in Code if code != Code.FITS), *get_args(PolicyFinding.model_fields["code"].annotation),
     *get_args(Drift.model_fields["code"].annotation), *(effect.upper() for effect in get_args(Effect)),
-    *re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs" / "placement.md").read_text(encoding="utf-8"), re.MULTILINE),
-    *re.findall(r"^\| `([A-Z_]+)` \|", (ROOT / "docs" / "apply.md").read_text(encoding="utf-8"), re.MULTILINE),
+    *(code for page in ("placement", "apply", "verbs", "weights")
+      for cell in re.findall(r"^\| (`[A-Z][A-Z_`, ]+`) \|", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"),
+                             re.MULTILINE)
+      for code in re.findall(r"[A-Z_]+", cell)),
 }
 
 

@@ -39,6 +39,15 @@ def test_an_addition_of_two_shapes_names_both_and_the_labels_they_need() -> None
          "labelled fabric=f1; both with 2 and 5")]
 
 
+def test_a_shape_that_one_replica_needs_no_more_of_is_named_for_all_alone() -> None:
+    adds = [Addition(nodes=0, nodes_for_all=1, shape="64 CPUs", like="head"),
+            Addition(nodes=1, nodes_for_all=2, shape="8xH200", like="n1")]
+    assert list(remedy_lines(blocked(would_fit=adds))) == ["would fit with 1 more node (8xH200, like n1)"]
+    assert list(remedy_lines(blocked(replicas=2, would_fit=adds))) == [
+        ("would fit with 1 more node (8xH200, like n1); both with 1 more node (64 CPUs, like head) and 2 more nodes "
+         "(8xH200, like n1)")]
+
+
 def test_who_is_in_the_way_is_named_with_what_matters_before_anybody_acts() -> None:
     room = [in_the_way("a/0"), in_the_way("b/1", planned=True, priority=9), in_the_way("c/2", surplus=True),
             in_the_way("d/3", surplus=True, priority=None),
