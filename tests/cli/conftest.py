@@ -3,48 +3,17 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, all_ready, serve
-from published import validator
+from shown import Cli, Shown
 
 from fleetctl.cli import console
 from fleetctl.cli.entry import run
-
-
-@dataclass(frozen=True)
-class Shown:
-    """How a command ended: its exit code and both streams."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def lines(self) -> list[dict[str, Any]]:
-        """Standard output as JSON lines; each is checked against the published schema of events."""
-        found = [json.loads(line) for line in self.out.splitlines()]
-        for line in found:
-            validator("event").validate(line)
-        return found
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """The one line of `--format json`; its code is the process's."""
-        [line] = self.lines
-        assert line["type"] == "runSummary"
-        assert line["exitCode"] == self.code
-        return line
-
-
-Cli = Callable[..., Shown]
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 from cluster_stand_in import ClusterStandIn, Steps, event, summary
-from conftest import Cli
 from published import validator
+from shown import Cli
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_fleet

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import jsonschema
 import pytest
 from cluster_stand_in import ClusterStandIn, event, ready, summary
-from conftest import Shown
+from shown import Shown
 
 from fleetctl.documents.schemas import json_schema
 from fleetctl.render.report.formats import ReportFormat

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn
-from conftest import Cli
+from shown import Cli
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Cli
 from hypothesis import given
 from hypothesis import strategies as st
+from shown import Cli
 
 from fleetctl.documents.inventory import Gpu, Inventory, Node
 from fleetctl.fleetfile.format import format_source

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from cluster_stand_in import ClusterStandIn, Steps, event, ready, summary
-from conftest import Cli
 from published import validator
+from shown import Cli
 
 from fleetctl.agent import prefetch
 from fleetctl.agent.mark import warm_name

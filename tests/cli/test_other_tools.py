@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from shown import Cli
 
 from fleetctl.cli import app, other_tools
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import Cli
+from shown import Cli
 
 from fleetctl.agent.weights import index as weights_index
 from fleetctl.cli import weights as command

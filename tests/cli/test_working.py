@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from conftest import Cli
+from shown import Cli
 
 from fleetctl.cli import console
 from fleetctl.cli import working as module

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from cluster import RayCluster, eventually
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

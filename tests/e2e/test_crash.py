@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from cluster import HERE, eventually
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

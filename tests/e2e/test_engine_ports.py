@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from conftest import ENGINE, World, member, model
+from e2e_world import ENGINE, World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster import eventually
-from conftest import ENGINE, World, member, model
+from e2e_world import ENGINE, World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from cluster import RayCluster, eventually, running_cluster
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster import MARK
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster import eventually
-from conftest import NODE_MEMORY, World, member, model
+from e2e_world import NODE_MEMORY, World, member, model
 
 pytestmark = pytest.mark.ray
 

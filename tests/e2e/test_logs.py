@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from cluster import eventually
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

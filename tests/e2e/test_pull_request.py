@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from action_runner import ActionRun, ActionRunner
 from checkout import Remote, git, make_remote, pull_request_event
-from conftest import World, member, model
+from e2e_world import World, member, model
 from github_stand_in import GitHubStandIn, github
 
 pytestmark = pytest.mark.ray

@@ -11,7 +11,7 @@ import httpx
 import pytest
 import yaml
 from cluster import eventually
-from conftest import World, member, model
+from e2e_world import World, member, model
 from test_update import Poller
 
 pytestmark = pytest.mark.ray

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

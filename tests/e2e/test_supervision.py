@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cluster import eventually, parent_of, tree_of
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 from tests.programs import Nginx, eventually
 

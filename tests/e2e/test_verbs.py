@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 from cluster import eventually
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

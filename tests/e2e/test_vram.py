@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from cluster import MARK, OTHER_RAY, RayCluster, eventually
-from conftest import ENGINE, World, member, model
+from e2e_world import ENGINE, World, member, model
 from nvidia_stand_in import Host, build
 
 from fleetctl.agent.orphans import MARK as ENGINE_VARIABLES

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from cluster import eventually
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from cluster import eventually
-from conftest import World, member, model
+from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 

@@ -22,8 +22,8 @@ import magika
 import pytest
 import yaml
 from cluster import RayCluster, end, engine_pids, eventually
-from conftest import World, member, model
 from dashboard_answers import answers
+from e2e_world import World, member, model
 
 from fleetctl.agent.weights.peers import token
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
