@@ -161,6 +161,8 @@ def _source(
         if signed or rewind or path or clone or ref != "HEAD" or "-" in (files or ()):
             raise UsageError("-f watches files on this disk; the other flags are for --repo")
         return Files(tuple(files or ()))
+    if not ref:
+        raise UsageError("--ref is empty", hint="name a branch or a tag; without --ref it is the default branch")
     cache = user_folder(invocation.environ, invocation.home, "XDG_CACHE_HOME", ".cache") / "watch"
     folder = clone or cache / sha256_hex(f"{repo}\n{ref}".encode())[:16]
     return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, time.time, signed, rewind,

@@ -90,6 +90,14 @@ def test_what_is_no_text_is_told_all_the_same(
     assert sent[0].encode()
 
 
+def test_an_empty_ref_as_of_a_variable_that_is_not_set_is_not_the_default_branch(
+    cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_loop", lambda *_: None)
+    refused = cli("watch", "--repo", "https://git.example.org/a", "--ref", "")
+    assert (refused.code, "--ref is empty" in refused.err) == (64, True)
+
+
 def test_news_for_the_webhook_have_the_link_and_the_numbers_of_the_plan(
     cluster: ClusterStandIn, tmp_path: Path
 ) -> None:
