@@ -66,7 +66,7 @@ def width_for(environ: Mapping[str, str], *, is_terminal: bool, plain: int = PLA
     columns = environ.get("COLUMNS", "")
     if is_terminal and not in_ci(environ):
         return None
-    return int(columns) if columns.isdigit() and int(columns) > 0 else plain
+    return int(columns) if columns.isdecimal() and int(columns) > 0 else plain
 
 
 def result_console(plain_width: int = PLAIN_WIDTH) -> Console:

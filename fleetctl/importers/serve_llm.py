@@ -18,6 +18,7 @@ from fleetctl.importers.reading import Reading, is_taken
 from fleetctl.importers.serve_fields import DEPLOYMENT, LLM_CONFIG, replica_count, report_runtime_env
 from fleetctl.importers.serve_placement import Bundle, gang_members, member_of, read_bundle, sum_of, whole_cards
 
+_MOST_RANKS = 1024
 BUILDERS = [f"{module}:build_{what}openai_app" for module in ("ray.serve.llm", "ray.serve.llm.builders")
             for what in ("", "dp_", "pd_")]
 _ROLES = {"llm_config": "", "prefill_config": "prefill", "decode_config": "decode"}
@@ -137,7 +138,7 @@ def llm_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]:
         stages = 1
     _report_strategy(group, strategy, len(bundles) if is_written and stages == 1 else 0)
     each = len(bundles) // stages
-    claims = [whole_cards(source, "placement_group_config", sum_of(bundles[first:first + each] * data))
+    claims = [whole_cards(source, "placement_group_config", sum_of(bundles[first:first + each], times=data))
               for first in range(0, len(bundles), each)]
     _report_cards(source, claims, data, is_written=is_written)
     if stages == 1:
@@ -150,7 +151,10 @@ def llm_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]:
 
 def _degree(source: Reading, name: str) -> int:
     ranks = source.peek("engine_kwargs", name)
-    return ranks if isinstance(ranks, int) and ranks > 0 else 1
+    if ranks is None or (isinstance(ranks, int) and 1 <= ranks <= _MOST_RANKS):
+        return ranks or 1
+    source.child("engine_kwargs").note(name, f"not a number of ranks up to {_MOST_RANKS}: gpus are those of 1", "todo")
+    return 1
 
 
 def _bundles(group: Reading, ranks: int) -> tuple[list[Bundle], bool]:

@@ -75,12 +75,12 @@ def member_of(bundle: Bundle, selector: dict[str, str], engine: Mapping[str, Any
     return filled({"resources": _resources(bundle), "nodeSelector": {**typed, **selector}, "engine": dict(engine)})
 
 
-def sum_of(bundles: Sequence[Bundle]) -> Bundle:
-    """Return what several bundles hold together."""
+def sum_of(bundles: Sequence[Bundle], *, times: int = 1) -> Bundle:
+    """Return what several bundles hold together, each of them so many times."""
     total: Bundle = {}
     for bundle in bundles:
         for name, amount in bundle.items():
-            total[name] = amount if name.startswith(_TYPE_RESOURCE) else total.get(name, Decimal(0)) + amount
+            total[name] = amount if name.startswith(_TYPE_RESOURCE) else total.get(name, Decimal(0)) + amount * times
     return total
 
 

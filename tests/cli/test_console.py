@@ -40,7 +40,7 @@ def test_ci_is_recognised(environ: dict[str, str], ci: bool) -> None:
 
 @pytest.mark.parametrize(("environ", "is_terminal", "width"), [
     ({}, True, None), ({}, False, 120), ({"CI": "1"}, True, 120), ({"COLUMNS": "80"}, False, 80),
-    ({"COLUMNS": "0"}, False, 120), ({"COLUMNS": "wide"}, False, 120),
+    ({"COLUMNS": "0"}, False, 120), ({"COLUMNS": "wide"}, False, 120), ({"COLUMNS": "²"}, False, 120),
 ])
 def test_the_width_is_the_terminals_or_fixed(environ: dict[str, str], is_terminal: bool, width: int | None) -> None:
     assert width_for(environ, is_terminal=is_terminal) == width

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from import_cases import account, imported
 
@@ -18,3 +20,59 @@ def test_an_amount_without_an_end_is_reported(text: str, field: str, amount: str
     result = imported([SourceBytes("a.yaml", text.replace("AMOUNT", amount).encode())])
     assert f"{field}: not read: a finite number is expected here" in account(result)
     assert [model.value["replicas"] for model in result.draft.models] == [1]
+
+
+def pod(container: str) -> str:
+    """A LeaderWorkerSet with one container, which has these fields too."""
+    return ("apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {name: a}\nspec:\n"
+            "  leaderWorkerTemplate: {size: 1, workerTemplate: {spec: {containers: [{command: [x], "
+            f"{container}}}]}}}}}}\n")
+
+
+def member_and_account(text: str) -> tuple[Any, str]:
+    """The first member that an import writes, and what it reports."""
+    result = imported([SourceBytes("a.yaml", text.encode())])
+    return result.draft.models[0].value["workers"][0]["members"][0], account(result)
+
+
+@pytest.mark.parametrize("amount", ["²", "9" * 5000, "-1", "0.5", "1k"])
+def test_what_is_not_a_number_of_gpus_is_reported_and_the_import_goes_on(amount: str) -> None:
+    member, told = member_and_account(pod(f'resources: {{limits: {{nvidia.com/gpu: "{amount}", cpu: 1}}}}'))
+    assert 'limits["nvidia.com/gpu"]: not a number of GPUs' in told
+    assert member["resources"] == {"cpus": 1}
+
+
+@pytest.mark.parametrize(("resources", "gpus", "reported"), [
+    ("limits: {nvidia.com/gpu: 1, amd.com/gpu: 2}", 1, '["amd.com/gpu"]: 2 is not kept beside nvidia.com/gpu: 1'),
+    ("requests: {nvidia.com/gpu: 4}, limits: {nvidia.com/gpu: 8}", 4, "8 is not kept beside nvidia.com/gpu: 4"),
+    ("requests: {amd.com/gpu: 4}, limits: {amd.com/gpu: 4}", 4, ""),
+    ("limits: {nvidia.com/gpu: 0, amd.com/gpu: 2}", 2, ""),
+])
+def test_a_second_number_of_gpus_is_not_dropped_in_silence(resources: str, gpus: int, reported: str) -> None:
+    member, told = member_and_account(pod(f"resources: {{{resources}}}"))
+    assert member["resources"]["gpus"] == gpus
+    assert reported in told
+    assert ("not kept" in told) == bool(reported)
+
+
+@pytest.mark.parametrize("port", ["²", "9" * 5000])
+def test_a_port_that_is_no_number_is_reported(port: str) -> None:
+    assert "port: no such port" in member_and_account(pod(f'readinessProbe: {{tcpSocket: {{port: "{port}"}}}}'))[1]
+
+
+def test_an_escaped_dollar_of_an_environment_value_keeps_its_meaning() -> None:
+    member, told = member_and_account(pod('env: [{name: A, value: "$$2b$$$(X)"}, {name: "", value: x}]'))
+    assert member["engine"]["env"] == {"A": "$2b$$(X)"}
+    assert "changed" in told
+    assert "A refers to a variable" in told
+    assert "env[1]: a variable without a name" in told
+
+
+@pytest.mark.parametrize("ranks", ["1000000000", "'2'", "0", "1.5"])
+def test_a_number_of_ranks_that_cannot_be_is_reported(ranks: str) -> None:
+    for kind in ("tensor", "pipeline", "data"):
+        text = ("applications:\n- import_path: ray.serve.llm:build_openai_app\n  args: {llm_configs: [{model_loading_"
+                f"config: {{model_id: m}}, engine_kwargs: {{{kind}_parallel_size: {ranks}}}}}]}}\n")
+        member, told = member_and_account(text)
+        assert f"{kind}_parallel_size: not a number of ranks" in told
+        assert member["resources"] == {"gpus": 1}

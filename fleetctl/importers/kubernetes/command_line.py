@@ -63,7 +63,7 @@ def _renamed(
 
 def _report_fixed_ports(text: str, previous: str, path: Path, container: Reading) -> None:
     match = _PORT.search(text)
-    port = match[1] if match else text if previous == "--port" and text.isdigit() else None
+    port = match[1] if match else text if previous == "--port" and text.isdecimal() else None
     if port is not None:
         container.at(path).note(None, f"port {port} is fixed, and members on one node share its ports; "
                                       "$(FLEETCTL_PORT) is free for each member", "todo")

@@ -86,7 +86,7 @@ def environment(container: Reading) -> dict[str, Any]:
     last = {entry.peek("name"): number for number, entry in enumerate(entries) if isinstance(entry.peek("name"), str)}
     for number, entry in enumerate(entries):
         name = entry.text("name")
-        if name is None or "=" in name or name.startswith(RESERVED) or name == SET_BY_US:
+        if not name or "=" in name or name.startswith(RESERVED) or name == SET_BY_US:
             entry.lose(None, _refusal(name))
             continue
         if last[name] != number:
@@ -101,7 +101,7 @@ def environment(container: Reading) -> dict[str, Any]:
 
 
 def _refusal(name: str | None) -> str:
-    if name is None:
+    if not name:
         return "a variable without a name"
     return f"{name} is set by fleetctl itself" if name == SET_BY_US or name.startswith(RESERVED) else (
         "not the name of a variable")
@@ -109,12 +109,15 @@ def _refusal(name: str | None) -> str:
 
 def _literal(entry: Reading, name: str) -> str:
     value = entry.scalar("value") if "value" in entry else ""
-    if value and "$(" in value.replace("$$(", ""):
+    if value and "$$" in value:
+        entry.note("value", f"{name} is written with $ for each $$: there is nothing to escape in an environment here",
+                   "changed")
+    if value and "$(" in value.replace("$$", ""):
         entry.note("value", f"{name} refers to a variable as $(NAME), which is not replaced in an environment here",
                    "todo")
     elif value and (foreign := foreign_names(value)):
         entry.note("value", f"{name} holds {foreign[0]}, which is not set here: replace it", "todo")
-    return value or ""
+    return (value or "").replace("$$", "$")
 
 
 def _referenced(entry: Reading, name: str) -> dict[str, str] | None:

@@ -12,7 +12,7 @@ from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.kubernetes.command_line import Variables
 from fleetctl.importers.kubernetes.container import engine
 from fleetctl.importers.kubernetes.labels import selector
-from fleetctl.importers.reading import Reading
+from fleetctl.importers.reading import Reading, number_in
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 _CLAIMS = {"cpu": ("cpus", parse_cpus), "memory": ("memory", parse_bytes)}
@@ -77,11 +77,9 @@ def _resources(source: Reading) -> dict[str, Any]:
     """Return what is requested; a limit counts where there is no request, as in Kubernetes."""
     requests, limits = source.child("requests"), source.child("limits")
     found: dict[str, Any] = {}
-    gpus = [amount for part in (requests, limits) for key in GPU_RESOURCES if (amount := part.scalar(key)) is not None]
-    if gpus and gpus[0].isdigit():
-        found["gpus"] = int(gpus[0])
-    elif gpus:
-        source.note(None, "the number of GPUs is not a whole number", "todo")
+    gpus = _gpus(requests, limits)
+    if gpus:
+        found["gpus"] = gpus
     for theirs, (ours, parse) in _CLAIMS.items():
         requested, limit = _amount(requests, theirs, parse), _amount(limits, theirs, parse)
         if requested is not None or limit is not None:
@@ -91,6 +89,20 @@ def _resources(source: Reading) -> dict[str, Any]:
     for part in (requests, limits):
         part.lose_rest("not a resource that can be claimed here")
     return found
+
+
+def _gpus(*parts: Reading) -> int:
+    """Return the number of GPUs; what is not a number, or another number or kind beside the first, is reported."""
+    asked: list[tuple[str, int]] = []
+    for part, key in ((part, key) for key in GPU_RESOURCES for part in parts if key in part):
+        number = number_in(part.scalar(key))
+        if number is None:
+            part.note(key, "not a number of GPUs", "todo")
+        elif number:
+            asked.append((key, number))
+            if asked[0] != (key, number):
+                part.note(key, f"{number} is not kept beside {asked[0][0]}: {asked[0][1]}", "lost")
+    return asked[0][1] if asked else 0
 
 
 def _amount(part: Reading, key: str, parse: Callable[[object], int]) -> str | int | float | None:

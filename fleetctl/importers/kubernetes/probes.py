@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleetctl.importers.reading import Reading
+from fleetctl.importers.reading import Reading, number_in
 
 Texts = Callable[[Reading, str], list[str]]
 """How the list of texts under a key is read, with our names of its variables."""
@@ -81,7 +81,7 @@ def _port(target: Reading, container: Reading) -> dict[str, int]:
     written = target.scalar("port")
     named = {one.peek("name"): one.peek("containerPort") for one in container.items("ports")
              if isinstance(one.peek("name"), str)}
-    port = int(written) if written and written.isdigit() else named.get(written or "")
+    port = named.get(written or "") if (number := number_in(written)) is None else number
     if isinstance(port, int) and 1 <= port <= 65535:
         return {"port": port}
     target.note("port", "no such port: the member's own $(FLEETCTL_PORT) is asked", "todo")
