@@ -65,6 +65,8 @@ def read_schema(source: SourceBytes, word: Callable[[Document, ValidationError],
         raise FleetFileError([text.problem(UNUSABLE, at, f"this is not JSON: {error.msg}")]) from None
     except RecursionError:
         raise FleetFileError([text.problem(UNUSABLE, 0, "this schema is nested too deeply")]) from None
+    except ValueError:
+        raise FleetFileError([text.problem(UNUSABLE, 0, "a number in this schema is too long")]) from None
     if problems:
         raise FleetFileError(problems)
     # with "$schema" jsonschema would follow a $ref to the whole file with rules that keep no description

@@ -142,6 +142,7 @@ def test_a_name_is_relative_to_the_file_that_names_it() -> None:
     ('{"$dynamicRef": "#gone"}',
      "rules.json:1:1: error FL037: a reference of this schema leads back to itself, or nowhere"),
     ('{"not": ' * 300 + "{}" + "}" * 300, "rules.json:1:1: error FL037: this schema is nested too deeply"),
+    ('{"maxItems": ' + "9" * 5000 + "}", "rules.json:1:1: error FL037: a number in this schema is too long"),
     ("[" * 100_000, "rules.json:1:1: error FL037: this schema is nested too deeply"),
 ])
 def test_a_file_that_is_no_schema_is_a_problem_at_its_own_place(text: str, message: str) -> None:
