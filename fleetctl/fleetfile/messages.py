@@ -133,15 +133,21 @@ def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tup
     items = document.node(path[:-1])
     if key is None or not isinstance(index, int) or not isinstance(items, MergedNode):
         return None
-    if items.sources[index] is not document.source or isinstance(items.child(index), MergedNode):
+    if not _is_new(items, index, document):
         return None
     has_base = any(source is not document.source for source in items.sources.values())
     if owner == "models" and not has_base:  # it is merged with shapes alone
         return None
     names = [item.get(key) if isinstance(item, dict) else None for item in items.value]
-    name = names.pop(index)
-    below = "no base has" if has_base else "its shape has no"
-    return (name, [other for other in names if isinstance(other, str)], below) if isinstance(name, str) else None
+    name, below = names[index], "no base has" if has_base else "its shape has no"
+    others = [other for number, other in enumerate(names) if isinstance(other, str) and number != index
+              and not (has_base and _is_new(items, number, document))]
+    return (name, others, below) if isinstance(name, str) else None
+
+
+def _is_new(items: MergedNode, index: int, document: Document) -> bool:
+    """Return whether only the last of what is merged has an item."""
+    return items.sources[index] is document.source and not isinstance(items.child(index), MergedNode)
 
 
 def _wrong_type(finding: Finding) -> Problem:

@@ -160,6 +160,12 @@ def test_a_place_is_in_the_last_file_that_says_something_and_of_a_policy_key_whe
         "maxNewReplicas": ("fleet.yaml", 5, 33), "maxNewGpus": ("base.yaml", 5, 43)}
 
 
+def test_another_misspelt_name_of_an_overlay_is_not_what_was_meant() -> None:
+    files = {"base.yaml": fleet(model("org/large")), "fleet.yaml": part(
+        "{models: [{key: org/lrage, replicas: 4}, {key: org/lrages, replicas: 4}]}", extends="base.yaml", name="lab")}
+    assert [message.partition("; ")[2] for message in messages(files)] == ["did you mean org/large?"] * 2
+
+
 def test_a_misspelt_name_in_an_overlay_is_a_new_model_that_lacks_everything_and_the_nearest_one_is_offered() -> None:
     files = {"base.yaml": fleet(model("org/large"), model("org/small")),
              "fleet.yaml": part("{models: [{key: org/lrage, replicas: 4}, {key: org/small, workers: [{name: mian}]}]}",
