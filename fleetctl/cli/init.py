@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -85,8 +86,8 @@ def init(
         with suppress(OSError):  # writing says why it cannot
             out.parent.mkdir(parents=True, exist_ok=True)
         write_file(out, text, mode=0o644)
-        say("init", f"{out} is written; look at it, then: fleetctl plan -f {out}"
-                    + (f" --inventory {where.inventory}" if where.inventory else ""))
+        say("init", f"{out} is written; look at it, then: fleetctl plan -f {quote(str(out))}"
+                    + (f" --inventory {quote(str(where.inventory))}" if where.inventory else ""))
     return 0
 
 

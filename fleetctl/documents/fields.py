@@ -48,7 +48,7 @@ def find_fields(fields: Sequence[Field], path: str) -> list[Field]:
 
     Raises UsageError with the nearest name where there is none.
     """
-    names = tuple(re.sub(r"\[[^\]]*\]", "", path).strip(".").split(".")) if path else ()
+    names = tuple(name for name in re.sub(r"\[[^\]]*\]", "", path).split(".") if name)
     if found := _ending_in(fields, names):
         return found
     known = next((at for at in range(len(names) - 1, 0, -1) if _ending_in(fields, names[:at])), 0)

@@ -33,6 +33,10 @@ def test_a_path_may_begin_where_a_person_begins(path: str, found: str) -> None:
     assert find_fields(all_fields(), path)[0].text == found
 
 
+def test_dots_alone_are_the_top(cli) -> None:
+    assert cli("explain", "..").out == cli("explain").out
+
+
 @pytest.mark.parametrize(("path", "hint"), [
     ("workers.membrs.resources", "did you mean members?"), ("resorces", "did you mean resources?"),
     ("workers.members.resources.xyzzy", "fields in spec.models.workers.members.resources: gpus, vram, cpus, memory"),

@@ -49,6 +49,11 @@ def test_the_fleet_file_is_sound_and_formatted(run_cli, lws, tmp_path):
     assert run_cli("fmt", "--check", out).returncode == 0
 
 
+def test_the_folder_of_the_fleet_file_need_not_be_there(run_cli, lws, tmp_path):
+    assert run_cli("import", lws, "-o", tmp_path / "fleets" / "lab.yaml").returncode == 0
+    assert (tmp_path / "fleets" / "lab.yaml").exists()
+
+
 def test_a_loss_is_told_with_its_place_and_ends_in_3(run_cli, lws, tmp_path):
     lws.write_text(LWS.replace("containers:", "hostNetwork: true\n        containers:"))
     out = tmp_path / "fleet.yaml"

@@ -143,6 +143,8 @@ def test_without_a_cluster_a_model_is_enough(cli, monkeypatch: pytest.MonkeyPatc
 
 def test_the_file_may_be_an_argument_in_a_folder_that_is_not_there_yet(cli: Cli, tmp_path: Path) -> None:
     assert cli("init", tmp_path / "fleets/prod.yaml", "--model", "org/m").code == 0
+    assert f"plan -f '{tmp_path}/my fleets/prod.yaml'" in cli(
+        "init", tmp_path / "my fleets/prod.yaml", "--model", "org/m").err
     assert cli("validate", tmp_path / "fleets").code == 0
     (tmp_path / "a-file").touch()
     shown = cli("init", tmp_path / "a-file/prod.yaml", "--model", "org/m")
