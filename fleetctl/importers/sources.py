@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.fleet import API_VERSION
-from fleetctl.fleetfile.compose import compose_bytes
+from fleetctl.fleetfile.compose import Composed, compose_bytes
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.importers.kubernetes.objects import read_metadata
@@ -107,15 +107,17 @@ def serve_config(reading: Reading) -> Reading | None:
     spec.lose("rayClusterConfig", "fleetctl starts no nodes: its cluster must be there")
     text = spec.text(_CONFIG)
     spec.lose_rest("how the service is run: not in a fleet file")
-    document = _config_document(spec, text or "")
-    if document is None:
-        reading.lose(None, f"no Serve config is in spec.{_CONFIG}")
+    config = _config(spec, text or "")
+    if config.problems or len(config.documents) != 1:
+        why = "".join(f": line {one.line}: {one.message}" for one in config.problems[:1])
+        reading.lose(None, f"no Serve config is in spec.{_CONFIG}{why}")
         return None
+    document = config.documents[0]
     return Reading(Record(document, within=(*spec.path, _CONFIG)), document.root)
 
 
-def _config_document(spec: Reading, text: str) -> Document | None:
-    """Return the one document of the config, or None for a text that is no config."""
+def _config(spec: Reading, text: str) -> Composed:
+    """Return what is in the text of the config, which may be anything, at its places in the file."""
     source, offset = spec.record.document.locate((*spec.path, _CONFIG))
     first, column = source.position(offset)
     lines = text.splitlines()
@@ -124,5 +126,4 @@ def _config_document(spec: Reading, text: str) -> Document | None:
         text = "\n" * (first - 1) + " " * column + text
     elif len(written) == len(lines) and all(map(str.endswith, written, lines)):
         text = "\n".join(["\n" * (first - 1), *written, ""])
-    composed = compose_bytes(SourceBytes(source.file, text.encode()))
-    return composed.documents[0] if len(composed.documents) == 1 and not composed.problems else None
+    return compose_bytes(SourceBytes(source.file, text.encode()))

@@ -38,3 +38,8 @@ def test_a_text_that_is_no_config_is_reported_at_its_service(text: str) -> None:
     losses = imported([source]).draft.losses
     assert [loss.kind for loss in losses] == ["lost"]
     assert losses[0].path in ("", "spec.serveConfigV2")
+
+
+def test_a_config_that_is_not_yaml_is_reported_with_its_line() -> None:
+    source = SourceBytes("a.yaml", (HEAD + "    applications:\n    - {name: {{ .Values.name }}}\n").encode())
+    assert "line 6" in imported([source]).draft.losses[0].message
