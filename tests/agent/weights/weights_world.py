@@ -99,6 +99,12 @@ def eventually(check: Callable[[], Any]) -> None:
         time.sleep(0.01)
 
 
+def has_sent(source: Source, size: int) -> bool:
+    """Return whether it sent just so many bytes; it counts them after it has sent them."""
+    eventually(lambda: source.sent >= size)
+    return source.sent == size
+
+
 def files_in(folder: str | Path) -> dict[str, bytes]:
     """All files below a folder, but for an index."""
     found = Path(folder)
