@@ -92,6 +92,11 @@ CODES: dict[str, str] = {
 }
 
 
+def as_utf8(text: str) -> str:
+    """Return a text with escapes for what UTF-8 lacks: bytes of a file's name, or half a character in JSON."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One problem at one place; line and column count from 1.
@@ -112,7 +117,7 @@ class Problem:
     def __post_init__(self) -> None:
         for name in ("message", "file", "allowed", "suggestion"):
             if value := getattr(self, name):  # what is no UTF-8 in the name of a file is shown: no document takes it
-                object.__setattr__(self, name, value.encode(errors="backslashreplace").decode())
+                object.__setattr__(self, name, as_utf8(value))
 
     @property
     def severity(self) -> Severity:

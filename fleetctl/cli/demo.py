@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 
+from fleetctl.cli import signals
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
 from fleetctl.cli.entry import callers_environment
@@ -86,7 +86,7 @@ def _tour(home: DemoHome) -> None:
         for stop in stops_after_asking(fleet, Path(fleet).read_text(encoding="utf-8")):
             tour.visit(stop)
     finally:
-        _ignore_interrupts()
+        signals.ignore()  # a second Ctrl-C must not leave a cluster behind
         typer.echo("\n== Down")
         typer.echo(f"{stop_cluster(home)} processes ended; nothing is left.")
     typer.echo(f"\nTo continue: {_activation()}eval \"$(fleetctl demo up)\"")
@@ -119,12 +119,6 @@ def _without_other_clusters(environ: Mapping[str, str]) -> dict[str, str]:
 def _exports(variables: dict[str, str], *, drop_token: bool) -> str:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     return "\n".join([*lines, *(["unset RAY_AUTH_TOKEN"] if drop_token else [])]) + "\n"
-
-
-def _ignore_interrupts() -> None:
-    """Let the cleanup finish: a second Ctrl-C must not leave a cluster behind."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
 
 
 def _note(text: str) -> None:

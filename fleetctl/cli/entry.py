@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from fleetctl.cli import signals
 from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.problem import as_utf8
 from fleetctl.version import VERSION_LINE
 
 USAGE, INTERRUPTED = 64, 130
@@ -96,7 +97,7 @@ def usage_error_class() -> type[Exception]:
 def refuse_undecodable(arguments: Sequence[str]) -> None:
     """Raise UsageError for an argument that is not text: no document could hold it."""
     for argument in arguments:
-        if not argument.isascii() and any("\ud800" <= char <= "\udfff" for char in argument):
+        if as_utf8(argument) != argument:
             raise UsageError(f"the argument {argument!r} is not UTF-8 text", hint="rename the file, or set a locale")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -176,9 +175,7 @@ def _finish(draft: Draft, out: Path | None, output_format: LossFormat, inventory
     if out is None:
         write_document(text)
     else:
-        with suppress(OSError):  # writing says why it cannot
-            out.parent.mkdir(parents=True, exist_ok=True)
-        write_file(out, text, mode=MODE)
+        write_file(out, text, mode=MODE, make_folder=True)
     _show_losses(draft, out, output_format, problems)
     return 3 if draft.partial or problems else 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 from shlex import quote
@@ -83,9 +82,7 @@ def init(
     if out == STDOUT:
         write_document(text)
     else:
-        with suppress(OSError):  # writing says why it cannot
-            out.parent.mkdir(parents=True, exist_ok=True)
-        write_file(out, text, mode=0o644)
+        write_file(out, text, mode=0o644, make_folder=True)
         say("init", f"{out} is written; look at it, then: fleetctl plan -f {quote(str(out))}"
                     + (f" --inventory {quote(str(where.inventory))}" if where.inventory else ""))
     return 0

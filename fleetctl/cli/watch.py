@@ -28,6 +28,7 @@ from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
 from fleetctl.watch.apart import make_plan_apart
 from fleetctl.watch.source import Branch, Files, Source
@@ -196,7 +197,7 @@ def _look(watcher: Watcher) -> Looked:
 
 def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None, link: str, news: Tell) -> None:
     begun, over = TEXTS[news.about]
-    told = news.text.encode(errors="backslashreplace").decode()  # half a character, as JSON may hold, has no UTF-8
+    told = as_utf8(news.text)  # JSON may hold half a character
     text = begun.format(told) if told else over
     line: dict[str, object] = {"time": now_text(), "about": news.about, "text": told, "over": not told}
     if output_format is WatchFormat.JSONL:

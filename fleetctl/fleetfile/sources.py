@@ -11,7 +11,7 @@ from pathlib import Path
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.nearest import nearest
 from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checkout
-from fleetctl.problem import Problem
+from fleetctl.problem import Problem, as_utf8
 
 MAX_FILE_BYTES = 8 << 20
 STDIN_NAME = "<stdin>"
@@ -57,7 +57,7 @@ def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = Non
     """Return one file, or standard input, whole; raises OSError, with EFBIG for one that is too large."""
     if file == STDIN_NAME and stdin is None:
         raise OSError("standard input is not available here")
-    if any("\ud800" <= char <= "\udfff" for char in file):
+    if as_utf8(file) != file:
         raise OSError("its name is not UTF-8 text")
     # one byte beyond the limit is enough to know that a file is too large
     data = stdin() if file == STDIN_NAME and stdin else tree.read(file, MAX_FILE_BYTES + 1)

@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from fleetctl.errors import FleetctlError, UsageError
@@ -13,15 +14,19 @@ from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.sources import fleet_files
 
 
-def write_file(path: Path, text: str, *, mode: int | None) -> None:
+def write_file(path: Path, text: str, *, mode: int | None, make_folder: bool = False) -> None:
     """Write `text` to `path` in one step: a temporary file beside it, then one move.
 
     With a `mode` the file is new, whatever had the name before. With None it must exist: its permissions stay, and a
-    link to it stays a link. Raises FleetctlError, `path` untouched, when it cannot be written.
+    link to it stays a link. `make_folder` = its folder is made where it is not there. Raises FleetctlError, `path`
+    untouched, when it cannot be written.
     """
     target = path if mode is not None else path.resolve()
     if not target.is_file() and (mode is None or target.exists()):
         raise FleetctlError(f"cannot write {path}: it is not a regular file", hint="name a file")
+    if make_folder:
+        with suppress(OSError):  # writing says why it cannot
+            target.parent.mkdir(parents=True, exist_ok=True)
     try:
         kept = stat.S_IMODE(target.stat().st_mode) if mode is None else mode
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)

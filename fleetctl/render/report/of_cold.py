@@ -35,16 +35,16 @@ def _fetched(row: FetchedWeights) -> tuple[str | tuple[str, ...], ...]:
 def pruned_report(answer: Pruned) -> Report:
     """Return what was removed, or would be."""
     rows = [row for node in answer.nodes for row in _cached(node, dry_run=answer.dry_run)]
-    found = [one for node in answer.nodes for one in node.artifacts]
-    gone = [one for one in found if (not one.used if answer.dry_run else one.removed)]
-    nodes = count_of(sum(any(one in gone for one in node.artifacts) for node in answer.nodes) if gone
-                     else len(answer.nodes), "node")
+    by_node = [[one for one in node.artifacts if (not one.used if answer.dry_run else one.removed)]
+               for node in answer.nodes]
+    gone = [one for here in by_node for one in here]
+    nodes = count_of(sum(map(bool, by_node)) if gone else len(by_node), "node")
     return Report(
         kind="answer", identity="prune", title="Prune",
         tables=(Table("cached", "Weights that no file names", CACHED, tuple(rows)),) if rows else (),
         conclusion=f"{format_bytes(sum(one.bytes for one in gone)) if gone else 'nothing'} "
                    f"{'can be' if answer.dry_run else 'was'} removed from {nodes}"
-                   if found else f"nothing to remove on {nodes}",
+                   if any(node.artifacts for node in answer.nodes) else f"nothing to remove on {nodes}",
         exit_code=answer.exit_code)
 
 

@@ -37,7 +37,7 @@ class Card:
     @property
     def dirty(self) -> bool:
         """Return whether it is not on offer: it cools, or something uses it that nothing granted on it explains."""
-        return self.foreign > 0 or self.tries == 0
+        return self.foreign > 0 or self.cooling
 
     @property
     def fully_free(self) -> bool:
