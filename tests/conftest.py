@@ -32,8 +32,10 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # A call to Ray without a Ray starts one, in this process and for the rest of the run: here it is an error.
 os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 
-# A runner that a shell started in the background ignores Ctrl-C, and so would every command a test starts.
+# A runner in the background of a shell ignores Ctrl-C, one under nohup the end of its terminal: so would every command
+# that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 FLEET = """\
 apiVersion: fleetctl/v1

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from fleetctl.fleetfile.nodes import Children, Entry, Node
 from fleetctl.fleetfile.text import SourceText
 
+DUPLICATE_KEY = "FL010"
+
 Note = Callable[..., None]
 """Called with code, offset and message (and `allowed`, `suggestion`) for each problem."""
 
@@ -86,7 +88,7 @@ class OpenMapping:
 
     def _duplicate(self, name: str, first: int, at: int) -> None:
         line, column = self._source.position(first)
-        self._note("FL010", at, f'the key "{name}" is already at {line}:{column} in the same mapping')
+        self._note(DUPLICATE_KEY, at, f'the key "{name}" is already at {line}:{column} in the same mapping')
 
     def _merge(self, node: Node, at: int) -> None:
         if self._merged_at >= 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
@@ -18,7 +18,8 @@ from referencing.jsonschema import DRAFT202012, Schema, SchemaResource
 
 from fleetctl.documents.position import Path
 from fleetctl.errors import FleetFileError
-from fleetctl.fleetfile.compose import compose
+from fleetctl.fleetfile.compose import Composed, compose
+from fleetctl.fleetfile.mapping import DUPLICATE_KEY
 from fleetctl.fleetfile.nodes import Document, Node, Value
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.text import SourceText, decode
@@ -58,8 +59,9 @@ def read_schema(source: SourceBytes, word: Callable[[Document, ValidationError],
     """Return the schema in a file; raises FleetFileError. `word` words the errors of the schema itself."""
     text = decode(source)
     try:
-        document, schema = _document(text), json.loads(text.text)
-        problems = list(_problems(document, schema, word))
+        composed, schema = compose(text), json.loads(text.text)
+        document = _document(text, composed)
+        problems = [*_duplicate_keys(composed), *_problems(document, schema, word)]
     except json.JSONDecodeError as error:
         at = min(error.pos, len(text.text))
         raise FleetFileError([text.problem(UNUSABLE, at, f"this is not JSON: {error.msg}")]) from None
@@ -90,10 +92,14 @@ def _problems(document: Document, schema: Any, word: Callable[[Document, Validat
         yield from _unknown_references(document, schema)
 
 
-def _document(text: SourceText) -> Document:
+def _document(text: SourceText, composed: Composed) -> Document:
     """Return the file with the places of its values: JSON is YAML too, but for rare escapes, which have no place."""
-    documents = compose(text).documents
-    return documents[0] if documents else Document(text, Node(0, {}))
+    return composed.documents[0] if composed.documents else Document(text, Node(0, {}))
+
+
+def _duplicate_keys(composed: Composed) -> Iterator[Problem]:
+    """Yield the keys that a mapping has twice: of each rule JSON would keep the last alone."""
+    return (replace(one, code=UNUSABLE) for one in composed.problems if one.code == DUPLICATE_KEY)
 
 
 def _unknown_references(document: Document, schema: dict[str, Any]) -> Iterator[Problem]:

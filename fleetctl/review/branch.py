@@ -138,9 +138,12 @@ def _commit(git: Git, files: Changes, message: str, *, signed: bool = False) -> 
     tree = f"{head}^{{tree}}"
     for path, (before, after) in files.items():
         inside = path.resolve().relative_to(Path(root).resolve()).parts
-        if git.run("cat-file", "blob", f"{head}:{'/'.join(inside)}").stdout.decode(errors="replace") != before:
+        committed = git.run("cat-file", "blob", f"{head}:{'/'.join(inside)}").stdout.decode(errors="replace")
+        if committed not in (before, before.replace("\r\n", "\n")):
             raise RevisionError(f"{path} has changes that are not committed", hint="commit them first")
-        blob = _write(git, after.encode(), "hash-object", "-w", "--stdin")
+        # git may check lines out with other ends than it keeps
+        kept = after if "\r\n" in committed else after.replace("\r\n", "\n")
+        blob = _write(git, kept.encode(), "hash-object", "-w", "--stdin")
         tree = _with(git, tree, inside, blob)
     text = _signed(message, f"{head} {tree}") if signed else message
     return _write(git, text.encode(), "commit-tree", tree, "-p", head, "-F", "-", hint=NO_NAME)

@@ -122,6 +122,19 @@ def test_a_byte_order_mark_stays_and_is_no_change(desk: Path) -> None:
     assert file.read_bytes() == b"\xef\xbb\xbf" + FLEET.replace("replicas: 2", "replicas: 5").encode()
 
 
+def test_line_ends_that_git_makes_in_a_checkout_are_no_change(desk: Path) -> None:
+    (desk / ".gitattributes").write_text("*.yaml text eol=crlf\n")
+    file = desk / "fleets/prod.yaml"
+    file.write_bytes(FLEET.replace("\n", "\r\n").encode())
+    git(desk, "add", ".")
+    git(desk, "commit", "-qm", "line ends")
+    assert git(desk, "status", "--porcelain") == ""
+    done = propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets", "--branch", "more")
+    assert done.returncode == 0, done.stderr
+    assert git(desk, "diff", "--numstat", "main", "more") == "1\t1\tfleets/prod.yaml"
+    assert "\r" not in git(desk, "show", "more:fleets/prod.yaml")
+
+
 def test_a_branch_needs_what_is_committed_and_a_repository(desk: Path, tmp_path: Path) -> None:
     (desk / "fleets/prod.yaml").write_text(FLEET + "# mine\n")
     done = propose(desk, "scale", "org/a", "--replicas", "3", "-f", "fleets", "--branch", "x")

@@ -141,6 +141,8 @@ def test_a_name_is_relative_to_the_file_that_names_it() -> None:
     ('{"$ref": "#"}', "rules.json:1:1: error FL037: a reference of this schema leads back to itself, or nowhere"),
     ('{"$dynamicRef": "#gone"}',
      "rules.json:1:1: error FL037: a reference of this schema leads back to itself, or nowhere"),
+    ('{"minimum": 1, "minimum": 2}',
+     'rules.json:1:16: error FL037: the key "minimum" is already at 1:2 in the same mapping'),
     ('{"not": ' * 300 + "{}" + "}" * 300, "rules.json:1:1: error FL037: this schema is nested too deeply"),
     ('{"maxItems": ' + "9" * 5000 + "}", "rules.json:1:1: error FL037: a number in this schema is too long"),
     ("[" * 100_000, "rules.json:1:1: error FL037: this schema is nested too deeply"),
