@@ -118,8 +118,10 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     for tier in (search.try_patterns, search.rearrange):
         if not search.is_good_enough:
             tier()
-    if not search.is_good_enough and len(search.best) < sum(level.replicas for level in search.ceiling):
-        examined = search.heed(examine_at_last(examined, search.levels))
+    if not search.is_done:
+        missing = len(search.best) < sum(level.replicas for level in search.ceiling)
+        examined = search.heed(examine_at_last(
+            examined, search.levels, solve=missing and not search.is_good_enough))
     search.spread_out()
     search.restore_best()
     have = len(search.best)

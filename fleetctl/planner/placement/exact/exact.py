@@ -1,7 +1,8 @@
 """The exact tier: is this packing the best there can be, and if not, which is?
 
 A bound over groups of nodes comes first: it is cheap, and for whole cards of sizes 1, 2, 4, 8 the truth. Where it says
-more than was reached and the fleet is small enough, every node is distinguished, and a solver says what fits and how.
+more than was reached and the fleet is small enough, every node is distinguished, and a solver says what fits and how;
+in a larger fleet only after the other steps.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.planner.placement.exact.bound import count_bound
 from fleetctl.planner.placement.exact.climb import MAX_AT_LAST, MAX_BY_NODE, climb, most_replicas
 from fleetctl.planner.placement.exact.model_rows import Relaxation
-from fleetctl.planner.placement.exact.relaxation import relax, relax_by_node
+from fleetctl.planner.placement.exact.relaxation import MAX_AT_ONCE, relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
 from fleetctl.planner.placement.objective import Levels
 from fleetctl.planner.placement.problem import Problem
@@ -37,21 +38,26 @@ def examine(problem: Problem, reached: Levels) -> Examined:
     top = climb(coarse, reached)
     if top.attained:
         return Examined(top.levels, None, coarse)
-    by_node = relax_by_node(coarse)
+    by_node = relax_by_node(coarse, MAX_AT_ONCE)
     if by_node is None:
         return Examined(climb(coarse, reached, to_the_top=True).levels, None, coarse)
-    top = climb(by_node, reached, to_the_top=True)
-    layout = None if top.attained or top.values is None else layout_at(by_node, top.values)
-    return Examined(top.levels, layout, by_node)
+    return _examine_by_node(by_node, reached)
 
 
-def examine_at_last(examined: Examined, reached: Levels) -> Examined:
-    """Solve the model of every node where it was too large for `examine`, and nothing else has reached the bound."""
-    by_node = examined.relaxation
-    if not by_node.is_by_node or not MAX_BY_NODE < len(by_node.model.highs) <= MAX_AT_LAST:
+def examine_at_last(examined: Examined, reached: Levels, *, solve: bool) -> Examined:
+    """Look at the model of every node where `examine` left that out; `solve` = even one that was too large for it."""
+    known = examined.relaxation
+    by_node = known if known.is_by_node else relax_by_node(known)
+    if by_node is None:
         return examined
-    top = climb(by_node, reached, to_the_top=True, at_last=True)
-    return Examined(top.levels, None if top.values is None else layout_at(by_node, top.values), by_node)
+    at_last = solve and MAX_BY_NODE < len(by_node.model.highs) <= MAX_AT_LAST
+    return examined if by_node is known and not at_last else _examine_by_node(by_node, reached, at_last=at_last)
+
+
+def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Examined:
+    top = climb(model, reached, to_the_top=True, at_last=at_last)
+    layout = None if top.attained or top.values is None else layout_at(model, top.values)
+    return Examined(top.levels, layout, model)
 
 
 def bound_replicas(examined: Examined, reached: Levels) -> int:
