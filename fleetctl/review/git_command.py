@@ -17,6 +17,8 @@ SERVER_TIMEOUT_S = 120.0
 # a hook and a file system monitor are programs that the repository's own configuration may name; the commands used
 # here know no others: they neither diff nor check anything out. `git status` does, and has its own way: cli/git.py
 _NOTHING_OF_THE_REPOSITORY = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-replace-objects")
+# git leaves small objects and branches to the system, and after a power failure they are empty
+_ON_DISK = ("-c", "core.fsync=all")
 # these name a repository to a hook; here it is the repository of a file
 _OF_ANOTHER = frozenset({
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
@@ -48,7 +50,7 @@ class Git:
 
     def start(self, *arguments: str, stdin: bytes = b"") -> Child:
         """Start one command; raises RevisionError where git is missing."""
-        command = ["git", "-C", self.folder, *_NOTHING_OF_THE_REPOSITORY, *arguments]
+        command = ["git", "-C", self.folder, *_NOTHING_OF_THE_REPOSITORY, *_ON_DISK, *arguments]
         try:
             return Child(command, env=self._environment(), stdin=stdin)
         except FileNotFoundError:

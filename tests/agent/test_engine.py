@@ -98,7 +98,7 @@ def test_an_engine_is_watched_until_it_ends(run: Run) -> None:
 
 
 def test_an_engine_is_down_when_liveness_fails_so_many_times_in_a_row(run: Run, mark: str, tmp_path: Path) -> None:
-    """The probe's own count shows that one good answer in between starts the count anew."""
+    """The probe's own count shows that one good answer in between starts the count again."""
     tries = tmp_path / "tries"
     probe = f'echo >> {tries}; n=$(wc -l < {tries}); test "$n" = 3'
     actor = run("sleep", "1000",

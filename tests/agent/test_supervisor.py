@@ -132,7 +132,7 @@ def test_each_line_is_stamped_with_its_time_and_how_many_lines_were_before(tmp_p
         ("0", "one"), ("0", "two"), ("0", "three"), ("3", ""), ("3", "five"), ("5", "fleetctl: it has ended")]
 
 
-def test_a_log_that_was_large_before_is_begun_anew(start: Start, tmp_path: Path) -> None:
+def test_a_log_that_was_large_before_is_started_over(start: Start, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_bytes(b"x" * (1 << 19))
     start("echo", "new", source=SMALL).finish()
     assert (tmp_path / "engine.log").read_text() == "new\n"

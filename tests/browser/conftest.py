@@ -53,7 +53,7 @@ class Tab:
         page.on("request", lambda request: self.requested.append(request.url))
 
     def forget(self) -> None:
-        """Begin anew: with the pointer where it is over nothing, too."""
+        """Start over, with the pointer where it is over nothing, too."""
         self.page.mouse.move(0, 0)
         self.said.clear()
         self.requested.clear()

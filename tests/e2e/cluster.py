@@ -62,7 +62,7 @@ def running_cluster(tmp: Path, keeper: str = "ray_keeper.py") -> Iterator[RayClu
     session = tempfile.mkdtemp(prefix="ray-")  # the path of a socket may have 107 characters, and pytest's are long
     env = {**os.environ, **QUIET, "RAY_TMPDIR": session, "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_AUTO_CONNECT": "0",
            "HOME": str(tmp)}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # each job would compile the agent anew
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # each job would compile the agent again
     with (tmp / "keeper.log").open("wb") as log:
         python = os.environ.get(OTHER_RAY) or sys.executable
         process = subprocess.Popen(

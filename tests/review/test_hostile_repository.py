@@ -60,7 +60,7 @@ def test_nothing_the_repository_configures_is_run_and_nothing_is_written(reposit
 @pytest.mark.parametrize("required", ["true", "false"])
 def test_the_git_facts_of_a_plan_run_nothing_either(repository: GitFolder, trap: Path, required: str) -> None:
     repository.git("config", "filter.t.required", required)
-    # written anew, so that git reads it to tell whether it has changed
+    # written again, so that git reads it to see whether it has changed
     file = repository.folder / "fleets/prod.yaml"
     file.write_text(file.read_text())
     facts = git_facts(["fleets/prod.yaml"], repository.environ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -67,6 +68,19 @@ def upstream(tmp_path: Path) -> Upstream:
 def branch(upstream: Upstream, folder: str = "clone", **settings: bool) -> Branch:
     return Branch(str(upstream.bare), "main", ("fleets",), upstream.work.parent / folder, upstream.environ, time.time,
                   **settings)
+
+
+def test_what_is_fetched_is_on_the_disk_before_the_branch_moves(upstream: Upstream) -> None:
+    """Git leaves small objects and branches to the system, and after a power failure they are empty."""
+    upstream.push(FLEET % 1)
+    trace = upstream.work.parent / "trace"
+    source = branch(upstream)
+    source.environ = {**upstream.environ, "GIT_TRACE2_EVENT": str(trace)}
+    source.newest()
+    events = [json.loads(line) for line in trace.read_text().splitlines()]
+    flushed = sum(int(event["value"]) for event in events if event.get("key") == "fsync/hardware-flush")
+    written = len([file for file in (source.folder / "objects").rglob("*") if file.is_file()])
+    assert (written, flushed > written) == (4, True), "a commit, two trees, a file; and the branch"
 
 
 def test_a_branch_gives_its_newest_commit_and_the_fleet_in_it(upstream: Upstream) -> None:

@@ -1,4 +1,4 @@
-"""Fragmentation Gradient Descent, written anew from its paper and the authors' scheduler (Weng et al., ATC 2023).
+"""Fragmentation Gradient Descent, rewritten from its paper and the authors' scheduler (Weng et al., ATC 2023).
 
 Fragment of a host for a task of the target workload: all its free GPU where the task cannot run, else the cards too
 small for it. A task goes where the expected fragment grows least. Unlike the authors' scheduler, which rounds scores to

@@ -20,7 +20,7 @@ CERTIFICATE = (
     ("fleetctl.planner.placement.exact.exact", "examine"), ("fleetctl.planner.placement.exact.exact", "bound_replicas"),
     ("fleetctl.planner.repacked", "repacked_bound"),
 )
-"""What says how many could be placed at most: modules and names, imported anew with each plan."""
+"""What says how many could be placed at most: modules and names, imported again with each plan."""
 
 
 @contextmanager
