@@ -98,7 +98,7 @@ class GuardedProcess:
         self._started.wait(timeout_s)
 
     def ended(self) -> bool:
-        """Tell whether the engine has ended; `exit_code` says how."""
+        """Return whether the engine has ended; `exit_code` says how."""
         return self._ended.is_set()
 
     def wait_ended(self, timeout_s: Optional[float] = None) -> bool:

@@ -197,9 +197,9 @@ def _look(watcher: Watcher) -> Looked:
 
 def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None, link: str, news: Tell) -> None:
     begun, over = TEXTS[news.about]
-    told = as_utf8(news.text)  # JSON may hold half a character
-    text = begun.format(told) if told else over
-    line: dict[str, object] = {"time": now_text(), "about": news.about, "text": told, "over": not told}
+    shown = as_utf8(news.text)  # JSON may hold half a character
+    text = begun.format(shown) if shown else over
+    line: dict[str, object] = {"time": now_text(), "about": news.about, "text": shown, "over": not shown}
     if output_format is WatchFormat.JSONL:
         write_result(canonical_json(line).decode() + "\n")
     elif text:

@@ -28,8 +28,8 @@ def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each warning of the inventory; without a whole inventory nothing is planned."""
     seen = evidence.inventory
     elsewhere = {*card_warnings(evidence.alive), *too_old(seen.cluster.ray_version or "")}
-    told = [warning for warning in seen.warnings if warning not in elsewhere]
-    for warning in told or ([] if seen.complete else ["something could not be read"]):
+    reported = [warning for warning in seen.warnings if warning not in elsewhere]
+    for warning in reported or ([] if seen.complete else ["something could not be read"]):
         beside = seen.complete or (bool(seen.unread) and warning not in seen.unread)
         yield Diagnosed(
             code="READING" if beside else "NOT_READ_WHOLE", severity="warning" if beside else "error",

@@ -33,7 +33,7 @@ NAMED = 5
 
 def check_engines(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each need of a model that some of its nodes do not meet, once, with these nodes."""
-    fleet, told = evidence.fleet, set[tuple[str, str, str]]()
+    fleet, reported = evidence.fleet, set[tuple[str, str, str]]()
     if fleet is None:
         return
     answers = {node_id: one for node_id, one in (evidence.nodes or {}).items() if not one.trouble}
@@ -43,8 +43,8 @@ def check_engines(evidence: Evidence) -> Iterator[Diagnosed]:
             found = [(node, unmet) for node in nodes for unmet in answers[node.id].unmet
                      if (unmet.kind, unmet.value, unmet.path) == need]
             for code in dict.fromkeys(unmet.code for _, unmet in found):
-                if (model.key, code, need.value) not in told:
-                    told.add((model.key, code, need.value))
+                if (model.key, code, need.value) not in reported:
+                    reported.add((model.key, code, need.value))
                     lacking = [(node, unmet) for node, unmet in found if unmet.code == code]
                     yield _finding(model.key, lacking, len(nodes))
 

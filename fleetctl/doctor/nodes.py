@@ -84,11 +84,11 @@ def check_disks(evidence: Evidence) -> Iterator[Diagnosed]:
     for node in evidence.alive:
         asked = (evidence.nodes or {}).get(node.id)
         disks = [*(asked.disks if asked else ()), *evidence.vitals.disks.get(node.id, ())]
-        told: set[int] = set()
+        reported: set[int] = set()
         for disk in disks:
             used = 1 - disk.free / disk.total if disk.total > 1 else 0  # a node in Kubernetes reports 1 byte
-            if used >= NEARLY and disk.total not in told:
-                told.add(disk.total)
+            if used >= NEARLY and disk.total not in reported:
+                reported.add(disk.total)
                 yield _full(node.name, disk, used)
 
 

@@ -10,7 +10,7 @@ from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
 
 Area = Literal["client", "cluster", "node", "replica", "fleet"]
 AREAS: tuple[Area, ...] = ("client", "cluster", "node", "replica", "fleet")
-"""In the order in which they are told: what is wrong with the first may be the cause of the others."""
+"""In the order in which they are listed: what is wrong with the first may be the cause of the others."""
 
 
 class Diagnosed(Stored):

@@ -1,4 +1,4 @@
-"""Failures in words: what failed, how often, where, and until when it is left alone."""
+"""Failures in words: what failed, how many times, where, and until when it is left alone."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
         text = node.labels.get(SLOTS_LABEL)
         if text is None or node.state == "DEAD":
             continue
-        told = labelled_cap(node.labels)
+        labelled = labelled_cap(node.labels)
         held = policy_of(node, policies).slot_cap
-        if told is None:
+        if labelled is None:
             together.setdefault((text, ""), []).append(node.name)
-        elif held is not None and held.limit != told.limit:
+        elif held is not None and held.limit != labelled.limit:
             winner = "a note" if node.slots is not None else "the fleet file"
             together.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
     return list(_notes(together))

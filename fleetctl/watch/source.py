@@ -146,8 +146,8 @@ class Branch:
             if self._unlocked():
                 return self.newest()
             if self._commit_at("newest") == before:  # else another watch of the clone was answered meanwhile
-                told = error.message.replace(self.url, without_secret(self.url))
-                raise RevisionError(told, hint=error.hint) from None
+                message = error.message.replace(self.url, without_secret(self.url))
+                raise RevisionError(message, hint=error.hint) from None
         commit = Repository(self._git(), None).find(self._ref("newest"))
         if commit is None:
             raise RevisionError(f"{self.ref} of {without_secret(self.url)} is no commit")

@@ -98,7 +98,7 @@ class State:
     """What a watcher remembers. `seen`, `good`, `applied` = the newest, the newest sound and the last applied revision.
 
     `looked_at` = when it looked last; `planned_for` = the revision and the cluster of the last plan, made again at
-    `again_at` at the latest; `away` and `failures` = how often in a row the cluster was away, or an apply failed;
+    `again_at` at the latest; `away` and `failures` = how many times in a row the cluster was away, or an apply failed;
     `nodes` = what the autoscaler is to provide, `asked` = what it was asked for last; `behind_at` = since when an apply
     has something to do, or there is no good revision; `told` = what was said last on each thing.
     """

@@ -35,15 +35,15 @@ def drift_report(plan: Plan, failures: Sequence[ReplicaOutcome], beside: Sequenc
         code = PARTIAL
     elif code == NOTHING_TO_DO and plan.drift:
         code = CHANGES
-    told = count_of(len(beside), "warning")
-    title = f"No drift of fleet {name}{f', but {told}' if beside else ''}" if code == NOTHING_TO_DO else (
+    warned = count_of(len(beside), "warning")
+    title = f"No drift of fleet {name}{f', but {warned}' if beside else ''}" if code == NOTHING_TO_DO else (
         f"Drift of fleet {name}")
     return replace(
         report, identity=f"drift:{name}", title=title,
         totals=(*report.totals, Total("failed", "failed", len(failures))),
         findings=(*report.findings, *findings, *map(finding, beside)),
         tables=(*((table,) if rows else ()), *((warnings,) if beside else ()), *report.tables),
-        conclusion=_sentence(plan, len(failures), code) + (f"; {told}" if beside else ""),
+        conclusion=_sentence(plan, len(failures), code) + (f"; {warned}" if beside else ""),
         exit_code=code)
 
 

@@ -26,9 +26,9 @@ def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
     """Return the source of the weights of each replica that starts or reloads; those with the same share a row."""
     alike: dict[tuple[str, str], list[int]] = {}
     for action in actions:
-        told = [_planned(member.weights) for member in action.members if member.weights]
-        if told:
-            alike.setdefault((action.model, ", ".join(dict.fromkeys(told))), []).append(action.replica_id)
+        parts = [_planned(member.weights) for member in action.members if member.weights]
+        if parts:
+            alike.setdefault((action.model, ", ".join(dict.fromkeys(parts))), []).append(action.replica_id)
     rows = [(f"{model}/{ids_text(ids)}", text) for (model, text), ids in alike.items()]
     return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, most=LINES_SHOWN,
                  line="{replicas}: weights from {from}")
@@ -69,5 +69,5 @@ def _planned(weights: PlannedWeights) -> str:
     if not weights.sources:
         return next((f"{kind} {name}" for kind, name in weights.from_[0].items()), "")
     best = weights.sources[0]
-    told = [format_bytes(best.bytes) if best.bytes is not None else "", f"wave {best.wave}" if best.wave else ""]
-    return f"{best.replica} on {best.node}{f' ({text})' if (text := ', '.join(filter(None, told))) else ''}"
+    parts = [format_bytes(best.bytes) if best.bytes is not None else "", f"wave {best.wave}" if best.wave else ""]
+    return f"{best.replica} on {best.node}{f' ({text})' if (text := ', '.join(filter(None, parts))) else ''}"

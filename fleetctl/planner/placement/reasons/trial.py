@@ -1,4 +1,4 @@
-"""Tries a remedy before it is told: a small ledger of nodes that matter, with some offers changed or nodes added."""
+"""Tries a remedy before it is suggested: a small ledger of nodes that matter, some offers changed or nodes added."""
 
 from __future__ import annotations
 
