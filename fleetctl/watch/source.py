@@ -22,7 +22,7 @@ from fleetctl.review.revisions import Commit, Repository
 PATIENCE_S = 10.0
 """How long a look waits for the server. A fetch that takes longer goes on beside the loop."""
 STALE_S = 2 * SERVER_TIMEOUT_S
-"""A lock of git's that is older than this has no git any more: none of ours runs for so long."""
+"""A lock or half a pack that is older than this has no git any more: none of ours runs for so long."""
 
 
 class Source(Protocol):
@@ -143,7 +143,7 @@ class Branch:
         try:
             self._fetched()
         except RevisionError as error:
-            if self._unlocked():
+            if self._cleared():
                 return self.newest()
             if self._commit_at("newest") == before:  # else another watch of the clone was answered meanwhile
                 message = error.message.replace(self.url, without_secret(self.url))
@@ -176,12 +176,13 @@ class Branch:
             self._fetch.end()
             self._fetch = None
 
-    def _unlocked(self) -> bool:
-        """Remove the locks that a git left which was killed, at its timeout or with the watch; returns whether any."""
+    def _cleared(self) -> bool:
+        """Remove the locks and half packs of a git that was killed, at its timeout or with us; return if any."""
         try:
-            left = [lock for lock in self.folder.rglob("*.lock") if self.clock() - lock.stat().st_mtime > STALE_S]
-            for lock in left:
-                lock.unlink()
+            left = [file for name in ("*.lock", "tmp_pack_*") for file in self.folder.rglob(name)
+                    if self.clock() - file.stat().st_mtime > STALE_S]
+            for file in left:
+                file.unlink()
         except OSError:
             return False
         return bool(left)

@@ -314,7 +314,7 @@ def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream
     assert source.fault(first), "what the other one has accepted is not accepted here"
 
 
-def test_a_lock_that_a_killed_git_has_left_does_not_stop_the_watch(upstream: Upstream) -> None:
+def test_what_a_killed_git_has_left_does_not_stop_the_watch(upstream: Upstream) -> None:
     source = branch(upstream)
     upstream.push(FLEET % 1)
     source.newest()
@@ -323,8 +323,13 @@ def test_a_lock_that_a_killed_git_has_left_does_not_stop_the_watch(upstream: Ups
     with pytest.raises(RevisionError, match="git fetch: "):
         source.newest()
     assert left.exists(), "another git may be at work"
-    os.utime(left, (1, 1))
+    packs = [source.folder / f"objects/pack/tmp_pack_{name}" for name in ("young", "old")]
+    for file in packs:
+        file.write_bytes(b"half")
+    for file in (left, packs[1]):
+        os.utime(file, (1, 1))
     assert source.newest() == pushed
+    assert [file.exists() for file in packs] == [True, False], "a large one may be what fills the disk"
 
 
 def test_what_another_watch_has_fetched_meanwhile_is_an_answer(upstream: Upstream, tmp_path: Path) -> None:
