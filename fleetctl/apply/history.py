@@ -30,6 +30,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import LOOKS, Job, log_of, named_replicas, ours
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.planned import read_records
+from fleetctl.inventory.reloads import RELOADS
 
 READERS = 8
 LATEST = "latest"
@@ -165,13 +166,13 @@ class Recorded:
 
 
 def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf]) -> dict[SpecOf, Recorded]:
-    """Return the record of the newest apply that created each of `wanted`; without one the entry is missing.
+    """Return the record of the newest apply that created or reloaded each of `wanted`; else the entry is missing.
 
     Reads logs only until all are found. Raises InventoryError when the list of jobs cannot be read.
     """
     found: dict[SpecOf, Recorded] = {}
-    applies = (job for job in runs_of(client, fleet)
-               if job.metadata.get("verb") == "apply" and job.metadata.get("create") != "0")
+    applies = (job for job in runs_of(client, fleet) if job.metadata.get("verb") == "apply"
+               and (job.metadata.get("create") != "0" or RELOADS in job.metadata))
     while len(found) < len(wanted) and (some := list(islice(applies, AT_ONCE))):
         for one in _recorded(client, some):
             key = one.model.key, one.model.spec_hash

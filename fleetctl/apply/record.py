@@ -12,7 +12,7 @@ from typing import Any
 
 from fleetctl.documents.inventory import Node, ReplicaMember
 from fleetctl.documents.mask import masked
-from fleetctl.documents.plan import Plan
+from fleetctl.documents.plan import Action, Plan, Reloaded
 from fleetctl.documents.record import ApplyRecord, RecordedModel, RecordedReplica
 from fleetctl.inventory.jobs import REPLICAS
 from fleetctl.version import __version__
@@ -74,10 +74,11 @@ def apply_record(plan: Plan) -> dict[str, Any]:
     A plan that an older release saved lacks the user's own settings; such shapes are not recorded.
     """
     wanted = {row.key: row.wanted for row in plan.models}
+    acted_on: list[Action | Reloaded] = [*plan.actions, *plan.reloads]
     models = {
-        action.model: RecordedModel(key=action.model, spec_hash=action.spec_hash, wanted=wanted[action.model],
-                                    priority=action.priority, lifecycle=action.lifecycle)
-        for action in plan.actions
+        one.model: RecordedModel(key=one.model, spec_hash=one.spec_hash, wanted=wanted[one.model],
+                                 priority=one.priority, lifecycle=one.lifecycle)
+        for one in acted_on
     }
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
     replicas = [

@@ -187,6 +187,7 @@ class Reloaded(Stored):
     actor_id: str
     runs: str = Field(description="the spec hash it has")
     spec_hash: str = Field(description="the spec hash it gets")
+    priority: int = Field(0, exclude_if=is_zero)
     http: dict[str, Any] = Field(description="the request to its engine, as in the file")
     lifecycle: Lifecycle
     members: list[ReloadMember]

@@ -1,4 +1,4 @@
-"""What an apply leaves in its log about what it creates: for `import`, and while it starts. Nothing in it is secret.
+"""What an apply leaves in its log about what it creates or reloads, for `import`, and while it starts: no secret.
 
 The agent writes it as the event `planAccepted`, before it creates anything.
 """
@@ -24,7 +24,7 @@ class Lifecycle(Stored):
 
 
 class RecordedModel(Stored):
-    """A model of which the apply creates replicas, with what its spec hash does not cover."""
+    """A model of which the apply creates or reloads replicas, with what its spec hash does not cover."""
 
     key: str
     spec_hash: str

@@ -103,5 +103,6 @@ def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[
     return {
         "actorId": replica.actor_id, "http": in_order(request),
         "id": name, "lifecycle": lifecycle_of(model), "members": members, "model": model.key,
-        "replicaId": replica.replica_id, "runs": replica.spec_hash, "specHash": model.spec_hash,
+        "priority": model.priority, "replicaId": replica.replica_id, "runs": replica.spec_hash,
+        "specHash": model.spec_hash,
     }

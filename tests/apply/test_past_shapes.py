@@ -58,6 +58,14 @@ def test_logs_are_read_until_all_is_found_and_no_further(cluster: ClusterStandIn
     assert logs_read(cluster) == AT_ONCE
 
 
+def test_what_was_reloaded_in_place_is_found_though_nothing_was_created(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    plan = small_plan("a", fleet=OPEN_FLEET)
+    put(cluster, "reloaded", log_of(plan), 1, create="0", reloads="[]")
+    assert {one.job for one in find_recorded(client, "lab", specs(plan)).values()} == {"reloaded"}
+
+
 def test_runs_that_created_nothing_are_not_opened(cluster: ClusterStandIn, client: DashboardClient) -> None:
     put(cluster, "waited", "", 3, create="0")
     put(cluster, "evicted", "", 2, verb="evict")

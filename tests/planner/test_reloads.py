@@ -15,6 +15,7 @@ from published import validator
 from test_weight_sources import NAMES, ONE, OTHER, model, world
 
 from fleetctl.apply.prepare import ApplyOptions, apply_request
+from fleetctl.apply.record import apply_record
 from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
@@ -41,7 +42,7 @@ def outdated(count: int, wanted: int | None = None, **more: Any) -> tuple[Resolv
     """A model of which `count` replicas run with other weights; `more` is put into each."""
     replicas = [{"model": "m", "id": number, "node": NAMES[number], "serves": OLD, "hash": "old"}
                 for number in range(count)]
-    fleet, inventory = world([model("m") | {"replicas": count if wanted is None else wanted}], replicas)
+    fleet, inventory = world([model("m") | {"replicas": count if wanted is None else wanted, "priority": 7}], replicas)
     fleet = in_place(fleet)
     return fleet, with_each(inventory, engine_hash=fleet.models[0].engine_hash, **more)
 
@@ -66,7 +67,9 @@ def test_what_differs_in_its_weights_alone_reloads_and_the_plan_can_be_saved_and
     [first, _] = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)["plan"]["reloads"]
     assert (first["actorId"], first["runs"], first["specHash"]) == ("actor0", "old", fleet.models[0].spec_hash)
     assert (first["http"]["path"], first["members"][0]["weights"]["artifact"]) == ("/reload", ONE)
-    assert fleet.models[0].spec_hash in plan.specs  # so that later plans can say what it runs
+    assert set(apply_record(plan)["shapes"]) == {fleet.models[0].spec_hash}
+    [recorded] = apply_record(plan)["models"]  # so that later plans can say what it runs
+    assert (recorded["key"], recorded["specHash"], recorded["priority"]) == ("m", fleet.models[0].spec_hash, 7)
     assert '"dir": "$(FLEET' in saved
     assert '"dir": "***"' in render_plan_json(plan)
     shown = render_markdown(plan_report(plan))
