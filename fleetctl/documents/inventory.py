@@ -22,6 +22,8 @@ LAST_OUTPUT = "; last output: "
 """What is before the engine's output in the message of a failure; see agent/engine_log.py."""
 UNKNOWN_SPEC = "unknown"
 """In place of the spec hash of a replica that may have loaded other weights; see agent/reload.py."""
+RELOAD_ENDED = "RELOAD_ENDED"
+"""The code of a failure by which an engine ended: it has used up a restart of its replica; see agent/reload_call.py."""
 RECENT = timedelta(minutes=10)
 
 

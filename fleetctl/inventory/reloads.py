@@ -8,11 +8,12 @@ Where engines were asked and no success is noted, the spec is not known: the rep
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from pydantic import Field, ValidationError
 
 from fleetctl.documents.base import Moment, Stored, as_datetime
-from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Replica
+from fleetctl.documents.inventory import RELOAD_ENDED, UNKNOWN_SPEC, Failure, Replica
 from fleetctl.documents.served_weights import ServedWeights
 from fleetctl.inventory.jobs import Job, listed
 
@@ -38,6 +39,11 @@ class ReloadNote(Stored):
     code: str | None = None
     message: str = ""
 
+    @property
+    def spec(self) -> tuple[str, str]:
+        """Return what is loaded: a model's key and a spec hash."""
+        return self.model, self.spec_hash
+
 
 def with_reloads(replicas: Sequence[Replica], jobs: Sequence[Job]) -> list[Replica]:
     """Return the replicas with the spec and the weights that they have reloaded; `jobs` are the oldest first."""
@@ -50,9 +56,18 @@ def with_reloads(replicas: Sequence[Replica], jobs: Sequence[Job]) -> list[Repli
 
 
 def failed_reloads(jobs: Sequence[Job], namespace: str) -> list[Failure]:
-    """Return the reloads that failed in `namespace`, the oldest first."""
+    """Return the reloads that failed in `namespace`, the oldest first.
+
+    That an engine ended counts no more once a replica has loaded the same spec in place.
+    """
+    ours = [(job, note) for job, note in _notes(jobs) if job.metadata.get("namespace") == namespace]
+    loaded = dict[tuple[str, str], datetime]()
+    for _, note in ours:
+        if note.code is None and not note.asked:
+            loaded[note.spec] = max(as_datetime(note.at), loaded.get(note.spec, as_datetime(note.at)))
     return [Failure(**note.model_dump(exclude={"weights", "asked"}), fleet=job.metadata.get("fleet"), reload=True)
-            for job, note in _notes(jobs) if note.code and job.metadata.get("namespace") == namespace]
+            for job, note in ours if note.code and not (
+                note.code == RELOAD_ENDED and note.spec in loaded and as_datetime(note.at) < loaded[note.spec])]
 
 
 def _reloaded(replica: Replica, note: ReloadNote) -> Replica:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.documents.canonical import in_order
-from fleetctl.documents.inventory import UNKNOWN_SPEC, Failure, Inventory, Replica, serves
+from fleetctl.documents.inventory import RELOAD_ENDED, UNKNOWN_SPEC, Failure, Inventory, Replica, serves
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import lifecycle_of
@@ -18,8 +18,6 @@ from fleetctl.planner.policy import protecting
 
 OTHERWISE = "more than index or view of its weights has changed (fleetctl replace)"
 UNREADY = "not ready"
-RELOAD_ENDED = "RELOAD_ENDED"
-"""The code of a failure by which an engine ended: it has used up a restart of its replica; see agent/reload_call.py."""
 
 
 @dataclass(slots=True)

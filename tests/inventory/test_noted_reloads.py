@@ -62,6 +62,20 @@ def test_a_reload_that_failed_is_a_failure_of_its_spec_on_its_nodes_and_changes_
         "m", "new", ["n"], "RELOAD_FAILED", "lab", True)
 
 
+def test_an_engine_that_ended_counts_until_a_replica_has_loaded_that_spec() -> None:
+    ended = job(note(code="RELOAD_ENDED", weights=[]))
+    asked, loaded = note(asked=True, weights=[], at="2026-03-04T12:01:00Z"), note(at="2026-03-04T12:01:00Z", actorId="y")
+
+    def left(*jobs: Job) -> list[str]:
+        return [one.code for one in failed_reloads(jobs, "fleet")]
+
+    assert left(ended, job(note("another", at="2026-03-04T12:01:00Z"))) == ["RELOAD_ENDED"]
+    assert left(ended, job(asked)) == ["RELOAD_ENDED"]
+    assert left(ended, job(loaded, namespace="other")) == ["RELOAD_ENDED"]
+    assert left(ended, job(loaded)) == []
+    assert left(job(loaded), job(note(code="RELOAD_ENDED", weights=[], at="2026-03-04T12:02:00Z"))) == ["RELOAD_ENDED"]
+
+
 @pytest.mark.parametrize("code", [None, "RELOAD_FAILED"])
 def test_where_engines_were_asked_and_no_success_is_noted_neither_spec_is_what_the_replica_runs(
     code: str | None
