@@ -185,7 +185,8 @@ class Run:
     def _heartbeat(self) -> None:
         if time.monotonic() - self._last_beat >= HEARTBEAT_S:
             self._last_beat = time.monotonic()
-            total = len(self.outcomes) + len(self._under_way) + len(self._not_begun) + len(self._replanning.refused)
+            total = (len(self.outcomes) + len(self._under_way) + len(self._not_begun) + len(self._replanning.refused)
+                     + self._reloads.unfinished)
             blocked = sum(row["replicas"] for row in self.blocked)
             message = f"{len(self.outcomes)} of {total} done" + (f", {blocked} blocked" if blocked else "")
             self.events.emit("progress", message, done=len(self.outcomes), total=total)

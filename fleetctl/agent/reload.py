@@ -75,7 +75,7 @@ class Reloading:
             failure = start_failure(error)
             found = {"state": "failed", "code": failure.code, "reason": str(failure)}
         self._state = {**found, "specHash": request["specHash"], "runs": self._runs, "at": utc_now(), "places": [
-            {key: place.get(key) for key in ("nodeId", "ip", "port", "weights")} for place in self._places]}
+            {key: place.get(key) for key in ("nodeId", "ip", "port", "rank", "weights")} for place in self._places]}
         self._busy.release()
 
     def _reload(self, request: Mapping[str, Any]) -> None:

@@ -49,10 +49,17 @@ def _send(host: str, port: int, request: Mapping[str, Any], timeout_s: float) ->
         connection.connect()
     except OSError as error:
         return False, 0, error.__class__.__name__
+    ends_at = time.monotonic() + timeout_s
     try:
         connection.request(str(request["method"]), str(request["path"]), body, headers)
         answer = connection.getresponse()
-        text = answer.read(ANSWER_BYTES).decode(errors="replace").strip()
+        data = b""
+        while len(data) < ANSWER_BYTES and time.monotonic() < ends_at:  # one that never ends counts as it began
+            part = answer.read1(ANSWER_BYTES - len(data))
+            if not part:
+                break
+            data += part
+        text = data.decode(errors="replace").strip()
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
         return True, 0, error.__class__.__name__
     finally:

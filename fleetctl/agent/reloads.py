@@ -57,9 +57,14 @@ class Reloads:
                              and all(one.answered for one in self._under_way.values()))
 
     @property
+    def unfinished(self) -> int:
+        """Return how many have no result yet."""
+        return len(self._under_way) + sum(map(len, self._queues.values()))
+
+    @property
     def done(self) -> bool:
         """Return whether all have a result."""
-        return not self._under_way and not any(self._queues.values())
+        return not self.unfinished
 
     def step(self) -> Dict[str, Outcome]:
         """Go on with all models, and return the new results by replica."""

@@ -24,6 +24,7 @@ from fleetctl.agent.cluster import ActorRecord
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.lock import LockBusy
+from fleetctl.agent.ports import serving_at
 from fleetctl.agent.reload import UNKNOWN_SPEC, Reloading, as_reloaded
 from fleetctl.agent.reload_call import ANSWER_SHOWN, ask_to_reload
 from fleetctl.agent.reloads import Reloads
@@ -35,7 +36,7 @@ Requests = list[tuple[str, str, bytes]]
 def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
     """An engine's port, what it is asked, and how it answers."""
     asked: Requests = []
-    answers: dict[str, Any] = {"status": 200, "text": "", "until": None}
+    answers: dict[str, Any] = {"status": 200, "text": "", "until": None, "drips": None, "dripped": False}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -45,6 +46,11 @@ def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
             self.send_response(answers["status"])
             self.end_headers()
             self.wfile.write(answers["text"].encode())
+            for _ in range(300 if answers["drips"] else 0):
+                self.wfile.write(b"x")
+                if answers["drips"].wait(0.1):
+                    return
+            answers["dripped"] = True
 
         do_GET = do_POST
 
@@ -76,6 +82,16 @@ def test_the_engine_is_asked_once_with_json_and_an_error_is_its_answer_cut_short
     answers.update(status=302)
     with pytest.raises(StartFailed, match="HTTP 302"):
         ask(port)
+
+
+def test_an_answer_that_does_not_end_is_what_came_of_it_in_time(engine: Any) -> None:
+    port, _, answers = engine
+    answers.update(text="x", drips=threading.Event())
+    try:
+        assert "HTTP 200: xx" in ask(port, within_s=1)
+        assert not answers["dripped"]
+    finally:
+        answers["drips"].set()
 
 
 def test_an_engine_that_does_not_answer_in_time_or_is_another_process_has_not_reloaded(engine: Any) -> None:
@@ -128,10 +144,12 @@ def ended(reloading: Reloading) -> dict[str, Any]:
 
 
 def test_all_members_fetch_before_leaders_are_asked_and_a_restart_keeps_what_was_reloaded(keys: Keys) -> None:
-    replica, places, steps = dict(REPLICA), [{"nodeId": "n"}, {"nodeId": "n"}], Steps()
+    replica, steps = dict(REPLICA), Steps()
+    places = [{"nodeId": "n", "ip": "192.0.2.1", "port": 7 + rank, "rank": rank} for rank in (0, 1)]
     reloading = Reloading(replica, places, steps)
     reloading.begin(REQUEST)
     found = ended(reloading)
+    assert serving_at(found["places"]) == {"address": "192.0.2.1:7"}  # a worker of a gang serves nobody
     assert steps.taken == [("fetch_new", [0, 1]), ("hold_liveness", [0, 1]), ("reload_engine", [0]),
                            ("hold_liveness", [0, 1]), ("serve_new", [0, 1])]
     assert (found["state"], found["restarts"], found["places"][1]["weights"]) == ("done", 2, {"artifact": "b"})
@@ -315,7 +333,9 @@ def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again_as_its_state_
 ) -> None:
     actors = Actors(monkeypatch, m0=[GONE, DONE])
     found = actors.begin(0)
+    assert found.unfinished == 1
     assert actors.run(found, 1) == {}
+    assert found.unfinished == 1
     actors.record = actors.record._replace(state=state, restarts=restarts)
     assert actors.run(found) == outcome
     if state == "DEAD":

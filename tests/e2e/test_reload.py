@@ -134,7 +134,8 @@ def test_a_gang_fetches_everywhere_and_its_leader_is_asked(world: World) -> None
     write(world, new, 1, "Leader", "Worker")
     with polled([before]):
         [done] = world.apply_result()["outcomes"]
-    assert (done["outcome"], done["code"]) == ("ready", "RELOADED")
+    assert (done["outcome"], done["code"], done["address"]) == ("ready", "RELOADED", before["address"])
+    assert "addresses" not in done
     assert world.engines() == engines
     assert asked(world, [done], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")]
     [replica] = world.replicas()

@@ -64,7 +64,8 @@ def test_a_reload_that_failed_is_a_failure_of_its_spec_on_its_nodes_and_changes_
 
 def test_an_engine_that_ended_counts_until_a_replica_has_loaded_that_spec() -> None:
     ended = job(note(code="RELOAD_ENDED", weights=[]))
-    asked, loaded = note(asked=True, weights=[], at="2026-03-04T12:01:00Z"), note(at="2026-03-04T12:01:00Z", actorId="y")
+    asked = note(asked=True, weights=[], at="2026-03-04T12:01:00Z")
+    loaded = note(at="2026-03-04T12:01:00Z", actorId="y")
 
     def left(*jobs: Job) -> list[str]:
         return [one.code for one in failed_reloads(jobs, "fleet")]
