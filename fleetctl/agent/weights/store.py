@@ -8,12 +8,13 @@ that writes, `.use` shared by those that read.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import shutil
 import time
-from typing import Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Optional
 
 from .index import PIECE, File, Index, WeightsError, read_index
 
@@ -76,12 +77,21 @@ class Entry:
     def writing(self, deadline: float, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
         """Be the one process of this node that writes here; raises OutOfTime at `deadline`."""
         os.makedirs(os.path.dirname(self.folder), exist_ok=True)
-        with open(self.folder + ".lock", "ab") as lock:
-            while not _locked(lock.fileno(), fcntl.LOCK_EX):
+        with self._opened_lock() as lock:
+            while lock and not _locked(lock.fileno(), fcntl.LOCK_EX):
                 if clock() >= deadline:
                     raise OutOfTime("another process of this node still fetches them")
                 time.sleep(LOCK_POLL_S)
             yield
+
+    def _opened_lock(self) -> ContextManager[Any]:
+        """Open the lock of who writes; on a read-only disk nobody does, and what is complete needs none."""
+        try:
+            return open(self.folder + ".lock", "ab")
+        except OSError as error:
+            if error.errno != errno.EROFS or self.index() is None:
+                raise
+            return contextlib.nullcontext()
 
     def keep(self) -> None:
         """Keep what is here from being removed, until `release` or the end of this process."""
@@ -97,7 +107,12 @@ class Entry:
 
     def _open_use(self) -> int:
         os.makedirs(os.path.dirname(self.folder), exist_ok=True)
-        return os.open(self.folder + ".use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            return os.open(self.folder + ".use", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            if error.errno != errno.EROFS:
+                raise
+            return os.open(self.folder + ".use", os.O_RDONLY | os.O_CLOEXEC)
 
     def verified_part(self, file: File) -> int:
         """Return how many pieces of a file are here already, verified, and cut off what comes after them."""

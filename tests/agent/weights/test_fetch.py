@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -19,6 +20,7 @@ from small import PIECE
 from weights_world import SHARD, fetch, files_in, has_sent, model, serving
 
 from fleetctl.agent.weights import store
+from fleetctl.agent.weights.cache import cached
 from fleetctl.agent.weights.fetch import SLICE, Pace
 from fleetctl.agent.weights.index import NAME, WeightsError
 from fleetctl.agent.weights.peers import LargeReads
@@ -190,6 +192,31 @@ def test_what_the_disk_has_no_room_for_is_not_begun(
     monkeypatch.setattr(store, "HEADROOM", 1 << 60)
     with pytest.raises(WeightsError, match="to spare"):
         fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
+
+
+def test_what_is_complete_on_a_disk_that_has_become_read_only_is_used(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "node"
+    for view in (None, SHARD):
+        fetch(root, artifact, origins=[{"path": str(origin)}], view=view)
+    opened, os_open = open, os.open
+
+    def refusing(path: Any, mode: Any, *more: Any) -> Any:
+        writes = mode & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) if isinstance(mode, int) else "r" not in mode
+        if writes and str(path).startswith(str(root)):
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return (os_open if isinstance(mode, int) else opened)(path, mode, *more)
+
+    monkeypatch.setattr(store.os, "open", refusing)
+    monkeypatch.setattr(store, "open", refusing, raising=False)
+    for view in (None, SHARD):
+        got = fetch(root, artifact, origins=[], view=view)
+        assert (got.source, got.size, got.reused) == ("disk", 0, got.held.size)
+    assert [one.used for one in cached(str(root))] == [True]
+    (root / artifact / "files.json").unlink()
+    with pytest.raises(WeightsError, match=r"this node's disk: .*Read-only"):
+        fetch(root, artifact, origins=[{"path": str(origin)}])
 
 
 def test_one_process_of_a_node_fetches_and_the_other_waits_as_long_as_it_may(
