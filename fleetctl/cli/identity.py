@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,12 @@ def ci_address(environ: Mapping[str, str]) -> str | None:
 def new_job_id(verb: str) -> str:
     """Return a new submission id for a Ray Job."""
     return f"fleetctl-{verb}-{secrets.token_hex(6)}"
+
+
+def verb_of(job: str) -> str:
+    """Return the verb of a submission id of ours: who waits for a lock is told to follow its holder, whatever it is."""
+    found = re.fullmatch("fleetctl-(.+)-[0-9a-f]{12}", job)
+    return found[1] if found else "apply"
 
 
 def _user() -> str:

@@ -39,6 +39,13 @@ def test_attach_finds_out_how_one_ended_that_is_over(cli, cluster: ClusterStandI
     assert cli("apply", "--attach", "j1", "--format", "json").summary["exitCode"] == 3
 
 
+def test_attach_to_another_verb_says_what_that_has_done(cli, cluster: ClusterStandIn) -> None:
+    job = "fleetctl-evict-b73085eeb5d4"
+    cluster.add_job(job, verb="evict").log = VERSION + summary(1, outcome("gone"))
+    cluster.jobs[job].status = "SUCCEEDED"
+    assert cli("apply", "--attach", job).out.splitlines()[-1] == "Evict: 1 gone"
+
+
 @pytest.mark.parametrize(("arguments", "words"), [
     ([], "no apply is running"), (["nowhere"], "knows no job nowhere"),
 ])

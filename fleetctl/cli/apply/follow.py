@@ -13,7 +13,7 @@ from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
 from fleetctl.cli.console import message_console, say
-from fleetctl.cli.identity import new_job_id, starter
+from fleetctl.cli.identity import new_job_id, starter, verb_of
 from fleetctl.cli.working import moves, working
 from fleetctl.documents.events import Event
 from fleetctl.errors import ApplyError, UsageError
@@ -48,6 +48,7 @@ def attach_to(
     fleet = fleet_of(invocation, files)
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
         job = job or only(running(client, fleet.name if fleet else None), "fleetctl apply --attach JOB").submission_id
+        output.verb = verb_of(job)
         return _follow(Started(client, job), output, wait_timeout_s)
 
 

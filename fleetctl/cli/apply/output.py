@@ -46,6 +46,7 @@ class ApplyOutput:
 
     def __init__(self, chosen: ApplyFormat) -> None:
         self.format = chosen
+        self.verb = "apply"
         self.plan: Plan | None = None
         self.outcomes: list[ReplicaOutcome] = []
         self.goes_on = False
@@ -87,8 +88,8 @@ class ApplyOutput:
         # an interrupted run may have left no report, so that there is nothing to count
         note = summary.message if summary is not None and interrupted and not outcomes else None
         if self.format is ApplyFormat.TABLE:
-            _show(outcomes, note, interrupted=interrupted)
-        self._write_last(note or totals(outcomes, interrupted=interrupted), code, outcomes)
+            self._show(outcomes, note, interrupted=interrupted)
+        self._write_last(note or totals(outcomes, interrupted=interrupted, verb=self.verb), code, outcomes)
         return code
 
     def show_dry_run(self) -> int:
@@ -113,7 +114,14 @@ class ApplyOutput:
     def _show_before(self) -> None:
         """Show what earlier runs began, where there is no last one to show it."""
         if self._before and self.format is ApplyFormat.TABLE:
-            _show(self._before, None, interrupted=False)
+            self._show(self._before, None, interrupted=False)
+
+    def _show(self, outcomes: Sequence[ReplicaOutcome], note: str | None, *, interrupted: bool) -> None:
+        if note:
+            say("note", note)
+        else:
+            show_report(outcomes_report(outcomes, interrupted=interrupted, verb=self.verb))
+        sys.stdout.flush()
 
     def _write_last(
         self, message: str, code: int, outcomes: Sequence[ReplicaOutcome] = (), *, level: str | None = None
@@ -154,14 +162,6 @@ def _in_one_line(error: FleetctlError) -> str:
     """Return the message of an error with its list: a program reads one line, a person several."""
     listed = error.moved if isinstance(error, PlanStale) else error.findings if isinstance(error, PolicyRefused) else ()
     return "; ".join([error.message, *listed])
-
-
-def _show(outcomes: Sequence[ReplicaOutcome], note: str | None, *, interrupted: bool) -> None:
-    if note:
-        say("note", note)
-    else:
-        show_report(outcomes_report(outcomes, interrupted=interrupted))
-    sys.stdout.flush()
 
 
 def _version(plan: Plan | None) -> Event:
