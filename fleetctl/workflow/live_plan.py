@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from fleetctl.apply.history import Recorded, find_recorded
+from fleetctl.documents.inventory import UNKNOWN_SPEC
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -21,6 +22,7 @@ from fleetctl.review.running import changed_since
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.planned import Changes, Planned
 
+NOT_KNOWN = "it reloads, or a reload has failed: which weights it has is not known"
 NOT_RECORDED = "what it was started with is no longer recorded"
 SAME = "written in another way, which means the same"
 HIDDEN_ALONE = "engine.env: a value is different (values are not recorded)"
@@ -40,13 +42,12 @@ def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterab
     """Return what differs for each spec that runs and is not the file's; asks the cluster only if there is one."""
     models = {model.key: model for model in fleet.models}
     wanted = {(one.model, one.runs): None for one in drift if one.runs is not None and one.model in models}
-    if not wanted:
-        return {}
+    known = [spec for spec in wanted if spec[1] != UNKNOWN_SPEC]
     try:
-        recorded = find_recorded(client, fleet.name, wanted)
+        recorded = find_recorded(client, fleet.name, known) if known else {}
     except (ApplyError, InventoryError) as error:
         return dict.fromkeys(wanted, (f"what it was started with could not be looked up: {error.message}",))
-    return {spec: _words(recorded.get(spec), models[spec[0]]) for spec in wanted}
+    return {spec: _words(recorded.get(spec), models[spec[0]]) if spec in known else [NOT_KNOWN] for spec in wanted}
 
 
 def _words(recorded: Recorded | None, model: ResolvedModel) -> list[str]:

@@ -60,6 +60,16 @@ def running(cluster: ClusterStandIn, *hashes: str, **more: Any) -> None:
         cluster.add_replica("org/one", number, cluster.nodes[0]["node_id"], gpus=10_000, spec_hash=spec_hash, **more)
 
 
+def test_of_a_reload_whose_end_is_not_known_no_log_is_searched(cli, cluster: ClusterStandIn, file: Path) -> None:
+    running(cluster, hash_of(OLD))
+    note = {"model": "org/one", "replicaId": 0, "actorId": cluster.actors[-1]["actor_id"], "specHash": hash_of(OLD),
+            "at": "2026-03-04T12:00:00Z", "asked": True}
+    cluster.add_job("then", verb="apply", fleet="lab", namespace="fleet", create="2", reloads=json.dumps([note]))
+    shown = cli("plan", "-f", file)
+    assert "which weights it has is not known" in shown.out
+    assert not [path for _, path in cluster.requests if path.endswith("/logs")]
+
+
 def test_a_plan_says_what_differs_in_the_words_of_diff_and_the_way_on(cli, cluster: ClusterStandIn, file: Path) -> None:
     running(cluster, hash_of(OLD), hash_of(OLD))
     recorded(cluster, OLD)
