@@ -42,6 +42,7 @@ def test_what_an_apply_recorded_is_written_again(
     text = out.read_text()
     assert "command: [serve, two]" in text
     assert f"address: {cluster.url}" in text
+    assert "does not know node policies, spec.policy, spec.defaults, or labels, update, serving and cold" in text
     made = plan(cli, out)
     assert (made["actions"], made["blocked"], made["drift"]) == ([], [], [])
 
