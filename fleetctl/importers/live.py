@@ -18,8 +18,8 @@ from fleetctl.importers.draft import Draft, Loss
 from fleetctl.importers.live_model import recorded_model, seen_model
 from fleetctl.planner.complete import require_complete
 
-NOT_KNOWN = ("The cluster does not know node policies, spec.policy, spec.defaults, or labels, update, serving and cold of "
-             "models: caps, reserves, cordons, thresholds, quotas and these have to be written again.")
+NOT_KNOWN = ("The cluster does not know node policies, spec.policy, spec.defaults, or labels, update, serving and cold "
+             "of models: caps, reserves, cordons, thresholds, quotas and these have to be written again.")
 NAMED = 5
 """How many nodes are named."""
 
