@@ -126,7 +126,7 @@ class EngineProcess:
         `variables` are for the request alone; `deadline` is monotonic.
         """
         port = int(request.get("port") or self._answered or self._port)
-        env, allowed_s = {**self._env, **variables}, deadline - time.monotonic()
+        env, allowed_s = {**self._env, **variables}, round(deadline - time.monotonic())
         ours = {name: value for name, value in env.items() if name.startswith("FLEETCTL_")}
         asked = {**request, "shown": request["path"], "path": expand_within(request["path"], ours),
                  "body": expand_within(request.get("body"), env)}
@@ -144,7 +144,8 @@ class EngineProcess:
                 raise StartFailed(RELOAD_ENDED, self.how_it_ended() + " after it was asked to reload")
         except StartFailed as failure:
             code = RELOAD_ENDED if failure.code == RELOAD_ENDED else RELOAD_FAILED
-            raise StartFailed(code, f"{answer}; then {failure}") from None
+            why = str(failure).partition(LAST_OUTPUT)[0]  # what it wrote before it was asked is no reason
+            raise StartFailed(code, f"{answer}; then {why}") from None
 
     def hold_liveness(self, for_s: float) -> None:
         """Count no failure of the liveness probe for as long, and from then on begin at 0; 0 = count again."""

@@ -430,6 +430,21 @@ def test_an_engine_that_ends_is_another_failure_and_no_variable_but_ours_is_in_a
         ("/load?of=m&as=$(TOKEN)", {"as": "secret"})]
 
 
+def test_of_an_engine_that_is_not_ready_after_its_reload_the_probe_is_the_reason_and_not_its_log(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = EngineProcess.__new__(EngineProcess)
+    log = SimpleNamespace(say=lambda _: None, last_output=lambda: "serving the model that it had")
+    process.__dict__.update(_env={}, _port=engine[0], _answered=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
+                            _log=log, _spec={"readiness": {"http": {}}}, _build=lambda _: lambda: "HTTP 503")
+    monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
+    with pytest.raises(StartFailed) as failed:
+        process.reload({"method": "POST", "path": "/load"}, {}, time.monotonic() + 0.9)
+    assert failed.value.code == "RELOAD_FAILED"
+    assert str(failed.value) == (
+        f"POST /load on port {engine[0]}: HTTP 200; then not ready within its startupTimeout of 1 s (HTTP 503)")
+
+
 @pytest.mark.parametrize("kind", [replica_module.ModelActor, gang.GangCoordinator])
 def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_again(
     monkeypatch: pytest.MonkeyPatch, kind: Any
