@@ -68,7 +68,7 @@ def _model(one: Reading, key: str) -> dict[str, Any]:
 
 def _resources(one: Reading) -> dict[str, Any]:
     """Return cards and VRAM, as far as the list has them; NDIF measures the rest itself."""
-    gpus, padded = one.whole("gpus"), _padded_bytes(one)
+    gpus, padded = one.natural("gpus"), _padded_bytes(one)
     if padded is None:
         one.note("gpus" if gpus else None, "NDIF measures the model itself: add the vram it needs on each card" + (
             "" if gpus else ", and check gpus, which is 1 here"), "todo")
@@ -88,6 +88,9 @@ def _padded_bytes(one: Reading) -> int | None:
             one.note_if(name, "the padding of a size that NDIF measures itself", "lost")
         return None
     one.note("size_bytes", f"written as vram: {size} bytes with NDIF's padding, divided over the cards", "changed")
+    for name, written in (("padding_factor", factor), ("padding_bias", bias)):
+        if isinstance(written, str):
+            one.lose(name, "not read: a number is expected here")
     padded = size * (1 + _decimal(factor, PADDING_FACTOR)) + _decimal(bias, PADDING_BIAS)
     return int(padded.to_integral_value(rounding=ROUND_CEILING))
 

@@ -17,6 +17,7 @@ from fleetctl.importers.draft import Draft, Kind, Loss
 
 Value = TypeVar("Value", str, int, bool, dict[str, Any], list[Any])
 _UNREAD = "the import does not know this field"
+_LIMIT = 1 << 31
 _WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "a mapping", list: "a list"}
 
 
@@ -142,6 +143,14 @@ class Reading:
     def whole(self, key: str) -> int | None:
         """Return the whole number under a key."""
         return self._take(key, int)
+
+    def natural(self, key: str) -> int | None:
+        """Return the whole number under a key; one below 0 or of more than 32 bits is reported."""
+        number = self.whole(key)
+        if number is None or 0 <= number < _LIMIT:
+            return number
+        self.lose(key, f"not read: {_WORDS[int]} from 0 to {_LIMIT - 1} is expected here")
+        return None
 
     def count(self, key: str, what: str, *, least: int = 0) -> int:
         """Return the number under a key; 1 where there is none, or, reported, where it is below `least`."""

@@ -54,7 +54,7 @@ def _config(source: Reading, role: str, shared: Mapping[str, str], draft: Draft)
         return
     loading = source.child("model_loading_config")
     name = loading.text("model_id")
-    if name is None:
+    if not name:
         source.lose(None, "no model_id: the model is unknown")
         return
     key = f"{name}/{role}" if role else name

@@ -76,3 +76,39 @@ def test_a_number_of_ranks_that_cannot_be_is_reported(ranks: str) -> None:
         member, told = member_and_account(text)
         assert f"{kind}_parallel_size: not a number of ranks" in told
         assert member["resources"] == {"gpus": 1}
+
+
+def test_a_startup_probe_without_an_end_does_not_stop_the_import() -> None:
+    number = "9" * 30
+    for many in (f"periodSeconds: -{number}", f"periodSeconds: {number}, failureThreshold: {number}"):
+        member, told = member_and_account(pod(f"startupProbe: {{{many}}}"))
+        assert member["engine"]["command"] == ["x"]
+        assert "periodSeconds: not read: a whole number from 0 to 2147483647 is expected here" in told
+
+
+def test_a_number_of_worker_nodes_that_cannot_be_is_reported() -> None:
+    for nodes in ("0", "-3"):
+        template = "template: {spec: {containers: [{command: [x]}]}}"
+        gang = ("apiVersion: modelplane.ai/v1alpha1\nkind: ModelDeployment\nmetadata: {name: a}\nspec: {replicas: 1, "
+                f"engines: [{{name: main, members: [{{role: Leader, {template}}}, "
+                f"{{role: Worker, worker: {{nodes: {nodes}}}, {template}}}]}}]}}")
+        result = imported([SourceBytes("a.yaml", gang.encode())])
+        assert result.draft.models[0].value["workers"][0]["members"][1]["count"] == 1
+        assert "worker.nodes: not a number of nodes: 1 is taken" in account(result)
+
+
+def test_a_model_id_without_letters_is_no_model() -> None:
+    text = ("applications:\n- import_path: ray.serve.llm:build_openai_app\n  args: {llm_configs: ["
+            "{model_loading_config: {model_id: ''}}, {model_loading_config: {model_id: m}}]}\n")
+    result = imported([SourceBytes("a.yaml", text.encode())])
+    assert [model.key for model in result.draft.models] == ["m"]
+    assert "no model_id: the model is unknown" in account(result)
+
+
+@pytest.mark.parametrize(("field", "value"), [("padding_factor", '"0.9"'), ("padding_bias", "500Mi"),
+                                              ("gpus", "-1")])
+def test_a_size_of_ndif_that_is_none_is_reported(field: str, value: str) -> None:
+    size = {"size_bytes": "1048576", field: value}
+    written = ", ".join(f"{name}: {one}" for name, one in size.items())
+    _, told = member_and_account(f"models:\n- {{checkpoint: a/b, {written}}}\n")
+    assert f"models[0].{field}: not read" in told

@@ -52,7 +52,7 @@ def startup_seconds(container: Reading) -> int | None:
     source = container.child("startupProbe")
     if not source.names:
         return None
-    numbers = {name: source.whole(name) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")}
+    numbers = {name: source.natural(name) for name in ("initialDelaySeconds", "periodSeconds", "failureThreshold")}
     seconds = (numbers["initialDelaySeconds"] or 0) + (numbers["periodSeconds"] or _DEFAULT_PERIOD) * (
         numbers["failureThreshold"] or _DEFAULT_FAILURES)
     container.lose("startupProbe", f"written as a startupTimeout of {seconds} s; what is asked is the readiness probe")

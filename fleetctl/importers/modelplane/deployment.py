@@ -95,7 +95,7 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
         source.lose("worker", "only a Worker has a number of nodes")
     return filled({
         "role": role if role != "Standalone" else None,
-        "count": source.child("worker").whole("nodes") or 1 if role == "Worker" else None,
+        "count": source.child("worker").count("nodes", "nodes", least=1) if role == "Worker" else None,
         "resources": resources, "nodeSelector": {**selected, **selected_types},
         "engine": _engine(source.child("template"), role, cached=cached),
     })
