@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.nearest import nearest
+from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.compose import MAX_NODES
 from fleetctl.fleetfile.merge import with_shapes
 from fleetctl.fleetfile.nodes import Document, MergedNode, Node, Value
@@ -95,7 +96,7 @@ def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:
     if "workers" in model.value:
         return model.problem(UNUSABLE, "workers beside a shape", key="workers", on_key=True, allowed=(
             f"one of the two; what differs from the shape is in shape: {{name: {name}, workers: [...]}}"))
-    return model.problem(UNUSABLE, f'no shape "{name}" in spec.shapes', key="shape", allowed=", ".join(shapes) or None,
+    return model.problem(UNUSABLE, f'no shape "{name}" in spec.shapes', key="shape", allowed=some(shapes, 20) or None,
                          suggestion=nearest(name, shapes))
 
 

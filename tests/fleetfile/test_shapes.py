@@ -135,3 +135,11 @@ def test_a_shape_counts_in_full_for_each_model_like_an_alias() -> None:
             "models": [{"key": f"m{number}", "replicas": 1, "shape": "large"} for number in range(300)]}
     found = inspect({"fleet.yaml": text(spec)})
     assert [(problem.code, problem.path) for problem in found.problems] == [("FL014", "spec.models[199].shape")]
+
+
+def test_of_many_shapes_a_wrong_name_lists_a_few() -> None:
+    spec = {"shapes": {f"shape-{number:03}": {"workers": WORKERS} for number in range(300)},
+            "models": [{"key": "m", "replicas": 1, "shape": "shape-07"}]}
+    problem = next(one for one in inspect({"a.yaml": text(spec)}, "a.yaml").problems if one.code == "FL039")
+    assert problem.suggestion is not None
+    assert str(problem.allowed).endswith("shape-019 and 280 more")
