@@ -60,7 +60,10 @@ def merge(base: Document, over: Document) -> Document:
 
 def join(documents: Sequence[Document]) -> Document:
     """Return all documents of one sound fleet as one without bases and shapes: what several of them have is equal."""
-    whole = _with_models(reduce(merge, documents), lambda _, model: model, without="shapes")
+    joined = list(documents)
+    while len(joined) > 1:  # in pairs: a file at a time would copy all that is joined already for each of them
+        joined = [reduce(merge, joined[first:first + 2]) for first in range(0, len(joined), 2)]
+    whole = _with_models(joined[0], lambda _, model: model, without="shapes")
     return _part_of(whole, [key for key in keys_of(FleetDocument) if key in whole.value and key != "extends"])
 
 

@@ -205,6 +205,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
                        {one["actorId"] for one in reloads})
     holds = [Hold(model=model.key, wanted=model.replicas, live=live, surplus=live - model.replicas)
              for model in fleet.models if (live := len(state.models[model.key].live)) > model.replicas]
+    shown = acted_on | {one["model"] for one in (*fetched, *reloads)}
     rows = with_fetches(_rows(decided, options), floor)
     promotes = sum(action["op"] == "promote" for action in actions)
     policy = policy_findings(fleet, _doing(decided, actions), force=options.force)
@@ -222,7 +223,7 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
         certificate=decided.certificate,
         models=rows,
         specs={model.spec_hash: {**spec_document(model), "asSet": shape_as_set(model.workers, model.placement)}
-               for model in fleet.models if model.key in acted_on | {one["model"] for one in (*fetched, *reloads)}},
+               for model in fleet.models if model.key in shown},
         actions=read_actions(actions),
         reloads=[Reloaded.model_validate(one) for one in reloads],
         prefetches=[Prefetch.model_validate(one) for one in fetched],

@@ -25,8 +25,9 @@ def test_among_thousands_a_word_is_compared_with_few(monkeypatch: pytest.MonkeyP
     assert max(compared) < 200
 
 
-@pytest.mark.parametrize("typo", ["taem-3/model-1809-instruct", "team-3/model-1809-instrct", "team-3/modle-1809-instruct",
-                                  "eam-3/model-1809-instruct", "TEAM-3/Model-1809-Instruct", "team-3/model-1809-instructt"])
+@pytest.mark.parametrize("typo", [
+    "taem-3/model-1809-instruct", "team-3/model-1809-instrct", "team-3/modle-1809-instruct",
+    "eam-3/model-1809-instruct", "TEAM-3/Model-1809-Instruct", "team-3/model-1809-instructt"])
 def test_a_typo_anywhere_is_found_among_thousands(typo: str) -> None:
     assert nearest(typo, MANY) == "team-3/model-1809-instruct"
 

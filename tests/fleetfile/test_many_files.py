@@ -1,0 +1,59 @@
+"""A fleet in hundreds of files: what is done for each file does not grow with their number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from fleetctl.fleetfile import merge, rules_fleet
+
+from .memory_tree import inspect
+from .split_fleets import HEAD
+
+WORKERS = [{"name": "main", "members": [{"resources": {"gpus": 1}, "engine": {"command": ["serve"]}}]}]
+COUNT = 64
+
+
+def fleet_of(count: int) -> dict[str, str]:
+    """Files of two models each; the last one has the policy, whose names are those of all."""
+    files = {}
+    for number in range(count):
+        spec: dict[str, Any] = {"models": [{"key": f"m{number}-{one}", "replicas": 1, "workers": WORKERS}
+                                           for one in range(2)]}
+        if number == count - 1:
+            spec["policy"] = {"protectedModels": ["m0-0", "nobody"]}
+        files[f"{number:03}.yaml"] = json.dumps({**HEAD, "spec": spec})
+    return files
+
+
+def test_the_rules_over_all_files_read_each_of_them_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+
+    def counted(document: Any) -> Any:
+        looked.append(document)
+        return models(document)
+
+    models = rules_fleet.models
+    monkeypatch.setattr(rules_fleet, "models", counted)
+    files = fleet_of(COUNT)
+    assert [problem.code for problem in inspect(files, *files).problems] == ["FL064"]
+    assert len(looked) < 10 * COUNT
+
+
+def test_files_are_joined_in_their_order_without_copying_all_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    copied: list[int] = []
+
+    def counted(at: int, placed: Sequence[Any]) -> Any:
+        copied.append(len(placed))
+        return list_of(at, placed)
+
+    list_of = merge._list_of
+    monkeypatch.setattr(merge, "_list_of", counted)
+    files = fleet_of(COUNT)
+    whole = merge.join(inspect(files, *files).documents)
+    assert [model["key"] for model in whole.value["spec"]["models"]] == [
+        f"m{number}-{one}" for number in range(COUNT) for one in range(2)]
+    assert sum(copied) < 2 * COUNT * 10
