@@ -123,13 +123,20 @@ def put_comment(thread: Thread, body: str, *, is_open: bool = True) -> Posted | 
 def _put(thread: Thread, body: str, *, is_open: bool) -> Posted | None:
     marked = [one for one in thread.comments() if thread.of_one or _first_line(one.body) == _first_line(body)]
     me = thread.me() if marked and not thread.of_one else ""
-    found = next((one for one in marked if thread.of_one or one.author == me), None)
-    if found is None:
+    ours = [one for one in marked if thread.of_one or one.author == me]
+    if not ours:
         return Posted(thread.create(body).url, created=True) if is_open else None
+    if not thread.of_one:
+        for other in ours[1:]:  # two jobs at once wrote one each: none of them may say what is over
+            _bring(thread, other, body, is_open=not thread.wording.closed)
+    return Posted(_bring(thread, ours[0], body, is_open=is_open).url, created=False)
+
+
+def _bring(thread: Thread, found: Comment, body: str, *, is_open: bool) -> Comment:
     same = not thread.of_one and found.body.replace("\r\n", "\n").rstrip() == body.rstrip()
     if found.is_open == is_open and (same or not is_open):
-        return Posted(found.url, created=False)
-    return Posted(thread.update(found, body, is_open=is_open).url, created=False)
+        return found
+    return thread.update(found, body, is_open=is_open)
 
 
 def _may_have_changed(error: ForgeError) -> bool:

@@ -52,6 +52,15 @@ def test_an_unchanged_text_is_not_written_again(hub: GitHubStandIn) -> None:
     assert [method for method, _ in hub.writes()] == ["POST"]
 
 
+def test_of_two_that_two_jobs_wrote_at_once_none_shows_an_old_plan(hub: GitHubStandIn) -> None:
+    post(hub, "one")
+    hub.add(f"{MARKER}\none\n", BOT)
+    post(hub, "two")
+    post(hub, "two")
+    assert hub.of(BOT) == [f"{MARKER}\ntwo\n"] * 2
+    assert [method for method, _ in hub.writes()] == ["POST", "PATCH", "PATCH"]
+
+
 def test_ours_is_found_on_a_later_page(hub: GitHubStandIn) -> None:
     for number in range(230):
         hub.add(f"talk {number}", "someone")

@@ -61,6 +61,17 @@ def test_an_issue_of_somebody_else_with_our_marker_is_left_alone(hub: GitHubStan
     assert state(hub) == [("open", f"{MARKER}\nours\n"), ("open", f"{MARKER}\nnew\n")]
 
 
+def test_of_two_issues_that_two_runs_opened_at_once_one_stays_open(hub: GitHubStandIn | GitLabStandIn) -> None:
+    keep(hub, "one")
+    hub.issues.append({**hub.issues[0], "number": 21, "iid": 2})
+    keep(hub, "two")
+    assert [one[0] for one in state(hub)] == ["open", "closed"]
+    keep(hub, "over", is_open=False)
+    assert state(hub) == [("closed", f"{MARKER}\nover\n"), ("closed", f"{MARKER}\ntwo\n")]
+    keep(hub, "again")
+    assert [one[0] for one in state(hub)] == ["open", "closed"]
+
+
 @pytest.mark.parametrize(("answer", "hint"), [
     (Answer(403, {"message": "no"}), "issues: write"), (Answer(410, {"message": "off"}), "switched off"),
 ])
