@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -62,6 +63,19 @@ def test_the_members_of_gangs_are_where_they_would_stand() -> None:
 def test_counting_stops_at_the_limit_and_says_so() -> None:
     found = room("0.001", limit=50)
     assert (found.fits, found.capped, found.code, found.status) == (50, True, None, "feasible")
+
+
+@pytest.mark.parametrize(("shape", "fits"), [("vram=100Mi", 9228), ("vram=81Gi", 0), ("vram=40Gi", 24)])
+def test_many_shares_of_equal_cards_are_counted_node_by_node(shape: str, fits: int) -> None:
+    found = room(shape)
+    assert (found.fits, found.at_most, found.method) == (fits, fits, "each node counted by itself")
+
+
+def test_shares_of_unequal_cards_of_one_node_are_packed() -> None:
+    inventory = json.loads(json.dumps(short_inventory(TWO_NODES).model_dump(by_alias=True, mode="json")))
+    inventory["nodes"][1]["gpus"][0]["memoryTotal"] = 40 << 30
+    answer = capacity(Scenario(NO_FLEET, Inventory.model_validate(inventory)), shapes=["vram=30Gi"])
+    assert (answer.rows[0].now.fits, answer.rows[0].now.method) == (23, "slots per model")
 
 
 def test_the_plans_own_replicas_come_first() -> None:

@@ -137,7 +137,7 @@ class Filled:
 
 def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
     """Take as many replicas of `shape` as fit, at most `limit`; they stay taken."""
-    if _is_single(shape):
+    if _is_single(shape, ledger):
         return _fill_singly(shape, ledger, limit)
     demand = Demand(shape, limit, 1, 0, 0)
     bound = upper_bound([demand], ledger)
@@ -147,9 +147,14 @@ def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
     return Filled(len(placed), min(limit, bound.replicas), bound.method, dict(members))
 
 
-def _is_single(shape: ReplicaShape) -> bool:
-    claims = [member.claim for group in shape.groups for member in group.members]
-    return shape.size == 1 and bool(claims[0].gpus or not claims[0].vram)
+def _is_single(shape: ReplicaShape, ledger: Ledger) -> bool:
+    """Return whether each node can be filled by itself: a share of a card has one size there, whichever it is."""
+    if shape.size != 1:
+        return False
+    (seat,) = shape.seats
+    offers = map(ledger.offer, ledger.selected(seat.selector))
+    return bool(seat.claim.gpus or not seat.claim.vram) or all(
+        len({card.memory for card in offer.cards}) <= 1 for offer in offers)
 
 
 def _fill_singly(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
