@@ -80,6 +80,7 @@ CODES: dict[str, str] = {
     "FL066": "flags that divide a model over another number of GPUs than its shape has",
     "FL067": "a gang that may mix types of cards",
     "FL068": "a variable in an environment value, where nothing is expanded",
+    "FL069": "an amount of memory of a few bytes",
     "FL075": "a shape that no model uses",
     "FL076": "a quota that counts no model",
     "FL079": "a cooldown that is at first longer than at most",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+
+from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.nearest import nearest
+from fleetctl.documents.quantity import count_of, parse_bytes
 from fleetctl.fleetfile.flags import fixed_port
 from fleetctl.fleetfile.raw import Raw, repeated
 from fleetctl.fleetfile.rules_group import (
@@ -33,6 +37,7 @@ def check_model(model: Raw) -> Iterator[Problem]:
         for member in group.items("members"):
             yield from check_references(member)
             yield from check_weights(group, member)
+            yield from _few_bytes(member.child("resources"))
             yield from _unused_probes(member)
             yield from _fixed_ports(model, group, member)
         yield from check_cards(model, group)
@@ -40,6 +45,16 @@ def check_model(model: Raw) -> Iterator[Problem]:
     yield from _serving(model, groups)
     yield from _cold(model, groups)
     yield from _placement(model, groups)
+
+
+def _few_bytes(resources: Raw) -> Iterator[Problem]:
+    """Yield a warning for an amount below 1Mi: a number without a unit is bytes, and was likely meant as GiB."""
+    for key in ("vram", "memory"):
+        written = resources.get(key) or 0
+        with suppress(PydanticCustomError):  # not a quantity, which is a problem of its own
+            if 0 < (count := parse_bytes(written)) < parse_bytes("1Mi"):
+                yield resources.problem("FL069", f"{key} is {count_of(count, 'byte')}", key=key,
+                                        suggestion=f"{written}Gi" if str(written).isdigit() else None)
 
 
 def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
