@@ -121,6 +121,8 @@ def set_context(
 
     An empty value removes a setting, as in `--namespace ''`. The first context becomes the current one.
     """
+    if not name:
+        raise UsageError("a context needs a name")
     if token_env and token_command:
         raise UsageError("--token-env and --token-command: a token has one source")
     path, contexts = _read(this_invocation())
@@ -143,10 +145,10 @@ def unset_context(name: NameArgument) -> int:
     """Remove a context. The cluster is not asked, and nothing in it changes."""
     path, contexts = _read(this_invocation())
     find_context(contexts, name)
+    change_contexts(path, {name: None}, "contexts")
     if contexts.current == name:
         change_contexts(path, {"current": None})
         say("note", "there is no current context now; `fleetctl context use NAME` chooses one")
-    change_contexts(path, {name: None}, "contexts")
     say("context", f"{name} is removed from {path}")
     return 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,12 +112,56 @@ def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> C
 
     Returns the contexts as they are then; raises DocumentError, nothing written, where they would not be sound.
     """
+    read_contexts(path)
+    text, rest = path.read_text(encoding="utf-8") if path.exists() else "", dict(changes)
+    for key in [key for key, value in changes.items() if value is None]:
+        if (shorter := _without_lines(text, (*below, key))) is not None:
+            text = shorter
+            del rest[key]
+    text = _rewritten(text, rest, *below) if rest else text
+    changed = _checked(_parsed(text, path), path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path.resolve(), text, mode=0o600)
+    return changed
+
+
+def _without_lines(text: str, keys: Sequence[str]) -> str | None:
+    """Return the text without the lines of a key, and of the comment right above it; None where it has none of its own.
+
+    What ruamel removes takes the comment of the next key along. The last key takes its mapping with it.
+    """
+    import yaml
+
+    from fleetctl.documents.plain_yaml import PlainLoader
+
+    start: Any = None
+    value: Any = yaml.compose(text, Loader=PlainLoader)
+    for number, key in enumerate(keys, 1):
+        entries = value.value if isinstance(value, yaml.MappingNode) and not value.flow_style else []
+        start, value = next((one for one in entries if one[0].value == key), (None, None))
+        if start is None:
+            return None
+        if 1 < number == len(keys) and len(entries) == 1:
+            return _without_lines(text, keys[:-1])
+    lines, first, column = text.splitlines(keepends=True), start.start_mark.line, start.start_mark.column
+    while column and lines[first - 1].startswith(" " * column + "#"):
+        first -= 1
+    return "".join([*lines[:first], *lines[_last_line(value) + 1:]])
+
+
+def _last_line(node: Any) -> int:  # noqa: ANN401 (PyYAML has no types)
+    """Return the number of the last line of a value, from 0 on; comments behind it are not of it."""
+    while isinstance(node.value, list) and node.value and not node.flow_style:
+        node = node.value[-1][1] if isinstance(node.value[-1], tuple) else node.value[-1]
+    line: int = node.end_mark.line
+    return line if node.end_mark.column else line - 1
+
+
+def _rewritten(before: str, changes: Mapping[str, object], *below: str) -> str:
     from ruamel.yaml import YAML  # 0.1 s, and only these commands write
 
-    read_contexts(path)
     yaml, out = YAML(), io.StringIO()
     yaml.preserve_quotes = True
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
     loaded = yaml.load(before)
     tree: dict[str, Any] = loaded or {}
     part = tree
@@ -130,11 +174,7 @@ def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> C
             part[_quoted(key)] = _quoted(value) if isinstance(value, str) else value
     yaml.dump(tree, out)
     # a text of nothing but comments has no value that could carry them
-    text = (f"{before.rstrip()}\n" if loaded is None and before.strip() else "") + out.getvalue()
-    changed = _checked(_parsed(text, path), path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path.resolve(), text, mode=0o600)
-    return changed
+    return (f"{before.rstrip()}\n" if loaded is None and before.strip() else "") + out.getvalue()
 
 
 def _quoted(text: str) -> str:

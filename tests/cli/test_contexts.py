@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -180,6 +181,35 @@ def test_contexts_are_set_chosen_and_removed(cli, tmp_path: Path, monkeypatch: p
     assert cli("context", "unset", "prod").code == 0
     assert path.read_text().startswith("# mine\n")
     assert [row.split()[:2] for row in cli("context", "list").out.splitlines()[1:]] == [["-", "lab"]]
+
+
+TOP = "# mine\ncurrent: a # the usual one\ncontexts: # all of them\n"
+A = "  # about a\n  a: {address: 'http://a'} # its end\n"
+B = "  # about b\n\n  # more about b\n  b:\n    address: http://b # where\n    namespace: n # which\n    # after b\n"
+TAIL = "# the end\n"
+
+
+@pytest.mark.parametrize(("before", "command", "after"), [
+    (TOP + A + B + TAIL, "unset a", "# mine\ncontexts: # all of them\n" + B + TAIL),
+    (TOP + B + A + TAIL, "unset a", "# mine\ncontexts: # all of them\n" + B + TAIL),
+    (TOP + A + B + TAIL, "unset b", TOP + A + "  # about b\n\n    # after b\n" + TAIL),
+    (TOP + A, "unset a", "# mine\n"),
+    (TOP + A + B + TAIL, "set b --namespace=", TOP + A + B.replace("    namespace: n # which\n", "") + TAIL),
+    ("current: a\ncontexts: {a: {address: 'http://a'}} # x\n", "unset a", "contexts: {} # x\n"),
+])
+def test_a_context_goes_with_its_own_comment_and_others_keep_theirs(
+        cli, config: Path, before: str, command: str, after: str) -> None:
+    config.write_text(before)
+    shown = cli("context", *command.split())
+    assert shown.code == 0, shown.err
+    assert re.sub(" +# x", " # x", config.read_text()) == after
+
+
+def test_an_empty_name_of_a_context_is_a_usage_error(cli, config: Path) -> None:
+    before = config.read_text()
+    shown = cli("context", "set", "", "--address", "http://a")
+    assert (shown.code, "needs a name" in shown.err) == (64, True)
+    assert config.read_text() == before
 
 
 def test_comments_stay_and_any_name_is_a_name(cli, config: Path) -> None:
