@@ -122,6 +122,8 @@ def import_fleet(
 def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output_format: LossFormat) -> None:
     if output_format is LossFormat.JSON and out is None:
         raise UsageError("--format json and the fleet file would share standard output", hint="add -o FILE")
+    if out is not None and inventory_out is not None and out.resolve() == inventory_out.resolve():
+        raise UsageError(f"--inventory-out {inventory_out}: it is written by --out as well", hint="name another file")
     for path in (out, inventory_out):
         if path is not None and path.exists() and not force:
             raise FleetctlError(f"{path} exists", hint="pass --force to overwrite it, or name another file")
@@ -155,7 +157,7 @@ def _documents(paths: Sequence[str]) -> list[Document]:
 def _write_inventory(imported: Imported, path: Path) -> None:
     if imported.inventory is None:
         raise FleetctlError("no InferenceCluster among the files, so there is no inventory to write")
-    write_file(path, indented_json(imported.inventory), mode=MODE)
+    write_file(path, indented_json(imported.inventory), mode=MODE, make_folder=True)
     say("inventory", f"{count_of(len(imported.inventory.nodes), 'node')} in {path}")
     for warning in imported.inventory.warnings:
         say("warning", warning)

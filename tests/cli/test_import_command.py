@@ -222,6 +222,19 @@ def test_files_and_a_cluster_do_not_go_together(run_cli, lws, flags):
     assert run_cli("import", lws, *flags).returncode == 64
 
 
+def test_two_documents_do_not_go_into_one_file(run_cli, tmp_path):
+    done = run_cli("import", SOURCES / "modelplane-gang", "-o", tmp_path / "one", "--inventory-out",
+                   tmp_path / "." / "one")
+    assert (done.returncode, "is written by --out as well" in done.stderr) == (64, True)
+    assert not (tmp_path / "one").exists()
+
+
+def test_the_folder_of_an_inventory_is_made_as_that_of_the_fleet_file(run_cli, tmp_path):
+    declared = tmp_path / "made" / "declared.json"
+    run_cli("import", SOURCES / "modelplane-gang", "-o", tmp_path / "lab.yaml", "--inventory-out", declared)
+    assert json.loads(declared.read_text())["kind"] == "Inventory"
+
+
 @pytest.mark.parametrize("flags", [("--from", "lws"), ("--inventory-out", "x.json")])
 def test_flags_about_files_need_files(run_cli, flags):
     done = run_cli("import", *flags)
