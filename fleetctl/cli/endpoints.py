@@ -76,6 +76,7 @@ def endpoints(
     Only replicas that are ready and not draining are listed, and of a gang only its leader. With -f the names, paths
     and weights are those of the file's `serving`. Where not everything could be read, no file is touched.
     """
+    out = None if str(out) == "-" else out
     if follow and (out is None or where.inventory):
         raise UsageError("--follow needs --out FILE and a live cluster")
     if on_change and out is None:

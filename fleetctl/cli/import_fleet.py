@@ -98,6 +98,7 @@ def import_fleet(
     Ray Serve configs. A value without a field in a fleet file is listed with its line; if it is about a model, it is
     also a comment in the fleet file. Every guess is reported.
     """
+    out = None if str(out) == "-" else out
     reading = (*(paths or ()), *(files or ()), inventory)
     refuse_to_overwrite("--out", out, reading)
     refuse_to_overwrite("--inventory-out", inventory_out, reading)

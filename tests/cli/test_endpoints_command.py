@@ -45,6 +45,13 @@ def test_json_is_the_published_document(cli, running: ClusterStandIn):
     assert running.writes() == []
 
 
+def test_a_dash_is_standard_output(cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert json.loads(cli("endpoints", "--format", "json", "-o", "-").out)["models"]
+    assert not (tmp_path / "-").exists()
+    assert cli("endpoints", "--format", "json", "-o", "-", "--follow").code == 64
+
+
 def test_a_cluster_that_is_not_read_whole_leaves_the_file_alone(cli, running: ClusterStandIn, tmp_path: Path):
     out = tmp_path / "targets.json"
     out.write_text("as it was")

@@ -222,6 +222,12 @@ def test_files_and_a_cluster_do_not_go_together(run_cli, lws, flags):
     assert run_cli("import", lws, *flags).returncode == 64
 
 
+def test_a_dash_is_standard_output(run_cli, lws, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run_cli("import", lws, "-o", "-").stdout == run_cli("import", lws).stdout
+    assert not (tmp_path / "-").exists()
+
+
 def test_two_documents_do_not_go_into_one_file(run_cli, tmp_path):
     done = run_cli("import", SOURCES / "modelplane-gang", "-o", tmp_path / "one", "--inventory-out",
                    tmp_path / "." / "one")
