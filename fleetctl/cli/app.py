@@ -106,7 +106,7 @@ def _global_options(
     context: typer.Context,
     color: Annotated[
         ColorChoice, typer.Option("--color", help="When to use colour. [env: NO_COLOR, FORCE_COLOR]")
-    ] = ColorChoice.AUTO,
+    ] = "auto",
     cluster: ContextOption = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:

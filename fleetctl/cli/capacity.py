@@ -45,7 +45,7 @@ def capacity(
         int, typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="Stop counting here.")
     ] = 100_000,
     where: flags.Source,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
     adopt_from: flags.AdoptFrom = None,
 ) -> int:
     """Show how many more replicas would fit, and where.

@@ -9,8 +9,7 @@ keys are text from a file that anybody may have written.
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -86,22 +85,16 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 """By the name of the shell."""
 
 
-class Shell(str, Enum):
-    """The shells there is a script for."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
 @app.command(epilog=EPILOG)
-def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> int:
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
+) -> int:
     """Print the completion script of a shell.
 
     It completes commands, flags, model keys and labels; keys and labels are those of the fleet files that -f names
     before them.
     """
-    write_document(SCRIPTS[shell.value])
+    write_document(SCRIPTS[shell])
     return 0
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from enum import Enum
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from fleetctl.errors import UsageError
 from fleetctl.render.visible import inert, visible_lines, visible_log
@@ -29,16 +28,11 @@ READER_GONE = 141  # 128 + SIGPIPE, what any other program in the pipe would hav
 _LABEL_STYLES = {"error": "bold red", "warning": "bold yellow", "moved": "yellow", "hint": "cyan"}
 _CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI", "TRAVIS")
 
-
-class ColorChoice(str, Enum):
-    """The values of `--color`."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
+ColorChoice = Literal["auto", "always", "never"]
+"""The values of `--color`."""
 
 
-_choice = ColorChoice.AUTO
+_choice: ColorChoice = "auto"
 
 
 def choose_color(choice: ColorChoice) -> None:
@@ -49,8 +43,8 @@ def choose_color(choice: ColorChoice) -> None:
 
 def wants_color(choice: ColorChoice, environ: Mapping[str, str], *, is_terminal: bool) -> bool:
     """Return whether to colour: the flag, NO_COLOR, FORCE_COLOR (both only when not empty), the stream."""
-    if choice is not ColorChoice.AUTO:
-        return choice is ColorChoice.ALWAYS
+    if choice != "auto":
+        return choice == "always"
     if environ.get("NO_COLOR"):
         return False
     return bool(environ.get("FORCE_COLOR")) or (is_terminal and environ.get("TERM") != "dumb")
@@ -194,7 +188,7 @@ def _console(stream: TextIO, plain_width: int = PLAIN_WIDTH) -> Console:
         file=cast("TextIO", _InertStream(stream)),
         force_terminal=moves,
         no_color=not color,
-        color_system=None if not color else "auto" if moves and _choice is ColorChoice.AUTO else "standard",
+        color_system=None if not color else "auto" if moves and _choice == "auto" else "standard",
         width=width_for(os.environ, is_terminal=is_terminal, plain=plain_width),
         highlight=False,
         markup=False,

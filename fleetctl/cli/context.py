@@ -56,10 +56,10 @@ def context() -> None:
 
 
 @app.command("list")
-def list_contexts(output_format: flags.Format = flags.OutputFormat.TABLE) -> int:
+def list_contexts(output_format: flags.Format = "table") -> int:
     """List the contexts; the current one is marked with *."""
     path, contexts = _read(this_invocation())
-    if output_format is flags.OutputFormat.JSON:
+    if output_format == "json":
         write_result(indented_json(contexts))
     elif not contexts.contexts:
         say("note", f"there are no contexts in {path}; {TO_SEE.partition(', ')[2]}")

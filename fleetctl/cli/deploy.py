@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fleetctl.cli import flags
-from fleetctl.cli.apply.output import ApplyFormat, FormatOption
+from fleetctl.cli.apply.output import FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
@@ -31,7 +31,7 @@ def deploy(
         "--replicas", metavar="N", min=1, max=MAX_REPLICAS,
         help="How many to start. [default: as many as the file wants]")] = None,
     start: flags.Starting,
-    output_format: FormatOption = ApplyFormat.TABLE,
+    output_format: FormatOption = "table",
 ) -> int:
     """Start the first replicas of a model of the fleet file.
 

@@ -11,7 +11,6 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import read_stdin
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
-from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_diff import diff_report
 from fleetctl.review.arguments import places_of
 from fleetctl.review.compare import compare
@@ -42,7 +41,7 @@ def diff(
     base: BaseArgument = None,
     head: HeadArgument = None,
     files: flags.OptionalFlaggedFiles = None,
-    output_format: ReportFormatOption = ReportFormat.TABLE,
+    output_format: ReportFormatOption = "table",
     report: ReportOption = None,
     detailed_exitcode: DetailedExitCodeOption = False,
 ) -> int:

@@ -43,7 +43,7 @@ def doctor(
     fix: Annotated[bool, typer.Option(
         "--fix", help="Remove what is certainly ours and dead, after a question that lists it.")] = False,
     yes: flags.Yes = False,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
 ) -> int:
     """Find what is wrong with client, cluster or fleet, and what to do.
 

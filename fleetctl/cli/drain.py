@@ -15,7 +15,7 @@ from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import explicit, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import NOTHING_DONE, ApplyFormat, CollectedOutput
+from fleetctl.cli.apply.output import NOTHING_DONE, CollectedOutput
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime
@@ -68,7 +68,7 @@ def drain(
     lasting: Lasting = None,
     reason: Reason = "",
     start: flags.Starting,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
 ) -> int:
     """Replace what runs on a node elsewhere, then name or end it.
 
@@ -103,7 +103,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
         if not _agreed(found, wanted, "cordon it"):
             return 0 if wanted.start.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)
-        return 0 if wanted.output_format is flags.OutputFormat.TABLE else _show((), 0, wanted)
+        return 0 if wanted.output_format == "table" else _show((), 0, wanted)
     options = PlanOptions(models, force=wanted.start.force, files=tuple(wanted.files),
                           ignore_cooldown=wanted.start.ignore_cooldown)
     new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter(os.environ).name})
@@ -112,7 +112,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
     with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.start.where,
                            lambda seen: found.cordoned(seen, cordon)) as proposal:
         plan = proposal.task.plan
-        agreed_to(invocation, proposal, ApplyFormat(wanted.output_format.value), force=wanted.start.force, yes=True)
+        agreed_to(invocation, proposal, wanted.output_format, force=wanted.start.force, yes=True)
         if not _agreed(found, wanted, f"cordon it, start {count_of(len(plan.actions), 'replica')} elsewhere"):
             return 0 if wanted.start.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Sequence
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from subprocess import TimeoutExpired
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -41,17 +40,8 @@ ON_CHANGE_S = 60
 """How long --on-change may take: while it runs, the file does not change."""
 app = command_app()
 
-
-class EndpointFormat(str, Enum):
-    """What `endpoints` writes."""
-
-    TABLE = "table"
-    JSON = "json"
-    LITELLM = "litellm"
-    PROMETHEUS = "prometheus"
-    ENVOY = "envoy"
-    NGINX = "nginx"
-    VLLM_ROUTER = "vllm-router"
+EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "nginx", "vllm-router"]
+"""What `endpoints` writes."""
 
 
 @app.command(epilog=EPILOG)
@@ -59,7 +49,7 @@ def endpoints(
     *,
     files: flags.OwnFiles = None,
     where: flags.Source,
-    output_format: Annotated[EndpointFormat, typer.Option("--format", help="What to write.")] = EndpointFormat.TABLE,
+    output_format: Annotated[EndpointFormat, typer.Option("--format", help="What to write.")] = "table",
     out: Annotated[Path | None, flags.option(
         "--out", "-o", metavar="FILE", dir_okay=False, help="Write to this file, in one step.")] = None,
     check: Annotated[bool, typer.Option(
@@ -85,17 +75,17 @@ def endpoints(
         command = shlex.split(on_change or "")
     except ValueError as error:
         raise UsageError(f"--on-change {on_change}: {error}") from None
-    if out is not None and output_format is EndpointFormat.TABLE:
+    if out is not None and output_format == "table":
         raise UsageError("--out needs a --format for programs", hint="json, litellm, prometheus, envoy, nginx, ...")
     refuse_two_readers(files or (), where.inventory)
     refuse_to_overwrite("--out", out, [*(files or ()), where.inventory])
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     read = partial(_read, invocation, where, fleet, silent=set() if check else None, follow=follow)
-    if output_format is EndpointFormat.TABLE:
+    if output_format == "table":
         show_report(endpoints_report(read()))
     elif out is None:
-        write_document(FORMATS[output_format.value](read()))
+        write_document(FORMATS[output_format](read()))
     elif follow:
         _follow(read, KeptFile(out, output_format, command), interval)
     else:
@@ -151,7 +141,7 @@ class KeptFile:
 
     def __init__(self, path: Path, output_format: EndpointFormat, on_change: Sequence[str]) -> None:
         self.path = path
-        self._format = FORMATS[output_format.value]
+        self._format = FORMATS[output_format]
         self._on_change = on_change
         self._written: list[ServedModel] | None = None
 

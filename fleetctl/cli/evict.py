@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated, Literal
 
 import typer
@@ -32,14 +31,7 @@ EPILOG = epilog(
 app = command_app()
 
 
-class To(str, Enum):
-    """Where an eviction may take a replica."""
-
-    WARM = "warm"
-    COLD = "cold"
-
-
-LEVELS: dict[To, Literal["WARM", "COLD"]] = {To.WARM: "WARM", To.COLD: "COLD"}
+LEVELS: dict[str, Literal["WARM", "COLD"]] = {"warm": "WARM", "cold": "COLD"}
 
 
 @app.command(epilog=EPILOG)
@@ -53,11 +45,11 @@ def evict(
     drain: DrainTime = 0,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
-    to: Annotated[To | None, typer.Option("--to", case_sensitive=False, help=(
+    to: Annotated[Literal["warm", "cold"] | None, typer.Option("--to", case_sensitive=False, help=(
         "Keep the weights: warm = in the memory of their nodes, as a WARM replica of the same id that gives its GPUs "
         "back; cold = on their disks."))] = None,
     lock_timeout: flags.LockTimeout = 0,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
 ) -> int:
     """End the replicas that are named, and no other.
 
@@ -79,13 +71,13 @@ def evict(
         chosen = _all_of(seen, fleet) if every and fleet else named_replicas(
             seen, replicas or (), replica_id, fleet.name if fleet else None)
         refuse_protected(fleet, chosen)
-        if to is To.WARM:
+        if to == "warm":
             for one in (one for one in chosen if one.level == "WARM"):
                 say("note", f"{replica_name(one.model, one.replica_id)} is WARM already")
             chosen = [one for one in chosen if one.level == "HOT"]
             if not chosen:
                 return 0
-        rooms = rooms_for(seen, chosen, fleet.policies if fleet else ()) if to is To.WARM else []
+        rooms = rooms_for(seen, chosen, fleet.policies if fleet else ()) if to == "warm" else []
         level = LEVELS[to] if to else None
         wanted = Wanted("evict", f"Evict to {level}" if level else "End", yes, dry_run, output_format, lock_timeout,
                         drain, level=level, rooms=rooms)

@@ -145,7 +145,7 @@ def _show(summaries: Sequence[RunSummary], wanted: Wanted) -> int:
     outcomes: list[ReplicaOutcome] = [row for summary in summaries for row in summary.outcomes]
     interrupted = any(summary.interrupted for summary in summaries)
     code = final_exit_code(outcomes, interrupted=interrupted)
-    if wanted.output_format is OutputFormat.JSON:
+    if wanted.output_format == "json":
         last = summaries[-1].model_copy(update={"outcomes": outcomes, "exit_code": code})
         write_result(indented_json(last))
     else:
@@ -156,7 +156,7 @@ def _show(summaries: Sequence[RunSummary], wanted: Wanted) -> int:
 def show_steps(outcomes: Sequence[ReplicaOutcome], code: int, verb: str, output_format: OutputFormat) -> int:
     """Show how a verb of several runs ended, as one result; returns the exit code."""
     interrupted = code == INTERRUPTED
-    if output_format is OutputFormat.JSON:
+    if output_format == "json":
         message = totals(outcomes, interrupted=interrupted, verb=verb)
         write_result(indented_json(RunSummary(seq=0, time=now_text(), message=message, outcomes=list(outcomes),
                                               exit_code=code, interrupted=interrupted)))

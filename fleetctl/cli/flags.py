@@ -7,9 +7,8 @@ Durations arrive as seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from pydantic_core import PydanticCustomError
@@ -21,12 +20,8 @@ from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
 from fleetctl.errors import UsageError
 from fleetctl.workflow.invocation import Where
 
-
-class OutputFormat(str, Enum):
-    """What a command that shows something prints."""
-
-    TABLE = "table"
-    JSON = "json"
+OutputFormat = Literal["table", "json"]
+"""What a command that shows something prints."""
 
 
 def duration(value: str | float) -> float:

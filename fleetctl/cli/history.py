@@ -12,7 +12,6 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.errors import UsageError
-from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_history import history_report, run_report
 from fleetctl.workflow.cluster import fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
@@ -45,7 +44,7 @@ def history(
     address: flags.Address = None,
     fleet: FleetOption = None,
     limit: LimitOption = 20,
-    output_format: ReportFormatOption = ReportFormat.TABLE,
+    output_format: ReportFormatOption = "table",
     report: ReportOption = None,
 ) -> int:
     """Show what was applied, restarted or evicted, and how it ended.
@@ -71,7 +70,7 @@ def show_run(
     files: FleetFilesOption = None,
     address: flags.Address = None,
     fleet: FleetOption = None,
-    output_format: ReportFormatOption = ReportFormat.TABLE,
+    output_format: ReportFormatOption = "table",
     report: ReportOption = None,
 ) -> int:
     """Show one run: its starter, its log, its replicas.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -42,21 +41,8 @@ EPILOG = epilog(
 DEFAULT_NAME = "imported"
 MODE = 0o644
 
-
-class SourceKind(str, Enum):
-    """The formats that can be imported."""
-
-    NDIF = "ndif"
-    MODELPLANE = "modelplane"
-    LWS = "lws"
-    SERVE = "serve"
-
-
-class LossFormat(str, Enum):
-    """How losses are shown."""
-
-    TEXT = "text"
-    JSON = "json"
+LossFormat = Literal["text", "json"]
+"""How losses are shown."""
 
 
 app = command_app()
@@ -70,7 +56,7 @@ def import_fleet(
                        help="Files or folders to import, or - for standard input; none = the live fleet."),
     ] = None,
     kind: Annotated[
-        SourceKind | None,
+        Literal["ndif", "modelplane", "lws", "serve"] | None,
         typer.Option("--from", show_default=False, help="Read every document as this. [default: by its content]"),
     ] = None,
     fleet: Annotated[str | None, flags.option(
@@ -86,7 +72,7 @@ def import_fleet(
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
     output_format: Annotated[
         LossFormat, typer.Option("--format", help="How to show losses; json goes to standard output.")
-    ] = LossFormat.TEXT,
+    ] = "text",
     files: flags.ClusterFiles = None,
     address: flags.Address = None,
     namespace: flags.Namespace = None,
@@ -105,7 +91,7 @@ def import_fleet(
     _refuse(out, inventory_out, force=force, output_format=output_format)
     if paths:
         _refuse_cluster_flags(files, address, namespace, inventory)
-        imported = import_documents(_documents(paths), fleet=_fleet_name(fleet), forced=kind.value if kind else None,
+        imported = import_documents(_documents(paths), fleet=_fleet_name(fleet), forced=kind,
                                     observed_at=now_text() if inventory_out else None)
         if inventory_out:
             _write_inventory(imported, inventory_out)
@@ -121,7 +107,7 @@ def import_fleet(
 
 
 def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output_format: LossFormat) -> None:
-    if output_format is LossFormat.JSON and out is None:
+    if output_format == "json" and out is None:
         raise UsageError("--format json and the fleet file would share standard output", hint="add -o FILE")
     if out is not None and inventory_out is not None and out.resolve() == inventory_out.resolve():
         raise UsageError(f"--inventory-out {inventory_out}: it is written by --out as well", hint="name another file")
@@ -198,7 +184,7 @@ def _live_draft(fleet: str | None, files: Sequence[str] | None, where: Where) ->
 
 
 def _show_losses(draft: Draft, out: Path | None, output_format: LossFormat, problems: Sequence[Problem]) -> None:
-    if output_format is LossFormat.JSON:
+    if output_format == "json":
         write_result(render_import_json(draft, str(out) if out else None, problems))
     else:
         render_losses(draft.losses, message_console())

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
 from shlex import quote
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -29,16 +28,6 @@ EPILOG = epilog(
     "fleetctl init --inventory snapshot.json --model org/a-8B --model org/b-70B",
     exit_codes="0 written, 1 error, or the file exists, 64 usage")
 STDOUT = Path("-")
-
-
-class Engine(str, Enum):
-    """The engines whose command line it knows."""
-
-    VLLM = "vllm"
-    SGLANG = "sglang"
-    LLAMA_CPP = "llama.cpp"
-
-
 app = command_app()
 
 
@@ -52,7 +41,8 @@ def init(
         help="Where to write the fleet file; - for standard output. [default: fleet.yaml]")] = None,
     model: Annotated[list[str] | None, flags.option(
         "--model", metavar="NAME", help="A model: its name on Hugging Face; repeatable.")] = None,
-    engine: Annotated[Engine, typer.Option("--engine", help="What serves the model.")] = Engine.VLLM,
+    engine: Annotated[
+        Literal["vllm", "sglang", "llama.cpp"], typer.Option("--engine", help="What serves the model.")] = "vllm",
     fleet: Annotated[str | None, flags.option(
         "--fleet", metavar="NAME", help="Name of the fleet. [default: the name of the file]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
@@ -71,7 +61,7 @@ def init(
         raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
     name = _fleet_name(fleet, out)
     seen = _nodes(this_invocation(), where, required=not model)
-    wanted = FirstFleet(name, tuple(model or ()), engine.value, seen, where.address, where.namespace)
+    wanted = FirstFleet(name, tuple(model or ()), engine, seen, where.address, where.namespace)
     text = first_fleet(wanted)
     problems = problems_of(text, str(out))
     if problems:

@@ -33,7 +33,7 @@ def inventory(
     files: flags.ClusterFiles = None,
     where: flags.Source,
     add_node: AddOption = None,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
 ) -> int:
     """Show the nodes, the holders of their cards, and all replicas.
 
@@ -68,7 +68,7 @@ def inventory(
 
 
 def _show(seen: Inventory, policies: Mapping[str, EffectivePolicy], output_format: flags.OutputFormat) -> None:
-    if output_format is flags.OutputFormat.JSON:
+    if output_format == "json":
         write_result(indented_json(seen))
     else:
         show_report(inventory_report(seen, policies))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,13 +23,8 @@ EPILOG = epilog(
     "fleetctl map --inventory snapshot.json --all",
     exit_codes="0 drawn, 1 error, or something could not be read, 64 usage")
 
-
-class MapFormat(str, Enum):
-    """What a map is drawn as."""
-
-    TABLE = "table"
-    SVG = "svg"
-    JSON = "json"
+MapFormat = Literal["table", "svg", "json"]
+"""What a map is drawn as."""
 
 
 app = command_app()
@@ -43,7 +37,7 @@ def show_map(
     selector: flags.Selector = None,
     where: flags.Source,
     output_format: Annotated[
-        MapFormat, typer.Option("--format", help="What to print on standard output.")] = MapFormat.TABLE,
+        MapFormat, typer.Option("--format", help="What to print on standard output.")] = "table",
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many rows in the terminal.")] = 50,
     everything: Annotated[bool, typer.Option("--all", help="Give every node its own row in the terminal.")] = False,
@@ -72,9 +66,9 @@ def show_map(
 
 
 def _show(answer: PlacementMap, output_format: MapFormat, rows: int | None) -> None:
-    if output_format is MapFormat.JSON:
+    if output_format == "json":
         write_result(indented_json(answer))
-    elif output_format is MapFormat.SVG:
+    elif output_format == "svg":
         from fleetctl.render.placement_svg import render_placement_svg  # a library of XML, which loads that of TLS
 
         write_document(render_placement_svg(answer))

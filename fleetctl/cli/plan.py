@@ -14,7 +14,6 @@ from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.plan_json import render_plan_json
-from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
@@ -36,7 +35,7 @@ def plan(
     files: flags.Files,
     where: flags.Source,
     base: flags.Base = None,
-    output_format: ReportFormatOption = ReportFormat.TABLE,
+    output_format: ReportFormatOption = "table",
     report: ReportOption = None,
     out: flags.Out = None,
     expires: flags.Expires = USUAL_EXPIRY_S,

@@ -51,7 +51,7 @@ def prefetch(
         "--timeout", metavar="DURATION", parser=flags.expiry_duration,
         help="How long each node may take; what it has by then it keeps. [default: 30m]")] = DEFAULT_S,
     where: flags.Cluster,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
 ) -> int:
     """Fetch a model's weights onto nodes before a replica needs them.
 

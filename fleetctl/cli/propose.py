@@ -79,7 +79,7 @@ class Ways:
         help="With --open: the branch to merge into. [default: the remote's main branch]")] = None
     forge: Annotated[ForgeName, typer.Option(
         "--forge", envvar="FLEETCTL_FORGE", help="With --open: the forge. [default: by its variables]",
-        show_default=False)] = ForgeName.AUTO
+        show_default=False)] = "auto"
 
 
 Proposing = Annotated[Ways, MadeBy(Ways)]

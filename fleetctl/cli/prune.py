@@ -38,7 +38,7 @@ def prune(
     where: flags.Cluster,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
 ) -> int:
     """Remove weights from nodes' disks that no fleet file names.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,22 +20,13 @@ EPILOG = epilog(
     "fleetctl render -f fleets/prod.yaml --no-origin --show-env",
     "fleetctl render -f fleets/prod.yaml --format json",
     exit_codes="0 fine, 1 a broken fleet, 64 usage")
-
-
-class RenderFormat(str, Enum):
-    """What `render` prints."""
-
-    YAML = "yaml"
-    JSON = "json"
-
-
 app = command_app()
 
 
 @app.command(epilog=EPILOG)
 def render(
     files: flags.Files,
-    output_format: Annotated[RenderFormat, typer.Option("--format", help="How to print.")] = RenderFormat.YAML,
+    output_format: Annotated[Literal["yaml", "json"], typer.Option("--format", help="How to print.")] = "yaml",
     no_origin: Annotated[
         bool, typer.Option("--no-origin", help="In YAML: leave out the source file and line of each line.")
     ] = False,
@@ -53,7 +43,7 @@ def render(
     if loaded.fleet is None:
         raise FleetFileError(loaded.errors)
     document = join(loaded.documents)
-    if output_format is RenderFormat.JSON:
+    if output_format == "json":
         write_result(render_fleet_json(document, loaded.fleet.files, show_env=show_env))
     else:
         write_document(render_fleet_yaml(document, origins=not no_origin, show_env=show_env))

@@ -61,7 +61,7 @@ def replace(
     ignore_cooldown: flags.IgnoreCooldown = False,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
 ) -> int:
     """Bring a model to the file's spec, one replica after another.
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast, get_args
 
 import typer
 
@@ -32,7 +32,7 @@ REPORT_MODE = 0o644
 """Reports are masked, and another step uploads them; only a saved plan is for its owner alone."""
 
 REPORT_WIDTH = 120
-JSON_FORMATS = (ReportFormat.JSON, ReportFormat.JSONL)
+JSON_FORMATS = ("json", "jsonl")
 
 ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help="What to print on standard output.")]
 ReportOption = Annotated[list[str] | None, flags.option(
@@ -87,7 +87,7 @@ def parse_reports(
             wanted.append(report)
     if problems:
         raise UsageError("; ".join(problems), hint="--report takes FORMAT=FILE, as in --report markdown=plan.md; "
-                                                   f"formats: {', '.join(one.value for one in ReportFormat)}")
+                                                   f"formats: {', '.join(get_args(ReportFormat))}")
     return wanted
 
 
@@ -98,7 +98,7 @@ def formats_of(document: Document, report: Callable[[Document], Report]) -> Form
 
 def show_answer(answer: Document, chosen: OutputFormat, report: Callable[[Document], Report]) -> None:
     """Print an answer for a person, or the document itself."""
-    if chosen is OutputFormat.JSON:
+    if chosen == "json":
         write_result(indented_json(answer))
     else:
         show_report(report(answer))
@@ -113,7 +113,7 @@ def write_reports(formats: Formats, wanted: Sequence[WantedReport]) -> None:
 def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport] = ()) -> None:
     """Write the reports, then print the document on standard output; only the table may have colour."""
     write_reports(formats, reports)
-    if chosen is ReportFormat.TABLE:
+    if chosen == "table":
         _print_table(formats, result_console())
     else:
         write = write_result if chosen in JSON_FORMATS else write_document
@@ -122,11 +122,11 @@ def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport]
 
 def text_of(formats: Formats, chosen: ReportFormat) -> str:
     """Return the document in a format, without colour."""
-    if chosen is ReportFormat.TABLE:
+    if chosen == "table":
         return _plain(formats)
-    if chosen is ReportFormat.JSON:
+    if chosen == "json":
         return formats.json()
-    if chosen is ReportFormat.HTML and formats.page is not None:
+    if chosen == "html" and formats.page is not None:
         return formats.page()
     cwd = Path.cwd()
     return render_report(formats.report(), chosen, root=repository_root(os.environ, cwd), cwd=str(cwd))
@@ -158,9 +158,9 @@ def _parse(value: str) -> tuple[WantedReport | None, str | None]:
     name, equals, path = value.partition("=")
     if not equals or not path:
         return None, "it names no file"
-    if name not in ReportFormat.__members__.values():
+    if name not in get_args(ReportFormat):
         return None, f"{name or 'nothing'} is not a format"
-    return WantedReport(ReportFormat(name), Path(path)), None
+    return WantedReport(cast("ReportFormat", name), Path(path)), None
 
 
 def _file_problem(path: Path) -> str | None:

@@ -29,7 +29,7 @@ def restart(
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     lock_timeout: flags.LockTimeout = 0,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
 ) -> int:
     """Start engines again where they are, one replica after another.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.apply.output import ApplyFormat, FormatOption
+from fleetctl.cli.apply.output import FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
@@ -36,7 +36,7 @@ def scale(
     dedicated: Annotated[bool, typer.Option(
         "--dedicated", help="The new replicas take whole cards, whatever share of one the file gives them.")] = False,
     start: flags.Starting,
-    output_format: FormatOption = ApplyFormat.TABLE,
+    output_format: FormatOption = "table",
 ) -> int:
     """Start replicas of a model until so many run; never fewer.
 

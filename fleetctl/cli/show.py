@@ -13,7 +13,6 @@ from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, parse_reports, show
 from fleetctl.documents.plan import MaskedPlan, Plan
-from fleetctl.render.report.formats import ReportFormat
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.plan_check import Checked, check_plan
 from fleetctl.workflow.saved_plan import origin_of, read_saved_plan
@@ -39,7 +38,7 @@ def show_plan(
     address: flags.Address = None,
     inventory: flags.Inventory = None,
     check: CheckOption = False,
-    output_format: ReportFormatOption = ReportFormat.TABLE,
+    output_format: ReportFormatOption = "table",
     report: ReportOption = None,
     detailed_exitcode: flags.DetailedExitCode = False,
 ) -> int:

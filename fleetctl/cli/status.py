@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -42,14 +41,6 @@ EPILOG = epilog(
 UNBROKEN = 4_000
 """Columns into a pipe with --format wide: as many as no row needs."""
 app = command_app()
-
-
-class StatusFormat(str, Enum):
-    """What status prints."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +105,8 @@ def status(
     files: flags.OwnFiles = None,
     selector: flags.Selector = None,
     where: flags.Source,
-    output_format: Annotated[StatusFormat, typer.Option(
-        "--format", help="table, wide (also each member with its cards), or json.")] = StatusFormat.TABLE,
+    output_format: Annotated[Literal["table", "wide", "json"], typer.Option(
+        "--format", help="table, wide (also each member with its cards), or json.")] = "table",
     follow: Annotated[bool, typer.Option(
         "--follow", help="Keep it up to date in place until Ctrl-C; on a pipe, a line per change.")] = False,
     interval: Annotated[float, flags.option(
@@ -131,7 +122,7 @@ def status(
     """
     if model is not None and flags.names_fleet(model):
         files, model = [model, *(files or ())], None
-    if follow and (where.inventory or output_format is StatusFormat.JSON):
+    if follow and (where.inventory or output_format == "json"):
         raise UsageError("--follow shows a table of a live cluster", hint="without --inventory and --format json")
     refuse_two_readers(files or (), where.inventory)
     flags.refuse_selector_without(files, selector)
@@ -142,7 +133,7 @@ def status(
         from fleetctl.planner.options import chosen_by
 
         keys = frozenset(chosen_by(selector, fleet.labels))
-    chosen = Chosen(fleet, model, keys, output_format is StatusFormat.WIDE)
+    chosen = Chosen(fleet, model, keys, output_format == "wide")
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = asking_about(opened, fleet)
         seen = read(invocation, source, ages=True)
@@ -150,7 +141,7 @@ def status(
             _report_none(model, chosen, seen)
         if follow and isinstance(source, Live):
             _follow(invocation, source, seen, chosen, interval)
-        if output_format is StatusFormat.JSON:
+        if output_format == "json":
             write_result(indented_json(seen.model_copy(update={"replicas": chosen.of(seen)})))
         else:
             outdated = chosen.outdated(seen)

@@ -15,7 +15,6 @@ from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.fleetfile.sources import fleet_files
 from fleetctl.render.problems import render_problems
-from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_problems import problems_conclusion, problems_report
 
 EPILOG = epilog(
@@ -29,7 +28,7 @@ app = command_app()
 @app.command(epilog=EPILOG)
 def validate(
     files: flags.Files,
-    output_format: ReportFormatOption = ReportFormat.TABLE,
+    output_format: ReportFormatOption = "table",
     report: ReportOption = None,
 ) -> int:
     """Check fleet files and print every problem with its place.
@@ -40,7 +39,7 @@ def validate(
     wanted = parse_reports(report, reading=files)
     loaded = inspect_fleet(files, stdin=read_stdin)
     show(problem_formats(loaded), output_format, wanted)
-    if output_format is ReportFormat.TABLE:
+    if output_format == "table":
         say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
         for folder in files:
             if below := _folders_below(folder):

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -64,12 +63,8 @@ OF_A_PLAN = {"blocked", "policy", "wanted", "applied"}
 """News that the plan of the moment has; they carry its numbers."""
 app = command_app()
 
-
-class WatchFormat(str, Enum):
-    """How watch prints what is new."""
-
-    TEXT = "text"
-    JSONL = "jsonl"
+WatchFormat = Literal["text", "jsonl"]
+"""How watch prints what is new."""
 
 
 @app.command(epilog=EPILOG)
@@ -105,7 +100,7 @@ def watch(
         "--link", metavar="URL", help="End news of the webhook with this link; {revision} = the commit.")] = None,
     where: flags.Cluster,
     output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
-    = WatchFormat.TEXT,
+    = "text",
 ) -> int:
     """Apply what a git branch says, again and again.
 
@@ -200,7 +195,7 @@ def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
     shown = as_utf8(news.text)  # JSON may hold half a character
     text = begun.format(shown) if shown else over
     line: dict[str, object] = {"time": now_text(), "about": news.about, "text": shown, "over": not shown}
-    if output_format is WatchFormat.JSONL:
+    if output_format == "jsonl":
         write_result(canonical_json(line).decode() + "\n")
     elif text:
         write_result(f"{now_text()} {visible(text)}\n")

@@ -48,7 +48,7 @@ def what_if(
     scale: ScaleOption = None,
     each_node: EachOption = False,
     where: flags.Source,
-    output_format: flags.Format = flags.OutputFormat.TABLE,
+    output_format: flags.Format = "table",
     detailed_exitcode: flags.DetailedExitCode = False,
     adopt_from: flags.AdoptFrom = None,
 ) -> int:

@@ -7,8 +7,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
-from typing import ClassVar, cast
+from typing import ClassVar, Literal, cast
 
 from fleetctl.errors import ForgeError
 from fleetctl.forge.http import ForgeClient
@@ -20,14 +19,8 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PREFIX = "FLEETCTL_OUT_"
 """Later jobs have them in their environment, where fleetctl reads FLEETCTL_REPORTS and others."""
 
-
-class ForgeName(str, Enum):
-    """Which forge a run is on, as `--forge` takes it; auto = by its variables."""
-
-    AUTO = "auto"
-    GITHUB = "github"
-    GITLAB = "gitlab"
-    NONE = "none"
+ForgeName = Literal["auto", "github", "gitlab", "none"]
+"""Which forge a run is on, as `--forge` takes it; auto = by its variables."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,19 +14,19 @@ from fleetctl.forge.github import GitHub, pull_request
 from fleetctl.forge.gitlab import GitLab, merge_request
 
 
-def find_forge(environ: Mapping[str, str], chosen: ForgeName = ForgeName.AUTO, *, number: int | None = None,
+def find_forge(environ: Mapping[str, str], chosen: ForgeName = "auto", *, number: int | None = None,
                sleep: Callable[[float], None] = time.sleep) -> Forge | None:
     """Return the forge this run is on, None on a desk. `number` = the change, where the forge does not name it.
 
     Raises ForgeError for an event file that cannot be read.
     """
-    if chosen is ForgeName.AUTO:
-        chosen = (ForgeName.GITHUB if environ.get("GITHUB_ACTIONS") == "true" else
-                  ForgeName.GITLAB if environ.get("GITLAB_CI") == "true" else ForgeName.NONE)
-    if chosen is ForgeName.GITHUB:
+    if chosen == "auto":
+        chosen = ("github" if environ.get("GITHUB_ACTIONS") == "true" else
+                  "gitlab" if environ.get("GITLAB_CI") == "true" else "none")
+    if chosen == "github":
         found = pull_request(environ, read_event(environ.get("GITHUB_EVENT_PATH", "")))
         return GitHub(environ, _given(found, number, "#"), sleep=sleep)
-    if chosen is ForgeName.GITLAB:
+    if chosen == "gitlab":
         return GitLab(environ, _given(merge_request(environ), number, "!"), sleep=sleep)
     return None
 

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fleetctl.render.report.formats import ReportFormat
 from fleetctl.version import __version__
@@ -93,7 +93,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         repository(folder, flags.models, flags.nodes)
-        results = {chosen.value: measure(folder, ["--format", chosen.value], flags.rounds) for chosen in ReportFormat}
+        results = {chosen: measure(folder, ["--format", chosen], flags.rounds) for chosen in get_args(ReportFormat)}
         results["markdown --base"] = measure(folder, ["--format", "markdown", "--base", "HEAD"], flags.rounds)
     for name, result in results.items():
         print(f"{name:16} {result['seconds']:7.3f} s  {result['processor']:7.3f} s of processor  "

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fleetctl.cli import console
-from fleetctl.cli.console import ColorChoice, in_ci, wants_color, width_for
+from fleetctl.cli.console import in_ci, wants_color, width_for
 from fleetctl.errors import UsageError
 
 
@@ -27,7 +27,7 @@ from fleetctl.errors import UsageError
 def test_colour_is_decided_by_flag_then_environment_then_stream(
     choice: str, environ: dict[str, str], is_terminal: bool, color: bool
 ) -> None:
-    assert wants_color(ColorChoice(choice), environ, is_terminal=is_terminal) is color
+    assert wants_color(choice, environ, is_terminal=is_terminal) is color
 
 
 @pytest.mark.parametrize(("environ", "ci"), [

@@ -137,7 +137,7 @@ def test_what_an_engine_wrote_is_made_visible_for_people(
     cli, running: ClusterStandIn, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], flags: tuple[str, ...]
 ) -> None:
     running.log_files = dict.fromkeys(running.log_files, HOSTILE)
-    monkeypatch.setattr(console, "_choice", console.ColorChoice.AUTO)  # and back again, whatever the flag says
+    monkeypatch.setattr(console, "_choice", "auto")  # and back again, whatever the flag says
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     shown = cli(*flags, "logs", f"{MODEL}/3")

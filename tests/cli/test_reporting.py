@@ -6,6 +6,7 @@ import json
 import stat
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from cluster_stand_in import ClusterStandIn
@@ -13,7 +14,7 @@ from cluster_stand_in import ClusterStandIn
 from fleetctl.cli.reporting import repository_root
 from fleetctl.render.report.formats import ReportFormat
 
-FORMATS = [one.value for one in ReportFormat]
+FORMATS = get_args(ReportFormat)
 
 
 def plan(cli, fleet: Path, snapshot: Path, *flags: str | Path):

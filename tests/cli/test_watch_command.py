@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 from cluster_stand_in import ClusterStandIn
@@ -79,7 +79,7 @@ def test_a_file_that_holds_no_text_has_no_address_of_a_webhook(cli, fleet_file: 
     assert (refused.code, "is no URL" in refused.err) == (1, True)
 
 
-@pytest.mark.parametrize("output", watch.WatchFormat)
+@pytest.mark.parametrize("output", get_args(watch.WatchFormat))
 def test_what_is_no_text_is_told_all_the_same(
     cluster: ClusterStandIn, tmp_path: Path, capfd: pytest.CaptureFixture[str], output: watch.WatchFormat
 ) -> None:
@@ -106,7 +106,7 @@ def test_news_for_the_webhook_have_the_link_and_the_numbers_of_the_plan(
     hook = cast("Webhook", SimpleNamespace(send=lambda text, more: sent.append((text, more))))
     advance(watcher)
     for about in ("good", "blocked"):
-        watch._tell(watcher, watch.WatchFormat.TEXT, hook, "https://git.example.org/{revision}", Tell(about, "x"))
+        watch._tell(watcher, "text", hook, "https://git.example.org/{revision}", Tell(about, "x"))
     link = f"https://git.example.org/{watcher.state.good}"
     assert [text for text, _ in sent] == [f"lab: revision x is in force\n{link}", f"lab: blocked: x\n{link}"]
     assert [more.get("plan", {}).get("wanted") for _, more in sent] == [None, 3]

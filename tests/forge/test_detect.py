@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fleetctl.errors import ForgeError
-from fleetctl.forge.change import ChangeRequest, ForgeName
+from fleetctl.forge.change import ChangeRequest
 from fleetctl.forge.detect import find_forge
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
@@ -36,11 +36,11 @@ def test_the_variables_tell_the_forge() -> None:
         forge = find_forge(environ)
         assert forge is not None
         assert forge.name == name
-    assert find_forge(GITHUB, ForgeName.NONE) is None
+    assert find_forge(GITHUB, "none") is None
 
 
 def test_a_flag_wins_over_the_variables() -> None:
-    forge = find_forge(GITHUB, ForgeName.GITLAB, number=3)
+    forge = find_forge(GITHUB, "gitlab", number=3)
     assert forge is not None
     assert forge.name == "GitLab"
     assert forge.change == ChangeRequest(3, "!3")

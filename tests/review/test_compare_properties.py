@@ -6,6 +6,7 @@ import copy
 import io
 import random
 import re
+from typing import get_args
 
 from diff_strategies import CHANGES, FLEETS, SECRETS, Json, as_yaml, changed
 from how_many import cases
@@ -114,4 +115,4 @@ def every_format(found: FleetDiff) -> list[str]:
     print_report(diff_report(found), Console(file=out, width=120))
     report = diff_report(found)
     return [out.getvalue(), indented_json(found),
-            *(render_report(report, one) for one in ReportFormat if one not in OWN_FORMATS)]
+            *(render_report(report, one) for one in get_args(ReportFormat) if one not in OWN_FORMATS)]

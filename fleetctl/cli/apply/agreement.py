@@ -30,9 +30,9 @@ def agreed_to(
     """
     plan = proposal.task.plan
     asks = bool(plan.acts or plan.new_nodes) and not yes and not proposal.agreed
-    if not proposal.agreed and (output_format is ApplyFormat.TABLE or asks):
+    if not proposal.agreed and (output_format == "table" or asks):
         # in a format for programs the plan is not part of the result: only the person who is asked sees it
-        shown_on = result_console() if output_format is ApplyFormat.TABLE else message_console()
+        shown_on = result_console() if output_format == "table" else message_console()
         show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
     refuse_by_policy(invocation, plan, force=force)

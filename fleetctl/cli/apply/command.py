@@ -15,7 +15,7 @@ from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import flags
 from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
 from fleetctl.cli.apply.follow import attach_to, carry_out
-from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput, FormatOption
+from fleetctl.cli.apply.output import ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
@@ -55,7 +55,7 @@ def apply(
     where: flags.Cluster,
     yes: flags.Yes = False,
     attach: Annotated[bool, typer.Option("--attach", help="Follow a running apply.")] = False,
-    output_format: FormatOption = ApplyFormat.TABLE,
+    output_format: FormatOption = "table",
     target: flags.Target = None,
     exclude: flags.Exclude = None,
     selector: flags.Selector = None,

@@ -11,7 +11,7 @@ from fleetctl.apply.jobs import Patience
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
-from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.apply.output import ApplyOutput
 from fleetctl.cli.console import message_console, say
 from fleetctl.cli.identity import new_job_id, starter, verb_of
 from fleetctl.cli.working import moves, working
@@ -69,7 +69,7 @@ def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None)
         with _display(output) as display:
             def relay(event: Event) -> None:
                 output.relay(event)
-                if output.format is not ApplyFormat.JSONL:  # its lines on standard output are every event already
+                if output.format != "jsonl":  # its lines on standard output are every event already
                     display.relay(event)
 
             interrupts = Interrupts(lambda: display.say("interrupted", _stopping(job, asks=asks)),
@@ -97,5 +97,5 @@ def _stopping(job: str, *, asks: bool) -> str:
 
 def _display(output: ApplyOutput) -> LiveProgress | PlainProgress:
     console = message_console()
-    live = moves(console.is_terminal) and output.format is not ApplyFormat.JSONL
+    live = moves(console.is_terminal) and output.format != "jsonl"
     return LiveProgress(console, output.plan) if live else PlainProgress(console)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,13 +22,8 @@ from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused, UsageError
 from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.version import __version__
 
-
-class ApplyFormat(str, Enum):
-    """What apply prints on standard output."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
+ApplyFormat = Literal["table", "json", "jsonl"]
+"""What apply prints on standard output."""
 
 
 FormatOption = Annotated[
@@ -72,7 +66,7 @@ class ApplyOutput:
             self.goes_on = False
         if isinstance(event, RunSummary):
             self._agents = event
-        elif self.format is ApplyFormat.JSONL and not (event.type == "version" and self._last_seq >= 0):
+        elif self.format == "jsonl" and not (event.type == "version" and self._last_seq >= 0):
             self._write(event.model_copy(update={"seq": max(event.seq, self._last_seq + 1)}))
 
     def finish(self, summary: RunSummary | None) -> int:
@@ -87,7 +81,7 @@ class ApplyOutput:
         code = final_exit_code(outcomes, interrupted=interrupted, waited=summary is None or summary.waited)
         # an interrupted run may have left no report, so that there is nothing to count
         note = summary.message if summary is not None and interrupted and not outcomes else None
-        if self.format is ApplyFormat.TABLE:
+        if self.format == "table":
             self._show(outcomes, note, interrupted=interrupted)
         self._write_last(note or totals(outcomes, interrupted=interrupted, verb=self.verb), code, outcomes)
         return code
@@ -113,7 +107,7 @@ class ApplyOutput:
 
     def _show_before(self) -> None:
         """Show what earlier runs began, where there is no last one to show it."""
-        if self._before and self.format is ApplyFormat.TABLE:
+        if self._before and self.format == "table":
             self._show(self._before, None, interrupted=False)
 
     def _show(self, outcomes: Sequence[ReplicaOutcome], note: str | None, *, interrupted: bool) -> None:
@@ -127,9 +121,9 @@ class ApplyOutput:
         self, message: str, code: int, outcomes: Sequence[ReplicaOutcome] = (), *, level: str | None = None
     ) -> None:
         """Write the summary of the whole result, with the other fields of the agent's own summary."""
-        if self.format is ApplyFormat.TABLE:
+        if self.format == "table":
             return
-        if self.format is ApplyFormat.JSONL and self._last_seq < 0:
+        if self.format == "jsonl" and self._last_seq < 0:
             self._write(_version(self.plan))
         fields: dict[str, Any] = {"interrupted": code == INTERRUPTED}
         if self._agents is not None:
@@ -151,7 +145,7 @@ class CollectedOutput(ApplyOutput):
     """The output of one step of a larger verb: nothing is written, `outcomes` are kept for the result of the whole."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(ApplyFormat.JSON)
+        super().__init__("json")
         self.plan = plan
 
     def _write(self, event: Event) -> None:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from fleetctl.apply.outcome import INTERRUPTED
+from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.command import proposed, told_apart
 from fleetctl.cli.apply.follow import carry_out
-from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
+from fleetctl.cli.apply.output import ApplyOutput
 from fleetctl.cli.ci.base import fleet_name, trusted_where
 from fleetctl.cli.ci.job import (
-    ApplyFailOn,
     ForceOption,
     ForgeOption,
     IgnoreCooldownOption,
@@ -34,7 +33,6 @@ from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.history import HistoryRun
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError, FleetctlError, UsageError
-from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.report.model import Report
@@ -55,7 +53,7 @@ PlanArgument = Annotated[str | None, typer.Argument(
 LockTimeoutOption = Annotated[float, flags.option(
     "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
     help="How long to wait while another apply of this fleet runs. [default: 10m]")]
-FailOnOption = Annotated[ApplyFailOn, typer.Option(
+FailOnOption = Annotated[Literal["failed", "blocked", "never"], typer.Option(
     "--fail-on", envvar="FLEETCTL_FAIL_ON",
     help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always fails it.")]
 app = command_app()
@@ -70,8 +68,8 @@ def apply(
     force: ForceOption = False,
     ignore_cooldown: IgnoreCooldownOption = False,
     lock_timeout: LockTimeoutOption = 600,
-    fail_on: FailOnOption = ApplyFailOn.BLOCKED,
-    forge: ForgeOption = ForgeName.AUTO,
+    fail_on: FailOnOption = "blocked",
+    forge: ForgeOption = "auto",
 ) -> int:
     """Apply what was merged, and report to the forge.
 
@@ -87,16 +85,19 @@ def apply(
     return run_apply(job, plan_file, lock_timeout, fail_on)
 
 
-def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float, fail_on: ApplyFailOn) -> int:
+def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float, fail_on: str) -> int:
     """Apply, report to the forge, and return the exit code of the job; raises UsageError without anything to do."""
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
-    output = ApplyOutput(ApplyFormat.TABLE)
+    output = ApplyOutput("table")
     result = _applied(job, plan_file, lock_timeout_s, output)
     publish(job, result, comment=False)
-    code = fail_on.exit_code(result.code, output.outcomes)
+    if result.code != PARTIAL or fail_on == "blocked":
+        return result.code
+    begun = [row for row in output.outcomes if row.outcome != "blocked"]
+    code = 0 if fail_on == "never" else final_exit_code(begun, interrupted=False)
     if code != result.code:
-        say("note", f"the apply is partial ({result.code}), and --fail-on {fail_on.value} lets the job pass")
+        say("note", f"the apply is partial ({result.code}), and --fail-on {fail_on} lets the job pass")
     return code
 
 
@@ -119,7 +120,7 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
                 raise UsageError("--ignore-cooldown: this plan is already made, and applied unchanged",
                                  hint="give it to the review that saves the plan")
             output.plan = task.plan
-            agreed_to(job.invocation, proposal, ApplyFormat.TABLE, force=job.force, yes=True)
+            agreed_to(job.invocation, proposal, "table", force=job.force, yes=True)
             options_of_run = ApplyOptions(lock_timeout_s=lock_timeout_s, single_use=task.single_use)
             code = carry_out(task, options_of_run, output, None)
         return JobResult(_report(task.plan, output.outcomes, code), code, task.plan.plan_id, task.plan.acts)

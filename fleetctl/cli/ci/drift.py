@@ -15,12 +15,10 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.outcome import NOTHING_TO_DO
 from fleetctl.render.plan_json import render_plan_json
-from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_drift import drift_report
 from fleetctl.render.report.of_problems import failure_report
 from fleetctl.workflow.dashboard import open_dashboard
@@ -45,7 +43,7 @@ def drift(
     namespace: flags.Namespace = None,
     report: ReportOption = None,
     issue: IssueOption = True,
-    forge: ForgeOption = ForgeName.AUTO,
+    forge: ForgeOption = "auto",
 ) -> int:
     """Check on a schedule that the cluster runs what the files say.
 
@@ -88,7 +86,7 @@ def _checked(job: Job) -> tuple[JobResult, bool]:
         failed, beside = failures_of(client, plan), diagnosed(client, loaded, planned.inventory)
     report = drift_report(planned.shown(), failed, beside)
     formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
-    show(formats, ReportFormat.TABLE)
+    show(formats, "table")
     write_reports(formats, reports)
     result = JobResult(report, report.exit_code, plan.plan_id, plan.acts,
                        reports=tuple(str(one.path) for one in reports))

@@ -7,25 +7,22 @@ refuses a comment says nothing about the plan.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from fleetctl.apply.outcome import final_exit_code
 from fleetctl.cli.console import say, write_document
 from fleetctl.cli.identity import ci_address
 from fleetctl.cli.reporting import parse_reports
-from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.errors import ForgeError, UsageError
 from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.forge.sticky import Posted
 from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
-from fleetctl.render.report.formats import ReportFormat, render_report
+from fleetctl.render.report.formats import render_report
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.model import Report
 from fleetctl.workflow.cluster import given_address
@@ -42,27 +39,8 @@ IgnoreCooldownOption = Annotated[bool, typer.Option(
 SUMMARY_BUDGET = 250_000
 """Characters of a summary page: even of four bytes each they stay within GitHub's limit of 1 MiB."""
 
-
-class FailOn(str, Enum):
-    """What fails a review, besides errors."""
-
-    POLICY = "policy"
-    BLOCKED = "blocked"
-
-
-class ApplyFailOn(str, Enum):
-    """What fails an apply, besides errors, a policy, the lock and a stale plan."""
-
-    FAILED = "failed"
-    BLOCKED = "blocked"
-    NEVER = "never"
-
-    def exit_code(self, code: int, outcomes: Sequence[ReplicaOutcome]) -> int:
-        """Return the exit code of a job whose apply has `code`: replicas without a place may be left out of it."""
-        if code != PARTIAL or self is ApplyFailOn.BLOCKED:
-            return code
-        begun = [row for row in outcomes if row.outcome != "blocked"]
-        return 0 if self is ApplyFailOn.NEVER else final_exit_code(begun, interrupted=False)
+FailOn = Literal["policy", "blocked"]
+"""What fails a review, besides errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +54,7 @@ class Job:
     base: str | None = None
     out: Path | None = None
     reports: tuple[str, ...] = ()
-    fail_on: FailOn = FailOn.POLICY
+    fail_on: FailOn = "policy"
     force: bool = False
     ignore_cooldown: bool = False
     comment: bool = True
@@ -102,7 +80,7 @@ class Job:
 
     def exit_code(self, code: int) -> int:
         """Return the exit code of a review whose plan has `code`: changes alone do not fail it."""
-        fine = {NOTHING_TO_DO, CHANGES} if self.fail_on is FailOn.BLOCKED else {NOTHING_TO_DO, CHANGES, PARTIAL}
+        fine = {NOTHING_TO_DO, CHANGES} if self.fail_on == "blocked" else {NOTHING_TO_DO, CHANGES, PARTIAL}
         return 0 if code in fine else code
 
 
@@ -163,7 +141,7 @@ def publish(job: Job, result: JobResult, *, comment: bool) -> None:
     if comment and forge.change:
         _comment(forge, render_markdown(report) + footer)
     if forge.name == "GitHub":
-        write_document(render_report(report, ReportFormat.GITHUB, root=forge.root, cwd=str(Path.cwd())))
+        write_document(render_report(report, "github", root=forge.root, cwd=str(Path.cwd())))
 
 
 @contextmanager

@@ -31,11 +31,10 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.render.problems import render_problems
-from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat
+from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_problems import failure_report, problems_report
 from fleetctl.workflow.invocation import Where
@@ -78,12 +77,12 @@ def review(
     base: BaseOption = None,
     out: PlanOption = None,
     report: ReportOption = None,
-    fail_on: FailOnOption = FailOn.POLICY,
+    fail_on: FailOnOption = "policy",
     force: ForceOption = False,
     ignore_cooldown: IgnoreCooldownOption = False,
     comment: CommentOption = True,
     pull_request: ChangeOption = None,
-    forge: ForgeOption = ForgeName.AUTO,
+    forge: ForgeOption = "auto",
 ) -> int:
     """Plan a change, and report to the forge.
 
@@ -126,7 +125,7 @@ def _reviewed(job: Job) -> JobResult:
     planned = plan_fleet(job.invocation, loaded, options, where, base=base)
     plan, reports = planned.plan, parse_reports(job.reports, beside=job.out)
     formats = plan_formats(planned.shown(), planned.map)
-    show(formats, ReportFormat.TABLE)
+    show(formats, "table")
     write_reports(formats, reports)
     if job.out:
         save_plan(job.invocation, plan, job.out)

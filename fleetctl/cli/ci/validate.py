@@ -12,9 +12,7 @@ from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportOption, parse_reports, show
 from fleetctl.cli.validate import problem_formats
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
-from fleetctl.render.report.formats import ReportFormat
 from fleetctl.render.report.of_problems import problems_conclusion
 from fleetctl.workflow.invocation import Where
 
@@ -28,7 +26,7 @@ app = command_app()
 def validate(
     files: flags.OptionalFiles = None,
     report: ReportOption = None,
-    forge: ForgeOption = ForgeName.AUTO,
+    forge: ForgeOption = "auto",
 ) -> int:
     """Check fleet files, and report to the forge.
 
@@ -46,7 +44,7 @@ def run_validate(job: Job) -> int:
     job.check()
     loaded = inspect_fleet(job.files)
     formats, reports = problem_formats(loaded), parse_reports(job.reports)
-    show(formats, ReportFormat.TABLE, reports)
+    show(formats, "table", reports)
     job.invocation.say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
     report = formats.report()
     name = f"validate:{loaded.fleet.name}" if loaded.fleet else "validate"

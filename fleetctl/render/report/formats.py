@@ -5,29 +5,18 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fleetctl.render.report.model import Report
 
-
-class ReportFormat(str, Enum):
-    """What --format and --report take."""
-
-    TABLE = "table"
-    JSON = "json"
-    JSONL = "jsonl"
-    MARKDOWN = "markdown"
-    HTML = "html"
-    GITHUB = "github"
-    SARIF = "sarif"
-    JUNIT = "junit"
+ReportFormat = Literal["table", "json", "jsonl", "markdown", "html", "github", "sarif", "junit"]
+"""What --format and --report take."""
 
 
-OWN_FORMATS = frozenset({ReportFormat.TABLE, ReportFormat.JSON})
+OWN_FORMATS = frozenset({"table", "json"})
 """Formats that are no text made from a report."""
 
 
@@ -45,13 +34,13 @@ def render_report(report: Report, chosen: ReportFormat, *, root: str = "", cwd: 
     from fleetctl.render.report.sarif import render_sarif
 
     if chosen in OWN_FORMATS:
-        raise ValueError(f"{chosen.value} is no text made from a report")
-    if chosen is ReportFormat.GITHUB:
+        raise ValueError(f"{chosen} is no text made from a report")
+    if chosen == "github":
         return render_github(report, Checkout(root, cwd))
-    if chosen is ReportFormat.SARIF:
+    if chosen == "sarif":
         return render_sarif(report, Checkout(root, cwd))
     write: dict[ReportFormat, Callable[[Report], str]] = {
-        ReportFormat.MARKDOWN: render_markdown, ReportFormat.HTML: report_page,
-        ReportFormat.JUNIT: render_junit, ReportFormat.JSONL: render_jsonl,
+        "markdown": render_markdown, "html": report_page,
+        "junit": render_junit, "jsonl": render_jsonl,
     }
     return write[chosen](report)

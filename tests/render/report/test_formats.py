@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import pytest
 
 from fleetctl.render.report.formats import OWN_FORMATS, ReportFormat, render_report
 from tests.render.report.samples import report
 
 BEGINS = {
-    ReportFormat.JSONL: '{"type": "version"', ReportFormat.MARKDOWN: "<!-- fleetctl:plan:x -->",
-    ReportFormat.HTML: "<!", ReportFormat.GITHUB: "::error file=fleets/x.yaml,line=7",
-    ReportFormat.SARIF: '{\n "$schema"', ReportFormat.JUNIT: "<?xml",
+    "jsonl": '{"type": "version"', "markdown": "<!-- fleetctl:plan:x -->",
+    "html": "<!", "github": "::error file=fleets/x.yaml,line=7",
+    "sarif": '{\n "$schema"', "junit": "<?xml",
 }
 
 
-@pytest.mark.parametrize("chosen", ReportFormat)
+@pytest.mark.parametrize("chosen", get_args(ReportFormat))
 def test_every_format_is_the_documents_own_or_made_from_the_report(chosen: ReportFormat) -> None:
     if chosen in OWN_FORMATS:
         with pytest.raises(ValueError, match="no text made from a report"):

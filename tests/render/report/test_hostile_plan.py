@@ -68,19 +68,19 @@ def text_of(plan: Plan, chosen: ReportFormat) -> str:
 
 
 LINE_ENDS = "[\r\n\x0b\x0c\x1c-\x1e\x85\u2028\u2029]"
-MARKDOWN = gfm.shape(text_of(hostile("x"), ReportFormat.MARKDOWN))
+MARKDOWN = gfm.shape(text_of(hostile("x"), "markdown"))
 
 
 @settings(max_examples=cases(80))
 @given(hostile_texts)
 def test_every_format_keeps_its_shape(text: str) -> None:
     shown = hostile(text)
-    markdown = text_of(shown, ReportFormat.MARKDOWN)
+    markdown = text_of(shown, "markdown")
     assert gfm.shape(markdown) == MARKDOWN
     assert {kind for run in gfm.inlines(markdown) for kind in run.kinds} <= {
         "text", "code_inline", "<br>", "strong_open", "strong_close"}
-    assert len(json.loads(text_of(shown, ReportFormat.SARIF))["runs"][0]["results"]) == 8
-    assert len(list(ElementTree.fromstring(text_of(shown, ReportFormat.JUNIT)).iter("testcase"))) >= 5
-    commands = re.split(LINE_ENDS, text_of(shown, ReportFormat.GITHUB).removesuffix("\n"))
+    assert len(json.loads(text_of(shown, "sarif"))["runs"][0]["results"]) == 8
+    assert len(list(ElementTree.fromstring(text_of(shown, "junit")).iter("testcase"))) >= 5
+    commands = re.split(LINE_ENDS, text_of(shown, "github").removesuffix("\n"))
     assert [line.split(" ")[0] for line in commands] == ["::error"] * 2 + ["::warning"] * 2 + ["::notice"] * 5
-    assert text_of(shown, ReportFormat.JSONL).splitlines()[-1].startswith('{"type": "summary"')
+    assert text_of(shown, "jsonl").splitlines()[-1].startswith('{"type": "summary"')
