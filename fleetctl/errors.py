@@ -27,14 +27,15 @@ from fleetctl.problem import Problem
 
 
 class FleetctlError(Exception):
-    """A message to a person: what was found, what is allowed, what to do next."""
+    """A message to a person: what was found, what is allowed, what to do next; `listed` = further sentences."""
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, listed: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.listed = tuple(listed)
 
 
 class UsageError(FleetctlError):
@@ -89,13 +90,9 @@ class ForgeError(FleetctlError):
 
 
 class PolicyRefused(FleetctlError):
-    """A policy of the fleet forbids this; `findings` says which and why, one sentence each."""
+    """A policy of the fleet forbids this; `listed` says which and why, one sentence each."""
 
     exit_code = 4
-
-    def __init__(self, message: str, *, findings: Sequence[str] = (), hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.findings = tuple(findings)
 
 
 class LockHeld(FleetctlError):
@@ -105,13 +102,9 @@ class LockHeld(FleetctlError):
 
 
 class PlanStale(FleetctlError):
-    """Something the saved plan relies on has changed; `moved` says what, one sentence each."""
+    """Something the saved plan relies on has changed; `listed` says what, one sentence each."""
 
     exit_code = 6
-
-    def __init__(self, message: str, *, moved: Sequence[str] = (), hint: str | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.moved = tuple(moved)
 
 
 class PlanUsed(FleetctlError):

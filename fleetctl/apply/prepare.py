@@ -75,7 +75,7 @@ def refuse_moved(plan: Plan, seen: Inventory, saved_as: str) -> None:
 
     moved = moved_since(plan, seen)
     if moved:
-        raise PlanStale("this plan is stale: what it relies on has changed", moved=moved, hint=_again(plan, saved_as))
+        raise PlanStale("this plan is stale: what it relies on has changed", listed=moved, hint=_again(plan, saved_as))
 
 
 def _again(plan: Plan, saved_as: str) -> str:

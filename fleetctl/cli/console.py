@@ -125,8 +125,8 @@ def may_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty() and not in_ci(os.environ)
 
 
-def confirm(question: str, *, yes: bool) -> bool:
-    """Ask on standard error and return the answer; only `y` or `yes` is a yes.
+def confirm(question: str, *, yes: bool, otherwise: str = "") -> bool:
+    """Ask on standard error and return the answer; only `y` or `yes` is a yes. `otherwise` = what to say after a no.
 
     Raises UsageError when there is no terminal to ask on and `yes` was not given.
     """
@@ -136,7 +136,10 @@ def confirm(question: str, *, yes: bool) -> bool:
         raise UsageError("there is no terminal to ask on", hint="pass --yes to go ahead without a question")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    agreed = sys.stdin.readline().strip().lower() in {"y", "yes"}
+    if otherwise and not agreed:
+        say("note", otherwise)
+    return agreed
 
 
 def leave_pipe() -> None:

@@ -6,7 +6,6 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.node_note import EXIT_CODES, Lasting, NodeArgument, Reason, cordoning, found_node
 from fleetctl.inventory.notes import CORDON
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     'fleetctl cordon node-a --for 2h --reason "new driver"',
@@ -27,6 +26,6 @@ def cordon(
 
     It holds for every fleet: until --for is over or `fleetctl uncordon`, at most as long as the Ray session.
     """
-    with found_node(node, files, Where(None, address, None)) as found:
+    with found_node(node, files, address) as found:
         found.note(CORDON, **cordoning(reason, lasting))
     return 0

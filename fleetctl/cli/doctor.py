@@ -18,7 +18,7 @@ from fleetctl.cli.reporting import show_answer
 from fleetctl.doctor.cluster import leaked
 from fleetctl.doctor.diagnose import diagnose
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.documents.diagnosis import Diagnosis, Repaired
+from fleetctl.documents.diagnosis import Repaired
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.render.report.of_diagnosis import diagnosis_report
@@ -58,7 +58,10 @@ def doctor(
         diagnosis = diagnose(evidence)
         if fix and (repaired := _repaired(examination, evidence, yes=yes)):
             diagnosis = diagnose(examination.evidence(new_job_id("examine") if nodes else None), repaired)
-    return _show(diagnosis, output_format)
+    show_answer(diagnosis, output_format, diagnosis_report)
+    if left := [one for one in diagnosis.repaired if not one.done]:
+        say("warning", f"{count_of(len(left), 'thing')} could not be removed")
+    return diagnosis.exit_code
 
 
 def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> list[Repaired]:
@@ -73,8 +76,8 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
     listed = list(_listed(dead, {node.id: node.name for node in evidence.seen.nodes}))
     for line in listed:
         say("remove", line)
-    if not confirm(f"Remove {'it' if len(listed) == 1 else f'these {len(listed)}'}?", yes=yes):
-        say("note", "nothing was removed")
+    them = "it" if len(listed) == 1 else f"these {len(listed)}"
+    if not confirm(f"Remove {them}?", yes=yes, otherwise="nothing was removed"):
         return []
     repaired = repair(examination.asker(), new_job_id(REPAIR), dead)
     for one in repaired:
@@ -88,10 +91,3 @@ def _listed(dead: Dead, names: dict[str, str]) -> Iterator[str]:
         for one in processes:
             yield f"process {one.pid} on {names.get(node_id, node_id)} ({one.command}), of {one.model}/{one.replica_id}"
     yield from (f"lock of fleet {lock.fleet}, left by {lock.job or 'an unknown run'}" for lock in dead.locks)
-
-
-def _show(diagnosis: Diagnosis, output_format: flags.OutputFormat) -> int:
-    show_answer(diagnosis, output_format, diagnosis_report)
-    if left := [one for one in diagnosis.repaired if not one.done]:
-        say("warning", f"{count_of(len(left), 'thing')} could not be removed")
-    return diagnosis.exit_code

@@ -138,10 +138,7 @@ def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
         say("note", NOTHING_DONE)
         return False
     then = f", then end {count_of(len(leaving), 'replica')} there" if wanted.evict and leaving else ""
-    agreed = confirm(f"Drain {found.node.name}: {first}{then}?", yes=wanted.start.yes)
-    if not agreed:
-        say("note", "nothing was done")
-    return agreed
+    return confirm(f"Drain {found.node.name}: {first}{then}?", yes=wanted.start.yes, otherwise="nothing was done")
 
 
 def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[ReplicaOutcome], int]:

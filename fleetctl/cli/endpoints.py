@@ -143,18 +143,13 @@ class KeptFile:
         self.path = path
         self._format = FORMATS[output_format]
         self._on_change = on_change
-        self._written: list[ServedModel] | None = None
-
-    @property
-    def is_written(self) -> bool:
-        """Return whether it was written once."""
-        return self._written is not None
+        self.written: list[ServedModel] | None = None
 
     def write(self, served: Endpoints) -> None:
         """Write the file where anything changed."""
-        if served.models != self._written:
+        if served.models != self.written:
             write_file(self.path, self._format(served), mode=MODE)
-            self._written = served.models
+            self.written = served.models
             total = sum(len(model.endpoints) for model in served.models)
             say("written", f"{self.path}: {count_of(total, 'endpoint')}")
             _run(self._on_change)
@@ -170,7 +165,7 @@ def _follow(read: Callable[[], Endpoints], file: KeptFile, interval_s: float) ->
                 say("note", f"{file.path} is kept up to date again")
             away = False
         except FleetctlError as error:
-            if not (file.is_written or isinstance(error, InventoryError)):
+            if file.written is None and not isinstance(error, InventoryError):
                 raise
             if not away:
                 say("warning", f"{file.path} stays as it is: {error.message}")

@@ -68,7 +68,12 @@ def carry_out(
 ) -> int:
     """List the replicas, ask, act, show the result; returns the exit code."""
     refused = agreed_to(wanted, seen, chosen, [*map(str, wanted.rooms), *_afterwards(wanted, seen, chosen, fleet)])
-    return _show(act_on(wanted, source, seen, chosen, fleet), wanted) if refused is None else refused
+    if refused is not None:
+        return refused
+    summaries = act_on(wanted, source, seen, chosen, fleet)
+    outcomes = [row for summary in summaries for row in summary.outcomes]
+    code = final_exit_code(outcomes, interrupted=any(summary.interrupted for summary in summaries))
+    return show_steps(outcomes, code, wanted.verb, wanted.output_format, summaries[-1])
 
 
 def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes: Iterable[str]) -> int | None:
@@ -84,10 +89,7 @@ def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes:
         say("note", NOTHING_DONE)
         return 0
     what = f"{described[0][0]} ({described[0][1]})" if len(chosen) == 1 else f"these {len(chosen)} replicas"
-    if confirm(f"{wanted.asks} {what}?", yes=wanted.yes):
-        return None
-    say("note", "nothing was done")
-    return 1
+    return None if confirm(f"{wanted.asks} {what}?", yes=wanted.yes, otherwise="nothing was done") else 1
 
 
 def act_on(
@@ -141,25 +143,16 @@ def _orders(
                     wanted.keep, wanted.level, warm)
 
 
-def _show(summaries: Sequence[RunSummary], wanted: Wanted) -> int:
-    outcomes: list[ReplicaOutcome] = [row for summary in summaries for row in summary.outcomes]
-    interrupted = any(summary.interrupted for summary in summaries)
-    code = final_exit_code(outcomes, interrupted=interrupted)
-    if wanted.output_format == "json":
-        last = summaries[-1].model_copy(update={"outcomes": outcomes, "exit_code": code})
-        write_result(indented_json(last))
-    else:
-        show_report(outcomes_report(outcomes, interrupted=interrupted, verb=wanted.verb))
-    return code
-
-
-def show_steps(outcomes: Sequence[ReplicaOutcome], code: int, verb: str, output_format: OutputFormat) -> int:
-    """Show how a verb of several runs ended, as one result; returns the exit code."""
+def show_steps(
+    outcomes: Sequence[ReplicaOutcome], code: int, verb: str, output_format: OutputFormat,
+    last: RunSummary | None = None,
+) -> int:
+    """Show how a verb ended, as one result; returns the exit code. `last` = its summary, for a verb of one run."""
     interrupted = code == INTERRUPTED
     if output_format == "json":
         message = totals(outcomes, interrupted=interrupted, verb=verb)
-        write_result(indented_json(RunSummary(seq=0, time=now_text(), message=message, outcomes=list(outcomes),
-                                              exit_code=code, interrupted=interrupted)))
+        summary = last or RunSummary(seq=0, time=now_text(), message=message, exit_code=code, interrupted=interrupted)
+        write_result(indented_json(summary.model_copy(update={"outcomes": list(outcomes), "exit_code": code})))
     else:
         show_report(outcomes_report(outcomes, interrupted=interrupted, verb=verb))
     return code

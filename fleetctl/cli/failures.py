@@ -9,7 +9,7 @@ import tempfile
 import traceback
 
 from fleetctl.cli.console import message_console, say, write_debug
-from fleetctl.errors import FleetctlError, FleetFileError, PlanStale, PolicyRefused
+from fleetctl.errors import FleetctlError, FleetFileError, PlanStale
 from fleetctl.version import __version__
 
 
@@ -20,12 +20,8 @@ def explain(error: FleetctlError) -> int:
 
         render_problems(error.problems, message_console())
     say("error", error.message)
-    if isinstance(error, PlanStale):
-        for moved in error.moved:
-            say("moved", moved)
-    if isinstance(error, PolicyRefused):
-        for finding in error.findings:
-            say("policy", finding)
+    for sentence in error.listed:
+        say("moved" if isinstance(error, PlanStale) else "policy", sentence)
     if error.hint:
         say("hint", error.hint)
     _show_traceback_for_debugging(error)

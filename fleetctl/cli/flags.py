@@ -18,6 +18,7 @@ from fleetctl.cli.completion import complete_labels, complete_model_keys
 from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.quantity import DURATION_ALLOWED, parse_duration
 from fleetctl.errors import UsageError
+from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Where
 
 OutputFormat = Literal["table", "json"]
@@ -122,6 +123,17 @@ Force = Annotated[bool, typer.Option(
     "--force", help="Lift the thresholds of spec.policy for this run; protected models stay protected.")]
 IgnoreCooldown = Annotated[bool, typer.Option(
     "--ignore-cooldown", help="Try again now what failed several times in a row; see spec.policy.cooldown.")]
+
+
+def _planning(
+    target: Target = None, exclude: Exclude = None, selector: Selector = None, adopt_from: AdoptFrom = None,
+    force: Force = False, ignore_cooldown: IgnoreCooldown = False,
+) -> PlanOptions:
+    return PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, (), selector, ignore_cooldown)
+
+
+Planning = Annotated[PlanOptions, MadeBy(_planning)]
+"""What shapes a plan; its files are a flag of their own."""
 Base = Annotated[str | None, option(
     "--base", metavar="REV",
     help="Also show what the change since this git revision causes alone; REV... = since this branch left it.")]

@@ -50,6 +50,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def import_fleet(
+    *,
     paths: Annotated[
         list[str] | None,
         typer.Argument(metavar="PATH", show_default=False,
@@ -74,9 +75,7 @@ def import_fleet(
         LossFormat, typer.Option("--format", help="How to show losses; json goes to standard output.")
     ] = "text",
     files: flags.ClusterFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
-    inventory: flags.Inventory = None,
+    where: flags.Source,
 ) -> int:
     """Write a fleet file from what already exists.
 
@@ -85,12 +84,14 @@ def import_fleet(
     also a comment in the fleet file. Every guess is reported.
     """
     out = None if str(out) == "-" else out
-    reading = (*(paths or ()), *(files or ()), inventory)
+    reading = (*(paths or ()), *(files or ()), where.inventory)
     refuse_to_overwrite("--out", out, reading)
     refuse_to_overwrite("--inventory-out", inventory_out, reading)
     _refuse(out, inventory_out, force=force, output_format=output_format)
     if paths:
-        _refuse_cluster_flags(files, address, namespace, inventory)
+        if files is not None or where != Where():
+            raise UsageError("-f, --address, --namespace and --inventory are for the live fleet",
+                             hint="name files to import, or a cluster to import from, not both")
         imported = import_documents(_documents(paths), fleet=_fleet_name(fleet), forced=kind,
                                     observed_at=now_text() if inventory_out else None)
         if inventory_out:
@@ -102,7 +103,7 @@ def import_fleet(
         raise UsageError("--from and --inventory-out are for files, and none is named",
                          hint="`fleetctl inventory --format json` saves the inventory of a cluster")
     else:
-        draft = _live_draft(fleet, files, Where(inventory, address, namespace))
+        draft = _live_draft(fleet, files, where)
     return _finish(draft, out, output_format, inventory_out)
 
 
@@ -114,12 +115,6 @@ def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output
     for path in (out, inventory_out):
         if path is not None and path.exists() and not force:
             raise FleetctlError(f"{path} exists", hint="pass --force to overwrite it, or name another file")
-
-
-def _refuse_cluster_flags(*flags: object) -> None:
-    if any(flag is not None for flag in flags):
-        raise UsageError("-f, --address, --namespace and --inventory are for the live fleet",
-                         hint="name files to import, or a cluster to import from, not both")
 
 
 def _fleet_name(fleet: str | None) -> str:

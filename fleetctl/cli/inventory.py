@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app, epilog
-from fleetctl.cli.console import say, show_report, write_result
+from fleetctl.cli.console import say
 from fleetctl.cli.process import refuse_two_readers, this_invocation
-from fleetctl.documents.canonical import indented_json
+from fleetctl.cli.reporting import show_answer
 from fleetctl.documents.inventory import Inventory, NodeResources
-from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.workflow.cluster import fleet_of, read_from
 
@@ -58,21 +56,15 @@ def inventory(
         fresh = [node.model_copy(update={"resources": NodeResources(total=node.resources.total)}) for node in nodes]
         seen = seen.model_copy(update={"nodes": [*seen.nodes, *fresh]})
     policies = fleet.policies if fleet else ()
-    _show(seen, {node.id: policy_of(node, policies) for node in seen.nodes}, output_format)
+    in_force = {node.id: policy_of(node, policies) for node in seen.nodes}
+    show_answer(seen, output_format, lambda shown: inventory_report(shown, in_force))
+    for warning in seen.warnings:
+        say("warning", warning)
+    if not seen.complete:
+        say("error", "the inventory is not complete; nothing is planned or applied on it")
     for note in slot_notes(seen.nodes, policies):
         say("warning" if note.level == "warning" else "note", note.message)
     if plenty:
         say("note", "the CPUs or the memory of added nodes are not given, so plans never run short of them: "
                     "gpus=8,type=H200,cpus=96,memory=1Ti")
     return 0 if seen.complete else 1
-
-
-def _show(seen: Inventory, policies: Mapping[str, EffectivePolicy], output_format: flags.OutputFormat) -> None:
-    if output_format == "json":
-        write_result(indented_json(seen))
-    else:
-        show_report(inventory_report(seen, policies))
-    for warning in seen.warnings:
-        say("warning", warning)
-    if not seen.complete:
-        say("error", "the inventory is not complete; nothing is planned or applied on it")

@@ -49,10 +49,10 @@ class FoundNode:
 
 
 @contextmanager
-def found_node(name: str, files: Sequence[str] | None, where: Where) -> Iterator[FoundNode]:
+def found_node(name: str, files: Sequence[str] | None, address: str | None) -> Iterator[FoundNode]:
     """Look a node up by its name or id; raises what `node_of` raises."""
     invocation = this_invocation()
-    with live_source(invocation, where, cluster_of(fleet_of(invocation, files))) as source:
+    with live_source(invocation, Where(None, address), cluster_of(fleet_of(invocation, files))) as source:
         seen = source.read()
         yield FoundNode(source, seen, node_of(seen, name))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.cli import flags
@@ -12,7 +13,6 @@ from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, pa
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.planner.options import PlanOptions
 from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.of_plan import plan_report
 from fleetctl.workflow.output_files import check_out
@@ -32,6 +32,7 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def plan(
+    *,
     files: flags.Files,
     where: flags.Source,
     base: flags.Base = None,
@@ -40,12 +41,7 @@ def plan(
     out: flags.Out = None,
     expires: flags.Expires = USUAL_EXPIRY_S,
     detailed_exitcode: flags.DetailedExitCode = False,
-    target: flags.Target = None,
-    exclude: flags.Exclude = None,
-    selector: flags.Selector = None,
-    adopt_from: flags.AdoptFrom = None,
-    force: flags.Force = False,
-    ignore_cooldown: flags.IgnoreCooldown = False,
+    planning: flags.Planning,
 ) -> int:
     """Show what would run where, what does not fit, and why.
 
@@ -65,10 +61,8 @@ def plan(
 
         # before the cluster is asked, which takes its time: a revision may be mistyped
         before = load_base(files, base, invocation.environ)
-    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
-                          ignore_cooldown)
-    planned = plan_fleet(invocation, loaded, options, where, base=before,
-                         expires_s=expires)
+    options = replace(planning, files=tuple(files))
+    planned = plan_fleet(invocation, loaded, options, where, base=before, expires_s=expires)
     if out:
         save_plan(invocation, planned.plan, out)
     show(plan_formats(planned.shown(), planned.map), output_format, reports)

@@ -59,7 +59,6 @@ def prune(
         removable = {node_id: artifacts for node_id, artifacts in removable.items() if artifacts}
         if removable and not dry_run:
             if not _agreed(found, names, yes=yes):
-                say("note", "nothing was removed")
                 return 1
             done = {node.node_id: node for node in carry_out(asker, new_job_id(PRUNE), removable)}
             found = [_after(node, done[node.node_id]) if node.node_id in removable else node for node in found]
@@ -74,7 +73,8 @@ def _agreed(found: list[NodeCache], names: dict[str, str], *, yes: bool) -> bool
     for node, one in going:
         say("remove", f"{format_bytes(one.bytes)} of {names[node.node_id]}: {node.root}/{one.artifact[:ID_SHOWN]}...")
     whole = format_bytes(sum(one.bytes for _, one in going))
-    return confirm(f"Remove {whole} from {count_of(len({node.node_id for node, _ in going}), 'node')}?", yes=yes)
+    nodes = count_of(len({node.node_id for node, _ in going}), "node")
+    return confirm(f"Remove {whole} from {nodes}?", yes=yes, otherwise="nothing was removed")
 
 
 def _after(before: NodeCache, after: NodeCache) -> NodeCache:

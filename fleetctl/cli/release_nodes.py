@@ -41,8 +41,8 @@ def release_nodes(
     An apply of the fleet asks again.
     """
     invocation = this_invocation()
-    if not dry_run and not confirm(f"Ask for no more nodes for fleet {fleet}?", yes=yes):
-        say("note", "nothing was changed")
+    question = f"Ask for no more nodes for fleet {fleet}?"
+    if not dry_run and not confirm(question, yes=yes, otherwise="nothing was changed"):
         return 1
     with live_source(invocation, where, cluster_of(None)) as source:
         asker = Asker(source.client, source.namespace, starter(os.environ), WORDING)

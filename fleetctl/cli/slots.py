@@ -12,7 +12,6 @@ from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node
 from fleetctl.documents.inventory import MAX_SLOTS
 from fleetctl.errors import UsageError
 from fleetctl.inventory.notes import SLOTS
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog(
     "fleetctl slots node-a 4",
@@ -36,6 +35,6 @@ def slots(
     """
     if (number is None) != clear:
         raise UsageError("give either N or --clear")
-    with found_node(node, files, Where(None, address, None)) as found:
+    with found_node(node, files, address) as found:
         found.note(SLOTS, slots="" if number is None else str(number))
     return 0

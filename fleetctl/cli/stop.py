@@ -51,8 +51,8 @@ def stop(
         if found.ended:
             say("note", f"job {found.submission_id} has ended already; nothing was done")
             return 0
-        if not confirm(f"Stop {_describe(client, found)}?", yes=yes):
-            say("note", "nothing was done; the apply continues")
+        question = f"Stop {_describe(client, found)}?"
+        if not confirm(question, yes=yes, otherwise="nothing was done; the apply continues"):
             return 1
         return _stop(client, found)
 

@@ -8,7 +8,6 @@ from fleetctl.cli.console import say
 from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node
 from fleetctl.inventory.jobs import ours
 from fleetctl.inventory.notes import UNCORDON, cordon_note
-from fleetctl.workflow.invocation import Where
 
 EPILOG = epilog("fleetctl uncordon node-a", exit_codes=EXIT_CODES)
 app = command_app()
@@ -21,7 +20,7 @@ def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flag
     Also says that the node is good: what has failed there no longer counts, so nothing on it cools down, and `doctor`
     says no more of a cordon that has ended. A cordon in a fleet file (`nodes[].cordon`) is not a note: it stays.
     """
-    with found_node(node, files, Where(None, address, None)) as found:
+    with found_node(node, files, address) as found:
         failed = any(found.node.id in failure.node_ids for failure in found.seen.failures)
         sure = found.seen.complete and not failed and found.node.cordon is None
         if sure and cordon_note(found.node, ours(found.source.client)) is None:

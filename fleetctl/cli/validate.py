@@ -55,10 +55,7 @@ def _folders_below(folder: str) -> list[str]:
 
 def problem_formats(loaded: LoadedFleet) -> Formats:
     """Return the problems of fleet files in every format."""
-    return Formats(table=lambda console: render_problems(loaded.problems, console), json=lambda: _json(loaded),
-                   report=lambda: problems_report(loaded))
-
-
-def _json(loaded: LoadedFleet) -> str:
     document = {"valid": not loaded.errors, "problems": [problem.as_json() for problem in loaded.problems]}
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    return Formats(table=lambda console: render_problems(loaded.problems, console),
+                   json=lambda: json.dumps(document, indent=2, ensure_ascii=False) + "\n",
+                   report=lambda: problems_report(loaded))

@@ -31,7 +31,7 @@ class Checked:
     @property
     def moved(self) -> tuple[str, ...]:
         """What the plan relies on and is different now."""
-        return self.refusal.moved if isinstance(self.refusal, PlanStale) else ()
+        return self.refusal.listed if self.refusal else ()
 
     @property
     def exit_code(self) -> int:

@@ -44,17 +44,13 @@ class Proposal:
 
 
 @contextmanager
-def proposed_by_files(invocation: Invocation, options: PlanOptions, where: Where) -> Iterator[Proposal]:
-    """Plan now; such an apply is never stale, and plans around what its agent finds. Raises what planning raises."""
-    with proposed_by_fleet(invocation, inspect_fleet(options.files, stdin=invocation.stdin), options, where) as made:
-        yield made
-
-
-@contextmanager
 def proposed_by_fleet(
     invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, as_if: AsIf = unchanged
 ) -> Iterator[Proposal]:
-    """Plan a fleet that is loaded already, in the same way; `as_if` = what to take the inventory for."""
+    """Plan now; such an apply is never stale, and plans around what its agent finds. Raises what planning raises.
+
+    `as_if` = what to take the inventory for.
+    """
     with open_dashboard(invocation, where.address, loaded.sound().cluster.address) as client:
         planned = plan_fleet(invocation, loaded, options, where, as_if=as_if)
         replanner = FleetReplanner(invocation, planned, where)
@@ -118,7 +114,7 @@ def require_allowed(plan: Plan, *, force: bool) -> None:
     if findings:
         reasons = "" if len(findings) == 1 else f", for {len(findings)} reasons"
         raise PolicyRefused(f"refused by the policy of the fleet{reasons}; nothing was started",
-                            findings=_listed([finding.message for finding in findings]),
+                            listed=_listed([finding.message for finding in findings]),
                             hint="go in smaller steps, or change spec.policy in a review of its own")
 
 

@@ -65,7 +65,7 @@ def test_an_error_is_a_message_a_hint_and_its_exit_code(
 
 
 def test_a_stale_plan_says_what_moved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    _fail_with(monkeypatch, PlanStale("the plan is stale", moved=["node-a died", "org/one has 2 live, not 1"]))
+    _fail_with(monkeypatch, PlanStale("the plan is stale", listed=["node-a died", "org/one has 2 live, not 1"]))
     assert entry.run(["apply"]) == 6
     assert capsys.readouterr().err.splitlines()[1:] == ["moved: node-a died", "moved: org/one has 2 live, not 1"]
 

@@ -50,10 +50,7 @@ def _confirmed(invocation: Invocation, task: ApplyTask) -> bool:
     does += [f"fetch weights onto {count_of(fetches, 'node')}"] if fetches else []
     does += [f"ask the autoscaler for {plan.new_nodes}"] if plan.new_nodes else []
     question = " and ".join(does)
-    if confirm(f"{question[0].upper()}{question[1:]}?", yes=False):
-        return True
-    say("note", "nothing was done")
-    return False
+    return confirm(f"{question[0].upper()}{question[1:]}?", yes=False, otherwise="nothing was done")
 
 
 def new_plan_offer(
@@ -73,7 +70,7 @@ def new_plan_offer(
         asks = console.may_ask() and not yes and fresh.acts and not refusing(fresh.policy)
         if asks:
             say("refused", stale.message)
-            for moved in stale.moved:
+            for moved in stale.listed:
                 say("moved", moved)
         say("note", "the plan as it would be made now:")
         show_report(plan_report(fresh), message_console())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,17 +20,12 @@ from fleetctl.cli.apply.output import ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
+from fleetctl.documents.plan import Plan
 from fleetctl.errors import InventoryError, LockHeld, UsageError
-from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation, Where
-from fleetctl.workflow.proposal import (
-    Proposal,
-    proposed_by_files,
-    proposed_by_fleet,
-    proposed_by_plan,
-    refuse_by_policy,
-)
+from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, proposed_by_plan, refuse_by_policy
 
 EPILOG = epilog(
     "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
@@ -44,6 +40,8 @@ PlanArgument = Annotated[list[str] | None, typer.Argument(
     help="A plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")]
 app = command_app()
 LOOK_EVERY_S = 3.0
+Look = Callable[[], AbstractContextManager[Proposal]]
+"""Plans on the cluster as it is now."""
 ASKED = "Ray's autoscaler stays asked for them"
 
 
@@ -56,12 +54,7 @@ def apply(
     yes: flags.Yes = False,
     attach: Annotated[bool, typer.Option("--attach", help="Follow a running apply.")] = False,
     output_format: FormatOption = "table",
-    target: flags.Target = None,
-    exclude: flags.Exclude = None,
-    selector: flags.Selector = None,
-    adopt_from: flags.AdoptFrom = None,
-    force: flags.Force = False,
-    ignore_cooldown: flags.IgnoreCooldown = False,
+    planning: flags.Planning,
     parallelism: flags.Parallelism = 10,
     lock_timeout: flags.LockTimeout = 0,
     wait_timeout: flags.WaitTimeout = None,
@@ -81,11 +74,11 @@ def apply(
     plan_file, files = told_apart(named or [], files or [], attach=attach)
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
-        _refuse_choices({"--target": target, "--exclude": exclude, "--selector": selector, "--adopt-from": adopt_from,
-                         "--namespace": where.namespace, "--force": force and attach,
-                         "--ignore-cooldown": ignore_cooldown, "--wait-for-nodes": wait_for_nodes})
-    options = PlanOptions(tuple(target or ()), tuple(exclude or ()), adopt_from, force, tuple(files), selector,
-                          ignore_cooldown)
+        _refuse_choices({
+            "--target": planning.targets, "--exclude": planning.excludes, "--selector": planning.selector,
+            "--adopt-from": planning.adopt_from, "--namespace": where.namespace, "--force": planning.force and attach,
+            "--ignore-cooldown": planning.ignore_cooldown, "--wait-for-nodes": wait_for_nodes})
+    options = replace(planning, files=tuple(files))
     output, invocation = ApplyOutput(output_format), this_invocation()
     with output.ends_with_summary():
         if attach:
@@ -93,15 +86,18 @@ def apply(
         with proposed(invocation, plan_file, options, where, yes=yes) as proposal:
             task = proposal.task
             output.plan = task.plan
-            if not agreed_to(invocation, proposal, output_format, force=force, yes=yes):
+            if not agreed_to(invocation, proposal, output_format, force=options.force, yes=yes):
                 return 1
             options_of_run = ApplyOptions(parallelism, lock_timeout, task.single_use, wait=not no_wait)
             output.goes_on = wait_for_nodes is not None and task.plan.waits_for_nodes
             code = carry_out(task, options_of_run, output, wait_timeout)
         if not output.goes_on or proposal.loaded is None:
             return code
-        looks = Looks(invocation, proposal.loaded, replace(options, ignore_cooldown=False), where)
-        return apply_on_new_nodes(looks, output, wait_for_nodes or 0,
+        # the fleet that was agreed to, whatever has become of its files; without a word, for there are many looks
+        quiet = replace(invocation, say=lambda *_: None, working=nullcontext)
+        look = partial(proposed_by_fleet, quiet, proposal.loaded, replace(options, ignore_cooldown=False), where)
+        return apply_on_new_nodes(look, partial(refuse_by_policy, invocation, force=options.force), output,
+                                  wait_for_nodes or 0,
                                   lambda task: carry_out(task, options_of_run, output, wait_timeout))
 
 
@@ -134,27 +130,14 @@ def proposed(
 ) -> AbstractContextManager[Proposal]:
     """Return the proposal of the saved plan, or of a plan made now from the files."""
     if plan_file is None:
-        return proposed_by_files(invocation, options, where)
+        return proposed_by_fleet(invocation, inspect_fleet(options.files, stdin=invocation.stdin), options, where)
     offer = new_plan_offer(invocation, where.address, force=options.force, yes=yes)
     return proposed_by_plan(invocation, plan_file, where.address, offer)
 
 
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """What is planned again at each look: the fleet that was agreed to, whatever has become of its files."""
-
-    invocation: Invocation
-    loaded: LoadedFleet
-    options: PlanOptions
-    where: Where
-
-    def look(self) -> AbstractContextManager[Proposal]:
-        """Plan on the cluster as it is now; without a word, for there are many looks."""
-        quiet = replace(self.invocation, say=lambda *_: None, working=nullcontext)
-        return proposed_by_fleet(quiet, self.loaded, self.options, self.where)
-
-
-def apply_on_new_nodes(looks: Looks, output: ApplyOutput, wait_s: float, run: Callable[[ApplyTask], int]) -> int:
+def apply_on_new_nodes(
+    look: Look, allow: Callable[[Plan], None], output: ApplyOutput, wait_s: float, run: Callable[[ApplyTask], int]
+) -> int:
     """Apply again whenever there is something to create, until nothing waits for nodes or the time is over.
 
     Each time is an apply like any other, so that meanwhile nobody is locked out. Returns the exit code of the whole.
@@ -164,7 +147,7 @@ def apply_on_new_nodes(looks: Looks, output: ApplyOutput, wait_s: float, run: Ca
         while True:
             late = time.monotonic() >= until
             try:
-                code, nodes = _once(looks, output, run, said, late=late)
+                code, nodes = _once(look, allow, output, run, said, late=late)
             except InventoryError:
                 if late or not output.goes_on:
                     raise
@@ -180,14 +163,15 @@ def apply_on_new_nodes(looks: Looks, output: ApplyOutput, wait_s: float, run: Ca
 
 
 def _once(
-    looks: Looks, output: ApplyOutput, run: Callable[[ApplyTask], int], said: set[str], *, late: bool
+    look: Look, allow: Callable[[Plan], None], output: ApplyOutput, run: Callable[[ApplyTask], int], said: set[str], *,
+    late: bool,
 ) -> tuple[int, str]:
     """Look, and apply if there is something to create or this is the last time; returns which nodes it waits for.
 
     What the autoscaler says is shown, each sentence once.
     """
     code = 0
-    with looks.look() as proposal:
+    with look() as proposal:
         plan = proposal.task.plan
         for sentence in proposal.shown.autoscaler:
             if sentence not in said:
@@ -196,7 +180,7 @@ def _once(
         if plan.actions or late or not plan.waits_for_nodes:
             if late and plan.waits_for_nodes:
                 say("warning", f"the time to wait for nodes is over; {ASKED}")
-            refuse_by_policy(looks.invocation, plan, force=looks.options.force)
+            allow(plan)
             output.goes_on = plan.waits_for_nodes and not late
             output.plan = plan
             try:

@@ -18,7 +18,7 @@ from fleetctl.cli.process import now_text
 from fleetctl.documents.base import FORMAT_VERSION
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.plan import Plan
-from fleetctl.errors import FleetctlError, PlanStale, PolicyRefused, UsageError
+from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.version import __version__
 
@@ -57,7 +57,8 @@ class ApplyOutput:
             raise
         except FleetctlError as error:
             self._show_before()
-            self._write_last(_in_one_line(error), error.exit_code, self._before, level="error")
+            message = "; ".join([error.message, *error.listed])  # a program reads one line, a person several
+            self._write_last(message, error.exit_code, self._before, level="error")
             raise
 
     def relay(self, event: Event) -> None:
@@ -150,12 +151,6 @@ class CollectedOutput(ApplyOutput):
 
     def _write(self, event: Event) -> None:
         """Write nothing."""
-
-
-def _in_one_line(error: FleetctlError) -> str:
-    """Return the message of an error with its list: a program reads one line, a person several."""
-    listed = error.moved if isinstance(error, PlanStale) else error.findings if isinstance(error, PolicyRefused) else ()
-    return "; ".join([error.message, *listed])
 
 
 def _version(plan: Plan | None) -> Event:

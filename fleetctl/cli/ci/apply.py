@@ -39,7 +39,6 @@ from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_history import run_report
 from fleetctl.render.report.of_outcomes import totals
 from fleetctl.render.report.of_problems import failure_report
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 EPILOG = epilog(
@@ -61,10 +60,10 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def apply(
+    *,
     named: PlanArgument = None,
     files: flags.OptionalFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     force: ForceOption = False,
     ignore_cooldown: IgnoreCooldownOption = False,
     lock_timeout: LockTimeoutOption = 600,
@@ -79,18 +78,13 @@ def apply(
     refuse_review_settings(os.environ)
     plan_file, files = told_apart([named] if named else [], files or [])
     job = Job(
-        this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), Where(None, address, namespace),
+        this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), where,
         force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge),
     )
-    return run_apply(job, plan_file, lock_timeout, fail_on)
-
-
-def run_apply(job: Job, plan_file: str | None, lock_timeout_s: float, fail_on: str) -> int:
-    """Apply, report to the forge, and return the exit code of the job; raises UsageError without anything to do."""
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
     output = ApplyOutput("table")
-    result = _applied(job, plan_file, lock_timeout_s, output)
+    result = _applied(job, plan_file, lock_timeout, output)
     publish(job, result, comment=False)
     if result.code != PARTIAL or fail_on == "blocked":
         return result.code

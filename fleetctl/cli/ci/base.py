@@ -65,18 +65,6 @@ def trusted_address(head: ResolvedFleet, base: Side | None, forge: Forge | None)
     """
     if base is None and (forge is None or forge.change is None):
         return head.cluster.address if forge else None
-    _refuse_new_address(head, base)
-    return head.cluster.address
-
-
-def trusted_where(job: Job) -> Where:
-    """Return which cluster a job about no change asks: as it says itself, else as the files of its branch do."""
-    if job.address() or "-" in job.files or job.forge is None or job.forge.change:
-        return job.where
-    return replace(job.where, address=trusted_address(load_fleet(job.files), None, job.forge))
-
-
-def _refuse_new_address(head: ResolvedFleet, base: Side | None) -> None:
     if (base is None or base.problems) and head.cluster.address:
         raise FleetctlError(
             "the change sets spec.cluster.address, and the address in its base is unknown; that cluster was not "
@@ -86,6 +74,14 @@ def _refuse_new_address(head: ResolvedFleet, base: Side | None) -> None:
         raise FleetctlError(
             "the change sets another spec.cluster.address than its base; that cluster was not contacted",
             hint=NAME_CLUSTER)
+    return head.cluster.address
+
+
+def trusted_where(job: Job) -> Where:
+    """Return which cluster a job about no change asks: as it says itself, else as the files of its branch do."""
+    if job.address() or "-" in job.files or job.forge is None or job.forge.change:
+        return job.where
+    return replace(job.where, address=trusted_address(load_fleet(job.files), None, job.forge))
 
 
 def add_warning(base: Side | None, report: Report) -> Report:

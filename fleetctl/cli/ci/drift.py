@@ -23,7 +23,6 @@ from fleetctl.render.report.of_drift import drift_report
 from fleetctl.render.report.of_problems import failure_report
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.examination import diagnosed, failures_of
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import plan_fleet
 
 EPILOG = epilog(
@@ -38,9 +37,9 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def drift(
+    *,
     files: flags.OptionalFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     report: ReportOption = None,
     issue: IssueOption = True,
     forge: ForgeOption = "auto",
@@ -53,15 +52,8 @@ def drift(
     the cluster.
     Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
     """
-    job = Job(
-        this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(None, address, namespace),
-        reports=lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge),
-    )
-    return run_drift(job, issue=issue)
-
-
-def run_drift(job: Job, *, issue: bool) -> int:
-    """Check, report to the forge, and return the exit code; an error leaves the issue as it is."""
+    job = Job(this_invocation(), lines_of(files, "FLEETCTL_FILES"), where,
+              reports=lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
     job.check()
     try:
         result, is_open = _checked(job)
@@ -70,8 +62,8 @@ def run_drift(job: Job, *, issue: bool) -> int:
     except FleetctlError as error:
         failures.explain(error)
         name = fleet_name(job.invocation, job.files, None)
-        report = failure_report(error, identity=f"drift:{name}", fleet=name, title=f"No check of fleet {name}")
-        result, is_open, issue = JobResult(report, error.exit_code), True, False
+        failure = failure_report(error, identity=f"drift:{name}", fleet=name, title=f"No check of fleet {name}")
+        result, is_open, issue = JobResult(failure, error.exit_code), True, False  # an error leaves it as it is
     publish(job, result, comment=False)
     if issue:
         keep_issue(job, result, is_open=is_open)

@@ -57,7 +57,6 @@ class Job:
     fail_on: FailOn = "policy"
     force: bool = False
     ignore_cooldown: bool = False
-    comment: bool = True
 
     @property
     def change(self) -> ChangeRequest | None:

@@ -37,7 +37,6 @@ from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_problems import failure_report, problems_report
-from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
 
@@ -70,9 +69,9 @@ app = command_app()
 
 @app.command(epilog=EPILOG)
 def review(
+    *,
     files: flags.OptionalFiles = None,
-    address: flags.Address = None,
-    namespace: flags.Namespace = None,
+    where: flags.Cluster,
     inventory: InventoryOption = None,
     base: BaseOption = None,
     out: PlanOption = None,
@@ -90,16 +89,11 @@ def review(
     cluster. Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line. Without a forge it
     prints the plan; `--report markdown=FILE` writes what the comment would say.
     """
-    return run_review(Job(
-        this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(inventory, address, namespace), base=base, out=out,
+    job = Job(
+        this_invocation(), lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base, out=out,
         reports=lines_of(report, "FLEETCTL_REPORTS"), fail_on=fail_on, force=force, ignore_cooldown=ignore_cooldown,
-        comment=comment,
         forge=find_forge(os.environ, forge, number=pull_request),
-    ))
-
-
-def run_review(job: Job) -> int:
-    """Review, report to the forge, and return the exit code; raises UsageError for flags that do not go together."""
+    )
     job.check()
     try:
         result = _reviewed(job)
@@ -108,7 +102,7 @@ def run_review(job: Job) -> int:
     except FleetctlError as error:
         failures.explain(error)
         result = _failed(job, error)
-    publish(job, result, comment=job.comment)
+    publish(job, result, comment=comment)
     return job.exit_code(result.code)
 
 

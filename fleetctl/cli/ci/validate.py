@@ -33,22 +33,16 @@ def validate(
     The forge gets annotations, a summary page and outputs; no cluster is contacted. Files may also come from
     FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
     """
-    return run_validate(Job(
-        this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(), reports=lines_of(report, "FLEETCTL_REPORTS"),
-        forge=find_forge(os.environ, forge),
-    ))
-
-
-def run_validate(job: Job) -> int:
-    """Validate, report to the forge, on its summary page and at the lines, and return 1 where there are errors."""
+    job = Job(this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(),
+              reports=lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
     job.check()
     loaded = inspect_fleet(job.files)
     formats, reports = problem_formats(loaded), parse_reports(job.reports)
     show(formats, "table", reports)
     job.invocation.say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
-    report = formats.report()
+    shown = formats.report()
     name = f"validate:{loaded.fleet.name}" if loaded.fleet else "validate"
-    result = JobResult(replace(report, identity=name), report.exit_code,
+    result = JobResult(replace(shown, identity=name), shown.exit_code,
                        reports=tuple(str(one.path) for one in reports))
     publish(job, result, comment=False)
     return result.code

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of, plural
-from fleetctl.errors import FleetctlError, FleetFileError, PlanStale, PolicyRefused
+from fleetctl.errors import FleetctlError, FleetFileError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.problem import Problem
 from fleetctl.render.report.model import Cell, Column, Finding, Report, Table, Total
@@ -46,13 +46,13 @@ def failure_report(error: FleetctlError, *, identity: str, fleet: str, title: st
     if isinstance(error, FleetFileError):
         problems = problems_report(LoadedFleet(None, error.problems))
         return replace(problems, identity=identity, fleet=fleet, title=title)
-    listed = error.moved if isinstance(error, PlanStale) else error.findings if isinstance(error, PolicyRefused) else ()
-    rows = [("error", error.message), *(("", one) for one in listed), *([("hint", error.hint)] if error.hint else [])]
+    hint = [("hint", error.hint)] if error.hint else []
+    rows = [("error", error.message), *(("", one) for one in error.listed), *hint]
     return Report(
         kind="problems", identity=identity, fleet=fleet, title=title, conclusion=error.message, facts=(),
         totals=(Total("errors", "error", 1),),
         tables=(Table("problem", "What happened", ERROR_COLUMNS, tuple(rows), rank=0),),
-        findings=(Finding("error", type(error).__name__, fleet, error.message, details=tuple(listed)),),
+        findings=(Finding("error", type(error).__name__, fleet, error.message, details=error.listed),),
         subjects=(fleet,), exit_code=error.exit_code,
     )
 
