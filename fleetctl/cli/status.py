@@ -23,6 +23,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.dashboard import InventorySource, Live
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
+from fleetctl.planner.options import chosen_by
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
 from fleetctl.workflow.cluster import asking_about, cluster_of, fleet_of, inventory_source, read
@@ -128,11 +129,7 @@ def status(
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    keys = None
-    if selector and fleet:
-        from fleetctl.planner.options import chosen_by
-
-        keys = frozenset(chosen_by(selector, fleet.labels))
+    keys = frozenset(chosen_by(selector, fleet.labels)) if selector and fleet else None
     chosen = Chosen(fleet, model, keys, output_format == "wide")
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = asking_about(opened, fleet)

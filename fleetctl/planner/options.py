@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fleetctl.documents.label_selector import LabelSelector, parse_label_selector
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.plan import GitFacts, Plan
 from fleetctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from fleetctl.documents.plan import GitFacts, Plan  # all that tells of plans, which a status does not need
 
 
 @dataclass(frozen=True, slots=True)
