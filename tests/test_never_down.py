@@ -84,12 +84,12 @@ ALLOWED = {
         "GangCoordinator._give_back": "its own placement group: its start failed, cards are in use, or an earlier life",
         "GangCoordinator._end_members": "its own members, when its start or one of them failed, or cards are in use",
         "GangCoordinator._end_permanently": "itself, when its start failed and Ray does not let it leave",
-        "GangCoordinator._end_with_members": "its own process, when a member has ended",
+        "GangCoordinator._end_with_engines": "its own process, when a member has ended",
         "GangMember._follow": "the member's own engine, when it did not become ready",
     },
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
-        "ModelActor._end_with_engine": "the replica's own process, when its engine has ended",
+        "ModelActor._end_with_engines": "the replica's own process, when its engine has ended",
         "leave_soon": "the replica's own process, when the eviction that asked it to leave did not end it",
     },
     "agent/supervisor.py": {

@@ -15,27 +15,15 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from . import node
-from .arguments import from_parts
 from .cards import REFUSED
 from .claims import bundle_for, format_claim, member_options
 from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
 from .cluster import shortfalls
 from .engine import EngineProcess
-from .failure import (
-    LEAVE_S,
-    StartFailed,
-    about,
-    decode_failure,
-    encode_failure,
-    end_with,
-    keep_failure,
-    start_failure,
-)
-from .mark import actor_name, describe, injected_variables, utc_now
+from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, keep_failure, start_failure
+from .mark import actor_name, injected_variables
 from .member import MemberSeat, deadline_after, write_note, write_reason
-from .reload import Reloading, as_reloaded
-from .replica import end_from_thread, fail_start, leave_soon
+from .replica import Replica, end_from_thread, fail_start, leave_soon
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -131,33 +119,20 @@ class GangMember:
         return self._state
 
 
-class GangCoordinator:
-    """The replica as a whole. `parts` hold the action of the plan with engine and log of each member."""
+class GangCoordinator(Replica):
+    """The replica as a whole."""
 
     def __init__(self, *parts: bytes) -> None:
-        self._replica = replica = from_parts(parts)
-        self._places: List[Dict[str, Any]] = []
         self._members: List[Any] = []
-        self._ready_at = ""
-        self._failed: Optional[Dict[str, Any]] = None
-        self._leaving = False
-        restarted = node.was_restarted()
-        if restarted:
-            node.back_off(replica["lifecycle"])
-        try:
-            if restarted:
-                self._replica = replica = as_reloaded(replica)
-            self._require_nodes()
-            self._give_back()
-            self._take_seats()
-            self._start_engines()
-            for place, new in zip(self._places, self._ask(self._members, "serve")):
-                place.update(new)
-        except Exception as error:
-            self._fail(start_failure(error), restarted)
-        self._ready_at = utc_now()
-        self._reloads = Reloading(self._replica, self._places, self._take_step)
-        threading.Thread(target=self._end_with_members, name="fleetctl-watch", daemon=True).start()
+        super().__init__(*parts)
+
+    def _start(self) -> None:
+        self._require_nodes()
+        self._give_back()
+        self._take_seats()
+        self._start_engines()
+        for place, new in zip(self._places, self._ask(self._members, "serve")):
+            place.update(new)
 
     def _require_nodes(self) -> None:
         """Raise where a node of ours is dead: we are pinned to it, so no restart can help."""
@@ -349,14 +324,6 @@ class GangCoordinator:
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
 
-    def reload(self, request: Dict[str, Any]) -> None:
-        """Begin to reload: the engines load the weights of the request, and go on serving."""
-        self._reloads.begin(request)
-
-    def reloading(self) -> Dict[str, Any]:
-        """Return how far the latest reload is."""
-        return self._reloads.state()
-
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         """Let members take a step of a reload; each bounds its own time."""
         actors = {index: self._members[index] for index in given}
@@ -378,7 +345,7 @@ class GangCoordinator:
         leave_soon()
         self._ask(self._members, "leave")
 
-    def _end_with_members(self) -> None:
+    def _end_with_engines(self) -> None:
         """A member's end is the gang's end; Ray restarts the coordinator, and with it everything, up to the limit.
 
         The members go first, by force: where Ray lets them leave slowly, as those of an owner that leaves, it ends the
@@ -397,10 +364,3 @@ class GangCoordinator:
         finally:
             if not self._leaving:
                 os._exit(1)
-
-    def end(self, reason: str) -> None:
-        """End this process, so that Ray keeps the reason."""
-        end_with(reason)
-
-    def __repr__(self) -> str:
-        return describe(self._replica, self._places, self._ready_at, failed=self._failed)

@@ -59,12 +59,13 @@ def earlier_tries(replica: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def _with_claim(members: Sequence[Mapping[str, Any]], place: Mapping[str, Any]) -> Dict[str, Any]:
-    planned: List[Mapping[str, Any]] = [member for member in members if _seat(member) == _seat(place)]
+    planned: List[Mapping[str, Any]] = [member for member in members if seat_of(member) == seat_of(place)]
     claim = {key: planned[0][key] for key in PLANNED if key in planned[0]} if planned else {}
     return {**claim, **place}
 
 
-def _seat(member: Mapping[str, Any]) -> "tuple[Any, ...]":
+def seat_of(member: Mapping[str, Any]) -> "tuple[Any, ...]":
+    """Return what tells a member from the others of its replica, in a plan and in a place."""
     return member["group"], member["copy"], member["rank"]
 
 

@@ -18,7 +18,7 @@ from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from . import node
 from .failure import KV_NAMESPACE, StartFailed, start_failure
-from .mark import utc_now
+from .mark import seat_of, utc_now
 from .reload_call import RELOAD_FAILED
 
 UNKNOWN_SPEC = "unknown"
@@ -114,9 +114,9 @@ class Reloading:
 
 def changed(replica: Mapping[str, Any], request: Mapping[str, Any]) -> Dict[str, Any]:
     """Return a replica with the spec and the weights of a reload."""
-    weights = {_seat(member): member["weights"] for member in request["members"]}
+    weights = {seat_of(member): member["weights"] for member in request["members"]}
     return {**replica, "specHash": request["specHash"], "members": [
-        {**member, "weights": weights.get(_seat(member))} for member in replica["members"]]}
+        {**member, "weights": weights.get(seat_of(member))} for member in replica["members"]]}
 
 
 def as_reloaded(replica: Dict[str, Any]) -> Dict[str, Any]:
@@ -132,7 +132,3 @@ def as_reloaded(replica: Dict[str, Any]) -> Dict[str, Any]:
 
 def _key() -> bytes:
     return f"reloaded:{ray.get_runtime_context().get_actor_id()}".encode()
-
-
-def _seat(member: Mapping[str, Any]) -> Tuple[Any, ...]:
-    return member["group"], member["copy"], member["rank"]

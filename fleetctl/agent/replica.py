@@ -1,4 +1,4 @@
-"""A replica of one member: the detached actor `ModelActor:<key>:<id>`. Its constructor returns when it is ready.
+"""A replica: the detached actor `ModelActor:<key>:<id>`, here that of one member. Its constructor returns once ready.
 
 So Ray's actor states are the health states: PENDING_CREATION = starting, ALIVE = ready, RESTARTING = the engine went
 down and is started again, DEAD = it is not.
@@ -15,7 +15,6 @@ import ray
 
 from . import node
 from .arguments import from_parts
-from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, start_failure
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, write_reason
@@ -47,30 +46,65 @@ def end_from_thread(replica: Mapping[str, Any], code: str, reason: str, place: O
     time.sleep(LEAVE_S)
 
 
-class ModelActor:
-    """One replica, one engine. `parts` hold the action of the plan with engine and log of its member."""
+class Replica:
+    """What the actor of every replica is. `parts` hold the action of the plan with engine and log of each member."""
 
     def __init__(self, *parts: bytes) -> None:
-        self._replica = replica = from_parts(parts)
+        self._replica = from_parts(parts)
         self._places: List[Dict[str, Any]] = []
         self._ready_at = ""
+        self._failed: Optional[Dict[str, Any]] = None
         self._leaving = False
         restarted = node.was_restarted()
         if restarted:
-            node.back_off(replica["lifecycle"])
+            node.back_off(self._replica["lifecycle"])
         try:
             if restarted:
-                self._replica = replica = as_reloaded(replica)
-            self._engine = self._start()
+                self._replica = as_reloaded(self._replica)
+            self._start()
         except Exception as error:
-            failure = start_failure(error)
-            failure.place = failure.place or next(iter(self._places), None)
-            fail_start(replica, failure, restarted)
+            self._fail(start_failure(error), restarted)
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
-        threading.Thread(target=self._end_with_engine, name="fleetctl-watch", daemon=True).start()
+        threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
 
-    def _start(self) -> EngineProcess:
+    def _start(self) -> None:
+        """Return when the replica is ready."""
+        raise NotImplementedError
+
+    def _fail(self, failure: StartFailed, restarted: bool) -> None:
+        """End a start that failed."""
+        raise NotImplementedError
+
+    def _end_with_engines(self) -> None:
+        """End this process when an engine has ended."""
+        raise NotImplementedError
+
+    def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
+        """Let members take a step of a reload, a method of their seats."""
+        raise NotImplementedError
+
+    def reload(self, request: Dict[str, Any]) -> None:
+        """Begin to reload: the engines load the weights of the request, and go on serving."""
+        self._reloads.begin(request)
+
+    def reloading(self) -> Dict[str, Any]:
+        """Return how far the latest reload is."""
+        return self._reloads.state()
+
+    def end(self, reason: str) -> None:
+        """End this process, so that Ray keeps the reason."""
+        end_with(reason)
+
+    def __repr__(self) -> str:
+        """Return its description. Ray also asks for it when the constructor has raised, before there is a place."""
+        return describe(self._replica, self._places, self._ready_at, failed=self._failed)
+
+
+class ModelActor(Replica):
+    """One replica, one engine."""
+
+    def _start(self) -> None:
         deadline = deadline_after(self._replica["lifecycle"])
         self._seat = seat = MemberSeat(self._replica["members"][0])
         self._places = [seat.place()]
@@ -83,9 +117,13 @@ class ModelActor:
             engine.stop()
             raise
         self._places[0].update(seat.served_weights(), port=engine.served_port())
-        return engine
+        self._engine = engine
 
-    def _end_with_engine(self) -> None:
+    def _fail(self, failure: StartFailed, restarted: bool) -> None:
+        failure.place = failure.place or next(iter(self._places), None)
+        fail_start(self._replica, failure, restarted)
+
+    def _end_with_engines(self) -> None:
         """The engine's end is the actor's end; Ray restarts it, up to the model's limit."""
         try:
             reason = self._engine.watch()
@@ -96,27 +134,11 @@ class ModelActor:
             if not self._leaving:
                 os._exit(1)
 
-    def reload(self, request: Dict[str, Any]) -> None:
-        """Begin to reload: the engine loads the weights of the request, and goes on serving."""
-        self._reloads.begin(request)
-
-    def reloading(self) -> Dict[str, Any]:
-        """Return how far the latest reload is."""
-        return self._reloads.state()
-
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}
-
-    def end(self, reason: str) -> None:
-        """End this process, so that Ray keeps the reason."""
-        end_with(reason)
 
     def leave(self) -> None:
         """End the engine and return when its processes are gone and its cards are free; eviction ends the rest."""
         self._leaving = True
         leave_soon()
         self._seat.end_engine(self._engine)
-
-    def __repr__(self) -> str:
-        """Return its description. Ray also asks for it when the constructor has raised, before there is a place."""
-        return describe(self._replica, self._places, self._ready_at)

@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from . import node
 from .arguments import from_parts
 from .failure import encode_failure
-from .mark import MARK_VERSION, actor_name, compact, utc_now
+from .mark import MARK_VERSION, actor_name, compact, seat_of, utc_now
 from .model_files import session_secret
 from .weights.fetch import on_disk
 from .weights.index import WeightsError
@@ -123,8 +123,8 @@ class WarmReplica:
         held = _held([place for place in places if place["nodeId"] not in apart])
         reports = [(held.places, held.locked), *ray.get([holder.report.remote() for holder in self._holders])]
         self._locked = all(locked for _, locked in reports)
-        found = {_seat(place): place for places_there, _ in reports for place in places_there}
-        self._places = [{**found[_seat(place)], "memory": sizes.pop(place["nodeId"], 0)} for place in places]
+        found = {seat_of(place): place for places_there, _ in reports for place in places_there}
+        self._places = [{**found[seat_of(place)], "memory": sizes.pop(place["nodeId"], 0)} for place in places]
         self._ready_at = utc_now()
         self._since = time.monotonic()
         threading.Thread(target=self._watch, name="fleetctl-watch", daemon=True).start()
@@ -187,7 +187,3 @@ class WarmReplica:
         whose = {key: self._replica[key] for key in ("fleet", "namespace", "specHash", "madeFrom")}
         return compact({"v": MARK_VERSION, "level": "WARM", **whose, "readyAt": self._ready_at,
                         "locked": self._locked, "members": self._places})
-
-
-def _seat(place: Place) -> Tuple[Any, ...]:
-    return place["group"], place["copy"], place["rank"]

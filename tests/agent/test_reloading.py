@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import json
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -452,10 +451,9 @@ def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_
     def unreadable(_: object) -> None:
         raise OSError("no answer")
 
-    module = sys.modules[kind.__module__]
-    monkeypatch.setattr(module, "as_reloaded", unreadable)
-    monkeypatch.setattr(module.node, "was_restarted", lambda: True)
-    monkeypatch.setattr(module.node, "back_off", lambda _: None)
+    monkeypatch.setattr(replica_module, "as_reloaded", unreadable)
+    monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
+    monkeypatch.setattr(replica_module.node, "back_off", lambda _: None)
     monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
     monkeypatch.setattr(replica_module, "write_reason", lambda *_: None)
     replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
