@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -53,7 +54,8 @@ def doctor(
     """
     invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=read_stdin) if files else None
-    with Examination(invocation, where, loaded, starter(os.environ)) as examination:
+    with ExitStack() as opened:
+        examination = Examination(invocation, where, loaded, starter(os.environ), opened)
         evidence = examination.evidence(new_job_id("examine") if nodes else None)
         diagnosis = diagnose(evidence)
         if fix and (repaired := _repaired(examination, evidence, yes=yes)):

@@ -124,14 +124,14 @@ def from_live(files: flags.Files, where: flags.Cluster, ways: Proposing) -> int:
     with live_source(invocation, where, fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
-        found = unwritten(source, seen, fleet, source.namespace)
-    draft, now = found.models, {one.key: one.replicas for one in fleet.models}
+        draft, more = unwritten(source, seen, fleet)
+    now = {one.key: one.replicas for one in fleet.models}
     added = {one.key: model_text(one, draft.losses) for one in draft.models}
     for loss in draft.losses:
         say("note", f"{loss.kind}: {loss.path}: {loss.message}")
     why = [*(f"{one.key}: {count_of(one.value['replicas'], 'replica')} live, not in the file" for one in draft.models),
-           *(f"{key}: {now[key]} in the file, {live} live" for key, live in found.more.items())]
-    return _propose(Proposal(files, loaded, "from-live", found.more, why, added), ways)
+           *(f"{key}: {now[key]} in the file, {live} live" for key, live in more.items())]
+    return _propose(Proposal(files, loaded, "from-live", more, why, added), ways)
 
 
 @app.command("from-metrics", epilog=epilog(
@@ -154,15 +154,16 @@ def from_metrics(
     """
     loaded = _load(files)
     now = {one.key: one.replicas for one in loaded.sound().models}
-    asked = ask_prometheus(prometheus, query, label, frozenset(now), {})
-    for key in asked.unknown:
+    asked = ask_prometheus(prometheus, query, label)
+    for key in sorted(asked.keys() - now):
         say("note", f"{key} is no model of the fleet file")
-    wanted = {key: min(most, math.ceil(value)) for key, value in asked.replicas.items()}
-    for key, value in asked.replicas.items():
+    asked = {key: value for key, value in asked.items() if key in now}
+    wanted = {key: min(most, math.ceil(value)) for key, value in asked.items()}
+    for key, value in asked.items():
         if (needed := math.ceil(value)) < now[key]:
             say("note", f"{key}: the query asks for {needed}, the file has {now[key]}; `fleetctl evict` ends replicas")
-    evidence = [f"{key}: {now[key]} in the file, the query says {asked.replicas[key]:g}"
-                + (f", limited to {most}" if asked.replicas[key] > most else "")
+    evidence = [f"{key}: {now[key]} in the file, the query says {asked[key]:g}"
+                + (f", limited to {most}" if asked[key] > most else "")
                 for key, number in wanted.items() if number > now[key]]
     more = {key: number for key, number in wanted.items() if number > now[key]}
     why = [f"Query: {query}", *evidence] if evidence else []

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from fleetctl.documents.base import Stored
 from fleetctl.documents.inventory import Level as ReplicaLevel
-from fleetctl.documents.served_weights import GotWeights, is_absent
+from fleetctl.documents.served_weights import GotWeights, is_absent, is_zero
 
 Level = Literal["debug", "info", "warning", "error"]
 Outcome = Literal["ready", "gone", "starting", "failed", "blocked", "skipped"]
@@ -40,7 +40,7 @@ class ReplicaOutcome(Stored):
     nodes: list[str] = Field(default_factory=list)
     address: str | None = None
     addresses: list[str] = Field(
-        default_factory=list, exclude_if=lambda addresses: not addresses,
+        default_factory=list, exclude_if=is_zero,
         description="of every member that serves, where several do: the first is `address`")
     code: str | None = None
     message: str = ""
@@ -53,7 +53,7 @@ class ReplicaOutcome(Stored):
     weights: GotWeights | None = Field(
         None, exclude_if=is_absent, description="how its members got their weights, all together")
     notes: list[str] = Field(
-        default_factory=list, exclude_if=lambda notes: not notes, description="what went wrong, and did not matter")
+        default_factory=list, exclude_if=is_zero, description="what went wrong, and did not matter")
 
 
 class RunSummary(Event):

@@ -22,10 +22,6 @@ WAITS_FOR_NODES = "WAITS_FOR_NODES"
 """The code of what is blocked and would run on nodes that the autoscaler may add."""
 
 
-def _is_empty(value: object) -> bool:
-    return not value
-
-
 class GitFacts(Stored):
     """The git commit of the fleet file."""
 
@@ -58,8 +54,8 @@ class Summary(Stored):
     wanted: int = 0
     live: int = 0
     create: int = 0
-    promote: int = Field(0, exclude_if=_is_empty, description="of those to create: WARM now, on their nodes")
-    prefetch: int = Field(0, exclude_if=_is_empty, description="nodes that fetch weights to keep them")
+    promote: int = Field(0, exclude_if=is_zero, description="of those to create: WARM now, on their nodes")
+    prefetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch weights to keep them")
     hold: int = Field(0, description="live replicas beyond the target, kept")
     blocked: int = 0
     unmanaged: int = 0
@@ -101,7 +97,7 @@ class ModelRow(Stored):
     blocked: int
     surplus: int
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
-    fetch: int = Field(0, exclude_if=_is_empty, description="nodes that fetch its weights to keep them")
+    fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them")
     reason: str
     labels: dict[str, str] = Field(default_factory=dict, description="of the model in the fleet file")
     source: Position | None = None
@@ -395,7 +391,7 @@ class Plan(Stored):
                                           "asSet = both as the user set them, which is what the hash covers"
     )
     actions: list[Action] = Field(default_factory=list)
-    prefetches: list[Prefetch] = Field(default_factory=list, exclude_if=_is_empty)
+    prefetches: list[Prefetch] = Field(default_factory=list, exclude_if=is_zero)
     reloads: list[Reloaded] = Field(
         default_factory=list, exclude_if=is_zero, description="formatVersion 1.1: which replicas load other weights, "
                                                               "one of a model at a time")

@@ -53,7 +53,7 @@ def _refused(client: DashboardClient) -> Iterator[str]:
 
 
 def _launches(client: DashboardClient) -> Iterator[str]:
-    answer = client.get("/api/cluster_status", {"format": "1"})
+    answer = client.get(STATUS_PATH, {"format": "1"})
     if answer.status_code != 200:
         return
     section = ""

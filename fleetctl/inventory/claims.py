@@ -128,8 +128,8 @@ def read_sum(text: object) -> RaySum | None:
         return None
     none = 0.0, 0.0
     memory, error = amounts.get("memory", none)
-    return RaySum(Claim(_share_of_sum(amounts.get("GPU", none)[0]), _share_of_sum(amounts.get("CPU", none)[0]),
-                        max(0, round(memory))), round(error))
+    gpus, cpus = (round(amounts.get(name, none)[0] * SHARE) for name in ("GPU", "CPU"))
+    return RaySum(Claim(max(0, gpus), max(0, cpus), max(0, round(memory))), round(error))
 
 
 def _amount(match: re.Match[str], group: int) -> tuple[float, float]:
@@ -139,7 +139,3 @@ def _amount(match: re.Match[str], group: int) -> tuple[float, float]:
     unit = match[group + 1]
     rounded = _ROUNDED_TO * _UNITS[unit] if unit not in (None, "B") else 0.0
     return float(match[group]) * _UNITS[unit], rounded
-
-
-def _share_of_sum(amount: float) -> int:
-    return max(0, round(amount * SHARE))

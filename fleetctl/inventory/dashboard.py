@@ -90,7 +90,7 @@ def read_dashboard(
                 *contradictions(parts)]
     jobs = answers.jobs or ()
     marked = with_draining(with_reloads([found.replica for found in parts.replicas], jobs), jobs, namespace)
-    lives = with_lives(client, marked, namespace, observed_at, all_of_them=ages)
+    lives, no_times = with_lives(client, marked, namespace, observed_at, all_of_them=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
     failed = [*(one for one in answers.ended.failures if one.actor_id not in tried_again),
@@ -102,11 +102,11 @@ def read_dashboard(
         source=client.base_url,
         complete=not failures,
         unread=failures,
-        warnings=[*failures, *answers.notes, *lives.problems, *consistency_warnings(parts, built)],
+        warnings=[*failures, *answers.notes, *no_times, *consistency_warnings(parts, built)],
         cluster=ClusterIdentity(address=client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
         nodes=with_unfetched(with_notes(built, jobs, observed_at), jobs),
-        replicas=lives.replicas,
+        replicas=lives,
         failures=failed,
         successes=list(that_matter([*answers.ended.successes, *lost], failed)),
     )
@@ -116,7 +116,7 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
     """Send all requests at once and wait for all of them; a failed part is empty and named."""
     answers = _Answers()
     with ThreadPoolExecutor(max_workers=6, thread_name_prefix="inventory") as pool:
-        nodes = pool.submit(_list_nodes, client)
+        nodes = pool.submit(list_rows, client, "nodes", lambda row: row)
         actors = pool.submit(list_live_actors, client)
         ended = pool.submit(list_ended, client, namespace)
         jobs: Future[Sequence[Job] | None] = pool.submit(ours, client)
@@ -132,7 +132,7 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
                           answers.notes if kept_back else answers.failures)
     answers.summary = _taken("the cards", summary, Summary(), answers.failures)
     answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
-    answers.failures += [*_whole(answers.nodes), *answers.actors.failures]
+    answers.failures += [*answers.nodes.losses, *answers.actors.failures]
     answers.notes += too_old(text_of(answers.version.get("ray_version")) or "")
     return answers
 
@@ -143,15 +143,6 @@ def _taken(what: str, pending: Future[Answer], empty: Answer, failures: list[str
     except InventoryError as error:
         failures.append(f"{what} could not be read: {error.message}")
         return empty
-
-
-def _list_nodes(client: DashboardClient) -> Listing[Row]:
-    return list_rows(client, "nodes", lambda row: row)
-
-
-def _whole(listing: Listing[Any]) -> list[str]:
-    """Return why a list may lack rows."""
-    return [*([listing.cut] if listing.cut else []), *listing.problems]
 
 
 def _nodes(answers: _Answers, agent: AgentView | None) -> list[FoundNode]:
@@ -170,7 +161,7 @@ def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> P
     except InventoryError as error:
         answers.failures.append(f"the placement groups could not be read: {error.message}")
         return parts
-    cut = [*_whole(groups), *([answers.actors.cut] if answers.actors.cut else [])]
+    cut = [*groups.losses, *([answers.actors.cut] if answers.actors.cut else [])]
     answers.failures += [f"{problem}, and Ray gives no sums of what is in use" for problem in cut]
     answers.notes.append("Ray gives no sums of what is in use: cards that Ray tasks hold are not known")
     return replace(parts, groups=groups.rows)
@@ -257,16 +248,6 @@ class Live:
             found = read_dashboard(self.client, observed_at=self.observed_at, namespace=self.namespace,
                                    agent=self.agent, ages=ages)
             return with_cold(self.client, found, self.cold) if self.cold else found
-
-    def __enter__(self) -> Live:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections to the dashboard."""
-        self.client.close()
 
 
 InventorySource = Live | Snapshot

@@ -44,8 +44,8 @@ def list_ended(client: DashboardClient, namespace: str) -> Ended:
         listing: Listing[Failure | Success] = list_rows(
             client, "actors", lambda row: _read(row, namespace, tried_again),
             where=[("state", "=", "DEAD"), ("class_name", "=", name)])
-        if problems := [*([listing.cut] if listing.cut else []), *listing.problems]:
-            raise InventoryError("; ".join(problems))
+        if listing.losses:
+            raise InventoryError("; ".join(listing.losses))
         found.extend(listing.rows)
     failures = [one for one in found if isinstance(one, Failure) and one.actor_id not in tried_again]
     return Ended(sorted(failures, key=lambda one: one.actor_id or ""),

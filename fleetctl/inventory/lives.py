@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from fleetctl.documents.inventory import Replica, was_restarted_recently
 from fleetctl.errors import InventoryError
@@ -32,37 +31,29 @@ Times = tuple[str, str]
 """When an actor first and last became ready, as `Moment`s of UTC without decimals, which sort; empty = unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lives:
-    """The replicas with their times; `problems` = why some of these could not be read."""
-
-    replicas: list[Replica]
-    problems: tuple[str, ...] = ()
-
-
 def with_lives(
     client: DashboardClient, replicas: Sequence[Replica], namespace: str, observed_at: str, *, all_of_them: bool
-) -> Lives:
-    """Return the replicas with `since`, and the reason of a latest end as `error`.
+) -> tuple[list[Replica], list[str]]:
+    """Return the replicas with `since`, and the reason of a latest end as `error`; and why some could not be read.
 
     Asks only about those that Ray has restarted, or about `all_of_them`. At most LOGS_READ logs are read.
     """
     asked = [one for one in replicas if one.actor_id and (all_of_them or one.restarts or one.state == "RESTARTING")]
     if not asked:
-        return Lives(list(replicas))
+        return list(replicas), []
     parts = [asked[at:at + AT_A_TIME] for at in range(0, len(asked), AT_A_TIME)]
-    problems: tuple[str, ...] = ()
+    problems: list[str] = []
     with ThreadPoolExecutor(READERS, thread_name_prefix="lives") as pool:
         try:
             up = {name: at for found in pool.map(lambda part: _last_up(client, part), parts) for name, at in found}
         except InventoryError as error:
-            up, problems = {}, (f"since when replicas are up could not be read: {error.message}",)
+            up, problems = {}, [f"since when replicas are up could not be read: {error.message}"]
         known = {one.actor_id: _with_time(one, up.get(one.actor_id or "", NO_TIMES)) for one in asked}
         read = sorted((one for one in known.values() if _has_news(one, observed_at, all_of_them=all_of_them)),
                       key=lambda one: (one.state != "RESTARTING", one.state == "ALIVE", one.model))[:LOGS_READ]
         for one in pool.map(lambda one: _with_log(client, one, namespace, up.get(one.actor_id or "", NO_TIMES)), read):
             known[one.actor_id] = one
-    return Lives([known.get(one.actor_id, one) for one in replicas], problems)
+    return [known.get(one.actor_id, one) for one in replicas], problems
 
 
 def _last_up(client: DashboardClient, replicas: Sequence[Replica]) -> list[tuple[str, Times]]:

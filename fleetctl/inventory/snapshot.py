@@ -27,12 +27,6 @@ class Snapshot:
         """Return the inventory; raises DocumentError when the file cannot be read or is no inventory."""
         return load_snapshot(self.path, stdin=self.stdin)
 
-    def __enter__(self) -> Snapshot:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close nothing: a snapshot is read at once."""
-
 
 STDIN = "-"
 _SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")

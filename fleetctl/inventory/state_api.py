@@ -29,6 +29,11 @@ class Listing(Generic[Read]):
     problems: tuple[str, ...] = ()
     cut: str | None = None
 
+    @property
+    def losses(self) -> list[str]:
+        """Why the list may lack rows."""
+        return [*([self.cut] if self.cut else []), *self.problems]
+
 
 def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | None], *,
               where: Sequence[tuple[str, str, str]] = ()) -> Listing[Read]:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from fleetctl.documents.inventory import ReplicaMember, is_lost
+from fleetctl.documents.inventory import is_lost
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.claims import Claim, read_claim
 from fleetctl.inventory.client import DashboardClient
@@ -70,13 +70,9 @@ def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica]
         if len(gang.replica.members) > 1 and not is_lost(gang.replica, dead):
             for member in gang.replica.members:
                 if member.node_id:
-                    used[member.node_id] += _claim_of(member)
+                    used[member.node_id] += Claim(member.gpus, member.cpus, member.memory)
     gangs = {one.actor.name for one in hot if len(one.replica.members) > 1}
     for group in groups:
         for node_id, claim in group.held if group.name not in gangs else ():
             used[node_id] += claim
     return dict(used)
-
-
-def _claim_of(member: ReplicaMember) -> Claim:
-    return Claim(member.gpus, member.cpus, member.memory)

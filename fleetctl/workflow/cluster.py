@@ -6,6 +6,7 @@ The flag, the environment, the named context, the fleet file or the saved plan, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -60,10 +61,12 @@ def asking_about(source: InventorySource, fleet: ResolvedFleet | None) -> Invent
     return source if not cold or isinstance(source, Snapshot) else replace(source, cold=cold)
 
 
-def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> InventorySource:
-    """Return the source of the inventory: the document of --inventory, or else the cluster. To be closed."""
+def inventory_source(
+    invocation: Invocation, where: Where, cluster: Cluster
+) -> AbstractContextManager[InventorySource]:
+    """Return what gives the source of the inventory: the document of --inventory, or else the cluster."""
     if where.inventory:
-        return Snapshot(where.inventory, stdin=invocation.stdin)
+        return nullcontext(Snapshot(where.inventory, stdin=invocation.stdin))
     from fleetctl.workflow.dashboard import live_source  # the client, which a document does not need
 
     return live_source(invocation, where, cluster, or_inventory=True)

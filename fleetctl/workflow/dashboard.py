@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from fleetctl.documents.fleet import Cluster
 from fleetctl.errors import InventoryError
@@ -57,7 +58,10 @@ def open_dashboard(
                            interrupts=invocation.interrupts)
 
 
-def live_source(invocation: Invocation, where: Where, cluster: Cluster, *, or_inventory: bool = False) -> Live:
-    """Return the cluster as the source of the inventory, to be closed; `or_inventory` as for `resolve_address`."""
-    client = open_dashboard(invocation, where.address, cluster.address, or_inventory=or_inventory)
-    return Live(client, invocation.now(), resolve_namespace(invocation, where, cluster))
+@contextmanager
+def live_source(
+    invocation: Invocation, where: Where, cluster: Cluster, *, or_inventory: bool = False
+) -> Iterator[Live]:
+    """Give the cluster as the source of the inventory; `or_inventory` as for `resolve_address`."""
+    with open_dashboard(invocation, where.address, cluster.address, or_inventory=or_inventory) as client:
+        yield Live(client, invocation.now(), resolve_namespace(invocation, where, cluster))

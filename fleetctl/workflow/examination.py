@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 
 from fleetctl.apply.history import read_run, runs_of
 from fleetctl.apply.node_jobs import Asker, examine
@@ -29,42 +29,41 @@ from fleetctl.workflow.invocation import Invocation, Where
 
 @dataclass(slots=True)
 class Examination:
-    """One run of the doctor: which cluster, which fleet, and in whose name its jobs are submitted."""
+    """One run of the doctor: which cluster, which fleet, and in whose name its jobs are submitted.
+
+    `opened` closes the connections to the cluster.
+    """
 
     invocation: Invocation
     where: Where
     loaded: LoadedFleet | None
     starter: Starter
-    _source: Live | None = field(default=None, init=False)
-
-    def __enter__(self) -> Examination:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        if self._source is not None:
-            self._source.close()
+    opened: ExitStack
+    _known: Live | None = field(default=None, init=False)
 
     def asker(self) -> Asker:
         """Return what submits jobs to the cluster; raises InventoryError for a cluster that is not known."""
-        self._source = self._opened()
-        return Asker(self._source.client, self._source.namespace, self.starter)
+        source = self._source()
+        return Asker(source.client, source.namespace, self.starter)
 
     def evidence(self, job: str | None) -> Evidence:
         """Read the cluster; `job` = the id of the job that asks the nodes, None = they are not asked."""
         found = Evidence(self.invocation.now(), self.loaded)
         try:
-            self._source = self._opened()
+            source = self._source()
             with self.invocation.working("reading the cluster"):
-                vitals = read_vitals(self._source.client)
+                vitals = read_vitals(source.client)
             found = replace(found, vitals=vitals, seen=read(self.invocation, replace(
-                self._source, observed_at=self.invocation.now())))
+                source, observed_at=self.invocation.now())))
         except FleetctlError as error:
             return replace(found, refusal=error)
         return self._asked(found, job) if job else found
 
-    def _opened(self) -> Live:
-        fleet = self.loaded.fleet if self.loaded else None
-        return self._source or live_source(self.invocation, self.where, cluster_of(fleet))
+    def _source(self) -> Live:
+        if self._known is None:
+            fleet = self.loaded.fleet if self.loaded else None
+            self._known = self.opened.enter_context(live_source(self.invocation, self.where, cluster_of(fleet)))
+        return self._known
 
     def _asked(self, found: Evidence, job: str) -> Evidence:
         """Add what the nodes answer."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from fleetctl.apply.history import find_recorded
 from fleetctl.documents.inventory import Inventory
@@ -12,14 +11,6 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.importers.draft import Draft
 from fleetctl.importers.live import live_draft, live_replicas, wanted_specs
 from fleetctl.inventory.dashboard import InventorySource, Live
-
-
-@dataclass(frozen=True, slots=True)
-class Unwritten:
-    """What runs and is not in the fleet file: models, and for models that are in it a higher number of replicas."""
-
-    models: Draft
-    more: dict[str, int]
 
 
 def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: str) -> Draft:
@@ -37,10 +28,10 @@ def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: st
     return draft
 
 
-def unwritten(source: InventorySource, seen: Inventory, fleet: ResolvedFleet, namespace: str) -> Unwritten:
-    """Compare what runs of a fleet with its file; `seen` is complete."""
+def unwritten(source: Live, seen: Inventory, fleet: ResolvedFleet) -> tuple[Draft, dict[str, int]]:
+    """Return which models of a fleet run and are not in its file, and of which more replicas do; `seen` is complete."""
     live = Counter(one.model for one in live_replicas(seen) if one.fleet == fleet.name and not one.draining)
     written = {model.key: model.replicas for model in fleet.models}
     absent = [one for one in seen.replicas if one.fleet == fleet.name and one.model not in written]
-    draft = draft_of(source, seen.model_copy(update={"replicas": absent}), fleet.name, namespace)
-    return Unwritten(draft, {key: live[key] for key, wanted in written.items() if live[key] > wanted})
+    draft = draft_of(source, seen.model_copy(update={"replicas": absent}), fleet.name, source.namespace)
+    return draft, {key: live[key] for key, wanted in written.items() if live[key] > wanted}

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.errors import FleetctlError, ForgeError
 from fleetctl.forge.http import ForgeClient, json_object
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What the query says: replicas by model, and series whose label names no model of the fleet."""
-
-    replicas: Mapping[str, float]
-    unknown: tuple[str, ...]
-
-
-def ask_prometheus(url: str, query: str, label: str, models: frozenset[str], headers: Mapping[str, str]) -> Asked:
-    """Return the answer to an instant query whose series carry the model's key in `label`, and a number of replicas.
+def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
+    """Return replicas by model: what an instant query says whose series carry the model's key in `label`.
 
     Raises FleetctlError where Prometheus does not answer, refuses the query, or answers with no such series.
     """
     try:
-        with ForgeClient(url, headers) as client:
+        with ForgeClient(url, {}) as client:
             answer = json_object(client.send("GET", "/api/v1/query", params={"query": query}))
     except ForgeError as error:
         raise FleetctlError(f"Prometheus: {error.message}", hint="is --prometheus its address, and the query right?"
@@ -39,7 +29,7 @@ def ask_prometheus(url: str, query: str, label: str, models: frozenset[str], hea
     if not found:
         raise FleetctlError(f"no series of the query has a number and the label {label}",
                             hint="the query is to give replicas by model, such as: ceil(sum by (model) (queue) / 20)")
-    return Asked({key: value for key, value in found.items() if key in models}, tuple(sorted(found.keys() - models)))
+    return found
 
 
 def _rows(answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -29,14 +29,9 @@ if TYPE_CHECKING:
 AsIf = Callable[[Inventory], Inventory]
 
 
-def unchanged(inventory: Inventory) -> Inventory:
-    """Return the inventory as it is."""
-    return inventory
-
-
 def plan_fleet(
     invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, *,
-    base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, as_if: AsIf = unchanged, git: GitFacts | None = None,
+    base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, as_if: AsIf | None = None, git: GitFacts | None = None,
 ) -> Planned:
     """Read the inventory and plan the fleet on it; with a `base` the plan says what the change since then causes alone.
 
@@ -73,10 +68,11 @@ def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
 
 def plan_on(
     invocation: Invocation, source: InventorySource, fleet: ResolvedFleet, options: PlanOptions, where: Where,
-    expires_s: float, as_if: AsIf = unchanged, git: GitFacts | None = None,
+    expires_s: float, as_if: AsIf | None = None, git: GitFacts | None = None,
 ) -> Planned:
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
-    seen = as_if(read(invocation, asking_about(source, fleet)))
+    seen = read(invocation, asking_about(source, fleet))
+    seen = as_if(seen) if as_if else seen
     facts = PlanFacts(
         tool_version=__version__,
         git=git or git_facts([file.path for file in fleet.files], invocation.environ),

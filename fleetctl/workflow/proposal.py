@@ -21,7 +21,7 @@ from fleetctl.planner.policy import refusing
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
-from fleetctl.workflow.planning import AsIf, plan_fleet, plan_on, unchanged
+from fleetctl.workflow.planning import AsIf, plan_fleet, plan_on
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 FINDINGS_LISTED = 20
@@ -45,7 +45,7 @@ class Proposal:
 
 @contextmanager
 def proposed_by_fleet(
-    invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, as_if: AsIf = unchanged
+    invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, as_if: AsIf | None = None
 ) -> Iterator[Proposal]:
     """Plan now; such an apply is never stale, and plans around what its agent finds. Raises what planning raises.
 
