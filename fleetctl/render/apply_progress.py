@@ -40,19 +40,15 @@ class PlainProgress:
         self._console.print(Text(f"{event.time[11:19]} {visible(event.message)}", style), soft_wrap=True)
 
     def say(self, label: str, message: str) -> None:
-        """Write one labelled line."""
-        _print_labelled(self._console, label, message)
+        """Write one labelled line; where a table is shown, above it, where it stays."""
+        self._console.print(Text.assemble((f"{label}: ", "bold"), visible(message)), soft_wrap=True)
 
 
-def _print_labelled(console: Console, label: str, message: str) -> None:
-    console.print(Text.assemble((f"{label}: ", "bold"), visible(message)), soft_wrap=True)
-
-
-class LiveProgress:
+class LiveProgress(PlainProgress):
     """A table that updates: which replicas start, for how long, and how many are done."""
 
     def __init__(self, console: Console, plan: Plan | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = console
+        super().__init__(console)
         self._clock = clock
         self._begun: dict[str, float] = {}
         self._states: dict[str, tuple[str, str]] = {}
@@ -87,10 +83,6 @@ class LiveProgress:
             self._note = f"; {event.message}"
         elif event.type in ("replanWanted", "replanned", "notReplanned", "nodesRequested", "nodesNotRequested"):
             self.say("note", event.message)
-
-    def say(self, label: str, message: str) -> None:
-        """Write one labelled line above the table, where it stays."""
-        _print_labelled(self._console, label, message)
 
     def _render(self) -> RenderableType:
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)

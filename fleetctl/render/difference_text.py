@@ -10,7 +10,6 @@ from itertools import islice, takewhile
 
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, Revision
 from fleetctl.documents.mask import MASK
-from fleetctl.documents.position import Position
 from fleetctl.documents.quantity import count_of, format_share
 from fleetctl.review.model_effect import REORDERED
 
@@ -68,11 +67,6 @@ def change_text(difference: Difference) -> str:
     """Return one difference on one line: `workers.main.members[0].engine.args: --a -> --b`."""
     old, new = values_of(difference)
     return f"{difference.path}: {old} -> {new}{' (only the order)' if difference.message.startswith(REORDERED) else ''}"
-
-
-def position_text(place: Position | None) -> str:
-    """Return a place the way editors open it; empty where there is none."""
-    return f"{place.file}:{place.line}:{place.column}" if place else ""
 
 
 def sign_of(difference: Difference) -> str:

@@ -19,7 +19,7 @@ STYLES = {"lost": "bold red", "todo": "bold yellow", "changed": "cyan"}
 def render_losses(losses: Sequence[Loss], console: Console) -> None:
     """Print every loss as `file:line:column: kind: field: message`, or without a place as `kind: path: message`."""
     for loss in losses:
-        place = f"{visible(loss.place.file)}:{loss.place.line}:{loss.place.column}: " if loss.place else ""
+        place = f"{visible(str(loss.place))}: " if loss.place else ""
         subject = loss.field if loss.place else loss.path
         about = f"{visible(subject)}: " if subject else ""
         console.print(Text.assemble((place, "bold"), (loss.kind, STYLES[loss.kind]), ": ", (about, "dim"),

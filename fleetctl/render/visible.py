@@ -14,7 +14,8 @@ def visible(text: str) -> str:
 
     Newlines too: the result is one line. Right-to-left overrides, zero-width and unpaired surrogates are written out.
     """
-    return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
+    return text if text.isprintable() else "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def visible_lines(text: str) -> str:
@@ -34,7 +35,3 @@ def inert(text: str) -> str:
     As `\\u0023`, which is the same sign in JSON: a document of that kind means what it did before.
     """
     return _COMMAND.sub(lambda found: f"{found[1]}\\u003a" if found[1] is not None else "\\u0023", text)
-
-
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")

@@ -95,7 +95,7 @@ def _stopping(job: str, *, asks: bool) -> str:
     return f"{text}; Ctrl-C again within a second detaches from job {job} and leaves it running" if asks else text
 
 
-def _display(output: ApplyOutput) -> LiveProgress | PlainProgress:
+def _display(output: ApplyOutput) -> PlainProgress:
     console = message_console()
     live = moves(console.is_terminal) and output.format != "jsonl"
     return LiveProgress(console, output.plan) if live else PlainProgress(console)

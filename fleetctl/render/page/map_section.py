@@ -66,9 +66,9 @@ def _changed(nodes: Sequence[MapNode], legend: Legend, *, whole: bool) -> Markup
         return el("p", "No node changes.", class_="soft")
     heads = ("node", "before", "after", "new here") if whole else ("node", "new", "replicas")
     head = el("div", (el("span", name) for name in heads), class_="heads", aria_hidden="true")
-    draw = changed_node if whole else planned_node
+    sides = ("before", "after") if whole else ("after",)
     title = el("h3", f"{count_of(len(nodes), 'node')} with new replicas")
-    return el("div", title, head, el("ul", (draw(node, legend) for node in nodes)),
+    return el("div", title, head, el("ul", (_drawn(node, legend, *sides, coming=True) for node in nodes)),
               class_="changed" if whole else "changed alone")
 
 
@@ -76,7 +76,7 @@ def _same(nodes: Sequence[MapNode], legend: Legend) -> Markup | None:
     if not nodes:
         return None
     summary = el("summary", f"{count_of(len(nodes), 'node')} as before")
-    return el("details", summary, el("ul", (same_node(node, legend) for node in nodes)), class_="fold same",
+    return el("details", summary, el("ul", (_drawn(node, legend, "both") for node in nodes)), class_="fold same",
               data_same=True, open=len(nodes) <= OPEN_UP_TO)
 
 
@@ -85,7 +85,8 @@ def _legend(picture: PlacementMap, legend: Legend) -> Markup:
     entries = [_entry(entry, legend) for entry in picture.legend]
     rest = entries[LEGEND_SHOWN:]
     more = fold(count_of(len(rest), "more model"), el("ul", rest)) if rest else None
-    signs = el("ul", (_sign(*sign) for sign in _signs(picture)), class_="signs")
+    signs = el("ul", (el("li", el("span", sign, class_=f"cell {classes}"), el("span", words))
+                      for sign, classes, words in _signs(picture)), class_="signs")
     return el("div", el("ul", entries[:LEGEND_SHOWN]), more, signs, class_="legend")
 
 
@@ -94,10 +95,6 @@ def _entry(entry: LegendEntry, legend: Legend) -> Markup:
     sign = el("span", legend.codes[entry.model], class_=f"cell {model_class(entry.model, legend)}{theirs}")
     name = el("a", entry.model, href="#map", class_="key", data_model=model_class(entry.model, legend))
     return el("li", sign, el("span", name, " ", el("span", counts_of(entry), class_="soft")))
-
-
-def _sign(sign: str, classes: str, words: str) -> Markup:
-    return el("li", el("span", sign, class_=f"cell {classes}"), el("span", words))
 
 
 def _signs(picture: PlacementMap) -> Iterator[tuple[str, str, str]]:
@@ -109,21 +106,10 @@ def _signs(picture: PlacementMap) -> Iterator[tuple[str, str, str]]:
     yield FREE, "free", "free"
 
 
-def changed_node(node: MapNode, legend: Legend) -> Markup:
-    """Return a node before and after, and what is new on it."""
-    return el("li", _name(node), _strip(before(node), "before", legend), _strip(node, "after", legend), _coming(node),
-              class_="node", data_node=node.name, data_holds=_holds(node, legend))
-
-
-def same_node(node: MapNode, legend: Legend) -> Markup:
-    """Return a node without a change."""
-    return el("li", _name(node), _strip(node, "both", legend), class_="node", data_node=node.name,
-              data_holds=_holds(node, legend))
-
-
-def planned_node(node: MapNode, legend: Legend) -> Markup:
-    """Return a node of which only the new replicas are known."""
-    return el("li", _name(node), _strip(node, "after", legend), _coming(node), class_="node", data_node=node.name,
+def _drawn(node: MapNode, legend: Legend, *sides: str, coming: bool = False) -> Markup:
+    """Return a node as it is before, after, or both; `coming` = with the names of what is new on it."""
+    strips = (_strip(before(node) if side == "before" else node, side, legend) for side in sides)
+    return el("li", _name(node), strips, _coming(node) if coming else None, class_="node", data_node=node.name,
               data_holds=_holds(node, legend))
 
 
@@ -148,7 +134,7 @@ def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
     if len(card.pieces) == 1 and card.pieces[0].share == SHARE:
         (piece,) = card.pieces
         return el("span", label, class_=f"{marks} {piece_class(piece, legend)}", data_r=piece.replica, title=title)
-    pieces = [el("i", class_=f"{piece_class(piece, legend)} {share_class(piece.share)}", data_r=piece.replica)
+    pieces = [el("i", class_=f"{piece_class(piece, legend)} s{piece.share}", data_r=piece.replica)
               for piece in card.pieces]
     return el("span", pieces, el("b", label), title=title, class_=f"{marks} {'part' if pieces else 'free'}")
 
@@ -188,22 +174,12 @@ def piece_class(piece: Piece, legend: Legend) -> str:
     return f"{model_class(piece.model, legend)} {piece.holder}".strip()
 
 
-def share_class(share: int) -> str:
-    """Return the class that is as tall as a share of a card."""
-    return f"s{share}"
-
-
 def map_rules(picture: PlacementMap) -> str:
     """Return the style rules of a map."""
-    return "".join(_rules(picture))
-
-
-def _rules(picture: PlacementMap) -> Iterator[str]:
-    for number in range(len(picture.legend)):
-        yield f".m{number}{{--m:{color_of(number)}}}"
-    for share in sorted({piece.share for node in picture.nodes for card in node.cards for piece in card.pieces}):
-        if share != SHARE:
-            yield f".{share_class(share)}{{height:{share / 100:g}%}}"
+    shares = {piece.share for node in picture.nodes for card in node.cards for piece in card.pieces}
+    return "".join([
+        *(f".m{number}{{--m:{color_of(number)}}}" for number in range(len(picture.legend))),
+        *(f".s{share}{{height:{share / 100:g}%}}" for share in sorted(shares - {SHARE}))])
 
 
 def is_touched(node: MapNode) -> bool:

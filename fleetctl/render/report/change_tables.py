@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetctl.documents.difference import CountsThen, Difference, PlanChange
 from fleetctl.documents.quantity import count_of
-from fleetctl.render.difference_text import TAGS, position_text, revision_text, values_of
+from fleetctl.render.difference_text import TAGS, revision_text, values_of
 from fleetctl.render.report.model import Cell, Column, Table
 
 EFFECT_COLUMNS = (
@@ -69,6 +69,6 @@ def _counts(counts: CountsThen | None) -> str:
 
 def difference_row(one: Difference, models: Cell | None = None) -> tuple[Cell, ...]:
     """Return the row of a difference; `models` = those that share it, where it is not about one model."""
-    place = position_text(one.new_source or one.old_source)
+    place = str(one.new_source or one.old_source or "")
     return (TAGS[one.effect], models or one.model or THE_FLEET, one.path or THE_MODEL, *values_of(one), place,
             one.message)

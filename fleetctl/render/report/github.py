@@ -51,7 +51,6 @@ def _command(level: Level, properties: list[tuple[str, str]], message: str) -> s
     return f"::{level} {named}::{_data(message)}"
 
 
-
 def _data(text: str) -> str:
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 

@@ -18,7 +18,7 @@ def render_junit(report: Report) -> str:
     by_subject: dict[str, list[Finding]] = {subject: [] for subject in report.subjects}
     for finding in by_level(report.findings):
         by_subject.setdefault(finding.subject, []).append(finding)
-    failed = sum(_fails(findings) for findings in by_subject.values())
+    failed = sum(any(one.level == "error" for one in findings) for findings in by_subject.values())
     counts = f'tests="{len(by_subject)}" failures="{failed}" errors="0"'
     name = _attribute(report.title)
     return "\n".join([
@@ -58,12 +58,8 @@ def _failure(errors: Sequence[Finding]) -> str:
 
 
 def _text_of(finding: Finding) -> str:
-    place = f"{finding.place.file}:{finding.place.line}:{finding.place.column}: " if finding.place else ""
+    place = f"{finding.place}: " if finding.place else ""
     return "\n".join(map(cut_visible, (f"{place}{finding.level} {finding.code}: {finding.message}", *finding.details)))
-
-
-def _fails(findings: Sequence[Finding]) -> bool:
-    return any(finding.level == "error" for finding in findings)
 
 
 def _text(*parts: str) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from fleetctl.documents.cold import CachedArtifact, FetchedWeights, NodeCache, Prefetched, Pruned
 from fleetctl.documents.quantity import count_of, format_bytes
-from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.model import Cell, Column, Report, Table
+from fleetctl.render.report.weights_tables import AMOUNTS, ID_SHOWN, got_cells
 
-ID_SHOWN = 12
-FETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *(
-    Column(key, title, numeric=True) for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time"))))
+FETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *AMOUNTS)
 CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
           Column("state", "state"))
 
@@ -24,12 +23,10 @@ def prefetched_report(answer: Prefetched) -> Report:
         exit_code=answer.exit_code)
 
 
-def _fetched(row: FetchedWeights) -> tuple[str | tuple[str, ...], ...]:
+def _fetched(row: FetchedWeights) -> tuple[Cell, ...]:
     got = row.fetched
-    if got is None:
-        return row.node, row.artifact[:ID_SHOWN], f"failed: {row.trouble}", "", "", ""
-    return (row.node, row.artifact[:ID_SHOWN], (" ".join(filter(None, (got.source, got.from_))), *got.left),
-            format_bytes(got.bytes), format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
+    cells = got_cells(got, got.left) if got else (f"failed: {row.trouble}", "", "", "")
+    return row.node, row.artifact[:ID_SHOWN], *cells
 
 
 def pruned_report(answer: Pruned) -> Report:

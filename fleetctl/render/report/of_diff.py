@@ -11,7 +11,6 @@ from fleetctl.documents.quantity import count_of, first_few, some
 from fleetctl.render.difference_text import (
     EFFECTS,
     TAGS,
-    position_text,
     revision_text,
     sign_of,
     totals_line,
@@ -102,9 +101,8 @@ def _lines(block: Sequence[Difference]) -> Iterator[tuple[Cell, ...]]:
 
 def _change(one: Difference) -> Cell:
     """Return a difference on one line; both sides of a list are below it."""
-    (old, new), place = values_of(one), position_text(one.new_source)
-    if not place and one.old_source:
-        place = f"was {position_text(one.old_source)}"
+    old, new = values_of(one)
+    place = one.new_source or (f"was {one.old_source}" if one.old_source else "")
     where = f"  ({place})" if place else ""
     if not one.path:
         return f"{new if one.kind == 'added' else old}{where}"

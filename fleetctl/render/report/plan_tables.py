@@ -15,7 +15,7 @@ from fleetctl.documents.difference import Difference
 from fleetctl.documents.plan import Action, Blocked, Drift, Growth, ModelRow, Plan
 from fleetctl.documents.quantity import count_of, plural, some
 from fleetctl.planner.policy import refusing
-from fleetctl.render.difference_text import position_text, values_of
+from fleetctl.render.difference_text import values_of
 from fleetctl.render.place_text import group_alike, ids_text, replica_name
 from fleetctl.render.remedy_text import blocked_details
 from fleetctl.render.report.change_tables import change_tables
@@ -158,7 +158,7 @@ def _policy(plan: Plan) -> Table:
 
 
 def _altered_policy(plan: Plan) -> Table:
-    rows = [(f"spec.{one.path}", *values_of(one), position_text(one.new_source or one.old_source))
+    rows = [(f"spec.{one.path}", *values_of(one), str(one.new_source or one.old_source or ""))
             for one in altered_policy(plan)]
     columns = (Column("key", "key", name=True), Column("old", "was", name=True), Column("new", "is", name=True),
                Column("place", "where", name=True))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from fleetctl.documents.plan import Action, Prefetch, Reloaded
 from fleetctl.documents.quantity import format_bytes
-from fleetctl.documents.served_weights import PlannedWeights, ServedWeights
+from fleetctl.documents.served_weights import GotWeights, PlannedWeights, ServedWeights
 from fleetctl.render.place_text import ids_text, replica_name
-from fleetctl.render.report.model import Column, Table
+from fleetctl.render.report.model import Cell, Column, Table
 
 if TYPE_CHECKING:
     from fleetctl.documents.events import ReplicaOutcome
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 LINES_SHOWN = 20
 PLANNED = (Column("replicas", "replicas", name=True), Column("from", "weights from"))
 FETCHED = (Column("model", "model", name=True), Column("nodes", "onto", name=True), Column("from", "weights from"))
-GOT = (Column("replica", "replica", name=True), Column("from", "weights from"), *(
-    Column(key, title, numeric=True) for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time"))))
+AMOUNTS = tuple(Column(key, title, numeric=True)
+                for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time")))
+GOT = (Column("replica", "replica", name=True), Column("from", "weights from"), *AMOUNTS)
 ID_SHOWN = 12
 
 
@@ -50,10 +51,15 @@ def _by_source(prefetch: Prefetch) -> dict[str, list[str]]:
 
 def got_weights(outcomes: Sequence[ReplicaOutcome]) -> Table:
     """Return where each replica that was started had its weights from, and which sources were left for others."""
-    rows = [(replica_name(row.model, row.replica_id), (" ".join(filter(None, (got.source, got.from_))), *row.notes),
-             format_bytes(got.bytes), format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
-            for row in outcomes if (got := row.weights)]
+    rows = [(replica_name(row.model, row.replica_id), *got_cells(row.weights, row.notes))
+            for row in outcomes if row.weights]
     return Table("weights", "Weights", GOT, tuple(rows), folded=True, rank=4, most=LINES_SHOWN)
+
+
+def got_cells(got: GotWeights, left: Iterable[str]) -> tuple[Cell, ...]:
+    """Return where weights came from, with the sources that were `left` for others, and the cells of AMOUNTS."""
+    return ((" ".join(filter(None, (got.source, got.from_))), *left), format_bytes(got.bytes),
+            format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
 
 
 def served_text(served: ServedWeights | None) -> str:
