@@ -188,7 +188,8 @@ class Attempt:
             self._answer = self._handle.__ray_ready__.remote()
             return self._go_on(self._await_answer)
         if record.state == "DEAD":
-            return self._died(*self._cause(record))
+            # the cause of death: kept by a gang, or carried by its constructor's error
+            return self._died(*(kept_failure(self._handle._actor_id.hex()) or decode_failure(record.death)))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
         elif self._context.clock() - self._alive_since >= CONSTRUCTED_S:
@@ -231,10 +232,6 @@ class Attempt:
         search, self._clean_cards = self._clean_cards, None
         if search is not None:
             search.release()
-
-    def _cause(self, record: cluster.ActorRecord) -> "tuple[str, str]":
-        """Return code and message of an actor's death: kept by a gang, or carried by its constructor's error."""
-        return kept_failure(self._handle._actor_id.hex()) or decode_failure(record.death)
 
     def _await_answer(self) -> None:
         done, _ = ray.wait([self._answer], timeout=0)

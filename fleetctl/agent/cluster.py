@@ -124,10 +124,9 @@ def live_ids(model: str, names: Set[str], not_counted: Set[int]) -> List[int]:
 def actor_record(actor_id: str) -> ActorRecord:
     """Return Ray's record of one actor; GONE when it has none."""
     packed = accessor().get_actor_info(ray.ActorID(bytes.fromhex(actor_id)))
-    return GONE if packed is None else _record(gcs_pb2.ActorTableData.FromString(packed))
-
-
-def _record(data: Any) -> ActorRecord:
+    if packed is None:
+        return GONE
+    data = gcs_pb2.ActorTableData.FromString(packed)
     name = gcs_pb2.ActorTableData.ActorState.Name(data.state)
     return ActorRecord(name, bool(data.address.ip_address), data.repr_name, _death(data.death_cause),
                        data.num_restarts, max(0, data.max_restarts - data.num_restarts))

@@ -140,15 +140,15 @@ def _unified(nvml: Any) -> List[Card]:
     try:
         _memory(nvml, handle)
     except nvml.NVMLError_NotSupported:
-        total, free = _host_memory()
+        total, free = host_memory()
         return [Card("0", nvml.nvmlDeviceGetUUID(handle), total, total - free, free, is_unified=True)]
     except nvml.NVMLError:
         pass
     return []
 
 
-def _host_memory() -> Tuple[int, int]:
-    """Return the host's memory, and how much of it is available."""
+def host_memory() -> Tuple[int, int]:
+    """Return the host's memory, and how much of it is available: what holds files counts as free."""
     with open(MEMORY, encoding="ascii") as rows:
         found = dict(row.split(":") for row in rows)
     return int(found["MemTotal"].split()[0]) << 10, int(found["MemAvailable"].split()[0]) << 10

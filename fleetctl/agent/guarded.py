@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import marshal
@@ -22,11 +21,6 @@ from .holders import Tree
 LOAD_SUPERVISOR = "import marshal,sys;config=marshal.load(sys.stdin.buffer);exec(config['source']);main(config)"
 """An actor gets our code by value, so there is no file of the supervisor on its node to run."""
 F_SETPIPE_SZ = 1031  # not in fcntl before Python 3.10
-
-
-def adopt_orphans() -> None:
-    """Make this actor process a subreaper, so that it adopts the processes of a killed supervisor."""
-    ctypes.CDLL(None).prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def launch(
@@ -62,7 +56,7 @@ class GuardedProcess:
     """
 
     def __init__(self, source: str, argv: Sequence[str], env: Mapping[str, str], cwd: Optional[str], log: str) -> None:
-        adopt_orphans()
+        supervisor.prctl(supervisor.PR_SET_CHILD_SUBREAPER, 1)  # to adopt the processes of a killed supervisor
         self.pid: Optional[int] = None
         self.exit_code: Optional[int] = None
         self._fresh_dir = None if cwd else tempfile.mkdtemp(prefix="fleetctl-engine-")

@@ -63,6 +63,17 @@ def names_fleet(argument: str) -> bool:
     return argument.endswith((".yaml", ".yml", "/"))
 
 
+def fleet_name(given: str) -> str:
+    """Return what --fleet gives; raises UsageError where no fleet can be called so."""
+    from fleetctl.fleetfile.guess import dns_label_meant  # YAML, which few commands with flags need
+
+    meant = dns_label_meant(given)
+    if meant != given:
+        raise UsageError(f"--fleet {given}: the name of a fleet is a DNS label",
+                         hint=f"did you mean {meant or 'prod'}?")
+    return given
+
+
 def option(*names: str, metavar: str, help: str, **settings: Any) -> Any:  # noqa: A002, ANN401  typer's own
     """Return a flag with a value, whose default, if it has one, is in its help text."""
     return typer.Option(*names, metavar=metavar, help=help, show_default=False, **settings)

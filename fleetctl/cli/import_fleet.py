@@ -15,7 +15,6 @@ from fleetctl.cli.process import now_text, read_stdin, this_invocation
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
-from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.sources import read_sources
 from fleetctl.importers.draft import Draft
@@ -92,7 +91,8 @@ def import_fleet(
         if files is not None or where != Where():
             raise UsageError("-f, --address, --namespace and --inventory are for the live fleet",
                              hint="name files to import, or a cluster to import from, not both")
-        imported = import_documents(_documents(paths), fleet=_fleet_name(fleet), forced=kind,
+        documents, name = _documents(paths), DEFAULT_NAME if fleet is None else flags.fleet_name(fleet)
+        imported = import_documents(documents, fleet=name, forced=kind,
                                     observed_at=now_text() if inventory_out else None)
         if inventory_out:
             _write_inventory(imported, inventory_out)
@@ -115,13 +115,6 @@ def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output
     for path in (out, inventory_out):
         if path is not None and path.exists() and not force:
             raise FleetctlError(f"{path} exists", hint="pass --force to overwrite it, or name another file")
-
-
-def _fleet_name(fleet: str | None) -> str:
-    if fleet is not None and dns_label_meant(fleet) != fleet:
-        raise UsageError(f"--fleet {fleet}: the name of a fleet is a DNS label",
-                         hint=f"did you mean {dns_label_meant(fleet) or 'prod'}?")
-    return fleet or DEFAULT_NAME
 
 
 def _documents(paths: Sequence[str]) -> list[Document]:

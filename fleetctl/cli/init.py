@@ -59,7 +59,7 @@ def init(
     refuse_to_overwrite("--out", out if out != STDOUT else None, (where.inventory,))
     if out != STDOUT and out.exists() and not force:
         raise FleetctlError(f"{out} exists", hint="pass --force to overwrite it, or name another file with --out")
-    name = _fleet_name(fleet, out)
+    name = flags.fleet_name(fleet) if fleet else dns_label_meant(out.stem) or "fleet"
     seen = _nodes(this_invocation(), where, required=not model)
     wanted = FirstFleet(name, tuple(model or ()), engine, seen, where.address, where.namespace)
     text = first_fleet(wanted)
@@ -76,14 +76,6 @@ def init(
         say("init", f"{out} is written; look at it, then: fleetctl plan -f {quote(str(out))}"
                     + (f" --inventory {quote(str(where.inventory))}" if where.inventory else ""))
     return 0
-
-
-def _fleet_name(fleet: str | None, out: Path) -> str:
-    meant = dns_label_meant(fleet or out.stem)
-    if fleet and meant != fleet:
-        raise UsageError(f"--fleet {fleet}: the name of a fleet is a DNS label",
-                         hint=f"did you mean {meant or 'prod'}?")
-    return meant or "fleet"
 
 
 def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory | None:

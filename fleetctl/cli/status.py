@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,7 +19,7 @@ from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
-from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import InventorySource, Live
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.planner.live import is_outdated
@@ -67,7 +67,11 @@ class Chosen:
         models, dead = {model.key: model for model in (self.fleet.models if self.fleet else ())}, dead_node_ids(seen)
         found = [replica for replica in self.of(seen) if replica.model in models and replica.replica_id is not None
                  and is_live(replica, dead) and is_outdated(replica, models[replica.model])]
-        return _drift_of(found, models) if found else []
+        if not found:
+            return []
+        from fleetctl.planner.drift import spec_drift  # the ledger, which few need here
+
+        return [spec_drift(models[replica.model], replica) for replica in found]
 
     def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
         """Return what is shown; `differences` = also what is different in those that are outdated."""
@@ -170,12 +174,6 @@ def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chos
 
     follow(first, lambda: replace(source, observed_at=invocation.now()).read(ages=True),
            lambda seen: chosen.report(seen, chosen.outdated(seen), differences=False), interval_s)
-
-
-def _drift_of(outdated: Iterable[Replica], models: Mapping[str, ResolvedModel]) -> list[Drift]:
-    from fleetctl.planner.drift import spec_drift  # the ledger, which few need here
-
-    return [spec_drift(models[replica.model], replica) for replica in outdated]
 
 
 def _report_none(model: str, chosen: Chosen, seen: Inventory) -> None:

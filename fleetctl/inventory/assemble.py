@@ -129,13 +129,8 @@ def contradictions(parts: Parts) -> Iterator[str]:
 def consistency_warnings(parts: Parts, nodes: Sequence[Node]) -> list[str]:
     """Return contradictions and unreadable parts that leave the reading complete; `nodes` were built of the parts."""
     alive = [node for node in nodes if node.state != "DEAD"]
-    return [*_unreadable_replicas(parts), *_nodes_not_listed(parts), *_missing_cards(parts), *card_warnings(alive)]
-
-
-def _unreadable_replicas(parts: Parts) -> Iterator[str]:
-    for found in parts.replicas:
-        for problem in found.problems:
-            yield f"replica {found.actor.name}: {problem}"
+    unreadable = [f"replica {found.actor.name}: {problem}" for found in parts.replicas for problem in found.problems]
+    return [*unreadable, *_nodes_not_listed(parts), *_missing_cards(parts), *card_warnings(alive)]
 
 
 def _nodes_not_listed(parts: Parts) -> Iterator[str]:

@@ -59,8 +59,11 @@ class DashboardClient:
         self._contact = Contact(on_waiting, interrupts)
         is_tls = self.base_url.startswith("https")  # loading the certificates takes time plain HTTP need not spend
         verify = tls_context(access.certificate) if is_tls else False
+        # Ray refuses changes from what looks like a browser, and hides environments from it
+        headers = {"User-Agent": f"fleetctl/{__version__}", "Accept": "application/json", "Accept-Encoding": "gzip",
+                   **access.all_headers()}
         try:
-            self._http = httpx.Client(headers=_headers(access), verify=verify, timeout=httpx.Timeout(
+            self._http = httpx.Client(headers=headers, verify=verify, timeout=httpx.Timeout(
                 timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s)))
         except (ValueError, ImportError, httpx.InvalidURL):  # it makes its proxies at once
             raise InventoryError("HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used",
@@ -220,9 +223,3 @@ def _json_of(path: str) -> Iterator[None]:
         raise InventoryError(f"{path} {error}") from None
     except ValueError as error:
         raise InventoryError(f"{path} answered 200, but not with whole JSON: {error}", hint=NOT_JSON) from None
-
-
-def _headers(access: Access) -> dict[str, str]:
-    """Own User-Agent: Ray refuses changes from what looks like a browser, and hides environments from it."""
-    return {"User-Agent": f"fleetctl/{__version__}", "Accept": "application/json", "Accept-Encoding": "gzip",
-            **access.all_headers()}

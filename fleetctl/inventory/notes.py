@@ -28,10 +28,16 @@ NONE = Job("", "")
 def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> list[Node]:
     """Return the nodes with the notes that are in force at `observed_at`; `jobs` are in order, the oldest first."""
     cordons, slots = _newest(jobs, (CORDON, UNCORDON)), _newest(jobs, (SLOTS,))
-    return [node.model_copy(update={"cordon": _in_force(_cordon(_of(node, cordons).metadata), observed_at),
-                                    "uncordoned_at": _uncordoned_at(_of(node, cordons)),
-                                    "slots": _slots(_of(node, slots).metadata)})
-            if cordons or slots else node for node in nodes]
+    return [_noted(node, _of(node, cordons), _of(node, slots), observed_at) for node in nodes] \
+        if cordons or slots else list(nodes)
+
+
+def _noted(node: Node, cordoning: Job, slots: Job, observed_at: str) -> Node:
+    cordon = _cordon(cordoning.metadata)
+    undone = cordoning.metadata.get("verb") == UNCORDON
+    return node.model_copy(update={
+        "cordon": None if cordon is None or has_ended(cordon, observed_at) else cordon,
+        "uncordoned_at": moment_of_ms(cordoning.start_time_ms) if undone else None, "slots": _slots(slots.metadata)})
 
 
 def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: str) -> list[Replica]:
@@ -81,10 +87,6 @@ def _of(node: Node, newest: Mapping[str, tuple[int, Job]]) -> Job:
     return max(found, key=lambda one: one[0])[1] if found else NONE
 
 
-def _uncordoned_at(job: Job) -> str | None:
-    return moment_of_ms(job.start_time_ms) if job.metadata.get("verb") == UNCORDON else None
-
-
 def _cordon(note: Note) -> Cordon | None:
     """Return the cordon; one whose end cannot be read has none, so that nothing is placed by mistake."""
     if note.get("verb") != CORDON:
@@ -94,10 +96,6 @@ def _cordon(note: Note) -> Cordon | None:
         return Cordon.model_validate({**said, "until": note.get("until") or None})
     except ValidationError:
         return Cordon.model_validate(said)
-
-
-def _in_force(cordon: Cordon | None, observed_at: str) -> Cordon | None:
-    return None if cordon is None or has_ended(cordon, observed_at) else cordon
 
 
 def has_ended(cordon: Cordon, now: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import ray
 
-from fleetctl.agent import warm
+from fleetctl.agent import driver, warm
 from fleetctl.agent.weights import memory
 from fleetctl.agent.weights.index import File, Index, WeightsError
 from fleetctl.agent.weights.store import Entry
@@ -82,7 +82,8 @@ def test_a_tenth_of_the_host_and_of_the_group_stays_free(
         (folder / "memory.max").write_text(f"{limit if isinstance(limit, str) else limit * mib}\n")
         (folder / "memory.current").write_text(f"{used * mib}\n")
         (folder / "memory.stat").write_text(f"anon 5\ninactive_file {3 * mib}\nactive_file {mib}\n")
-    for name, path in (("MEMORY", "meminfo"), ("OWN_GROUP", "own"), ("GROUPS", "groups")):
+    monkeypatch.setattr(driver, "MEMORY", str(tmp_path / "meminfo"))
+    for name, path in (("OWN_GROUP", "own"), ("GROUPS", "groups")):
         monkeypatch.setattr(memory, name, str(tmp_path / path))
     if fits:
         memory.require_memory(fits * mib)

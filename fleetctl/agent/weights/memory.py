@@ -9,6 +9,7 @@ import os
 import resource
 from typing import Any, Iterator, Tuple
 
+from ..driver import host_memory
 from .index import Index, WeightsError
 from .store import Entry
 
@@ -16,21 +17,14 @@ POPULATE_READ = 22
 SLICE = 1 << 20
 SPARED = 0.1
 """The part of a node's memory that stays free for its other replicas."""
-MEMORY, OWN_GROUP, GROUPS = "/proc/meminfo", "/proc/self/cgroup", "/sys/fs/cgroup"
+OWN_GROUP, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def require_memory(size: int) -> None:
     """Raise WeightsError where `size` bytes leave less than a tenth of this node's memory, or of its group's."""
-    for total, free in (_of_host(), *_of_groups()):
+    for total, free in (host_memory(), *_of_groups()):
         if free < size + total * SPARED:
             raise WeightsError(f"needs {size} bytes of memory, {free} of {total} are free, and a tenth stays so")
-
-
-def _of_host() -> Tuple[int, int]:
-    """Return the host's memory, and how much of it is free; what holds files counts as free."""
-    with open(MEMORY, encoding="ascii") as lines:
-        found = dict(line.split(":") for line in lines)
-    return int(found["MemTotal"].split()[0]) << 10, int(found["MemAvailable"].split()[0]) << 10
 
 
 def _of_groups() -> Iterator[Tuple[int, int]]:

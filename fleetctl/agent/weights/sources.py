@@ -217,7 +217,7 @@ def origins_of(wanted: List[Mapping[str, str]]) -> Tuple[List[Origin], List[Left
         except KeyError:
             left.append((f"{kind} {where}", "this fleetctl does not know such an origin"))
         except ImportError as error:
-            left.append((f"{kind} {where}", f"this node's Python has no {_missing(error)}"))
+            left.append((f"{kind} {where}", f"this node's Python has no {error.name or error}"))
         except Exception as error:
             left.append((f"{kind} {where}", _in_a_line(error)))
     return found, left
@@ -225,7 +225,3 @@ def origins_of(wanted: List[Mapping[str, str]]) -> Tuple[List[Origin], List[Left
 
 def _in_a_line(error: Exception) -> str:
     return ": ".join(filter(None, (error.__class__.__name__, " ".join(str(error).split()))))
-
-
-def _missing(error: ImportError) -> Optional[str]:
-    return error.name or str(error)

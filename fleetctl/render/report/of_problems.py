@@ -28,7 +28,8 @@ def problems_report(loaded: LoadedFleet) -> Report:
         title="The fleet files are valid" if loaded.fleet else "The fleet files have errors",
         conclusion=problems_conclusion(loaded),
         facts=(("files", ", ".join(subjects)),),
-        totals=(_total("error", errors), _total("warning", warnings)),
+        totals=(Total("errors", plural(errors, "error"), errors),
+                Total("warnings", plural(warnings, "warning"), warnings)),
         tables=(Table("problem", "Problems", COLUMNS, tuple(map(_row, loaded.problems)), rank=0),)
         if loaded.problems else (),
         findings=tuple(map(_finding, loaded.problems)),
@@ -66,10 +67,6 @@ def problems_conclusion(loaded: LoadedFleet) -> str:
     replicas = sum(model.replicas for model in loaded.fleet.models)
     return (f"fleet {loaded.fleet.name}: {count_of(len(loaded.fleet.models), 'model')}, "
             f"{count_of(replicas, 'replica')} wanted{beside}")
-
-
-def _total(noun: str, count: int) -> Total:
-    return Total(f"{noun}s", plural(count, noun), count)
 
 
 def _row(problem: Problem) -> tuple[Cell, ...]:
