@@ -62,50 +62,69 @@ class _Answers:
     notes: list[str] = field(default_factory=list)
 
 
-def read_dashboard(
-    client: DashboardClient, *, observed_at: str, namespace: str = "fleet", agent: AgentView | None = None,
-    ages: bool = False,
-) -> Inventory:
-    """Return the inventory of the cluster behind `client`; `observed_at` is now, RFC 3339 in UTC.
+@dataclass(frozen=True, slots=True)
+class Live:
+    """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas.
 
-    `agent` = what an agent has just seen of the nodes; it wins over the dashboard. `ages` = also since when
-    replicas are ready that were never restarted. A part that fails, is refused or is cut short makes `complete` false
-    and is named in `warnings`, unless Ray's own sums make up for it. Raises ClusterUnreachable or ClusterRefused when
-    the nodes cannot be requested.
+    `agent` = what an agent has just seen of the nodes: it wins over the dashboard; `cold` = selectors of nodes whose
+    disks are asked about.
     """
-    answers = _ask(client, namespace)
+
+    client: DashboardClient
+    observed_at: str
+    namespace: str = "fleet"
+    agent: AgentView | None = None
+    cold: Sequence[Mapping[str, str]] = ()
+
+    def read(self, *, ages: bool = False) -> Inventory:
+        """Return the inventory; `ages` = also since when replicas are ready that were never restarted.
+
+        A part that fails, is refused or is cut short makes `complete` false and is named in `warnings`, unless Ray's
+        own sums make up for it. Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
+        """
+        with collector_paused(lasting=True):
+            found = _read(self, ages=ages)
+            return with_cold(self.client, found, self.cold) if self.cold else found
+
+
+InventorySource = Live | Snapshot
+
+
+def _read(live: Live, *, ages: bool) -> Inventory:
+    answers = _ask(live.client, live.namespace)
     actors = answers.actors.actors
-    nodes = _nodes(answers, agent)
-    planned = find_planned(client, answers.jobs or (), actors)
-    sums = {**answers.summary.sums, **(agent.sums({node.node_id: node.total for node in nodes}) if agent else {})}
+    nodes = _nodes(answers, live.agent)
+    planned = find_planned(live.client, answers.jobs or (), actors)
+    seen_by_agent = live.agent.sums({node.node_id: node.total for node in nodes}) if live.agent else {}
+    sums = {**answers.summary.sums, **seen_by_agent}
     version = text_of(answers.version.get("ray_version"))
-    replicas = find_replicas(actors, namespace, planned, answers.jobs or ())
+    replicas = find_replicas(actors, live.namespace, planned, answers.jobs or ())
     parts = Parts(nodes, actors, replicas, answers.summary.entries, sums,
                   memory_by_process=version is not None and not _in_percent(version))
     if any(node.state != "DEAD" for node in nodes) and not sums:
-        parts = _without_sums(client, parts, answers)
+        parts = _without_sums(live.client, parts, answers)
     elif answers.actors.cut:
         answers.notes.append(f"{answers.actors.cut}: the claims of some actors are not known")
     failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(answers, parts),
                 *contradictions(parts)]
     jobs = answers.jobs or ()
-    marked = with_draining(with_reloads([found.replica for found in parts.replicas], jobs), jobs, namespace)
-    lives, no_times = with_lives(client, marked, namespace, observed_at, all_of_them=ages)
+    marked = with_draining(with_reloads([found.replica for found in parts.replicas], jobs), jobs, live.namespace)
+    lives, no_times = with_lives(live.client, marked, live.namespace, live.observed_at, all_of_them=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
     failed = [*(one for one in answers.ended.failures if one.actor_id not in tried_again),
-              *failed_reloads(jobs, namespace)]
+              *failed_reloads(jobs, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]
     return Inventory(
-        observed_at=observed_at,
-        source=client.base_url,
+        observed_at=live.observed_at,
+        source=live.client.base_url,
         complete=not failures,
         unread=failures,
         warnings=[*failures, *answers.notes, *no_times, *consistency_warnings(parts, built)],
-        cluster=ClusterIdentity(address=client.base_url, ray_version=version,
+        cluster=ClusterIdentity(address=live.client.base_url, ray_version=version,
                                 session_id=text_of(answers.version.get("session_name"))),
-        nodes=with_unfetched(with_notes(built, jobs, observed_at), jobs),
+        nodes=with_unfetched(with_notes(built, jobs, live.observed_at), jobs),
         replicas=lives,
         failures=failed,
         successes=list(that_matter([*answers.ended.successes, *lost], failed)),
@@ -222,32 +241,3 @@ def _unknown(answers: _Answers, parts: Parts) -> Iterator[str]:
              and found.replica.replica_id is not None and found.actor.state != "ALIVE"]
     if names:
         yield f"the fleet of {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} is not known"
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas.
-
-    `agent` = what an agent has just seen of the nodes; `cold` = selectors of nodes whose disks are asked about.
-    """
-
-    client: DashboardClient
-    observed_at: str
-    namespace: str = "fleet"
-    agent: AgentView | None = None
-    cold: Sequence[Mapping[str, str]] = ()
-
-    def read(self, *, ages: bool = False) -> Inventory:
-        """Return the inventory; a read that was cut off, refused in part or cut short has `complete` false.
-
-        `ages` = also since when replicas are ready that were never restarted, which no plan needs.
-
-        Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
-        """
-        with collector_paused(lasting=True):
-            found = read_dashboard(self.client, observed_at=self.observed_at, namespace=self.namespace,
-                                   agent=self.agent, ages=ages)
-            return with_cold(self.client, found, self.cold) if self.cold else found
-
-
-InventorySource = Live | Snapshot

@@ -15,42 +15,36 @@ from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
 
+_SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")
+"""Nodes as `--add-node` takes them, such as 8xH100, and hardly the name of a file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An inventory document on disk; `-` is standard input, which `stdin` reads."""
+    """An inventory document on disk, JSON or YAML; `-` is standard input, which `stdin` reads."""
 
     path: str
     stdin: Callable[[], bytes] | None = None
 
     def read(self, *, ages: bool = False) -> Inventory:  # noqa: ARG002  for `Live.read`: a snapshot has what it has
-        """Return the inventory; raises DocumentError when the file cannot be read or is no inventory."""
-        return load_snapshot(self.path, stdin=self.stdin)
+        """Return the inventory.
 
-
-STDIN = "-"
-_SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")
-"""Nodes as `--add-node` takes them, such as 8xH100, and hardly the name of a file."""
-
-
-def load_snapshot(path: str, *, stdin: Callable[[], bytes] | None = None) -> Inventory:
-    """Return the inventory in the file, JSON or YAML; `-` is standard input, which `stdin` reads.
-
-    Raises DocumentError when it cannot be read or is not an inventory, and when two nodes share an id or a name.
-    """
-    where, data = ("standard input", stdin()) if path == STDIN and stdin is not None else (path, _file_bytes(path))
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"{where} is not UTF-8 text (byte {error.start})") from None
-    inventory = load_document(text, Inventory, where=where)
-    _check_nodes(inventory, where)
-    inventory = _with_node_ids(inventory)
-    if inventory.source.startswith(("http://", "https://")):  # read from a cluster and saved
-        return inventory
-    found = [warning for warning in [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
-             if warning not in inventory.warnings]
-    return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
+        Raises DocumentError when it cannot be read or is not an inventory, and when two nodes share an id or a name.
+        """
+        where, data = ("standard input", self.stdin()) if self.path == "-" and self.stdin is not None else (
+            self.path, _file_bytes(self.path))
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DocumentError(f"{where} is not UTF-8 text (byte {error.start})") from None
+        inventory = load_document(text, Inventory, where=where)
+        _check_nodes(inventory, where)
+        inventory = _with_node_ids(inventory)
+        if inventory.source.startswith(("http://", "https://")):  # read from a cluster and saved
+            return inventory
+        found = [warning for warning in [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
+                 if warning not in inventory.warnings]
+        return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
 
 
 def _odd_amounts(inventory: Inventory) -> Iterator[str]:

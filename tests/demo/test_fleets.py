@@ -15,7 +15,7 @@ from fleetctl.documents.inventory import Amounts, Inventory, Node, NodeResources
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.schemas import json_schema
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.inventory.snapshot import load_snapshot
+from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 
@@ -59,7 +59,7 @@ def test_an_example_is_valid_alone_and_with_its_folder_and_names_its_schema(path
 
 def test_the_snapshot_of_the_lab_is_the_lab_applied() -> None:
     lab = FLEETS / "research-lab"
-    plan = make_plan(load_fleet([str(lab / "fleet.yaml")]), load_snapshot(str(lab / "lab.json")), PlanOptions(),
+    plan = make_plan(load_fleet([str(lab / "fleet.yaml")]), Snapshot(str(lab / "lab.json")).read(), PlanOptions(),
                      PlanFacts(tool_version="0"))
     assert (plan.exit_code, plan.drift, plan.unmanaged) == (0, [], [])
 

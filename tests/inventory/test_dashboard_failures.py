@@ -7,7 +7,7 @@ from fake_dashboard import LOGICAL, PARTS, FakeDashboard, cut_off, hang_up, redi
 
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.dashboard import read_dashboard
+from fleetctl.inventory.dashboard import Live
 from fleetctl.planner.complete import require_complete
 
 BUT_NODES = [part for part in PARTS if part != "nodes"]
@@ -78,7 +78,7 @@ def test_nothing_there_is_unreachable():
         url = fake.url
     client = DashboardClient(url, sleep=lambda _: None)
     with client, pytest.raises(ClusterUnreachable, match="cannot reach"):
-        read_dashboard(client, observed_at="now")
+        Live(client, "now").read()
 
 
 CUTS = [

@@ -13,7 +13,7 @@ from fleetctl.documents.inventory import Inventory, Node, Replica, dead_node_ids
 from fleetctl.documents.loading import load_document
 from fleetctl.inventory.claims import AgentView, Claim
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.dashboard import read_dashboard
+from fleetctl.inventory.dashboard import Live
 
 MI = 1 << 20
 P1 = "8184334e3588e8311b4f3d36354966dc0ae0f0d6f4ba180f7e8e426e"
@@ -392,7 +392,7 @@ def test_what_an_agent_has_seen_counts_for_more_than_the_dashboard(dashboard: Fa
     by_pool = {pool: summary_entry(dashboard, pool)["raylet"]["nodeId"] for pool in ("p0", "p1", "p2")}
     seen = AgentView({by_pool["p1"]: Claim(0, 70_000, 1 << 30)}, frozenset({by_pool["p2"]}))
     with DashboardClient(dashboard.url) as client:
-        inventory = read_dashboard(client, observed_at="2026-03-04T12:00:00Z", namespace="invfleet", agent=seen)
+        inventory = Live(client, "2026-03-04T12:00:00Z", "invfleet", seen).read()
     assert node(inventory, "p1").resources.used.gpu == 2.0
     assert node(inventory, "p2").state == "DRAINING"
     assert node(inventory, "p0").state == "ALIVE"

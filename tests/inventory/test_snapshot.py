@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import DocumentError
-from fleetctl.inventory.snapshot import Snapshot, load_snapshot
+from fleetctl.inventory.snapshot import Snapshot
 
 MINIMAL = """\
 formatVersion: 1.0
@@ -28,7 +28,7 @@ def written(tmp_path: Path, data: str | bytes) -> str:
 
 
 def test_a_minimal_snapshot_is_enough(tmp_path: Path):
-    inventory = load_snapshot(written(tmp_path, MINIMAL))
+    inventory = Snapshot(written(tmp_path, MINIMAL)).read()
     assert inventory.complete
     assert inventory.observed_at == "2026-03-04T12:00:00Z"
     assert inventory.nodes[0].resources.total.gpu == 8
@@ -38,24 +38,24 @@ def test_a_minimal_snapshot_is_enough(tmp_path: Path):
 
 def test_a_member_may_name_its_node(tmp_path: Path):
     """By hand one writes names. A replica on no node takes up nothing, and a plan would count its cards as free."""
-    inventory = load_snapshot(written(tmp_path, MINIMAL.replace("somewhere-else", "node-a")))
+    inventory = Snapshot(written(tmp_path, MINIMAL.replace("somewhere-else", "node-a"))).read()
     assert inventory.replicas[0].members[0].node_id == "a"
 
 
 def test_more_gpus_than_cards_are_a_warning_once(tmp_path: Path):
     eight = "gpus: [" + ", ".join(f"{{index: {index}}}" for index in range(8)) + "]"
-    assert load_snapshot(written(tmp_path, MINIMAL.replace("name: node-a", f"name: node-a, {eight}"))).warnings == []
+    assert Snapshot(written(tmp_path, MINIMAL.replace("name: node-a", f"name: node-a, {eight}"))).read().warnings == []
     text = MINIMAL.replace("name: node-a", f"name: node-a, {eight}").replace("GPU: 8", "GPU: 80000")
-    seen = load_snapshot(written(tmp_path, text))
+    seen = Snapshot(written(tmp_path, text)).read()
     assert seen.warnings == [
         "node-a offers 80000 GPUs to Ray but reports 8 cards; which of them Ray hands out is not known"]
-    assert load_snapshot(written(tmp_path, seen.model_dump_json(by_alias=True))).warnings == seen.warnings
+    assert Snapshot(written(tmp_path, seen.model_dump_json(by_alias=True))).read().warnings == seen.warnings
 
 
 def test_what_a_hand_got_wrong_is_a_warning(tmp_path: Path):
     """A key that is ignored, or a member that holds a ten thousandth of a card, makes a wrong plan in silence."""
     text = MINIMAL.replace("gpus: 10000", "gpus: 1").replace("{total:", "{totals: {GPU: 1}, total:") + "nods: []\n"
-    assert load_snapshot(written(tmp_path, text)).warnings == [
+    assert Snapshot(written(tmp_path, text)).read().warnings == [
         "nodes[0].resources.totals is not a key of an Inventory and is ignored; did you mean total?",
         "nods is not a key of an Inventory and is ignored; did you mean nodes?",
         "a member of m holds gpus: 1, which is 1/10000 of a card; did you mean 10000, 1 whole card?"]
@@ -64,14 +64,14 @@ def test_what_a_hand_got_wrong_is_a_warning(tmp_path: Path):
 def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
     assert Snapshot("-", stdin=MINIMAL.encode).read().source == "by hand"
     with pytest.raises(DocumentError, match="standard input is empty"):
-        load_snapshot("-", stdin=lambda: b"")
+        Snapshot("-", stdin=lambda: b"").read()
 
 
 def test_unknown_keys_of_a_newer_minor_version_are_ignored(tmp_path: Path):
     text = MINIMAL.replace("1.0", "1.7").replace("GPU: 8", "GPU: 8, NPU: 3") + "news: 1\n"
     text = text.replace("by hand", "http://ray-head:8265")
-    assert load_snapshot(written(tmp_path, text)).format_version == "1.7"
-    assert not load_snapshot(written(tmp_path, text)).warnings
+    assert Snapshot(written(tmp_path, text)).read().format_version == "1.7"
+    assert not Snapshot(written(tmp_path, text)).read().warnings
 
 
 @pytest.mark.parametrize(("data", "words"), [
@@ -84,18 +84,18 @@ def test_unknown_keys_of_a_newer_minor_version_are_ignored(tmp_path: Path):
 ])
 def test_a_damaged_snapshot_is_refused_with_the_place(tmp_path: Path, data: str | bytes, words: str):
     with pytest.raises(DocumentError) as caught:
-        load_snapshot(written(tmp_path, data))
+        Snapshot(written(tmp_path, data)).read()
     assert words in caught.value.message
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(DocumentError, match="cannot be read: No such file"):
-        load_snapshot(str(tmp_path / "none"))
+        Snapshot(str(tmp_path / "none")).read()
 
 
 def test_nodes_typed_where_a_file_belongs_get_the_command_that_makes_one():
     with pytest.raises(DocumentError) as caught:
-        load_snapshot("8xH100")
+        Snapshot("8xH100").read()
     assert "fleetctl inventory --add-node 8xH100 --format json" in (caught.value.hint or "")
 
 
@@ -108,14 +108,14 @@ def test_nodes_typed_where_a_file_belongs_get_the_command_that_makes_one():
 ])
 def test_a_slip_of_the_hand_is_named_at_its_place(tmp_path: Path, text: str, said: str):
     with pytest.raises(DocumentError) as caught:
-        load_snapshot(written(tmp_path, text))
+        Snapshot(written(tmp_path, text)).read()
     assert said in caught.value.message
 
 
 def test_a_whole_card_is_not_1_and_a_name_may_have_another_ending(tmp_path: Path):
-    seen = load_snapshot(written(tmp_path, MINIMAL.replace("gpus: 10000", "gpus: 2")))
+    seen = Snapshot(written(tmp_path, MINIMAL.replace("gpus: 10000", "gpus: 2"))).read()
     assert seen.warnings[0].endswith("did you mean 20000, 2 whole cards?")
     (tmp_path / "lab.yaml").write_text(MINIMAL)
     with pytest.raises(DocumentError) as caught:
-        load_snapshot(str(tmp_path / "lab.yml"))
+        Snapshot(str(tmp_path / "lab.yml")).read()
     assert caught.value.hint == f"did you mean {tmp_path / 'lab.yaml'}?"

@@ -27,7 +27,7 @@ from ray_stand_in import FAILS, Actor, RayStandIn
 from fleetctl.fleetfile.load import inspect_bytes
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.inventory.dashboard import read_dashboard
+from fleetctl.inventory.dashboard import Live
 
 NODES = {"node-a": 4, "node-b": 4, "node-c": 2}
 CARDS = {"one": [1], "two": [2], "none": [0], "pair": [2, 1]}
@@ -305,7 +305,7 @@ class Life(RuleBasedStateMachine):
     def _what_is_shown_is_so(self) -> None:
         with self.cli.client(ADDRESS) as client:
             tick, self.world.sleep = self.world.sleep, lambda _: None  # type: ignore[method-assign,assignment]
-            seen = read_dashboard(client, observed_at="2026-03-04T12:00:00Z")
+            seen = Live(client, "2026-03-04T12:00:00Z").read()
             self.world.sleep = tick  # type: ignore[method-assign]
         assert seen.complete, seen.warnings
         shown = {(one.model, one.replica_id): (one.actor_id, one.state, one.fleet, one.spec_hash, one.restarts)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fleetctl.fleetfile.load import load_fleet
-from fleetctl.inventory.snapshot import load_snapshot
+from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.render.plan_json import saved_plan_json
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 def planned(world: World, folder: Path) -> dict[str, Any]:
     write(world, folder)
     fleet = load_fleet([str(folder / "fleet.yaml")])
-    inventory = load_snapshot(str(folder / "inventory.json"))
+    inventory = Snapshot(str(folder / "inventory.json")).read()
     plan = make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="test"))
     document: dict[str, Any] = json.loads(saved_plan_json(plan))
     return document

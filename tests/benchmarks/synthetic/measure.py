@@ -37,14 +37,14 @@ def main(folder: Path) -> None:
     times: dict[str, float] = {"certificate_s": 0.0, "certificate_cpu_s": 0.0}
     with timed(times, "import"):
         from fleetctl.fleetfile.load import load_fleet
-        from fleetctl.inventory.snapshot import load_snapshot
+        from fleetctl.inventory.snapshot import Snapshot
         from fleetctl.planner.options import PlanFacts, PlanOptions
         from fleetctl.planner.plan import make_plan
         from fleetctl.render.plan_json import saved_plan_json
     with timed(times, "parse"):
         fleet = load_fleet([str(folder / "fleet.yaml")])
     with timed(times, "inventory"):
-        inventory = load_snapshot(str(folder / "inventory.json"))
+        inventory = Snapshot(str(folder / "inventory.json")).read()
     tell_apart(times, "certificate", CERTIFICATE)
     with timed(times, "plan"):
         plan = make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="benchmark"))
