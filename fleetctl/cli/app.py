@@ -94,9 +94,9 @@ EPILOG = epilog(
 def build_app() -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
     """Return the application; a process makes it once."""
     completion_init()
-    app = command_app(help=TAGLINE, epilog=EPILOG)
+    app = command_app(help=TAGLINE)
     app.callback(
-        cls=lazy_group(COMMANDS, SECTIONS), invoke_without_command=True,
+        cls=lazy_group(COMMANDS, SECTIONS), epilog=EPILOG, invoke_without_command=True,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )(_global_options)
     return get_command(app)

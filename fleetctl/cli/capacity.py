@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
@@ -17,17 +17,16 @@ from fleetctl.planner.questions.shape_syntax import typed_shape
 from fleetctl.render.report.of_capacity import capacity_report
 from fleetctl.workflow.cluster import read_scenario
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl capacity -f fleets/prod.yaml",
     "fleetctl capacity -f fleets/prod.yaml --model openai-community/gpt2",
     "fleetctl capacity --shape 8               # 8 whole GPUs on one node",
     "fleetctl capacity --shape 2x8,vram=120Gi  # 2 members with 8 GPUs each",
     'fleetctl capacity --shape "gpus=0.5,selector=fleet.io/pool=in(l4, a10g)"',
     exit_codes="0 counted, also when nothing fits, 1 error, 64 usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def capacity(
     *,
     files: flags.OptionalFiles = None,

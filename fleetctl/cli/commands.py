@@ -135,14 +135,15 @@ def flag_by_flag(command: Callable[..., int]) -> Callable[..., int]:
 
 class _App(typer.Typer):
     def command(self, name: str | None = None, **settings: Any) -> Any:  # noqa: ANN401  typer's own
-        decorate = super().command(name, cls=Command, **settings)
+        decorate = super().command(name, cls=Command, **{"epilog": self.info.epilog, **settings})
         return lambda function: decorate(flag_by_flag(function))
 
 
-def command_app(**settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own
-    """Return an application for one command, or for a group of commands."""
+def command_app(*examples: str, exit_codes: str = "", **settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own
+    """Return an application for one command, or for a group of commands, whose help ends with examples and codes."""
     # `completion` prints scripts of ours, which know the signs in model keys
-    return _App(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False, **settings)
+    return _App(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
+                epilog=epilog(*examples, exit_codes=exit_codes) if examples else None, **settings)
 
 
 def epilog(*examples: str, exit_codes: str) -> str:

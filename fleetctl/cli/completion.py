@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import write_document
 
 if TYPE_CHECKING:
     from fleetctl.fleetfile.resolved import ResolvedModel
 
-EPILOG = epilog(
+app = command_app(
     "source <(fleetctl completion bash)                      # in ~/.bashrc",
     'fleetctl completion zsh > "${fpath[1]}/_fleetctl"',
     "fleetctl completion fish > ~/.config/fish/completions/fleetctl.fish",
     exit_codes="0 printed, 64 usage")
-app = command_app()
 BASH = r"""# bash completion for fleetctl; load it with: source <(fleetctl completion bash)
 _fleetctl() {
     local line=${COMP_LINE:0:COMP_POINT} current=${COMP_WORDS[COMP_CWORD]} word breaks='' cut='' reply
@@ -85,7 +84,7 @@ SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 """By the name of the shell."""
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
 ) -> int:

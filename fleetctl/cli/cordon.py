@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.node_note import EXIT_CODES, Lasting, NodeArgument, Reason, cordoning, found_node
 from fleetctl.inventory.notes import CORDON
 
-EPILOG = epilog(
+app = command_app(
     'fleetctl cordon node-a --for 2h --reason "new driver"',
     "fleetctl cordon node-a -f fleets/prod.yaml",
     exit_codes=EXIT_CODES)
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def cordon(
     node: NodeArgument,
     lasting: Lasting = None,

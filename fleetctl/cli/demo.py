@@ -21,15 +21,14 @@ from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_before_asking
 from fleetctl.errors import FleetctlError
 
-EPILOG = epilog(
+app = command_app(
     'eval "$(fleetctl demo up)"',
     "fleetctl plan -f fleets/demo.yaml",
     'eval "$(fleetctl demo down)"',
-    exit_codes="0 done, 1 error, 64 usage")
-app = command_app(help="A local Ray with simulated GPUs, on this machine only.", epilog=EPILOG)
+    exit_codes="0 done, 1 error, 64 usage", help="A local Ray with simulated GPUs, on this machine only.")
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def up() -> int:
     """Start the demo cluster and print its address.
 
@@ -42,7 +41,7 @@ def up() -> int:
     return 0
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def down() -> int:
     """End the demo cluster and everything on it.
 

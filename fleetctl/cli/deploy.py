@@ -7,22 +7,21 @@ from typing import Annotated
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import FleetctlError
 from fleetctl.workflow.scaling import look_up
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl deploy org/model -f fleets/prod.yaml",
     "fleetctl deploy org/model --replicas 1 -f fleets/prod.yaml",
     exit_codes="0 all are ready, 1 error before any action, or replicas are live already, 3 partial, 4 refused by "
                "policy, 5 another apply holds the lock, 64 usage, 130 interrupted")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def deploy(
     *,
     model: ModelArgument,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import read_stdin
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.render.report.of_diff import diff_report
@@ -16,7 +16,7 @@ from fleetctl.review.arguments import places_of
 from fleetctl.review.compare import compare
 from fleetctl.review.inputs import read_sides
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl diff -f fleets/                    # the working tree against HEAD",
     "fleetctl diff origin/main -f fleets/        # ... against another branch",
     "fleetctl diff origin/main...HEAD -f fleets/ # what this branch changed",
@@ -33,10 +33,9 @@ HeadArgument = Annotated[str | None, typer.Argument(
 DetailedExitCodeOption = Annotated[
     bool, typer.Option("--detailed-exitcode", help="Exit 0 for no difference in meaning, 2 for differences.")
 ]
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def diff(
     base: BaseArgument = None,
     head: HeadArgument = None,

@@ -11,7 +11,7 @@ import typer
 
 from fleetctl.apply.node_jobs import REPAIR, Dead, repair
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import read_stdin, this_invocation
@@ -25,16 +25,15 @@ from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.render.report.of_diagnosis import diagnosis_report
 from fleetctl.workflow.examination import Examination
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl doctor",
     "fleetctl doctor -f fleets/prod.yaml --nodes   # asks every node, too",
     "fleetctl doctor --nodes --fix",
     exit_codes="0 no error was found, warnings included, 1 an error was found, or the cluster could not be read, 64 "
                "usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def doctor(
     *,
     files: flags.OptionalFiles = None,

@@ -16,7 +16,7 @@ from fleetctl.cli import explicit, flags
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import NOTHING_DONE, CollectedOutput
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime
 from fleetctl.cli.identity import one_command, starter
@@ -36,13 +36,12 @@ from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.proposal import proposed_by_fleet
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl drain node-a -f fleets/prod.yaml   # names what may be evicted then",
     "fleetctl drain node-a --evict --drain 30s --for 2h -f fleets/prod.yaml",
     "fleetctl drain node-a --dry-run -f fleets/prod.yaml",
     exit_codes="0 all may go (with --evict: are gone), 1 error, or there is no such node, 3 some must stay, 4 refused "
                "by policy, 5 another run holds the lock, 7 stopped waiting, 64 usage, 130 interrupted")
-app = command_app()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ class Wanted:
     output_format: flags.OutputFormat
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def drain(
     *,
     node: NodeArgument,

@@ -14,7 +14,7 @@ import typer
 
 from fleetctl.child import Child
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, show_report, write_document
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.endpoints import Endpoints, ServedModel
@@ -30,7 +30,7 @@ from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl endpoints -f fleets/demo.yaml",
     "fleetctl endpoints -f fleets/demo.yaml --format litellm --out litellm.yaml",
     "fleetctl endpoints --format prometheus --out targets.json --follow",
@@ -38,13 +38,12 @@ EPILOG = epilog(
 MODE = 0o644
 ON_CHANGE_S = 60
 """How long --on-change may take: while it runs, the file does not change."""
-app = command_app()
 
 EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "nginx", "vllm-router"]
 """What `endpoints` writes."""
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def endpoints(
     *,
     files: flags.OwnFiles = None,

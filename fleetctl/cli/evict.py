@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.explicit import DrainTime, Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
@@ -20,7 +20,7 @@ from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.warm_budget import rooms_for
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl evict openai-community/gpt2/2",
     "fleetctl evict openai-community/gpt2/1 openai-community/gpt2/2 --drain 30s",
     "fleetctl evict openai-community/gpt2 --dry-run   # all its replicas",
@@ -28,13 +28,12 @@ EPILOG = epilog(
     "fleetctl evict --all -f fleets/prod.yaml         # all of the fleet",
     exit_codes="0 gone, 1 error, or there is no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
                "policy, 5 an apply creates, 64 usage")
-app = command_app()
 
 
 LEVELS: dict[str, Literal["WARM", "COLD"]] = {"warm": "WARM", "cold": "COLD"}
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def evict(
     *,
     replicas: ReplicaArguments = None,

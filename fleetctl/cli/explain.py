@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import show_report
 from fleetctl.documents.fields import HOMES, Field, all_fields, below, find_fields
 from fleetctl.render.report.code_texts import TEXTS, code_text, help_page
 from fleetctl.render.report.model import Column, Report, Table
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl explain workers.members.resources",
     "fleetctl explain spec.policy",
     "fleetctl explain models --recursive",
@@ -29,10 +29,7 @@ def complete_fields(incomplete: str) -> list[str]:
     return sorted(path for path in paths if path.startswith(incomplete))
 
 
-app = command_app()
-
-
-@app.command(epilog=EPILOG)
+@app.command()
 def explain(
     path: Annotated[str, typer.Argument(
         metavar="PATH", show_default=False, autocompletion=complete_fields,

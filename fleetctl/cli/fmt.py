@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_document, write_file_diff, write_result
 from fleetctl.cli.process import read_stdin
 from fleetctl.documents.quantity import count_of
@@ -17,16 +17,15 @@ from fleetctl.fleetfile.format import Formatted, format_sources
 from fleetctl.fleetfile.sources import STDIN_NAME
 from fleetctl.workflow.output_files import write_file
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl fmt fleets/",
     "fleetctl fmt --check fleets/   # in CI",
     "fleetctl fmt --diff fleets/prod.yaml",
     "fleetctl fmt - < fleet.yaml > formatted.yaml",
     exit_codes="0 fine, 1 a broken file, or with --check an unformatted one, 64 usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def fmt(
     files: flags.Files,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is not formatted.")] = False,

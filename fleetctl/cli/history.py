@@ -17,7 +17,7 @@ from fleetctl.workflow.cluster import fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl history                     # the last 20, newest first",
     "fleetctl history --fleet prod --limit 100",
     "fleetctl history show latest",
@@ -34,10 +34,9 @@ FleetFilesOption = Annotated[list[str] | None, flags.option(
     help="Fleet file that names the cluster; show only the runs of its fleet. Repeatable.")]
 FleetOption = Annotated[str | None, flags.option("--fleet", metavar="NAME", help="Only the runs of this fleet.")]
 LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many runs.")]
-app = command_app()
 
 
-@app.callback(invoke_without_command=True, epilog=EPILOG)
+@app.callback(invoke_without_command=True)
 def history(
     context: typer.Context,
     files: FleetFilesOption = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import message_console, say, write_document, write_result
 from fleetctl.cli.process import now_text, read_stdin, this_invocation
 from fleetctl.documents.canonical import indented_json
@@ -30,7 +30,7 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.live_fleet import draft_of
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl import --address http://ray-head:8265 -o prod.yaml  # what runs",
     "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
     "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
@@ -44,10 +44,7 @@ LossFormat = Literal["text", "json"]
 """How losses are shown."""
 
 
-app = command_app()
-
-
-@app.command(epilog=EPILOG)
+@app.command()
 def import_fleet(
     *,
     paths: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import message_console, say, write_document
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.inventory import Inventory
@@ -22,16 +22,15 @@ from fleetctl.workflow.cluster import given_address, read_from
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl init --address http://ray-head:8265",
     "fleetctl init fleets/prod.yaml --model Qwen/Qwen3-8B --engine vllm",
     "fleetctl init --inventory snapshot.json --model org/a-8B --model org/b-70B",
     exit_codes="0 written, 1 error, or the file exists, 64 usage")
 STDOUT = Path("-")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def init(
     *,
     file: Annotated[Path | None, typer.Argument(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
@@ -13,7 +13,7 @@ from fleetctl.documents.inventory import Inventory, NodeResources
 from fleetctl.render.report.of_inventory import inventory_report
 from fleetctl.workflow.cluster import fleet_of, read_from
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl inventory --address http://ray-head:8265",
     "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
     'fleetctl inventory --add-node "8xH100 x2" --format json > lab.json',
@@ -22,10 +22,9 @@ AddOption = Annotated[list[str] | None, flags.option(
     "--add-node", metavar="SHAPE",
     help="Add a node that need not exist, to --inventory or to nothing, written as for what-if: 8xH200, 'gpus=8,"
          "type=H200,label=pool=a x4'; repeatable.")]
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def inventory(
     *,
     files: flags.ClusterFiles = None,

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_replicas
 from fleetctl.cli.console import say, write_output_of_others
 from fleetctl.cli.process import this_invocation
@@ -32,7 +32,7 @@ from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl logs openai-community/gpt2 --since 10m",
     "fleetctl logs openai-community/gpt2/0 --follow",
     "fleetctl logs Qwen/Qwen3-Coder-480B/0 --rank 1 --tail 50",
@@ -59,12 +59,11 @@ GroupOption = Annotated[str | None, flags.option("--group", metavar="NAME", help
 CopyOption = Annotated[int | None, flags.option("--copy", metavar="N", help="Only this copy.")]
 RankOption = Annotated[int | None, flags.option("--rank", metavar="N", help="Only this rank.")]
 Choice = Callable[[Sequence[EngineLog]], list[EngineLog]]
-app = command_app()
 ABSENT_LISTINGS = 2
 """A replica that is restarted may be missing from one listing."""
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def logs(
     *,
     names: LogsArgument,

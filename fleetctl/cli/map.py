@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import result_console, say, write_document, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.documents.canonical import indented_json
@@ -16,7 +16,7 @@ from fleetctl.planner.options import chosen_by
 from fleetctl.render.placement_map import render_placement_map
 from fleetctl.workflow.cluster import read_scenario
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl map                                  # what holds which card now",
     "fleetctl map -f fleets/prod.yaml              # and what a plan adds",
     "fleetctl map -f fleets/prod.yaml --format svg > map.svg",
@@ -27,10 +27,7 @@ MapFormat = Literal["table", "svg", "json"]
 """What a map is drawn as."""
 
 
-app = command_app()
-
-
-@app.command(epilog=EPILOG)
+@app.command()
 def show_map(
     *,
     files: flags.OptionalFiles = None,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fleetctl.apply.replan_command import USUAL_EXPIRY_S
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
 from fleetctl.documents.placement_map import PlacementMap
@@ -19,7 +19,7 @@ from fleetctl.workflow.output_files import check_out
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl plan -f fleets/prod.yaml",
     "fleetctl plan -f fleets/ --out prod.fleetplan   # for `fleetctl apply`",
     "fleetctl plan -f fleets/ --inventory snapshot.json --format json",
@@ -27,10 +27,9 @@ EPILOG = epilog(
     "fleetctl plan -f fleets/ --detailed-exitcode   # in CI",
     exit_codes="0 planned, 1 error, 64 usage; with --detailed-exitcode 0 nothing to do, 2 changes, 3 anything "
                "blocked, 4 refused by policy")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def plan(
     *,
     files: flags.Files,

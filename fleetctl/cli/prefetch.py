@@ -9,7 +9,7 @@ from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, Asker
 from fleetctl.apply.node_jobs import prefetch as carry_out
 from fleetctl.cli import flags
 from fleetctl.cli.apply.scaled import ModelArgument
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.node_note import node_of
@@ -28,7 +28,7 @@ from fleetctl.workflow.cold import nodes_for, selected
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.scaling import model_of
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights",
     "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights --node node-b",
     exit_codes="0 all nodes have them, 1 none has, or an error, 3 some have, 64 usage, 130 interrupted")
@@ -36,10 +36,9 @@ NodeLabels = Annotated[Any, flags.option(
     "--nodes", metavar="LABELS", parser=flags.label_selector,
     help="Only nodes with these labels, such as pool=a100 or 'zone in (a, b),!spot'.")]
 DEFAULT_S = 1800.0
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def prefetch(
     *,
     model: ModelArgument,

@@ -35,9 +35,9 @@ from fleetctl.workflow.output_files import write_file
 PASSWORD = re.compile(r"(?i)https?://[^/]*@|\w+://[^/]*:[^/]*@")
 """Begins an address with a password; over HTTP a name alone may be a token."""
 CODES = "0 proposed, or nothing to change, 1 error, 64 usage"
-app = command_app(help="Change the fleet file, for review.", epilog=epilog(
+app = command_app(
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --dry-run",
-    "fleetctl propose from-live -f fleets/ --open", exit_codes=CODES))
+    "fleetctl propose from-live -f fleets/ --open", exit_codes=CODES, help="Change the fleet file, for review.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import os
 from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, Asker, list_caches
 from fleetctl.apply.node_jobs import prune as carry_out
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.prefetch import NodeLabels
@@ -23,15 +23,14 @@ from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import fleets_in, named_weights, selected
 from fleetctl.workflow.dashboard import live_source
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl prune -f fleets/prod.yaml --dry-run",
     "fleetctl prune -f fleets/prod.yaml --nodes fleet.io/pool=h100",
     exit_codes="0 removed, or there is nothing to remove, 1 error, or no to the question, 3 a node did not answer, or "
                "something could not be removed, 64 usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def prune(
     *,
     files: flags.Files,

@@ -10,23 +10,22 @@ import typer
 from fleetctl.apply.follow import Wording
 from fleetctl.apply.node_jobs import Asker
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import this_invocation
 from fleetctl.workflow.cluster import cluster_of
 from fleetctl.workflow.dashboard import live_source
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl release-nodes old-fleet --address http://ray-head:8265 --dry-run",
     "fleetctl release-nodes old-fleet --address http://ray-head:8265",
     exit_codes="0 released, or nothing was asked for, 1 error, or no to the question, 64 usage")
 RELEASE = "release"
 WORDING = Wording("job", *["`fleetctl release-nodes FLEET --dry-run` shows what is asked for"] * 2)
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def release_nodes(
     fleet: Annotated[str, typer.Argument(
         metavar="FLEET", show_default=False, help="The name of a fleet that is not applied any more.")],

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import write_document, write_result
 from fleetctl.cli.process import read_stdin
 from fleetctl.errors import FleetFileError
@@ -15,15 +15,14 @@ from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.fleetfile.merge import join
 from fleetctl.render.merged_fleet import render_fleet_json, render_fleet_yaml
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl render -f fleets/prod.yaml",
     "fleetctl render -f fleets/prod.yaml --no-origin --show-env",
     "fleetctl render -f fleets/prod.yaml --format json",
     exit_codes="0 fine, 1 a broken fleet, 64 usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def render(
     files: flags.Files,
     output_format: Annotated[Literal["yaml", "json"], typer.Option("--format", help="How to print.")] = "yaml",

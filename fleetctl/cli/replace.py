@@ -15,7 +15,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import CollectedOutput
 from fleetctl.cli.apply.scaled import ModelArgument
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import Wanted, act_on, agreed_to, refuse_protected, show_steps
 from fleetctl.cli.identity import one_command
@@ -31,15 +31,14 @@ from fleetctl.workflow.proposal import proposed_by_fleet, refuse_by_policy
 from fleetctl.workflow.replace import Round, round_of
 from fleetctl.workflow.scaling import look_up
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --drain 30s",
     "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --in-place",
     exit_codes="0 all are current, 1 error before any action, 3 stopped at the first failure, 4 refused by policy, 5 "
                "another run holds the lock, 64 usage, 130 interrupted")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def replace(
     *,
     model: ModelArgument,

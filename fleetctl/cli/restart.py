@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.explicit import Wanted, carry_out, refuse_protected
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_replicas
@@ -11,15 +11,14 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
 from fleetctl.workflow.dashboard import live_source
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl restart openai-community/gpt2/2",
     "fleetctl restart openai-community/gpt2   # all its replicas",
     exit_codes="0 all are ready again, 1 error, or there is no such replica of ours, 3 some are not ready, 4 protected "
                "by the fleet's policy, 5 another restart runs, 64 usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def restart(
     *,
     replicas: ReplicaArguments = None,

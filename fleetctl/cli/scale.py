@@ -9,22 +9,21 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import FormatOption
 from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import UsageError
 from fleetctl.workflow.scaling import look_up
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl scale openai-community/gpt2 --replicas 5 -f fleets/demo.yaml",
     "fleetctl scale openai-community/gpt2 --scale-up 2 -f fleets/demo.yaml",
     exit_codes="0 so many are ready, 1 error before any action, 3 partial, 4 refused by policy, 5 another apply holds "
                "the lock, 64 usage, 130 interrupted")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def scale(
     *,
     model: ModelArgument,

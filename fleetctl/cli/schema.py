@@ -6,23 +6,21 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import write_document
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.schemas import schema_names, schema_text
 from fleetctl.errors import UsageError
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl schema > fleet.schema.json",
     "fleetctl schema plan",
     "# yaml-language-server: $schema=fleet.schema.json",
     exit_codes="0 printed, 64 usage")
 NAMES = schema_names()
 
-app = command_app()
 
-
-@app.command(epilog=EPILOG)
+@app.command()
 def schema(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(NAMES)}.",
                                         autocompletion=lambda: list(NAMES))] = "fleet",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import refuse_two_readers, this_invocation
@@ -17,7 +17,7 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.plan_check import Checked, check_plan
 from fleetctl.workflow.saved_plan import origin_of, read_saved_plan
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl show prod.fleetplan",
     "fleetctl show prod.fleetplan --check   # could it be applied now?",
     "fleetctl show prod.fleetplan --report html=plan.html",
@@ -29,10 +29,9 @@ PlanArgument = Annotated[str, typer.Argument(
     metavar="FILE", help="A plan, as `plan --out` or `plan --format json` wrote it; - for standard input.")]
 CheckOption = Annotated[bool, typer.Option(
     "--check", help="Ask the plan's cluster whether it could be applied now; --address and --inventory imply it.")]
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def show_plan(
     plan_file: PlanArgument,
     address: flags.Address = None,

@@ -7,20 +7,19 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node
 from fleetctl.documents.inventory import MAX_SLOTS
 from fleetctl.errors import UsageError
 from fleetctl.inventory.notes import SLOTS
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl slots node-a 4",
     "fleetctl slots node-a --clear   # the fleet file or its label counts",
     exit_codes=EXIT_CODES)
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def slots(
     node: NodeArgument,
     number: Annotated[int | None, typer.Argument(

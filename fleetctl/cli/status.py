@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import result_console, say, show_report, write_result
 from fleetctl.cli.process import refuse_two_readers, this_invocation
@@ -32,7 +32,7 @@ from fleetctl.workflow.invocation import Invocation
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Drift
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl status",
     "fleetctl status -f fleets/prod.yaml",
     "fleetctl status openai-community/gpt2",
@@ -41,7 +41,6 @@ EPILOG = epilog(
     exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage, 130 Ctrl-C")
 UNBROKEN = 4_000
 """Columns into a pipe with --format wide: as many as no row needs."""
-app = command_app()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ class Chosen:
         return ((one.name, one.why) for one in what_cools(fleet, seen) if one.node or one.name not in others)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def status(
     *,
     model: Annotated[str | None, typer.Argument(

@@ -10,7 +10,7 @@ from fleetctl.apply.history import pick, read_logs, runs_of
 from fleetctl.apply.run import Started, running, stop_apply
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import only
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say, show_report
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import Event
@@ -23,15 +23,14 @@ from fleetctl.render.visible import visible
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl stop                       # the one apply that runs",
     "fleetctl stop fleetctl-apply-8dd5457ba23d --yes",
     "fleetctl stop -f fleets/prod.yaml   # that of this fleet",
     exit_codes="0 it has ended, 1 error, or no apply runs, 7 it was asked to stop and has not ended yet, 64 usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def stop(
     job: Annotated[str | None, typer.Argument(metavar="JOB", show_default=False, help=(
         "Its id, or the beginning, as `fleetctl history` shows it; needed where several run."))] = None,

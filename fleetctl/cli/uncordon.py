@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node
 from fleetctl.inventory.jobs import ours
 from fleetctl.inventory.notes import UNCORDON, cordon_note
 
-EPILOG = epilog("fleetctl uncordon node-a", exit_codes=EXIT_CODES)
-app = command_app()
+app = command_app("fleetctl uncordon node-a", exit_codes=EXIT_CODES)
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flags.Address = None) -> int:
     """Let new replicas start on a node again.
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import read_stdin
 from fleetctl.cli.reporting import Formats, ReportFormatOption, ReportOption, parse_reports, show
@@ -17,15 +17,14 @@ from fleetctl.fleetfile.sources import fleet_files
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.of_problems import problems_conclusion, problems_report
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl validate -f fleets/prod.yaml",
     "fleetctl validate -f fleets/ --format json",
     "fleetctl validate -f fleets/ --report sarif=fleet.sarif",
     exit_codes="0 fine (warnings included), 1 errors, 64 usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def validate(
     files: flags.Files,
     output_format: ReportFormatOption = "table",

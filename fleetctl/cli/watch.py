@@ -18,7 +18,7 @@ from fleetctl.apply.jobs import Patience
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.apply.run import Detached, Interrupts, follow, start_apply
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_result
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.process import now_text, this_invocation
@@ -38,7 +38,7 @@ from fleetctl.workflow.cluster import given_address
 from fleetctl.workflow.contexts import user_folder
 from fleetctl.workflow.invocation import Invocation
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl watch --repo https://git.example.org/team/fleets",
     "fleetctl watch --repo git@git.example.org:a/b --ref main --path prod.yaml",
     "fleetctl watch -f fleets/prod.yaml --report-only",
@@ -61,13 +61,12 @@ TEXTS = {
 }
 OF_A_PLAN = {"blocked", "policy", "wanted", "applied"}
 """News that the plan of the moment has; they carry its numbers."""
-app = command_app()
 
 WatchFormat = Literal["text", "jsonl"]
 """How watch prints what is new."""
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def watch(
     *,
     repo: Annotated[str | None, flags.option(

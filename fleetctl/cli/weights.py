@@ -9,26 +9,25 @@ from typing import Annotated
 import typer
 
 from fleetctl.agent.weights.index import NAME, WeightsError, write_index
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_document
 from fleetctl.cli.working import working
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.write_yaml import Piece, write_yaml
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl weights index models/Qwen3-8B",
     exit_codes="0 written, 1 the files cannot be read or changed meanwhile, 64 usage")
 Seen = dict[str, tuple[int, int]]
-app = command_app()
 
 
-@app.callback(epilog=EPILOG)
+@app.callback()
 def weights() -> None:
     """Index the files of a model, so that nodes can fetch and check them."""
 
 
-@app.command("index", epilog=EPILOG)
+@app.command("index")
 def index(folder: Annotated[Path, typer.Argument(metavar="FOLDER", show_default=False, help="The files.")]) -> int:
     """Index FOLDER and print the lines for the fleet file.
 

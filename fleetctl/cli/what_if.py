@@ -7,14 +7,14 @@ from typing import Annotated
 import typer
 
 from fleetctl.cli import flags
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import refuse_two_readers, this_invocation
 from fleetctl.cli.reporting import show_answer
 from fleetctl.errors import UsageError
 from fleetctl.render.report.of_what_if import what_if_report
 from fleetctl.workflow.cluster import read_scenario
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl what-if -f fleets/prod.yaml --lose-node node-a",
     "fleetctl what-if -f fleets/ --cordon fleet.io/pool=l4 --scale org/model=20",
     'fleetctl what-if -f fleets/ --add-node 8xH200 --add-node "like:node-a x2"',
@@ -35,10 +35,9 @@ ScaleOption = Annotated[list[str] | None, flags.option(
     "--scale", metavar="MODEL=N", help="Suppose the fleet file wants N replicas of this model; repeatable.")]
 EachOption = Annotated[bool, typer.Option(
     "--each-node", help="Also show, for every node, the effect of its loss alone, with the plan applied.")]
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def what_if(
     *,
     files: flags.Files,

@@ -17,7 +17,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
 from fleetctl.cli.apply.follow import attach_to, carry_out
 from fleetctl.cli.apply.output import ApplyOutput, FormatOption
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.plan import Plan
@@ -27,7 +27,7 @@ from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.proposal import Proposal, proposed_by_fleet, proposed_by_plan, refuse_by_policy
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl apply -f fleets/prod.yaml         # plans, asks, applies",
     "fleetctl apply -f fleets/prod.yaml --yes   # in CI",
     "fleetctl apply prod.fleetplan              # a plan saved by plan --out",
@@ -38,14 +38,13 @@ EPILOG = epilog(
 PlanArgument = Annotated[list[str] | None, typer.Argument(
     metavar="PLAN|FILE", show_default=False,
     help="A plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")]
-app = command_app()
 LOOK_EVERY_S = 3.0
 Look = Callable[[], AbstractContextManager[Proposal]]
 """Plans on the cluster as it is now."""
 ASKED = "Ray's autoscaler stays asked for them"
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def apply(
     *,
     named: PlanArgument = None,

@@ -26,7 +26,7 @@ from fleetctl.cli.ci.job import (
     lines_of,
     publish,
 )
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import ReplicaOutcome
@@ -41,7 +41,7 @@ from fleetctl.render.report.of_outcomes import totals
 from fleetctl.render.report.of_problems import failure_report
 from fleetctl.workflow.saved_plan import read_saved_plan
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci apply prod.fleetplan",
     "fleetctl ci apply -f fleets/ --fail-on failed   # blocked is no failure",
@@ -55,10 +55,9 @@ LockTimeoutOption = Annotated[float, flags.option(
 FailOnOption = Annotated[Literal["failed", "blocked", "never"], typer.Option(
     "--fail-on", envvar="FLEETCTL_FAIL_ON",
     help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always fails it.")]
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def apply(
     *,
     named: PlanArgument = None,

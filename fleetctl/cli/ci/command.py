@@ -5,7 +5,7 @@ Each is the command of that name (review is plan) with what a job needs around i
 
 from __future__ import annotations
 
-from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
+from fleetctl.cli.commands import Listed, command_app, lazy_group
 
 COMMANDS = {
     "validate": Listed("ci.validate", "Check fleet files, and report to the forge."),
@@ -13,13 +13,12 @@ COMMANDS = {
     "apply": Listed("ci.apply", "Apply what was merged, and report to the forge."),
     "drift": Listed("ci.drift", "Check on a schedule that the cluster runs what the files say."),
 }
-EPILOG = epilog(
+app = command_app(
     "fleetctl ci review -f fleets/ --report html=plan.html",
     "fleetctl ci apply prod.fleetplan",
     exit_codes="those of validate, plan and apply; see `fleetctl ci review --help`")
-app = command_app()
 
 
-@app.callback(cls=lazy_group(COMMANDS), epilog=EPILOG)
+@app.callback(cls=lazy_group(COMMANDS))
 def ci() -> None:
     """Validate, review or apply a change in a CI job; check for drift."""

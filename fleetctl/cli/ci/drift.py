@@ -10,7 +10,7 @@ import typer
 from fleetctl.cli import failures, flags
 from fleetctl.cli.ci.base import fleet_name, trusted_where
 from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, keep_issue, lines_of, publish
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
 from fleetctl.errors import FleetctlError, UsageError
@@ -25,17 +25,16 @@ from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.examination import diagnosed, failures_of
 from fleetctl.workflow.planning import plan_fleet
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl ci drift -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci drift -f fleets/ --no-issue --report html=drift.html",
     exit_codes="0 no drift, 1 error, 2 something is missing or runs otherwise than the files say, 3 something is "
                "blocked, restarting or failed, 4 a policy refuses what is missing, 64 usage")
 IssueOption = Annotated[bool, typer.Option(
     "--issue/--no-issue", envvar="FLEETCTL_ISSUE", help="Keep one issue: open while there is drift, else closed.")]
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def drift(
     *,
     files: flags.OptionalFiles = None,

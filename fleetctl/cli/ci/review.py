@@ -24,7 +24,7 @@ from fleetctl.cli.ci.job import (
     lines_of,
     publish,
 )
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import message_console
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
@@ -40,7 +40,7 @@ from fleetctl.render.report.of_problems import failure_report, problems_report
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl ci review -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci review -f fleets/ --inventory lab.json --report markdown=c.md",
     "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
@@ -64,10 +64,9 @@ CommentOption = Annotated[bool, typer.Option(
 FailOnOption = Annotated[FailOn, typer.Option(
     "--fail-on", envvar="FLEETCTL_FAIL_ON",
     help="What fails the job besides errors: a policy that refuses, or also blocked replicas.")]
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def review(
     *,
     files: flags.OptionalFiles = None,

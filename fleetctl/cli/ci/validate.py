@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fleetctl.cli import flags
 from fleetctl.cli.ci.job import ForgeOption, Job, JobResult, lines_of, publish
-from fleetctl.cli.commands import command_app, epilog
+from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportOption, parse_reports, show
 from fleetctl.cli.validate import problem_formats
@@ -16,13 +16,12 @@ from fleetctl.forge.detect import find_forge
 from fleetctl.render.report.of_problems import problems_conclusion
 from fleetctl.workflow.invocation import Where
 
-EPILOG = epilog(
+app = command_app(
     "fleetctl ci validate -f fleets/prod.yaml --report junit=fleet.xml",
     exit_codes="0 fine (warnings included), 1 errors, 64 usage")
-app = command_app()
 
 
-@app.command(epilog=EPILOG)
+@app.command()
 def validate(
     files: flags.OptionalFiles = None,
     report: ReportOption = None,
