@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections import Counter
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
@@ -281,7 +280,7 @@ def _require_on_disk(job: Job, replica: Replica) -> None:
 
 def incomplete_here(entries: Sequence[Any]) -> List[str]:
     """Return the folders of this node that lack files of the entries; runs there."""
-    found = [Entry(cache_root(os.environ), artifact, view) for artifact, view in entries]
+    found = [Entry(cache_root(), artifact, view) for artifact, view in entries]
     return [entry.folder for entry in found if entry.index() is None]
 
 

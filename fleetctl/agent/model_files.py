@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -36,7 +35,7 @@ class ModelFiles:
     def __init__(self, member: Mapping[str, Any], injected: Mapping[str, str], deadline: float,
                  say: Callable[[str], None]) -> None:
         self._secret = session_secret()
-        self._root = cache_root(os.environ)
+        self._root = cache_root()
         self._server: Optional[WeightsServer] = None
         self._source: Optional[Source] = None
         self._replica = f"{injected['FLEETCTL_MODEL']}/{injected['FLEETCTL_REPLICA_ID']}"

@@ -75,19 +75,19 @@ def end_orphans(agreed: List[Mapping[str, Any]]) -> List[Dict[str, Any]]:
     """
     wanted = {(one["pid"], one["began"]) for one in agreed}
     found = [(one["pid"], one["began"]) for one in find_orphans() if (one["pid"], one["began"]) in wanted]
-    left = _signalled(found, signal.SIGTERM, GRACE_S)
-    left = _signalled(left, signal.SIGKILL, GRACE_S)
+    left = _signalled(found, signal.SIGTERM)
+    left = _signalled(left, signal.SIGKILL)
     why = dict.fromkeys(filter(_is_there, wanted.difference(found)), "it is no orphan any more")
     why.update(dict.fromkeys(left, "it does not end"))
     return [{**one, "done": (one["pid"], one["began"]) not in why, "message": why.get((one["pid"], one["began"]), "")}
             for one in agreed]
 
 
-def _signalled(processes: List[Tuple[int, int]], number: int, patience_s: float) -> List[Tuple[int, int]]:
-    """Send a signal to the processes and return those that are there after `patience_s`."""
+def _signalled(processes: List[Tuple[int, int]], number: int) -> List[Tuple[int, int]]:
+    """Send a signal to the processes and return those that are there after GRACE_S."""
     for pid, began in processes:
         _signal(pid, began, number)
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + GRACE_S
     left = processes
     while left and time.monotonic() < deadline:
         left = list(filter(_is_there, left))

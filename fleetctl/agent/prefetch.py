@@ -6,7 +6,6 @@ As a verb of its own, and as the last part of an apply, for what the fleet file 
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import Any, Dict, Iterator, List, Mapping
 
@@ -96,7 +95,7 @@ def fetch_here(order: Mapping[str, Any]) -> List[Dict[str, Any]]:
 def _fetched(member: Mapping[str, Any], deadline: float) -> Dict[str, Any]:
     try:
         wanted = wanted_by(member, member["variables"], session_secret())
-        root = cache_root(os.environ)
+        root = cache_root()
         got = Fetch(root, wanted, deadline, lambda _: None).run()
         note_cold(root, got)
         return {"fetched": as_document(got)}

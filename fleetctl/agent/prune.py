@@ -37,13 +37,13 @@ def _ask(question: Callable[[Any], Any], request: Mapping[str, Any], events: Eve
 
 def list_here(keep: List[str]) -> Dict[str, Any]:
     """Return what is in the cache of this node, but for the artifacts to keep; runs there."""
-    root = cache_root(os.environ)
+    root = cache_root()
     return {"root": root, "artifacts": [_row(one) for one in cached(root) if one.artifact not in keep]}
 
 
 def remove_here(artifacts: List[str]) -> Dict[str, Any]:
     """Remove artifacts from the cache of this node; runs there."""
-    root = cache_root(os.environ)
+    root = cache_root()
     return {"root": root, "artifacts": [
         {**_row(one), "removed": _removed(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
 

@@ -54,7 +54,7 @@ class HeldWeights:
     """The weights of some members in this node's memory, and served; raises WeightsError where they cannot be."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        root, secret = cache_root(os.environ), session_secret()
+        root, secret = cache_root(), session_secret()
         ip = ray.util.get_node_ip_address()
         require_memory(sum(bytes_by_node(places).values()))
         served: Dict[Tuple[str, Optional[str]], Dict[str, Any]] = {}

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import APPLY, Follower
 from fleetctl.apply.outcome import INTERRUPTED
-from fleetctl.apply.prepare import ApplyOptions, apply_request
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request
 from fleetctl.apply.record import Starter, apply_metadata
 from fleetctl.apply.replan import WANTED, Replanner, answer_agent
 from fleetctl.documents.events import Event, RunSummary
-from fleetctl.documents.plan import Plan
 from fleetctl.errors import ApplyError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, ours
@@ -45,16 +44,16 @@ class Started:
 
 
 def start_apply(
-    client: DashboardClient, plan: Plan, submission_id: str, starter: Starter, options: ApplyOptions, *,
-    replanner: Replanner | None = None, patience: jobs.Patience | None = None,
+    task: ApplyTask, submission_id: str, starter: Starter, options: ApplyOptions, patience: jobs.Patience | None = None
 ) -> Started:
-    """Submit the agent with `plan`; raises ApplyError when the cluster refuses it."""
-    request = apply_request(plan, submission_id, starter.name, options, may_replan=replanner is not None)
+    """Submit the agent with the plan; raises ApplyError when the cluster refuses it."""
+    plan = task.plan
+    request = apply_request(plan, submission_id, starter.name, options, may_replan=task.replanner is not None)
     wanted = jobs.Submission(
         submission_id, "apply", plan.fleet.namespace, apply_metadata(plan, starter),
         f"`fleetctl apply --attach {submission_id}` follows it if it runs; else apply again")
-    jobs.submit(client, wanted, request, patience)
-    return Started(client, submission_id, replanner)
+    jobs.submit(task.client, wanted, request, patience)
+    return Started(task.client, submission_id, task.replanner)
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ _CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI", "
 ColorChoice = Literal["auto", "always", "never"]
 """The values of `--color`."""
 
-
 _choice: ColorChoice = "auto"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Annotated
@@ -54,7 +53,7 @@ def doctor(
     invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=read_stdin) if files else None
     with ExitStack() as opened:
-        examination = Examination(invocation, where, loaded, starter(os.environ), opened)
+        examination = Examination(invocation, where, loaded, starter(), opened)
         evidence = examination.evidence(new_job_id("examine") if nodes else None)
         diagnosis = diagnose(evidence)
         if fix and (repaired := _repaired(examination, evidence, yes=yes)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -105,7 +104,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
         return 0 if wanted.output_format == "table" else _show((), 0, wanted)
     options = PlanOptions(models, force=wanted.start.force, files=tuple(wanted.files),
                           ignore_cooldown=wanted.start.ignore_cooldown)
-    new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter(os.environ).name})
+    new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter().name})
     cordon = new if wanted.cordon is not None else found.node.cordon or new
     say("note", f"the plan wants what runs, and a replacement for what leaves {found.node.name}")
     with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.start.where,

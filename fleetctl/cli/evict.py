@@ -29,7 +29,6 @@ app = command_app(
     exit_codes="0 gone, 1 error, or there is no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
                "policy, 5 an apply creates, 64 usage")
 
-
 LEVELS: dict[str, Literal["WARM", "COLD"]] = {"warm": "WARM", "cold": "COLD"}
 
 

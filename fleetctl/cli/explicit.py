@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,7 +106,7 @@ def act_on(
     summaries: list[RunSummary] = []
     for order in _orders(wanted, source, seen, chosen, fleet):
         try:
-            summaries.append(run_explicit(source.client, order, new_job_id(wanted.verb), starter(os.environ), relay))
+            summaries.append(run_explicit(source.client, order, new_job_id(wanted.verb), starter(), relay))
         except KeyboardInterrupt:
             say("note", f"the {NOUNS[wanted.verb]} may continue in the cluster; {STILL}")
             raise

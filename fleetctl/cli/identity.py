@@ -26,8 +26,9 @@ def one_command(verb: str) -> Iterator[None]:
         _step_of.reset(token)
 
 
-def starter(environ: Mapping[str, str]) -> Starter:
+def starter() -> Starter:
     """Return who starts a run: `user@host`; in CI the person who triggered the job, and the address of the job."""
+    environ = os.environ
     run = environ.get("GITHUB_RUN_ID") or environ.get("CI_JOB_ID")
     if not run:
         return Starter(f"{_user()}@{socket.gethostname()}", step_of=_step_of.get())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,6 +75,6 @@ def write(client: DashboardClient, verb: str, node: Node, said: Mapping[str, str
     """Write a note, and say so; None = nothing is to be written."""
     if said is None:
         return
-    write_note(client, verb, node, said, new_job_id(verb), starter(os.environ),
+    write_note(client, verb, node, said, new_job_id(verb), starter(),
                Patience(report=lambda line: say("note", line)))
     say("note", note_text({"verb": verb, "nodeName": node.name, **said}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated, Any
 
 from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, Asker
@@ -74,7 +73,7 @@ def prefetch(
         names = {one.id: one.name for one in seen.nodes}
         say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
         with invocation.working("fetching"):
-            asker = Asker(source.client, source.namespace, starter(os.environ), PREFETCH_WORDING)
+            asker = Asker(source.client, source.namespace, starter(), PREFETCH_WORDING)
             rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, seen), timeout,
                              lambda row: _tell(row, names))
     rows = [row.model_copy(update={"node": names[row.node_id]}) for row in rows]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, Asker, list_caches
 from fleetctl.apply.node_jobs import prune as carry_out
 from fleetctl.cli import flags
@@ -51,7 +49,7 @@ def prune(
         seen = read(invocation, source)
         require_complete(seen)
         names = {node.id: node.name for node in seen.nodes}
-        asker = Asker(source.client, source.namespace, starter(os.environ), PRUNE_WORDING)
+        asker = Asker(source.client, source.namespace, starter(), PRUNE_WORDING)
         with invocation.working("asking the nodes"):
             found = list_caches(asker, new_job_id(CACHES), [node.id for node in selected(seen, nodes)],
                                 named_weights(fleets, seen))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -44,7 +43,7 @@ def release_nodes(
     if not dry_run and not confirm(question, yes=yes, otherwise="nothing was changed"):
         return 1
     with live_source(invocation, where, cluster_of(None)) as source:
-        asker = Asker(source.client, source.namespace, starter(os.environ), WORDING)
+        asker = Asker(source.client, source.namespace, starter(), WORDING)
         with invocation.working("asking the cluster"):
             events = asker.run(RELEASE, new_job_id(RELEASE), {"fleet": fleet, "dryRun": dry_run})
     for event in events[1:]:  # the first is the agent's version

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from collections.abc import Callable
@@ -213,8 +212,8 @@ def _run(task: ApplyTask) -> RunSummary:
     job, interrupts = new_job_id("apply"), list[str]()
     reload = f", {len(task.plan.reloads)} to reload" if task.plan.reloads else ""
     say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create{reload}")
-    started = start_apply(task.client, task.plan, job, starter(os.environ), ApplyOptions(wait=False),
-                          replanner=task.replanner, patience=Patience(report=lambda line: say("note", line)))
+    started = start_apply(task, job, starter(), ApplyOptions(wait=False),
+                          Patience(report=lambda line: say("note", line)))
     try:
         summary = follow(started, lambda _: None, interrupts=Interrupts(lambda: interrupts.append(job)))
     except Detached:

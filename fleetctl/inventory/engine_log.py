@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, Replica, ReplicaMember
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import object_of
@@ -88,14 +88,18 @@ def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None)
     One that is WARM has the log of the engine that it had.
     """
     return list(dict.fromkeys(
-        EngineLog(replica.replica_id, member.group or "main", member.copy_index, member.rank,
-                  log_name(namespace, model, replica.replica_id, member.group or "main", member.copy_index,
-                           member.rank),
-                  (member.node_id,) if member.node_id else ())
-        for replica in seen.replicas
+        log_of(namespace, replica, member) for replica in seen.replicas
         if replica.model == model and replica.replica_id is not None and replica_id in (None, replica.replica_id)
         for member in replica.members
     ))
+
+
+def log_of(namespace: str, replica: Replica, member: ReplicaMember) -> EngineLog:
+    """Return the log of a member of one of our replicas."""
+    number, group = replica.replica_id or 0, member.group or "main"
+    return EngineLog(number, group, member.copy_index, member.rank,
+                     log_name(namespace, replica.model, number, group, member.copy_index, member.rank),
+                     (member.node_id,) if member.node_id else ())
 
 
 def search_logs(

@@ -10,7 +10,7 @@ from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 from small_plans import small_plan
 
 from fleetctl.apply import run as run_module
-from fleetctl.apply.prepare import ApplyOptions, apply_request
+from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request
 from fleetctl.apply.record import Starter
 from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
 from fleetctl.documents.events import Event
@@ -44,7 +44,7 @@ def nothing(_: Event) -> None:
 def test_the_agent_is_asked_to_carry_out_exactly_the_plan(cluster: ClusterStandIn, client: DashboardClient) -> None:
     plan = small_plan("a", "b", namespace="ns", git=GitFacts(commit="c" * 40, branch="main", dirty=True))
     starter = Starter("ann@laptop", "https://ci.example.com/7")
-    start_apply(client, plan, "j", starter, ApplyOptions(4, 30.0, single_use=True))
+    start_apply(ApplyTask(client, plan), "j", starter, ApplyOptions(4, 30.0, single_use=True))
     asked = cluster.request_of("j")
     assert asked["plan"] == plan.model_dump(mode="json", by_alias=True)
     assert {key: asked[key] for key in ("namespace", "job", "parallelism", "lockTimeout", "singleUse")} == {
@@ -57,7 +57,7 @@ def test_the_agent_is_asked_to_carry_out_exactly_the_plan(cluster: ClusterStandI
 
 
 def test_nothing_secret_stands_in_what_everybody_can_list(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    start_apply(client, small_plan("a"), "j", Starter("ann"), ApplyOptions())
+    start_apply(ApplyTask(client, small_plan("a")), "j", Starter("ann"), ApplyOptions())
     assert "hush-hush" not in str(cluster.jobs["j"].body)
 
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from unittest.mock import patch
+
 import pytest
 
+from fleetctl.apply.record import Starter
 from fleetctl.cli.identity import new_job_id, starter
 
 
+def started(environ: dict[str, str]) -> Starter:
+    with patch.dict(os.environ, environ, clear=True):
+        return starter()
+
+
 def test_at_a_desk_it_is_user_and_host() -> None:
-    found = starter({})
+    found = started({})
     assert found.name.count("@") == 1
     assert found.ci_run is None
 
@@ -21,12 +30,12 @@ def test_at_a_desk_it_is_user_and_host() -> None:
     ({"GITHUB_RUN_ID": "7", "GITHUB_ACTOR": "ann"}, "ann (CI run 7)", None),
 ])
 def test_in_ci_it_is_the_person_and_the_run(environ: dict[str, str], name: str, address: str | None) -> None:
-    found = starter(environ)
+    found = started(environ)
     assert (found.name, found.ci_run) == (name, address)
 
 
 def test_a_run_nobody_calls_by_a_name_is_told_by_the_machine() -> None:
-    assert starter({"CI_JOB_ID": "8"}).name.endswith(" (CI run 8)")
+    assert started({"CI_JOB_ID": "8"}).name.endswith(" (CI run 8)")
 
 
 def test_no_two_runs_have_one_id() -> None:

@@ -14,7 +14,7 @@ import hashlib
 import os
 import shutil
 import time
-from typing import Any, Callable, ContextManager, Iterator, Mapping, Optional
+from typing import Any, Callable, ContextManager, Iterator, Optional
 
 from .index import PIECE, File, Index, WeightsError, read_index
 
@@ -26,8 +26,9 @@ class OutOfTime(WeightsError):
     """The time in which the weights had to be there is over."""
 
 
-def cache_root(env: Mapping[str, str]) -> str:
+def cache_root() -> str:
     """Return the folder for weights on this node: FLEETCTL_CACHE_DIR, or the user's cache."""
+    env = os.environ
     cache = env.get("XDG_CACHE_HOME") or os.path.join(env.get("HOME") or os.path.expanduser("~"), ".cache")
     return os.path.abspath(env.get("FLEETCTL_CACHE_DIR") or os.path.join(cache, "fleetctl", "weights"))
 
@@ -78,7 +79,7 @@ class Entry:
         """Be the one process of this node that writes here; raises OutOfTime at `deadline`."""
         os.makedirs(os.path.dirname(self.folder), exist_ok=True)
         with self._opened_lock() as lock:
-            while lock and not _locked(lock.fileno(), fcntl.LOCK_EX):
+            while lock and not _locked(lock.fileno()):
                 if clock() >= deadline:
                     raise OutOfTime("another process of this node still fetches them")
                 time.sleep(LOCK_POLL_S)
@@ -186,7 +187,7 @@ class Entry:
         """Yield whether no process of this node uses what is here; where that is so, none begins to meanwhile."""
         held = self._open_use()
         try:
-            yield _locked(held, fcntl.LOCK_EX)
+            yield _locked(held)
         finally:
             os.close(held)
 
@@ -198,9 +199,9 @@ class Entry:
         shutil.rmtree(self.folder + ".part", ignore_errors=True)
 
 
-def _locked(descriptor: int, kind: int) -> bool:
+def _locked(descriptor: int) -> bool:
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -35,8 +34,7 @@ def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_
     say("job", f"{job}; it goes on if this command is closed")
     say("hint", f"`fleetctl apply --attach {job}` follows it again")
     with working("submitting the apply"):
-        started = start_apply(task.client, task.plan, job, starter(os.environ), options, replanner=task.replanner,
-                              patience=Patience(report=lambda line: say("note", line)))
+        started = start_apply(task, job, starter(), options, Patience(report=lambda line: say("note", line)))
     return _follow(started, output, wait_timeout_s)
 
 

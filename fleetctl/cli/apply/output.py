@@ -25,7 +25,6 @@ from fleetctl.version import __version__
 ApplyFormat = Literal["table", "json", "jsonl"]
 """What apply prints on standard output."""
 
-
 FormatOption = Annotated[
     ApplyFormat, typer.Option("--format", help="table, json (the result), or jsonl (every event, then the result).")
 ]

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 ReportFormat = Literal["table", "json", "jsonl", "markdown", "html", "github", "sarif", "junit"]
 """What --format and --report take."""
 
-
 OWN_FORMATS = frozenset({"table", "json"})
 """Formats that are no text made from a report."""
 
