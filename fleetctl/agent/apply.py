@@ -242,7 +242,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     run = Run(request, events)
     signal.signal(signal.SIGTERM, lambda *_: run.stop.set())
     fleet, job = run.plan["fleet"]["name"], request["job"]
-    events.begin(ray.__version__, request, planId=run.plan["planId"])
+    events.begin(request, planId=run.plan["planId"])
     try:
         lock = take_lock(
             fleet, {**request["holder"], "driver": ray.get_runtime_context().get_job_id()},

@@ -7,6 +7,8 @@ import threading
 from datetime import datetime, timezone
 from typing import Any, Mapping
 
+import ray
+
 EVENT_VERSION = "1.0"
 
 
@@ -32,9 +34,9 @@ class EventStream:
             # ASCII alone: an engine's last output may hold other line ends, or characters that the job's locale lacks
             print(json.dumps(event, separators=(",", ":")), flush=True)
 
-    def begin(self, ray_version: str, request: Mapping[str, Any], **fields: Any) -> None:
+    def begin(self, request: Mapping[str, Any], **fields: Any) -> None:
         """Write the event that opens a run: who speaks, for which job of which release of the client."""
-        self.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray_version}", version=EVENT_VERSION,
+        self.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}", version=EVENT_VERSION,
                   toolVersion=request["toolVersion"], job=request["job"], **fields)
 
     def end(self, code: int, message: str, **fields: Any) -> int:

@@ -6,8 +6,6 @@ import shutil
 import tempfile
 from typing import Any, Dict, List, Mapping
 
-import ray
-
 from . import node
 from .environment import node_environment
 from .events import EventStream
@@ -19,7 +17,7 @@ from .orphans import find_orphans
 
 def run_examine(request: Mapping[str, Any], events: EventStream) -> int:
     """Ask every node of the request for what it has, and Ray's table for locks that were left."""
-    events.begin(ray.__version__, request)
+    events.begin(request)
     silent = tell_answers(look_around, request, events, "nodeExamined", "examined")
     events.emit("locksLeft", "locks that were left", locks=left_locks())
     return events.end(0, f"{len(request['nodes']) - silent} of {len(request['nodes'])} nodes answered")

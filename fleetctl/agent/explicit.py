@@ -74,7 +74,7 @@ def run_explicit(
     """
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    events.begin(ray.__version__, request)
+    events.begin(request)
     loads, drain_s = request.get("level") == "WARM", float(request.get("drain", 0))
     if drain_s and not loads:
         say_draining(events, drain_s)

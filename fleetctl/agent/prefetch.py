@@ -9,8 +9,6 @@ import json
 import time
 from typing import Any, Dict, Iterator, List, Mapping
 
-import ray
-
 from .cold import note_cold
 from .create import ranks_of
 from .events import EventStream
@@ -32,7 +30,7 @@ UNFETCHED = "unfetched"
 
 def run_prefetch(request: Mapping[str, Any], events: EventStream) -> int:
     """Let the nodes of the request fetch, a few at a time; returns 0 all have all, 3 some do not."""
-    events.begin(ray.__version__, request)
+    events.begin(request)
     rows = fetch_on_nodes(request["nodes"], float(request["timeout"]), int(request["atOnce"]))
     failed = 0
     for row in rows:

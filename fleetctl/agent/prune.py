@@ -10,8 +10,6 @@ import glob
 import os
 from typing import Any, Callable, Dict, List, Mapping
 
-import ray
-
 from .cold import start_of_path
 from .events import EventStream
 from .on_nodes import tell_answers
@@ -30,7 +28,7 @@ def run_prune(request: Mapping[str, Any], events: EventStream) -> int:
 
 
 def _ask(question: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream) -> int:
-    events.begin(ray.__version__, request)
+    events.begin(request)
     silent = tell_answers(question, request, events, "weightsCached", "answered")
     return events.end(3 if silent else 0, f"{len(request['nodes']) - silent} of {len(request['nodes'])} nodes answered")
 

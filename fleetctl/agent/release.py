@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-import ray
-
 from .cluster import busy_nodes
 from .events import EventStream
 from .floor import alive_nodes, asking_fleets, read_part, request_nodes, settled, write_part
@@ -16,7 +14,7 @@ from .floor import alive_nodes, asking_fleets, read_part, request_nodes, settled
 
 def run_release(request: Mapping[str, Any], events: EventStream) -> int:
     """Take back what one fleet asks for; with `dryRun` only say what that is."""
-    events.begin(ray.__version__, request)
+    events.begin(request)
     fleet, fleets, alive = request["fleet"], asking_fleets(), alive_nodes()
     if fleet not in fleets:
         others = ", ".join(fleets) or "none"

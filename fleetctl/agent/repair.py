@@ -22,7 +22,7 @@ PREFIX = "ModelActor:"
 
 def run_repair(request: Mapping[str, Any], events: EventStream) -> int:
     """Remove placement groups, end orphans, release locks; returns 0 all done, 3 some not."""
-    events.begin(ray.__version__, request)
+    events.begin(request)
     rows: List[Dict[str, Any]] = []
     for group in request["groups"]:
         why = remove_group(group["id"], group["name"])

@@ -88,13 +88,13 @@ def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None)
     One that is WARM has the log of the engine that it had.
     """
     return list(dict.fromkeys(
-        log_of(namespace, replica, member) for replica in seen.replicas
+        member_log(namespace, replica, member) for replica in seen.replicas
         if replica.model == model and replica.replica_id is not None and replica_id in (None, replica.replica_id)
         for member in replica.members
     ))
 
 
-def log_of(namespace: str, replica: Replica, member: ReplicaMember) -> EngineLog:
+def member_log(namespace: str, replica: Replica, member: ReplicaMember) -> EngineLog:
     """Return the log of a member of one of our replicas."""
     number, group = replica.replica_id or 0, member.group or "main"
     return EngineLog(number, group, member.copy_index, member.rank,

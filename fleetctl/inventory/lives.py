@@ -14,7 +14,7 @@ from fleetctl.documents.inventory import Replica, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.engine_log import log_of, read_log
+from fleetctl.inventory.engine_log import member_log, read_log
 from fleetctl.inventory.json_values import moment_of_ms, object_of
 
 AT_A_TIME = 200
@@ -82,7 +82,7 @@ def _has_news(replica: Replica, observed_at: str, *, all_of_them: bool) -> bool:
 
 def _with_log(client: DashboardClient, replica: Replica, namespace: str, up: Times) -> Replica:
     """Return the replica with what the log of its first member says of it."""
-    log = read_log(client, log_of(namespace, replica, replica.members[0]), LINES)
+    log = read_log(client, member_log(namespace, replica, replica.members[0]), LINES)
     return replica.model_copy(update=_news(replica, (log.data or b"").decode(errors="replace"), up))
 
 
