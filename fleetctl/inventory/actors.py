@@ -16,7 +16,7 @@ from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import object_of, text_of
 from fleetctl.inventory.marks import parse_actor_name
-from fleetctl.inventory.state_api import Row, list_rows
+from fleetctl.inventory.state_api import Listing, Row, list_rows
 
 QUERY_ORDER = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE", "RESTARTING")
 """States in the order actors pass through them, one query after the other: a later query meets an actor that moves on
@@ -52,33 +52,25 @@ class LiveActor:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class LiveActors:
-    """The live actors. `failures` = replicas may be missing; `cut` = only actors that are no replicas may be."""
-
-    actors: tuple[LiveActor, ...] = ()
-    failures: tuple[str, ...] = ()
-    cut: str | None = None
-
-
-def list_live_actors(client: DashboardClient) -> LiveActors:
+def list_live_actors(client: DashboardClient) -> Listing[LiveActor]:
     """Return all live actors, each once, as last seen; raises InventoryError when a query fails.
 
-    Detail is needed: without it there is no claim, placement group or repr.
+    Where it is `cut`, only actors that are no replicas may be missing. Detail is needed: without it there is no claim,
+    placement group or repr.
     """
     found: dict[str, LiveActor] = {}
-    failures: list[str] = []
+    problems: list[str] = []
     cut: list[str] = []
     for state in QUERY_ORDER:
         listing = list_rows(client, "actors", read_actor, where=[("state", "=", state)])
         found |= {actor.actor_id: actor for actor in listing.rows}
-        failures += [f"{problem} ({state})" for problem in listing.problems]
-        failures += [f"{listing.unread} rows of actors cannot be read ({state})"] if listing.unread else []
+        problems += [f"{problem} ({state})" for problem in listing.problems]
+        problems += [f"{listing.unread} rows of actors cannot be read ({state})"] if listing.unread else []
         cut += [f"{listing.cut} ({state})"] if listing.cut else []
     if cut:
         found |= {actor.actor_id: actor for actor in _missing_replicas(client, found)}
-    return LiveActors(tuple(found[actor_id] for actor_id in sorted(found)), tuple(dict.fromkeys(failures)),
-                      "; ".join(dict.fromkeys(cut)) or None)
+    return Listing(tuple(found[actor_id] for actor_id in sorted(found)), problems=tuple(dict.fromkeys(problems)),
+                   cut="; ".join(dict.fromkeys(cut)) or None)
 
 
 def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> list[LiveActor]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from fleetctl.collector import collector_paused
 from fleetctl.documents.inventory import ClusterIdentity, Inventory, is_lost
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
-from fleetctl.inventory.actors import LiveActors, list_live_actors
+from fleetctl.inventory.actors import LiveActor, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
 from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.claims import AgentView, RaySum, read_sums
@@ -53,7 +53,7 @@ class _Answers:
     """The answers, part by part; `failures` says why a part, or some of it, is missing."""
 
     nodes: Listing[Row] = field(default_factory=Listing)
-    actors: LiveActors = field(default_factory=LiveActors)
+    actors: Listing[LiveActor] = field(default_factory=Listing)
     ended: Ended = field(default_factory=Ended)
     jobs: Sequence[Job] | None = None
     summary: Summary = field(default_factory=Summary)
@@ -92,7 +92,7 @@ InventorySource = Live | Snapshot
 
 def _read(live: Live, *, ages: bool) -> Inventory:
     answers = _ask(live.client, live.namespace)
-    actors = answers.actors.actors
+    actors = answers.actors.rows
     nodes = _nodes(answers, live.agent)
     planned = find_planned(live.client, answers.jobs or (), actors)
     seen_by_agent = live.agent.sums({node.node_id: node.total for node in nodes}) if live.agent else {}
@@ -144,14 +144,14 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
     if isinstance(error := nodes.exception(), (ClusterUnreachable, ClusterRefused)):
         raise error
     answers.nodes = _taken("the nodes", nodes, Listing(), answers.failures)
-    answers.actors = _taken("the actors", actors, LiveActors(), answers.failures)
+    answers.actors = _taken("the actors", actors, Listing(), answers.failures)
     answers.ended = _taken("what has failed, so that nothing cools down,", ended, Ended(), answers.notes)
     kept_back = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can go there, either
     answers.jobs = _taken("the jobs, and with them cordons,", jobs, None,
                           answers.notes if kept_back else answers.failures)
     answers.summary = _taken("the cards", summary, Summary(), answers.failures)
     answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
-    answers.failures += [*answers.nodes.losses, *answers.actors.failures]
+    answers.failures += [*answers.nodes.losses, *answers.actors.problems]
     answers.notes += too_old(text_of(answers.version.get("ray_version")) or "")
     return answers
 

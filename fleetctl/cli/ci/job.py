@@ -7,7 +7,7 @@ refuses a comment says nothing about the plan.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,7 +138,9 @@ def publish(job: Job, result: JobResult, *, comment: bool) -> None:
     with _warning_if_lost("outputs"):
         forge.output(result.outputs(forge.root))
     if comment and forge.change:
-        _comment(forge, render_markdown(report) + footer)
+        on = f"on {forge.change.label}"
+        _send(lambda: forge.comment(render_markdown(report) + footer), "comment", on,
+              lost=f"no comment {on}; the plan is still valid")
     if forge.name == "GitHub":
         write_document(render_report(report, "github", root=forge.root, cwd=str(Path.cwd())))
 
@@ -151,33 +153,23 @@ def _warning_if_lost(what: str) -> Iterator[None]:
         say("warning", f"no {what} of this run: {error.strerror or error}")
 
 
-def _comment(forge: Forge, body: str) -> None:
-    label = forge.change.label if forge.change else ""
-    try:
-        posted = forge.comment(body)
-    except ForgeError as error:
-        say("warning", f"no comment on {label}; the plan is still valid: {error.message}")
-        if error.hint:
-            say("hint", error.hint)
-    else:
-        _say_posted("comment", f"on {label}", posted)
-
-
 def keep_issue(job: Job, result: JobResult, *, is_open: bool) -> None:
     """Keep one issue about the report: opened or updated where `is_open`, else closed with the last report."""
-    if job.forge is None:
-        return
+    forge, report = job.forge, result.report
+    if forge is not None:
+        _send(lambda: forge.issue(report.title, render_markdown(report) + _footer(job), is_open=is_open), "issue",
+              "and open" if is_open else "and closed", lost="no issue was written")
+
+
+def _send(post: Callable[[], Posted | None], what: str, where: str, *, lost: str) -> None:
+    """Post something, and say so; `lost` = the warning where the forge refuses."""
     try:
-        posted = job.forge.issue(result.report.title, render_markdown(result.report) + _footer(job), is_open=is_open)
+        posted = post()
     except ForgeError as error:
-        say("warning", f"no issue was written: {error.message}")
+        say("warning", f"{lost}: {error.message}")
         if error.hint:
             say("hint", error.hint)
-    else:
-        _say_posted("issue", "and open" if is_open else "and closed", posted)
-
-
-def _say_posted(what: str, where: str, posted: Posted | None) -> None:
+        return
     if posted:
         say(what, f"{'written' if posted.created else 'updated'} {where}{': ' if posted.url else ''}{posted.url}")
 
