@@ -34,10 +34,19 @@ class Poller(threading.Thread):
         with httpx.Client(timeout=20, headers=self.headers, trust_env=False) as http:
             while not self.ended.wait(0.02):
                 try:
-                    http.post(f"{self.url}/slow", content=b"{}").raise_for_status()
+                    self._send(http).raise_for_status()
                     self.answered += 1
                 except httpx.HTTPError as error:
                     self.failed.append(f"{time.time():.2f} {self.headers} {error!r}")
+
+    def _send(self, http: httpx.Client) -> httpx.Response:
+        try:
+            return http.post(f"{self.url}/slow", content=b"{}")
+        except httpx.RemoteProtocolError:
+            if self.headers:
+                raise
+            # nginx closes idle connections when it reloads, and a request may be on its way: clients send it again
+            return http.post(f"{self.url}/slow", content=b"{}")
 
 
 @contextmanager
