@@ -25,6 +25,7 @@ from fleetctl.fleetfile.rules_weights import check_weights
 from fleetctl.problem import Problem
 
 NODE_ID_LABEL = "ray.io/node-id"
+FEW_BYTES = 1 << 20
 
 
 def check_model(model: Raw) -> Iterator[Problem]:
@@ -48,11 +49,11 @@ def check_model(model: Raw) -> Iterator[Problem]:
 
 
 def _few_bytes(resources: Raw) -> Iterator[Problem]:
-    """Yield a warning for an amount below 1Mi: a number without a unit is bytes, and was likely meant as GiB."""
+    """Yield a warning for an amount below FEW_BYTES: a number without a unit is bytes, and was likely meant as GiB."""
     for key in ("vram", "memory"):
         written = resources.get(key) or 0
         with suppress(PydanticCustomError):  # not a quantity, which is a problem of its own
-            if 0 < (count := parse_bytes(written)) < parse_bytes("1Mi"):
+            if 0 < (count := parse_bytes(written)) < FEW_BYTES:
                 yield resources.problem("FL069", f"{key} is {count_of(count, 'byte')}", key=key,
                                         suggestion=f"{written}Gi" if str(written).isdigit() else None)
 

@@ -28,8 +28,9 @@ NONE = Job("", "")
 def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> list[Node]:
     """Return the nodes with the notes that are in force at `observed_at`; `jobs` are in order, the oldest first."""
     cordons, slots = _newest(jobs, (CORDON, UNCORDON)), _newest(jobs, (SLOTS,))
-    return [_noted(node, _of(node, cordons), _of(node, slots), observed_at) for node in nodes] \
-        if cordons or slots else list(nodes)
+    if not (cordons or slots):
+        return list(nodes)
+    return [_noted(node, _of(node, cordons), _of(node, slots), observed_at) for node in nodes]
 
 
 def _noted(node: Node, cordoning: Job, slots: Job, observed_at: str) -> Node:

@@ -8,7 +8,7 @@ Where engines were asked and no success is noted, the spec is not known: the rep
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from operator import itemgetter
 
 from pydantic import Field, ValidationError
 
@@ -60,14 +60,12 @@ def failed_reloads(jobs: Sequence[Job], namespace: str) -> list[Failure]:
 
     That an engine ended counts no more once a replica has loaded the same spec in place.
     """
-    ours = [(job, note) for job, note in _notes(jobs) if job.metadata.get("namespace") == namespace]
-    loaded = dict[tuple[str, str], datetime]()
-    for _, note in ours:
-        if note.code is None and not note.asked:
-            loaded[note.spec] = max(as_datetime(note.at), loaded.get(note.spec, as_datetime(note.at)))
+    ours = [(job, note, as_datetime(note.at)) for job, note in _notes(jobs)
+            if job.metadata.get("namespace") == namespace]
+    loaded = {note.spec: at for _, note, at in sorted(ours, key=itemgetter(2)) if note.code is None and not note.asked}
     return [Failure(**note.model_dump(exclude={"weights", "asked"}), fleet=job.metadata.get("fleet"), reload=True)
-            for job, note in ours if note.code and not (
-                note.code == RELOAD_ENDED and note.spec in loaded and as_datetime(note.at) < loaded[note.spec])]
+            for job, note, at in ours
+            if note.code and (note.code != RELOAD_ENDED or at >= loaded.get(note.spec, at))]
 
 
 def _reloaded(replica: Replica, note: ReloadNote) -> Replica:

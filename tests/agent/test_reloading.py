@@ -1,110 +1,26 @@
-"""An update in place on the agent's side: the request to the engine, what a failure leaves, one replica at a time."""
+"""An update in place on the agent's side: what a failure leaves, one replica at a time."""
 
 from __future__ import annotations
 
-import http.server
 import json
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ray_keys import Keys
 
-from fleetctl.agent import engine as engine_module
 from fleetctl.agent import failure as failure_module
 from fleetctl.agent import gang, levels, reload, reloads
 from fleetctl.agent import replica as replica_module
 from fleetctl.agent.arguments import in_parts
 from fleetctl.agent.cluster import ActorRecord
-from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.lock import LockBusy
 from fleetctl.agent.ports import serving_at
 from fleetctl.agent.reload import UNKNOWN_SPEC, Reloading, as_reloaded
-from fleetctl.agent.reload_call import ANSWER_SHOWN, ask_to_reload
 from fleetctl.agent.reloads import Reloads
-
-Requests = list[tuple[str, str, bytes]]
-
-
-@pytest.fixture
-def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
-    """An engine's port, what it is asked, and how it answers."""
-    asked: Requests = []
-    answers: dict[str, Any] = {"status": 200, "text": "", "until": None, "drips": None, "dripped": False}
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            asked.append((self.command, self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
-            if answers["until"]:
-                answers["until"].wait(30)
-            self.send_response(answers["status"])
-            self.end_headers()
-            self.wfile.write(answers["text"].encode())
-            for _ in range(300 if answers["drips"] else 0):
-                self.wfile.write(b"x")
-                if answers["drips"].wait(0.1):
-                    return
-            answers["dripped"] = True
-
-        do_GET = do_POST
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1], asked, answers
-    server.shutdown()
-    server.server_close()
-
-
-def ask(port: int, within_s: float = 30, objection: Callable[[str], str | None] = lambda _: None, **more: Any) -> str:
-    return ask_to_reload({"method": "POST", "path": "/load", **more}, port, ("127.0.0.1", "127.0.0.2"),
-                         time.monotonic() + within_s, objection)
-
-
-def test_the_engine_is_asked_once_with_json_and_an_error_is_its_answer_cut_short(engine: Any) -> None:
-    port, asked, answers = engine
-    assert ask(port, body={"dir": "/new", "layers": [1]}).endswith("HTTP 200")
-    assert ask(port, method="GET")
-    assert [(method, path, json.loads(body or b"null")) for method, path, body in asked] == [
-        ("POST", "/load", {"dir": "/new", "layers": [1]}), ("GET", "/load", None)]
-    answers.update(status=500, text="x" * 9999)
-    with pytest.raises(StartFailed, match="HTTP 500: x") as failed:
-        ask(port)
-    assert (failed.value.code, len(str(failed.value)) < ANSWER_SHOWN + 100, len(asked)) == ("RELOAD_FAILED", True, 3)
-    answers.update(status=302)
-    with pytest.raises(StartFailed, match="HTTP 302"):
-        ask(port)
-
-
-def test_an_answer_that_does_not_end_is_what_came_of_it_in_time(engine: Any) -> None:
-    port, _, answers = engine
-    answers.update(text="x", drips=threading.Event())
-    try:
-        assert "HTTP 200: xx" in ask(port, within_s=1)
-        assert not answers["dripped"]
-    finally:
-        answers["drips"].set()
-
-
-def test_an_engine_that_does_not_answer_in_time_or_is_another_process_has_not_reloaded(engine: Any) -> None:
-    port, asked, answers = engine
-    answers["until"] = threading.Event()
-    with pytest.raises(StartFailed, match=r"TimeoutError|timeout"):
-        ask(port, within_s=0.2)
-    answers["until"].set()
-    with pytest.raises(StartFailed, match="not ours"):
-        ask(port, objection=lambda _: "not ours")
-    assert len(asked) == 1
-    with pytest.raises(StartFailed, match="ConnectionRefusedError"):
-        ask(1)
-
 
 REPLICA = {"specHash": "old", "members": [
     {"group": "g", "copy": 0, "rank": rank, "weights": {"artifact": "a"}, "engine": {}} for rank in (0, 1)]}
@@ -378,70 +294,6 @@ def test_what_is_gone_or_is_reloaded_by_another_run_or_left_when_this_one_ends_r
         ("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
     actors.lock_holder = "other-job"
     assert actors.run(actors.begin(1)) == {"m/1": ("skipped", "LOCK_HELD")}
-
-
-def test_an_address_that_this_host_does_not_have_is_passed_over(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without IPv6 a connection to ::1 fails with a bare OSError."""
-    connect = socket.create_connection
-
-    def connecting(address: tuple[str, int], *more: Any, **options: Any) -> socket.socket:
-        if address[0] == "::1":
-            raise OSError(99, "Cannot assign requested address") from None
-        return connect(address, *more, **options)
-
-    monkeypatch.setattr(socket, "create_connection", connecting)
-    port, asked, _ = engine
-    assert ask_to_reload({"method": "POST", "path": "/load"}, port, ("::1", "127.0.0.1"), time.monotonic() + 30,
-                         lambda _: None).endswith("HTTP 200")
-    assert len(asked) == 1
-    with pytest.raises(StartFailed, match="no time"):
-        ask(port, within_s=-1)
-    assert len(asked) == 1
-
-
-class Run:
-    """A process that ends when it is asked to reload."""
-
-    tree, exit_code = None, 134
-
-    def __init__(self, ended: bool) -> None:
-        self._ended = ended
-
-    def wait_ended(self, _: float) -> bool:
-        return self._ended
-
-
-@pytest.mark.parametrize(("ended", "code"), [(True, "RELOAD_ENDED"), (False, "RELOAD_FAILED")])
-def test_an_engine_that_ends_is_another_failure_and_no_variable_but_ours_is_in_a_path_or_a_message(
-    engine: Any, ended: bool, code: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    port, asked, answers = engine
-    answers.update(status=500)
-    process = EngineProcess.__new__(EngineProcess)
-    process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _answered=None,
-                            _run=Run(ended), _hosts=("127.0.0.1",))
-    monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
-    request = {"method": "POST", "path": "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", "body": {"as": "$(TOKEN)"}}
-    with pytest.raises(StartFailed, match=r"POST /load\?of=\$\(FLEETCTL_MODEL\)&as=\$\(TOKEN\) on port") as failed:
-        process.reload(request, {}, time.monotonic() + 30)
-    assert failed.value.code == code
-    assert [(path, json.loads(body)) for _, path, body in asked] == [
-        ("/load?of=m&as=$(TOKEN)", {"as": "secret"})]
-
-
-def test_of_an_engine_that_is_not_ready_after_its_reload_the_probe_is_the_reason_and_not_its_log(
-    engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = EngineProcess.__new__(EngineProcess)
-    log = SimpleNamespace(say=lambda _: None, last_output=lambda: "serving the model that it had")
-    process.__dict__.update(_env={}, _port=engine[0], _answered=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
-                            _log=log, _spec={"readiness": {"http": {}}}, _build=lambda _: lambda: "HTTP 503")
-    monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
-    with pytest.raises(StartFailed) as failed:
-        process.reload({"method": "POST", "path": "/load"}, {}, time.monotonic() + 0.9)
-    assert failed.value.code == "RELOAD_FAILED"
-    assert str(failed.value) == (
-        f"POST /load on port {engine[0]}: HTTP 200; then not ready within its startupTimeout of 1 s (HTTP 503)")
 
 
 @pytest.mark.parametrize("kind", [replica_module.ModelActor, gang.GangCoordinator])
