@@ -23,6 +23,7 @@ from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import FleetSource
+from fleetctl.documents.quantity import number_in
 from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolve import hash_of_shape
@@ -124,7 +125,7 @@ def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
     texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf")
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
-        "create": _number(metadata.get("create")), "replicas": named,
+        "create": number_in(metadata.get("create")), "replicas": named,
         "level": metadata["level"] if metadata.get("level") in get_args(Level) else None,
         "replica": named[0] if len(named) == 1 else None, **{name: metadata.get(name) for name in texts},
     }
@@ -140,10 +141,6 @@ def _end_ms(job: Job, log: RunLog) -> int:
     except ValueError:
         return 0
     return max(job.start_time_ms, int(said.timestamp() * 1000)) if said.tzinfo else 0
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _files(events: Sequence[Event]) -> list[FleetSource]:

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
+from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.inventory import LIVE_STATES, Replica, dead_node_ids, is_lost
 from fleetctl.documents.quantity import count_of
-from fleetctl.documents.time_text import clock_text
 from fleetctl.planner.failures import Cools, failed_lately, what_cools
 from fleetctl.version import __version__
 

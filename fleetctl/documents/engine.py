@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -79,7 +79,3 @@ class Engine(Authored):
     workdir: Annotated[str, Field(pattern="^/")] | None = Field(None, description="default: a fresh folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the resolved engine as a plan has it: camelCase, durations in seconds."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -123,6 +123,21 @@ def format_share(share: int) -> str:
     return str(share // SHARE) if share % SHARE == 0 else f"{share / SHARE:.4f}".rstrip("0")
 
 
+def share_number(share: int) -> int | float:
+    """Return an amount of 1/10000 as the number a person writes: 10000 is 1, 2500 is 0.25."""
+    return share / SHARE if share % SHARE else share // SHARE
+
+
+def format_seconds(seconds: float) -> str:
+    """Show a duration in minutes where they are whole, else in seconds: `15m`, `90s`."""
+    return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
+
+
+def number_in(text: str | None) -> int | None:
+    """Return the whole number that a text writes; None where it is none, or has more than nine digits."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
 def amount_of(share: int, unit: str) -> str:
     """Show an amount of 1/10000 with its unit: `8 GPUs`, `0.25 GPU`."""
     return f"{format_share(share)} {unit}{'s' if share > SHARE else ''}"

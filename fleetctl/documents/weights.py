@@ -100,7 +100,3 @@ class Weights(Authored):
         Field(json_schema_extra={"pattern": _INDEX})] = Field(
         description="what the files must be: the hash that `fleetctl weights index` prints")
     view: View | None = Field(None, description="the part that this member needs; default: all files")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a plan has it, without what is not set."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

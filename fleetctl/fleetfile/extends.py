@@ -24,14 +24,6 @@ MAX_DEPTH = 16
 MAX_BASES = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Stacked:
-    """A document merged with its bases; `whole` = every base could be read, so a missing key is really missing."""
-
-    document: Document
-    whole: bool = True
-
-
 _Trail = dict[str, str]
 """The files that lead to a name, by identity: the document first, then base after base."""
 
@@ -54,15 +46,18 @@ class Bases:
     _brought: dict[str, str] = field(default_factory=dict)
     _followed: int = 0
 
-    def stack(self, document: Document) -> Stacked:
-        """Merge a document with all its bases. A base that cannot be read is a problem; the rest is merged."""
+    def stack(self, document: Document) -> tuple[Document, bool]:
+        """Merge a document with all its bases. A base that cannot be read is a problem; the rest is merged.
+
+        Return whether every base could be read as well: only then a missing key is really missing.
+        """
         if not isinstance(document.value, dict) or "extends" not in document.value or foreign_problem(document):
-            return Stacked(document)
+            return document, True
         line: _Line = {}
         self._followed = 0
         whole = self._follow_all(document, {self._identity(document.source.file): document.source.file}, line)
         self._brought |= {identity: name.place for identity, (_, name) in line.items()}
-        return Stacked(reduce(merge, [*(base for base, _ in line.values()), document]), whole)
+        return reduce(merge, [*(base for base, _ in line.values()), document]), whole
 
     def _follow_all(self, document: Document, trail: _Trail, line: _Line) -> bool:
         """Add the bases of a document to the line; return False when one of them could not be read."""
@@ -91,8 +86,7 @@ class Bases:
         return False
 
     def _follow(self, name: NamedFile, identity: str, trail: _Trail, line: _Line) -> bool:
-        self._refuse_endless(name, identity, trail)
-        self._refuse_twice(name, identity)
+        self._refuse(name, identity, trail)
         if identity in line:
             return True
         if identity not in self._composed:
@@ -104,14 +98,12 @@ class Bases:
         line[identity] = base, name
         return whole
 
-    def _refuse_endless(self, name: NamedFile, identity: str, trail: _Trail) -> None:
+    def _refuse(self, name: NamedFile, identity: str, trail: _Trail) -> None:
         if identity in trail:
             files = list(trail.values())[list(trail).index(identity):]
             raise name.refused(f"a circle: {' -> '.join([*files, name.file])}", code="FL055")
         if len(trail) > MAX_DEPTH:
             raise name.refused(f"the files extend each other more than {MAX_DEPTH} levels deep", code="FL055")
-
-    def _refuse_twice(self, name: NamedFile, identity: str) -> None:
         if identity in self._own_files:
             raise name.refused(f"{name.file} is given with -f as well, so its models would count twice",
                                code="FL056", allowed="one of the two: it is read because it is named here")

@@ -6,7 +6,6 @@ From here on such a model is one with workers of its own, so that a plan, a diff
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import some
@@ -20,16 +19,11 @@ UNUSABLE = "FL039"
 UNUSED = "FL075"
 
 
-@dataclass(frozen=True, slots=True)
-class Shaped:
-    """The documents with each shape in its models, and the problems of that; a model with one of them is unchanged."""
+def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Document], list[Problem]]:
+    """Merge the shapes of all documents below their models; `whole` = every file could be read.
 
-    documents: tuple[Document, ...]
-    problems: tuple[Problem, ...]
-
-
-def use_shapes(documents: Sequence[Document], *, whole: bool) -> Shaped:
-    """Merge the shapes of all documents below their models; `whole` = every file could be read."""
+    Return the documents, and the problems of that; a model with one of them is unchanged.
+    """
     problems: list[Problem] = []
     shapes = _by_name(documents, problems)
     sizes = {name: _size(shape.document.node(shape.path)) for name, shape in shapes.items()}
@@ -56,7 +50,7 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> Shaped:
     if whole and spent <= MAX_NODES:
         problems += (shape.problem(UNUSED, f'no model uses the shape "{name}"', on_key=True)
                      for name, shape in shapes.items() if name not in used and _is_own(shape))
-    return Shaped(tuple(shaped), tuple(problems))
+    return shaped, problems
 
 
 def shapes_of(document: Document) -> Iterator[Raw]:

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from fleetctl.documents.fleet import ModelDefaults
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import share_number
 from fleetctl.documents.record import Lifecycle
 
 _SIZES = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
@@ -42,11 +42,6 @@ def authored_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
     usual = {name: resources[name] for name in ("gpus", "vram", "cpus", "memory") if name in resources}
     return {name: _AMOUNTS[name](amount) if name in _AMOUNTS else amount
             for name, amount in {**usual, **resources}.items()}
-
-
-def share_number(share: int) -> int | float:
-    """Return 1/10000 as the number a person writes: 10000 is 1, 2500 is 0.25."""
-    return share // SHARE if share % SHARE == 0 else share / SHARE
 
 
 def bytes_text(count: int) -> str | int:

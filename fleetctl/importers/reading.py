@@ -258,11 +258,6 @@ class Reading:
         return node.raw
 
 
-def number_in(text: str | None) -> int | None:
-    """Return the whole number that a text writes; None where it is none, or has more than nine digits."""
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
 def is_taken(reading: Reading, key: str, draft: Draft) -> bool:
     """Return whether the draft has a model of this key; a second one is reported, and the first stays."""
     if key not in draft.places:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fleetctl.documents.base import clock_text
 from fleetctl.documents.inventory import Replica, was_restarted_recently
 from fleetctl.documents.plan import Blocked, ModelRow
-from fleetctl.documents.time_text import clock_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.update import update_reason

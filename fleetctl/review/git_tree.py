@@ -32,13 +32,9 @@ class GitTree:
     commit: Commit
     _folders: dict[str, Mapping[str, _Entry]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def holds(self, path: str) -> bool:
+    def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
         """Return whether `path` is inside the repository, whether or not the commit has it."""
         return self._inside(path) is not None
-
-    def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
-        """Return whether `path` is inside the repository."""
-        return self.holds(path)
 
     def link_out(self, path: str, *, listed: bool = False) -> Link | None:  # noqa: ARG002
         """Return nothing: a link that leads out of a commit leads nowhere, and reading it says so."""
