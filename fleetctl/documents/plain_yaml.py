@@ -21,6 +21,12 @@ class PlainLoader(_Base):  # type: ignore[misc]
 MAX_DEPTH = 100
 
 
+def load_plain(text: str) -> Any:  # noqa: ANN401  any YAML value
+    """Return the value in a text; raises YAMLError, also for an alias and for what is nested too deeply."""
+    refuse_aliases_and_depth(text)
+    return yaml.load(text, Loader=PlainLoader)  # noqa: S506  a safe loader, only plainer
+
+
 def refuse_duplicates(node: Any) -> None:  # noqa: ANN401  a yaml.Node, or None
     """Raise MarkedYAMLError at a key that a mapping has twice: the last one would win without a word."""
     if isinstance(node, yaml.MappingNode):

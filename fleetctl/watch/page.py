@@ -73,7 +73,7 @@ def watch_page(watcher: Watcher, before: LivePage | None = None) -> LivePage:
 
 
 def _drawn(watcher: Watcher, of: object) -> DrawnMap:
-    picture = watcher.map()
+    picture = watcher.planned.map() if watcher.planned else None
     return DrawnMap(of, map_part(picture, whole=True), map_rules(picture)) if picture else DrawnMap(of, None, "")
 
 

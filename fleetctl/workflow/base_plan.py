@@ -51,22 +51,14 @@ def _plan(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
         return None
     with invocation.working(f"planning the fleet at {revision_text(base.revision)}"):
         made = make_plan(base.fleet, planned.inventory, _options(base.fleet, planned.options), planned.facts)
-    return _creating_nothing(made) if _in_another_namespace(base.fleet, planned) else made
+    if not base.fleet.cluster.namespace != planned.facts.namespace == planned.fleet.cluster.namespace:
+        return made
+    # this inventory does not count the replicas of the base, and it would create none of them again
+    rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]
+    return made.model_copy(update={"models": rows})
 
 
 def _options(fleet: ResolvedFleet, options: PlanOptions) -> PlanOptions:
     """Return the flags as far as they name models of the base; a model that --target does not name stays unplanned."""
     excludes = sorted(model.key for model in fleet.models if options.left_out(model.key, model.labels) is not None)
     return replace(options, targets=(), selector=None, excludes=tuple(excludes))
-
-
-def _in_another_namespace(fleet: ResolvedFleet, planned: Planned) -> bool:
-    """Return whether the base keeps its replicas in a namespace that this inventory does not count."""
-    used = planned.facts.namespace
-    return fleet.cluster.namespace != used == planned.fleet.cluster.namespace
-
-
-def _creating_nothing(plan: Plan) -> Plan:
-    """Return the plan of a fleet whose replicas this inventory does not show: it would create none of them again."""
-    rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in plan.models]
-    return plan.model_copy(update={"models": rows})

@@ -188,12 +188,12 @@ def _quoted(text: str) -> str:
 def _parsed(text: str, path: Path) -> object:
     import yaml
 
-    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases_and_depth, refuse_duplicates
+    from fleetctl.documents.plain_yaml import PlainLoader, load_plain, refuse_duplicates
 
     try:
-        refuse_aliases_and_depth(text)
+        found = load_plain(text) or {}
         refuse_duplicates(yaml.compose(text, Loader=PlainLoader))
-        return yaml.load(text, Loader=PlainLoader) or {}  # noqa: S506  a safe loader, only plainer
+        return found
     except yaml.YAMLError as error:
         raise DocumentError(f"{path} is not YAML: {getattr(error, 'problem', None) or error}") from None
 

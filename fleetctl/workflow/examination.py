@@ -66,7 +66,6 @@ class Examination:
         return self._known
 
     def _asked(self, found: Evidence, job: str) -> Evidence:
-        """Add what the nodes answer."""
         needs = needs_by_node(found.fleet, found.inventory.nodes)
         if not needs:
             return found

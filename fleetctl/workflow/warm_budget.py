@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -41,20 +42,20 @@ def rooms_for(
     What an eviction that was broken off has loaded of them counts once. Where others have weights, the agent
     says of one without that it stays.
     """
-    more: dict[str, int] = {}
+    more: Counter[str] = Counter()
     for replica in chosen:
         for (node_id, _, _), size in dict(_entries(replica)).items():
-            more[node_id] = more.get(node_id, 0) + size
+            more[node_id] += size
     if not more:
         raise FleetctlError("nothing can be WARM: no member that is ready has `weights` in the fleet file",
                             hint="docs/weights.md says how fleetctl fetches them")
-    held: dict[str, int] = {}
+    held: Counter[str | None] = Counter()
     again = {(one.model, one.replica_id) for one in chosen}
     for replica in seen.replicas:
-        counts = replica.level == "WARM" and (replica.model, replica.replica_id) not in again
-        for member in replica.members if counts else ():
-            held[member.node_id or ""] = held.get(member.node_id or "", 0) + member.memory
-    rooms = [WarmRoom(node, budget_of(node, policies), held.get(node.id, 0), more[node.id])
+        if replica.level == "WARM" and (replica.model, replica.replica_id) not in again:
+            for member in replica.members:
+                held[member.node_id] += member.memory
+    rooms = [WarmRoom(node, budget_of(node, policies), held[node.id], more[node.id])
              for node in seen.nodes if node.id in more]
     if full := [room for room in rooms if room.held + room.more > room.budget]:
         raise FleetctlError("; ".join(map(str, full)),

@@ -139,7 +139,7 @@ def test_a_bare_repository_is_read_by_paths_from_its_top(
     monkeypatch.chdir(tmp_path / "bare.git")
     tree = tree_at(repository, "main")
     assert tree.names("fleets") == ["prod.yaml"]
-    assert not tree.holds("../repo/fleets/prod.yaml")
+    assert not tree.in_checkout("../repo/fleets/prod.yaml", "")
 
 
 def test_a_worktree_reads_its_own_head(repository: GitFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
