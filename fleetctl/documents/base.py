@@ -139,3 +139,9 @@ class Stored(BaseModel):
         alias_generator=to_camel, validate_by_name=True, extra="ignore", frozen=True, allow_inf_nan=False,
         defer_build=True,
     )
+
+
+class Versioned(Stored):
+    """A document by itself: its first key says by which format it is read."""
+
+    format_version: str = FORMAT_VERSION

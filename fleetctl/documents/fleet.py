@@ -23,8 +23,8 @@ MAX_COUNT = 1_024
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
-_DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DnsLabel = Annotated[str, Field(pattern=_DNS_LABEL, description="a DNS label")]
+DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
 def _check_model_key(key: str) -> str:
@@ -34,7 +34,7 @@ def _check_model_key(key: str) -> str:
     return key
 
 
-ShapeName = Annotated[str, full_match(_DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
+ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
                                       "lower-case letters, digits and inner hyphens, at most 63 characters")]
 ModelKey = Annotated[
     str, AfterValidator(_check_model_key),

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.events import Event, Outcome, ReplicaOutcome
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.position import FleetSource
@@ -47,10 +47,9 @@ class HistoryEntry(Stored):
     counts: dict[Outcome, int] = Field(default_factory=dict, description="the number of replicas per outcome")
 
 
-class _RunHead(Stored):
+class _RunHead(Versioned):
     """The first keys of a document."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["HistoryRun"] = "HistoryRun"
 
 
@@ -65,10 +64,9 @@ class HistoryRun(HistoryEntry, _RunHead):
     events: list[Event] = Field(default_factory=list, description="its log")
 
 
-class History(Stored):
+class History(Versioned):
     """Runs, the newest first."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["History"] = "History"
     source: str = Field(description="the cluster's dashboard")
     fleet: str | None = Field(None, description="only the runs of this fleet; null = of all")

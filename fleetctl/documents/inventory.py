@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, as_datetime
+from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
 from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
@@ -212,10 +212,9 @@ class Success(Stored):
     at: Moment = Field(description="when it became ready")
 
 
-class Inventory(Stored):
+class Inventory(Versioned):
     """What runs where. `complete: false` = something could not be read, and nothing may be planned on it."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Inventory"] = "Inventory"
     observed_at: Moment = Field(description="RFC 3339 with a zone")
     source: str = Field(description="where it was read: a dashboard URL or a file")

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import FORMAT_VERSION, Versioned
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import first_few, parse_bytes
@@ -21,7 +21,7 @@ from fleetctl.version import __version__
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Plan
 
-Document = TypeVar("Document", bound=Stored)
+Document = TypeVar("Document", bound=Versioned)
 
 SHOWN_PROBLEMS = 5
 OTHERWISE = "use the fleetctl that wrote it, or write it again with this one"
@@ -42,7 +42,7 @@ def load_document(text: str, cls: type[Document], *, where: str) -> Document:
     return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
 
 
-def unknown_keys(text: str, cls: type[Stored], *, where: str) -> list[str]:
+def unknown_keys(text: str, cls: type[Versioned], *, where: str) -> list[str]:
     """Return in words which keys of a sound document in `text` this version does not know, with the nearest it does."""
     raw = _checked(_parsed(text, where), cls, where)
     try:
@@ -89,7 +89,7 @@ def _at_once(text: str, cls: type[Document], where: str) -> Document | None:
         return None
     if not {"kind", "format_version"} <= document.model_fields_set:
         return None
-    _check_version(getattr(document, "format_version", None), where)
+    _check_version(document.format_version, where)
     return document
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.quantity import count_of
@@ -373,10 +373,9 @@ class PlanFlags(Stored):
     ignore_cooldown: bool = Field(False, description="what failed in a row is tried all the same")
 
 
-class Plan(Stored):
+class Plan(Versioned):
     """A plan; `planId` is the SHA-256 of its canonical JSON without it."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Plan"] = "Plan"
     plan_id: str = ""
     tool_version: str

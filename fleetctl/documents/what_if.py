@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.plan import ActionMember, Blocked, Certificate, Growth, PlanInventory
 
 
@@ -74,10 +74,9 @@ class NodeLoss(Stored):
     unmanaged: int = Field(0, description="lost replicas that are not this fleet's")
 
 
-class WhatIf(Stored):
+class WhatIf(Versioned):
     """The answer; nothing was done. `before` is today's plan, `after` the plan after the changes."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["WhatIf"] = "WhatIf"
     fleet: str
     inventory: PlanInventory

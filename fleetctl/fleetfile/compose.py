@@ -103,10 +103,10 @@ class _Composer:
         elif kind is yaml.DocumentStartEvent:
             self.anchors = {}
 
-    def note(self, code: str, at: int, message: str, *, secret: bool = False, **more: str | None) -> None:
-        """Keep a problem and read on; `more` is `allowed` and `suggestion`, `secret` hides the source line."""
-        self.result.problems.append(self.source.problem(code, at, message, allowed=more.get("allowed"),
-                                                        suggestion=more.get("suggestion"),
+    def note(self, code: str, at: int, message: str, *, allowed: str | None = None, suggestion: str | None = None,
+             secret: bool = False) -> None:
+        """Keep a problem and read on; `secret` hides the source line."""
+        self.result.problems.append(self.source.problem(code, at, message, allowed=allowed, suggestion=suggestion,
                                                         secret=secret or self.in_env()))
 
     def broken(self, code: str, at: int, message: str) -> FleetFileError:

@@ -45,7 +45,6 @@ class Piece:
     width: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Measure it, once."""
         if isinstance(self.content, str):
             quotes = 2 if self.is_text and not is_text_to_all(self.content) else 0
             self.width = SEVERAL_LINES if self.style in ("|", ">") else len(self.content) + quotes
@@ -116,8 +115,6 @@ class _Emitter(RoundTripEmitter):
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """Turns pieces into ruamel's events."""
-
     emit: Callable[[events.Event], None]
 
     def write(self, piece: Piece, path: Path, column: int, above: Sequence[str] = (), *, inside: bool = False) -> None:

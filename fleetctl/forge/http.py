@@ -166,7 +166,6 @@ def _checked(method: str, path: str, answer: httpx.Response) -> httpx.Response:
 
 
 def _json(answer: httpx.Response) -> object:
-    """Return the answer's JSON, None where it is not JSON."""
     try:
         return json.loads(answer.content)
     except (ValueError, RecursionError):

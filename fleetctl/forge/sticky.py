@@ -56,7 +56,7 @@ COMMENT = Wording()
 @dataclass(frozen=True, slots=True)
 class Thread:
     """The comments of one change, or the issues of a repository: listed and created at `path`, updated by `method`
-    below `one`.
+    below `one`, if need be, or there as well.
 
     `me` returns the author's name of our comments; it is asked only when a comment has our marker. Each method raises
     ForgeError when the forge refuses.
@@ -64,11 +64,11 @@ class Thread:
 
     client: ForgeClient
     path: str
-    one: str
     method: str
     me: Callable[[], str]
     listed: Mapping[str, str] = field(default_factory=lambda: OLDEST_FIRST)
     wording: Wording = COMMENT
+    one: str = ""
     of_one: bool = False
     """Whatever is listed is the one to update: the changes of a branch."""
     counts: Callable[[Mapping[str, Any]], bool] = lambda row: not row.get("system")
@@ -93,7 +93,7 @@ class Thread:
         """Give one of our comments a new text and state."""
         state = {} if is_open == found.is_open else self.wording.opened if is_open else self.wording.closed
         sent = {self.wording.text: body, **self.wording.updated, **state}
-        return self._read(json_object(self.client.send(self.method, f"{self.one}/{found.id}", body=sent)))
+        return self._read(json_object(self.client.send(self.method, f"{self.one or self.path}/{found.id}", body=sent)))
 
     def _read(self, row: dict[str, Any]) -> Comment:
         """Read a row. GitHub has `user.login`, null for a deleted account; GitLab `author.username`."""
@@ -115,7 +115,9 @@ def put_comment(thread: Thread, body: str, *, is_open: bool = True) -> Posted | 
         try:
             return _put(thread, body, is_open=is_open)
         except ForgeError as error:
-            if attempt == TRIES - 1 or not _may_have_changed(error):
+            # our comment may have been deleted meanwhile, or a failed request may have got through
+            changed = error.status is None or error.status in GONE or error.status >= 500
+            if attempt == TRIES - 1 or not changed:
                 raise
     raise AssertionError("the last try returns or raises")
 
@@ -137,11 +139,6 @@ def _bring(thread: Thread, found: Comment, body: str, *, is_open: bool) -> Comme
     if found.is_open == is_open and (same or not is_open):
         return found
     return thread.update(found, body, is_open=is_open)
-
-
-def _may_have_changed(error: ForgeError) -> bool:
-    """Return whether the thread may have changed: our comment was deleted, or a failed request got through."""
-    return error.status is None or error.status in GONE or error.status >= 500
 
 
 def _first_line(body: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -97,15 +97,11 @@ def _header(wanted: FirstFleet) -> Iterator[str]:
     if wanted.inventory:
         nodes = [node for node in wanted.inventory.nodes if node.state == "ALIVE"]
         yield f"The cluster had {count_of(len(nodes), 'node')} on {wanted.inventory.observed_at}:"
-        yield from _node_lines(nodes)
-
-
-def _node_lines(nodes: Sequence[Node]) -> Iterator[str]:
-    alike: dict[str, list[str]] = {}
-    for node in nodes:
-        alike.setdefault(_node_text(node), []).append(node.name)
-    for text, names in alike.items():
-        yield f"  {count_of(len(names), 'node')} with {text}: {some(names, NAMES_SHOWN)}"
+        alike: defaultdict[str, list[str]] = defaultdict(list)
+        for node in nodes:
+            alike[_node_text(node)].append(node.name)
+        for text, names in alike.items():
+            yield f"  {count_of(len(names), 'node')} with {text}: {some(names, NAMES_SHOWN)}"
 
 
 def _node_text(node: Node) -> str:

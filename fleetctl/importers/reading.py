@@ -250,11 +250,10 @@ class Reading:
 
     def _scalar(self, part: str | int) -> str | None:
         node, path = self._below(part).node, (*self.path, part)
+        self.record.done.add(path)
         if node is None or node.children is not None or node.value is None:
-            self.record.done.add(path)
             self.record.report(path, f"not read: {_WORDS[str]} is expected here", "lost")
             return None
-        self.record.done.add(path)
         return node.raw
 
 

@@ -103,7 +103,8 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
 
 def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
     container, found = engine_of_pod(pod, VARIABLES, asks_readiness=role != "Worker")
-    if cached and "command" not in container and not _names_model(found):
+    named = any(str(arg).split("=")[0] == "--model" for arg in found.get("args", ()))
+    if cached and "command" not in container and not named:
         container.note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
         found["args"] = [*found.get("args", []), f"--model={CACHE_MOUNT}"]
     if role != "Worker":
@@ -119,10 +120,6 @@ def _add_contract(container: Reading, found: dict[str, Any]) -> None:
         asked = " and asks GET /health there, which is written as readiness"
     container.note("readinessProbe", f"Modelplane calls every engine on port {PORT}{asked}; members on one node share "
                                      "its ports: give the engine $(FLEETCTL_PORT), and readiness no port", "todo")
-
-
-def _names_model(found: dict[str, Any]) -> bool:
-    return any(str(arg).split("=")[0] == "--model" for arg in found.get("args", ()))
 
 
 def _report_claimless_leader(source: Reading, members: list[dict[str, Any]]) -> None:
