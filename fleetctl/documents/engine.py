@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, OneOf, Text, refusal
+from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, OneOf, Text, full_match
 from fleetctl.documents.quantity import Seconds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-def _check_env_name(name: str) -> str:
-    if not name or "=" in name or "\0" in name:
-        raise refusal("bad_env_name", "{found} is not an environment variable name", name,
-                      "a non-empty name without '='")
-    if name.startswith("FLEETCTL_"):
-        raise refusal("reserved_env_name", "{found} is set by fleetctl itself", name,
-                      "any name that does not begin with FLEETCTL_")
-    return name
-
-
-EnvName = Annotated[str, AfterValidator(_check_env_name)]
+EnvName = Annotated[
+    str,
+    full_match(r"[^=\0]+", "bad_env_name", "{found} is not an environment variable name",
+               "a non-empty name without '='"),
+    full_match(r"(?s)(?!FLEETCTL_).*", "reserved_env_name", "{found} is set by fleetctl itself",
+               "any name that does not begin with FLEETCTL_")]
 
 
 class FromNode(Authored):

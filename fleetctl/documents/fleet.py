@@ -133,9 +133,7 @@ class ModelDefaults(Authored):
     scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant the planned resources; default 60s")
     restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine ends")
     update: Update = Field(default_factory=Update, description="how a changed spec comes to replicas; not part of it")
-    placement: Placement = Field(
-        default_factory=Placement, description="where the members of one replica may run"
-    )
+    placement: Placement = Field(default_factory=Placement, description="where the members of one replica may run")
 
 
 class Serving(Authored):
@@ -158,9 +156,7 @@ class Cold(Authored):
 class Shape(ModelDefaults):
     """What many models have in common: their worker groups, and values for those that do not set them."""
 
-    workers: Workers = Field(
-        description="the worker groups of one replica; $(FLEETCTL_MODEL) is the key of the model"
-    )
+    workers: Workers = Field(description="the worker groups of one replica; $(FLEETCTL_MODEL) is the key of the model")
 
 
 class ShapeUse(Authored):
@@ -196,9 +192,7 @@ class Model(ModelDefaults):
     shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
         None, description="one of spec.shapes, instead of workers; keys beside it win over those of the shape"
     )
-    workers: Workers = Field(
-        description="the worker groups of one replica; or shape, not both"
-    )
+    workers: Workers = Field(description="the worker groups of one replica; or shape, not both")
     serving: Serving = Field(default_factory=Serving, description="how its endpoints are listed")
     cold: Cold | None = Field(
         None, description="on the disks of which nodes its weights are kept ready; no part of the spec")
@@ -239,14 +233,10 @@ class Cluster(Authored):
     )
 
 
-def _a_limit(schema: dict[str, Any]) -> None:
-    schema["anyOf"] = [{"required": ["gpus"]}, {"required": ["replicas"]}]
-
-
 class Quota(Authored):
     """The most that the models with some labels may have in all: what is live, and what a plan adds."""
 
-    model_config = ConfigDict(json_schema_extra=_a_limit)
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["gpus"]}, {"required": ["replicas"]}]})
 
     selector: Selector = Field(default_factory=dict, description="labels of models; no selector = every model")
     gpus: GpuSum | None = Field(None, description="the most GPUs of their replicas together")

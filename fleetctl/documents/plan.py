@@ -348,9 +348,7 @@ class Note(Stored):
 class PolicyFinding(Stored):
     """A policy of the fleet file that this plan would break. One that is not lifted makes the exit code 4."""
 
-    code: Literal[
-        "MAX_NEW_REPLICAS", "MAX_NEW_GPUS", "MAX_CHANGE_PERCENT", "PROTECTED_MODEL", "SELECTOR_NOT_ALLOWED"
-    ]
+    code: Literal["MAX_NEW_REPLICAS", "MAX_NEW_GPUS", "MAX_CHANGE_PERCENT", "PROTECTED_MODEL", "SELECTOR_NOT_ALLOWED"]
     key: str = Field(description="in the fleet file, such as spec.policy.maxNewReplicas")
     message: str = Field(description="what was found, what is allowed, what to do")
     model: str | None = None

@@ -23,6 +23,7 @@ MAX_BYTES = 1 << 60
 MAX_SHARE = 1_000_000 * SHARE
 MAX_SECONDS = 30 * 24 * 3600
 
+BINARY_UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _SUFFIXES = {
     "": 1,
     **{f"{unit}i": 1024 ** (power + 1) for power, unit in enumerate(("K", "M", "G", "T", "P", "E"))},
@@ -112,7 +113,7 @@ def parse_duration(value: object) -> int | float:
 
 def format_bytes(count: int) -> str:
     """Show bytes the way people write them: exact in Ki/Mi/Gi where it is, otherwise to two decimals."""
-    for unit, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+    for unit, size in BINARY_UNITS:
         if abs(count) >= size:
             return f"{count // size}{unit}" if count % size == 0 else f"{count / size:.2f}{unit}"
     return str(count)

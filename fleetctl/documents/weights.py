@@ -16,13 +16,6 @@ _URL = re.compile(r"https?://((:|\$\([^()]*\))+@)?([^\s/?#@:\[\]]+|\[[0-9a-fA-F:
 _REFERENCE = re.compile(r"\$\([^()]*\)")
 
 
-def _check_name(text: str) -> str:
-    if "://" in text or re.search(r"\s", text) or text.startswith("/"):
-        raise refusal("bad_origin", "{found} is not {allowed}", text,
-                      "bucket/prefix of s3 or name@revision of hf, without scheme and spaces")
-    return text
-
-
 def _check_regex(text: str) -> str:
     try:
         re.compile(_REFERENCE.sub("0", text))
@@ -44,7 +37,9 @@ _Url = Annotated[Text, full_match(
     _URL, "bad_url", "an http origin is an absolute URL without password, query and fragment",
     "https://host/folder/ or https://host/folder?token=$(NAME), with a variable of the node's environment"),
     Field(json_schema_extra={"pattern": "^https?://"})]
-_Name = Annotated[Text, AfterValidator(_check_name)]
+_Name = Annotated[Text, full_match(
+    r"(?!/)(?!.*://)\S*", "bad_origin", "{found} is not {allowed}",
+    "bucket/prefix of s3 or name@revision of hf, without scheme and spaces")]
 Regex = Annotated[Text, AfterValidator(_check_regex)]
 Parts = Annotated[Any, BeforeValidator(_parse_of), WithJsonSchema(
     {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "const": GROUP_SIZE}]}, mode="validation")]

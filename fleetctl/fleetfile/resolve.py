@@ -35,7 +35,9 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
         ),
         files=tuple(files),
         policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
-        policy_places=_policy_places(checked),
+        policy_places={key: document.place(("spec", "policy", key))
+                       for document, fleet in checked if fleet.spec.policy is not None
+                       for key in document.value["spec"]["policy"]},
         house_rules=tuple(house_rules),
     )
 
@@ -123,9 +125,3 @@ def _without_origins(member: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _as_spelled(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-
-
-def _policy_places(checked: Sequence[tuple[Document, FleetDocument]]) -> dict[str, Position]:
-    return {key: document.place(("spec", "policy", key))
-            for document, fleet in checked if fleet.spec.policy is not None
-            for key in document.value["spec"]["policy"]}

@@ -48,8 +48,10 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
                 problems.append(_unusable(model, name, list(shapes)))
         shaped.append(with_shapes(document, found))
     if whole and spent <= MAX_NODES:
+        # one of a file that the given one extends may be for other fleets
         problems += (shape.problem(UNUSED, f'no model uses the shape "{name}"', on_key=True)
-                     for name, shape in shapes.items() if name not in used and _is_own(shape))
+                     for name, shape in shapes.items()
+                     if name not in used and shape.document.locate(shape.path)[0] is shape.document.source)
     return shaped, problems
 
 
@@ -92,8 +94,3 @@ def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:
             f"one of the two; what differs from the shape is in shape: {{name: {name}, workers: [...]}}"))
     return model.problem(UNUSABLE, f'no shape "{name}" in spec.shapes', key="shape", allowed=some(shapes, 20) or None,
                          suggestion=nearest(name, shapes))
-
-
-def _is_own(shape: Raw) -> bool:
-    """Return whether a shape is in the given file itself: one of a file that it extends may be for other fleets."""
-    return shape.document.locate(shape.path)[0] is shape.document.source

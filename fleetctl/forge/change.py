@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -47,13 +48,14 @@ class Forge(ABC):
     """
 
     name: ClassVar[str]
+    root_variable: ClassVar[str]
     kind_of_change: ClassVar[str]
     how_to_propose: ClassVar[str]
 
-    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, root: str,
-                 sleep: Callable[[float], None]) -> None:
+    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
+                 sleep: Callable[[float], None] = time.sleep) -> None:
         self.change = change
-        self.root = root
+        self.root = environ.get(self.root_variable, "")
         self._environ = environ
         self._sleep = sleep
 
@@ -130,18 +132,17 @@ class Forge(ABC):
 
 def github_outputs(values: Mapping[str, str]) -> str:
     """Return the lines for GITHUB_OUTPUT. Each value is between two lines that cannot be guessed."""
-    return "".join(_between_delimiters(_name(name), value) for name, value in values.items())
+    lines = ""
+    for name, value in values.items():
+        while (delimiter := f"fleetctl_{secrets.token_hex(16)}") in value:
+            continue
+        lines += f"{_name(name)}<<{delimiter}\n{value}\n{delimiter}\n"
+    return lines
 
 
 def dotenv(values: Mapping[str, str]) -> str:
     """Return the lines of GitLab's dotenv report, as FLEETCTL_OUT_PLAN_ID=...: a value is one line there, unquoted."""
     return "".join(f"{PREFIX}{_name(name).upper()}={' '.join(value.split())}\n" for name, value in values.items())
-
-
-def _between_delimiters(name: str, value: str) -> str:
-    while (delimiter := f"fleetctl_{secrets.token_hex(16)}") in value:
-        continue
-    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 
 
 def _name(name: str) -> str:

@@ -13,8 +13,7 @@ from fleetctl.forge.github import GitHub, pull_request
 from fleetctl.forge.gitlab import GitLab, merge_request
 
 
-def find_forge(environ: Mapping[str, str], chosen: ForgeName = "auto", *, number: int | None = None
-               ) -> Forge | None:
+def find_forge(environ: Mapping[str, str], chosen: ForgeName = "auto", *, number: int | None = None) -> Forge | None:
     """Return the forge this run is on, None on a desk. `number` = the change, where the forge does not name it.
 
     Raises ForgeError for an event file that cannot be read.

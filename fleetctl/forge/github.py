@@ -6,8 +6,7 @@ Limits: a comment holds 65,536 characters, a step's summary 1 MiB, and the whole
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,10 @@ class GitHub(Forge):
     """A job of GitHub Actions."""
 
     name = "GitHub"
+    root_variable = "GITHUB_WORKSPACE"
     kind_of_change = "pull request"
     how_to_propose = ("give the job `permissions: {contents: write, pull-requests: write}`, and let GitHub Actions "
                       "create pull requests in the settings of the repository")
-
-    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
-                 sleep: Callable[[float], None] = time.sleep) -> None:
-        super().__init__(environ, change, environ.get("GITHUB_WORKSPACE", ""), sleep)
 
     def summarise(self, markdown: str) -> None:
         """Append to the step's summary; a note says so where a part does not fit and is left out."""

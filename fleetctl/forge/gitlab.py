@@ -6,8 +6,7 @@ A job's own token may not write notes, so a project access token in GITLAB_TOKEN
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from fleetctl.errors import ForgeError
@@ -26,13 +25,10 @@ class GitLab(Forge):
     """A job of GitLab CI. It has no summary page; people open the reports among the artifacts."""
 
     name = "GitLab"
+    root_variable = "CI_PROJECT_DIR"
     kind_of_change = "merge request"
     how_to_propose = ("give the job a project access token (role Developer, scope api) in the masked variable "
                       "GITLAB_TOKEN")
-
-    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
-                 sleep: Callable[[float], None] = time.sleep) -> None:
-        super().__init__(environ, change, environ.get("CI_PROJECT_DIR", ""), sleep)
 
     def output(self, values: Mapping[str, str]) -> None:
         """Write the dotenv report, as a new file: the change under review may have put a link in its place."""

@@ -157,7 +157,9 @@ def shared_shapes(draft: Draft) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         if len(indices) < WORTH_IT:
             continue
         workers = models[indices[0]]["workers"]
-        name = _new_name(_name(workers), shapes)
+        usual = _name(workers)
+        name = next(one for one in (usual, *(f"{usual}-{number}" for number in range(2, len(shapes) + 3)))
+                    if one not in shapes)
         shapes[name] = {"workers": workers}
         for index in indices:
             models[index] = {key: value for key, value in models[index].items() if key != "workers"} | {"shape": name}
@@ -173,7 +175,3 @@ def _name(workers: list[dict[str, Any]]) -> str:
     gpus = claims.get("gpus", 0)
     size = f"{gpus}gpu" if isinstance(gpus, int) and gpus else "share" if gpus or claims.get("vram") else "cpu"
     return f"{engine}-{f'{count}x' if count > 1 else ''}{size}"
-
-
-def _new_name(name: str, taken: Mapping[str, Any]) -> str:
-    return next(one for one in (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3))) if one not in taken)

@@ -34,9 +34,7 @@ def budget_of(node: Node, policies: Sequence[NodePolicy]) -> int:
     return node.resources.total.memory // 2 if said is None else said
 
 
-def rooms_for(
-    seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()
-) -> list[WarmRoom]:
+def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()) -> list[WarmRoom]:
     """Return the nodes on which the weights of these replicas would be; raises FleetctlError where they cannot be.
 
     What an eviction that was broken off has loaded of them counts once. Where others have weights, the agent
