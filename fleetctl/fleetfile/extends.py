@@ -64,9 +64,12 @@ class Bases:
         whole, here = True, set[str]()
         for name in _names(document):
             try:
-                if self._followed >= MAX_BASES:
-                    return self._too_many(name)
                 self._followed += 1
+                if self._followed > MAX_BASES + 1:
+                    return False
+                if self._followed > MAX_BASES:
+                    raise name.refused(f"more than {MAX_BASES} files are extended, with those that the bases extend",
+                                       code="FL055")
                 identity = name.find(self.tree, next(iter(trail.values())))
                 if identity in here:
                     raise name.refused(f"{name.file} is named twice in this list", code="FL056")
@@ -76,14 +79,6 @@ class Bases:
                 self.problems += error.problems
                 whole = False
         return whole and _is_well_formed(document.value.get("extends"))
-
-    def _too_many(self, name: NamedFile) -> bool:
-        """Note, once for a document, that it has too many bases; return False, as it is not whole."""
-        if self._followed == MAX_BASES:
-            self._followed += 1
-            self.problems += name.refused(f"more than {MAX_BASES} files are extended, with those that the bases extend",
-                                          code="FL055").problems
-        return False
 
     def _follow(self, name: NamedFile, identity: str, trail: _Trail, line: _Line) -> bool:
         self._refuse(name, identity, trail)
