@@ -88,11 +88,6 @@ def parse_gpus(value: object) -> int:
     return share
 
 
-def parse_gpu_sum(value: object) -> int:
-    """Return GPUs in 1/10000, of several members together: any fraction."""
-    return _parse_share(value, SHARE_ALLOWED, "gpus")
-
-
 def parse_cpus(value: object) -> int:
     """Return CPUs in 1/10000, from a number or from Kubernetes' milli form (`500m`)."""
     return _parse_share(value, CPU_ALLOWED, "cpus")
@@ -179,7 +174,7 @@ Gpus = Annotated[
                    mode="validation"),
 ]
 GpuSum = Annotated[
-    int, BeforeValidator(parse_gpu_sum),
+    int, BeforeValidator(lambda value: _parse_share(value, SHARE_ALLOWED, "gpus")),
     WithJsonSchema({"type": "number", "minimum": 0, "description": "GPUs of several members together, shares included"},
                    mode="validation"),
 ]

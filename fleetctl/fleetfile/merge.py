@@ -182,8 +182,8 @@ def _paired(base: Sequence[object], over: Sequence[object]) -> dict[int, int]:
     return {index: waiting.pop(name) for index, name in enumerate(base) if name in waiting}
 
 
-def _names(items: list[Value], key: str) -> list[str | None]:
-    found = [item.get(key) if isinstance(item, dict) else None for item in items]
+def _names(items: list[Value], key: str, absent: str | None = None) -> list[str | None]:
+    found = [item.get(key, absent) if isinstance(item, dict) else None for item in items]
     return [name if isinstance(name, str) else None for name in found]
 
 
@@ -191,7 +191,7 @@ def _roles(members: list[Value]) -> list[object]:
     """Name members by role, and several Workers by their order."""
     seen: Counter[str] = Counter()
     names: list[object] = []
-    for role in _role_names(members):
+    for role in _names(members, "role", "Standalone"):
         names.append(None if role is None else (role, seen[role]))
         seen[role or ""] += 1
     return names
@@ -199,9 +199,4 @@ def _roles(members: list[Value]) -> list[object]:
 
 def _is_gang(members: list[Value]) -> bool:
     """Return whether this is a gang, which replaces a Standalone and is never merged with one."""
-    return any(role in ("Leader", "Worker") for role in _role_names(members))
-
-
-def _role_names(members: list[Value]) -> list[str | None]:
-    roles = [member.get("role", "Standalone") if isinstance(member, dict) else None for member in members]
-    return [role if isinstance(role, str) else None for role in roles]
+    return any(role in ("Leader", "Worker") for role in _names(members, "role"))

@@ -63,14 +63,11 @@ class _Pair:
             message = HIDDEN_CHANGED
         item = _first_other_item(old, new)
         return Difference(
-            model=self.new.model.key, path=self.path_text(way), effect=effect, message=message, old=old, new=new,
+            model=self.new.model.key, path=path_text(self.new.named(way) or self.old.named(way) or way),
+            effect=effect, message=message, old=old, new=new,
             kind="added" if old is None else "removed" if new is None else "changed",
             old_source=self.old.place(way, item), new_source=self.new.place(way, item),
         )
-
-    def path_text(self, way: Steps) -> str:
-        """Return steps as people write them: groups by name, members by their index in the file."""
-        return path_text(self.new.named(way) or self.old.named(way) or way)
 
     def reordered(self) -> Iterator[Difference]:
         """Yield groups and members that are only in another order: that alone changes the spec hash."""
