@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from fleetctl.documents.position import FleetSource
 from fleetctl.errors import FleetFileError
@@ -20,7 +20,8 @@ from fleetctl.problem import Problem
 
 def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[list[FleetSource], list[Problem]]:
     """Check a whole fleet against its house rules; return the files that hold them, and the problems of both."""
-    named = [(name, document.source.file) for document in documents for name in _names(document)]
+    named = [(NamedFile(document, path, text, "FL037"), document.source.file) for document in documents
+             for path, text in root(document).child("spec").child("policy").texts("schemas") if text]
     if not named:
         return [], []
     from fleetctl.fleetfile.rule_schema import broken_rules  # jsonschema takes a while
@@ -37,9 +38,3 @@ def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[li
         except FleetFileError as error:
             problems += error.problems
     return files, problems
-
-
-def _names(document: Document) -> Iterator[NamedFile]:
-    for path, text in root(document).child("spec").child("policy").texts("schemas"):
-        if text:
-            yield NamedFile(document, path, text, "FL037")

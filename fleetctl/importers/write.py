@@ -36,8 +36,11 @@ def write_draft(draft: Draft) -> str:
 
     The text is a fixed point of `fmt`. Whether it loads is another question: see `problems_of`.
     """
+    shapes, models = shared_shapes(draft)
+    spec = {**filled({"cluster": draft.cluster, "shapes": shapes}), "models": models}
+    document = {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
     header = [MODELINE, *(line for note in _header(draft) for line in comment_lines(note, 0))]
-    return "\n".join(header) + "\n" + block(_document(draft), _comments(draft))
+    return "\n".join(header) + "\n" + block(document, _comments(draft))
 
 
 def model_text(model: DraftModel, losses: Sequence[Loss]) -> str:
@@ -62,12 +65,6 @@ def comment_lines(text: str, indent: int) -> list[str]:
 def problems_of(text: str, file: str) -> tuple[Problem, ...]:
     """Return what keeps the text from being a sound fleet file called `file`."""
     return inspect_bytes([SourceBytes(file, text.encode())]).errors
-
-
-def _document(draft: Draft) -> dict[str, Any]:
-    shapes, models = shared_shapes(draft)
-    spec = {**filled({"cluster": draft.cluster, "shapes": shapes}), "models": models}
-    return {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
 
 
 def _header(draft: Draft) -> list[str]:

@@ -123,10 +123,13 @@ class Watcher:
             with (suppress(FleetctlError),
                   open_dashboard(self.invocation, self.where.address, fleet.cluster.address) as client):
                 self.history = read_history(client, fleet.name, RUNS_SHOWN)
+        inventory = self.planned.inventory
+        cooled_at = find_cooled(self.planned.fleet, inventory).next_try
+        again_s = None if cooled_at is None else cooled_at - seconds(inventory.observed_at)
         blocked = _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
                            for row in plan.blocked])
         return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
-                        "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned),
+                        "; ".join(finding.message for finding in refusing(plan.policy)), again_s,
                         "".join(one.model_dump_json() for one in plan.growth))
 
     def apply(self) -> ApplyEnded:
@@ -190,12 +193,6 @@ class Watcher:
             return None, error.message
         self.seen = seen if seen.complete else self.seen
         return cluster_digest(self.good.sound(), seen), "" if seen.complete else _listed(seen.warnings)
-
-
-def _cools_for(planned: Planned) -> float | None:
-    """Return in how many seconds the first thing that cools may be tried again; None where nothing cools."""
-    then = find_cooled(planned.fleet, planned.inventory).next_try
-    return then - seconds(planned.inventory.observed_at) if then is not None else None
 
 
 def _listed(texts: Sequence[str]) -> str:

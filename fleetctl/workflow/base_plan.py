@@ -8,8 +8,6 @@ from fleetctl.documents.difference import Revision
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.options import PlanOptions
 from fleetctl.render.difference_text import revision_text
 from fleetctl.review.cause import change_caused, with_change
 from fleetctl.review.compare import differences, written
@@ -49,16 +47,14 @@ def _plan(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
 
     if base.fleet is None:
         return None
+    # the flags as far as they name models of the base: a model that --target does not name stays unplanned
+    left_out = planned.options.left_out
+    excludes = sorted(model.key for model in base.fleet.models if left_out(model.key, model.labels) is not None)
+    options = replace(planned.options, targets=(), selector=None, excludes=tuple(excludes))
     with invocation.working(f"planning the fleet at {revision_text(base.revision)}"):
-        made = make_plan(base.fleet, planned.inventory, _options(base.fleet, planned.options), planned.facts)
+        made = make_plan(base.fleet, planned.inventory, options, planned.facts)
     if not base.fleet.cluster.namespace != planned.facts.namespace == planned.fleet.cluster.namespace:
         return made
     # this inventory does not count the replicas of the base, and it would create none of them again
     rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]
     return made.model_copy(update={"models": rows})
-
-
-def _options(fleet: ResolvedFleet, options: PlanOptions) -> PlanOptions:
-    """Return the flags as far as they name models of the base; a model that --target does not name stays unplanned."""
-    excludes = sorted(model.key for model in fleet.models if options.left_out(model.key, model.labels) is not None)
-    return replace(options, targets=(), selector=None, excludes=tuple(excludes))
