@@ -41,8 +41,7 @@ def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:
     return [
         ReplicaOutcome(model=blocked.model, outcome="blocked", code=blocked.code, message=blocked.message,
                        replicas=blocked.replicas)
-        for blocked in plan.blocked
-    ]
+        for blocked in plan.blocked]
 
 
 def all_outcomes(plan: Plan | None, summary: RunSummary | None) -> list[ReplicaOutcome]:

@@ -54,15 +54,13 @@ def apply_record(plan: Plan) -> dict[str, Any]:
     models = {
         one.model: RecordedModel(key=one.model, spec_hash=one.spec_hash, wanted=wanted[one.model],
                                  priority=one.priority, lifecycle=one.lifecycle)
-        for one in acted_on
-    }
+        for one in acted_on}
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
     replicas = [
         RecordedReplica(model=action.model, replica_id=action.replica_id, spec_hash=action.spec_hash,
                         members=[ReplicaMember.model_validate(member.model_dump(exclude={"weights"}))
                                  for member in action.members])
-        for action in plan.actions
-    ]
+        for action in plan.actions]
     record = ApplyRecord(files=plan.fleet.files, models=list(models.values()), shapes=shapes, replicas=replicas)
     document: dict[str, Any] = record.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {**document, "shapes": masked(document.get("shapes", {}))}

@@ -86,6 +86,5 @@ def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) ->
     blocked = [
         rows[model].model_copy(update={"replicas": short})
         for model, count in sorted(refused.items(), key=lambda one: places.get(one[0], len(places)))
-        if (short := count + before[model] - placed[model]) > 0 and model in rows
-    ]
+        if (short := count + before[model] - placed[model]) > 0 and model in rows]
     return fresh.model_copy(update={"actions": actions, "reloads": [], "blocked": blocked})

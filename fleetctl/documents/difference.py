@@ -78,8 +78,7 @@ class ModelEffect(Stored):
 
     key: str
     kind: Literal["added", "removed", "changed", "sideEffect"] = Field(
-        description="sideEffect = its own text is as it was, but another model's change alters what it gets"
-    )
+        description="sideEffect = its own text is as it was, but another model's change alters what it gets")
     before: CountsThen | None = Field(None, description="null = not in the base")
     after: CountsThen | None = Field(None, description="null = not in the head")
     message: str

@@ -57,8 +57,7 @@ class Probe(OneOf):
     period: Seconds = Field(1, description="time between two tries; default 1s")
     timeout: Seconds = Field(5, description="the time limit of one try; default 5s")
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
-        3, description="liveness only: failures in a row before the engine counts as down"
-    )
+        3, description="liveness only: failures in a row before the engine counts as down")
 
 
 class Engine(Authored):
@@ -69,8 +68,7 @@ class Engine(Authored):
     env: dict[EnvName, Annotated[
         Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
     ]] = Field(
-        default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")'
-    )
+        default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")')
     workdir: Annotated[str, Field(pattern="^/")] | None = Field(None, description="default: a fresh folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")

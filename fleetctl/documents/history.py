@@ -59,8 +59,7 @@ class HistoryRun(HistoryEntry, _RunHead):
     files: list[FleetSource] = Field(default_factory=list, description="the fleet files its plan was made from")
     outcomes: list[ReplicaOutcome] = Field(
         default_factory=list, description="the result of each replica; for a run without a summary, what its log "
-                                          "has"
-    )
+                                          "has")
     events: list[Event] = Field(default_factory=list, description="its log")
 
 

@@ -14,8 +14,7 @@ class PlainLoader(_Base):  # type: ignore[misc]
 
     yaml_implicit_resolvers = {  # noqa: RUF012  PyYAML's own way
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in _Base.yaml_implicit_resolvers.items()
-    }
+        for first, resolvers in _Base.yaml_implicit_resolvers.items()}
 
 
 MAX_DEPTH = 100

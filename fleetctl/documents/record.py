@@ -48,6 +48,5 @@ class ApplyRecord(Versioned):
     files: list[FleetSource] = Field(default_factory=list, description="what the fleet was read from")
     models: list[RecordedModel] = Field(default_factory=list)
     shapes: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="by spec hash: workers and placement as the user set them, env values masked"
-    )
+        default_factory=dict, description="by spec hash: workers and placement as the user set them, env values masked")
     replicas: list[RecordedReplica] = Field(default_factory=list)

@@ -48,9 +48,7 @@ class Update(Authored):
     mode: Mode = Field(
         "keep", description="keep = outdated replicas count toward the target; surge = they do not, and current ones "
                             "are created beside them; inPlace = as keep, and where only weights have changed, engines "
-                            "reload them"
-    )
+                            "reload them")
     surge: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        1, description="with surge: the most replicas beyond the target at a time"
-    )
+        1, description="with surge: the most replicas beyond the target at a time")
     reload: Reload | None = Field(None, description="with inPlace: how an engine loads other weights")

@@ -85,13 +85,11 @@ class WhatIf(Versioned):
     after: Counts
     models: list[ModelChange] = Field(default_factory=list, description="every model, in the order of the fleet file")
     unmanaged_lost: list[str] = Field(
-        default_factory=list, description="replicas on lost nodes that are not this fleet's"
-    )
+        default_factory=list, description="replicas on lost nodes that are not this fleet's")
     created: list[NewReplica] = Field(default_factory=list, description="what the plan would create after the changes")
     blocked: list[Blocked] = Field(default_factory=list, description="replicas without a place, and why")
     growth: list[Growth] = Field(default_factory=list, description="after: the node types that may be added")
     certificate: Certificate
     each_node: list[NodeLoss] | None = Field(
-        None, description="with --each-node: the effect of the loss of each node, the worst first"
-    )
+        None, description="with --each-node: the effect of the loss of each node, the worst first")
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 replicas without a place")

@@ -54,8 +54,7 @@ def check_group(group: Raw) -> Iterator[Problem]:
 
 def _shape(members: list[Raw]) -> Iterator[Problem]:
     standalone, leaders, workers = (
-        [member for member in members if role_of(member) == role] for role in ("Standalone", "Leader", "Worker")
-    )
+        [member for member in members if role_of(member) == role] for role in ("Standalone", "Leader", "Worker"))
     if standalone and len(members) > 1:
         gang = bool(leaders or workers)
         yield from (_not_alone(member, gang) for member in standalone[0 if gang else 1:])
