@@ -55,16 +55,11 @@ def edit_fleet(
     for one in sorted(splices, key=lambda splice: splice.start, reverse=True):
         text = changed.get(one.source.file, one.source.text)
         changed[one.source.file] = text[:one.start] + one.text + text[one.end:]
-    edits = [_edit(given[file], text) for file, text in changed.items()]
+    marks = {file: "\ufeff" if given[file].data.startswith(BOM_UTF8) else "" for file in changed}  # no text has it
+    edits = [Edit(file, marks[file] + decode(given[file]).text, marks[file] + text) for file, text in changed.items()]
     _check([SourceBytes(one.file, changed.get(one.file, "").encode() or one.data) for one in read], loaded, wanted,
            added)
     return [one for one in edits if one.before != one.after]
-
-
-def _edit(given: SourceBytes, after: str) -> Edit:
-    """Return the change of a file, with its byte order mark, which no text has."""
-    mark = given.data[:len(BOM_UTF8)].decode("utf-8") if given.data.startswith(BOM_UTF8) else ""
-    return Edit(given.file, mark + decode(given).text, mark + after)
 
 
 def _splice(model: Raw, replicas: int, given: Container[str]) -> _Splice:

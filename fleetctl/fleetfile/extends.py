@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
+from fleetctl.documents.position import Path
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.file_tree import FileTree
@@ -63,6 +64,9 @@ class Bases:
         """Add the bases of a document to the line; return False when one of them could not be read."""
         whole, here = True, set[str]()
         for name in _names(document):
+            if name is None:
+                whole = False
+                continue
             try:
                 self._followed += 1
                 if self._followed > MAX_BASES + 1:
@@ -78,7 +82,7 @@ class Bases:
             except FleetFileError as error:
                 self.problems += error.problems
                 whole = False
-        return whole and _is_well_formed(document.value.get("extends"))
+        return whole
 
     def _follow(self, name: NamedFile, identity: str, trail: _Trail, line: _Line) -> bool:
         self._refuse(name, identity, trail)
@@ -128,16 +132,10 @@ class Bases:
         return file if file == STDIN_NAME else self.tree.identity(file)
 
 
-def _names(document: Document) -> Iterator[NamedFile]:
+def _names(document: Document) -> Iterator[NamedFile | None]:
+    """Yield what `extends` names; None for a value of another type, which validation reports."""
     value = document.value.get("extends")
-    if isinstance(value, str) and value:
-        yield NamedFile(document, ("extends",), value, "FL018")
-    for index, item in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(item, str) and item:
-            yield NamedFile(document, ("extends", index), item, "FL018")
-
-
-def _is_well_formed(value: object) -> bool:
-    """Return whether `extends` holds only names; validation reports values of another type."""
-    items = value if isinstance(value, list) else [value]
-    return value is None or all(isinstance(item, str) and item for item in items)
+    entries = enumerate(value) if isinstance(value, list) else () if value is None else [(None, value)]
+    for index, item in entries:
+        path: Path = ("extends",) if index is None else ("extends", index)
+        yield NamedFile(document, path, item, "FL018") if isinstance(item, str) and item else None
