@@ -69,22 +69,18 @@ def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCus
 
 def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:
     """Return the check that all of a text matches; its error is that of `refusal`."""
+    matches = re.compile(pattern).fullmatch
+
     def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
+        if not matches(text):
             raise refusal(kind, message, text, allowed)
         return text
 
     return AfterValidator(check)
 
 
-def _check_no_nul(text: str) -> str:
-    if "\0" in text:
-        raise refusal("nul_in_text", "{found} has a NUL character, which a command line cannot have", text,
-                      "text without NUL")
-    return text
-
-
-Text = Annotated[str, AfterValidator(_check_no_nul)]
+Text = Annotated[str, full_match(r"[^\0]*", "nul_in_text",
+                                 "{found} has a NUL character, which a command line cannot have", "text without NUL")]
 
 TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
 """The forms of a value that may have two; a tag is part of the location of an error, but not a key of the file."""

@@ -68,7 +68,9 @@ def first_fleet(wanted: FirstFleet) -> str:
         weights = weights_bytes(key)
         need = choose_cards(weights, kinds) if kinds else None
         comments |= _comments(wanted, need, weights, len(models))
-        member = {"resources": _resources(need, weights), **_selector(need, kinds),
+        accelerator = need.kind.accelerator if need and len(kinds) > 1 else None
+        member = {"resources": _resources(need, weights),
+                  **({"nodeSelector": {ACCELERATOR_LABEL: accelerator}} if accelerator else {}),
                   "engine": _engine(wanted.engine, need)}
         models.append({"key": key, "replicas": 1, "workers": one_group([member])})
     document = {
@@ -120,11 +122,6 @@ def _resources(need: Need | None, weights: int | None) -> dict[str, Any]:
     if need is None:
         return authored_resources({"cpus": SHARE, "memory": ceil(2 * (weights or GIB) / GIB) * GIB})
     return authored_resources({"gpus": need.gpus * SHARE, **filled({"vram": need.vram})})
-
-
-def _selector(need: Need | None, kinds: Sequence[CardKind]) -> dict[str, Any]:
-    accelerator = need.kind.accelerator if need else None
-    return {"nodeSelector": {ACCELERATOR_LABEL: accelerator}} if accelerator and len(kinds) > 1 else {}
 
 
 def _engine(name: str, need: Need | None) -> dict[str, Any]:

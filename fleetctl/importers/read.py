@@ -39,13 +39,9 @@ class Imported:
 
 def documents_of(read: Sequence[SourceBytes]) -> tuple[list[Document], list[Problem]]:
     """Return the documents of all files, and what is wrong with their YAML."""
-    documents: list[Document] = []
-    problems: list[Problem] = []
-    for source in read:
-        composed = compose_bytes(source)
-        documents += composed.documents
-        problems += composed.problems
-    return documents, problems
+    composed = [compose_bytes(source) for source in read]
+    return [document for one in composed for document in one.documents], [
+        problem for one in composed for problem in one.problems]
 
 
 def import_documents(documents: Sequence[Document], *, fleet: str, forced: str | None = None,

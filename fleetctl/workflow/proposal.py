@@ -95,11 +95,9 @@ def plan_again(invocation: Invocation, plan: Plan, address: str | None, *, force
 
 
 def edited_since(plan: Plan, fresh: Plan) -> Iterator[str]:
-    """Yield the fleet files whose text has changed since the plan was made; their content may be unreviewed."""
+    """Return the fleet files whose text has changed since the plan was made; their content may be unreviewed."""
     then = {source.path: source.sha256 for source in plan.fleet.files}
-    for source in fresh.fleet.files:
-        if then.get(source.path) != source.sha256:
-            yield str(Path(source.path))
+    return (str(Path(source.path)) for source in fresh.fleet.files if then.get(source.path) != source.sha256)
 
 
 def refuse_by_policy(invocation: Invocation, plan: Plan, *, force: bool) -> None:

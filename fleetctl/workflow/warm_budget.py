@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.fleet import NodePolicy
@@ -42,7 +42,9 @@ def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[Nod
     """
     more: Counter[str] = Counter()
     for replica in chosen:
-        for (node_id, _, _), size in dict(_entries(replica)).items():
+        folders = {(member.node_id, member.weights.artifact, member.weights.view): member.weights.bytes or 0
+                   for member in replica.members if member.weights and member.node_id}
+        for (node_id, *_), size in folders.items():
             more[node_id] += size
     if not more:
         raise FleetctlError("nothing can be WARM: no member that is ready has `weights` in the fleet file",
@@ -59,10 +61,3 @@ def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[Nod
         raise FleetctlError("; ".join(map(str, full)),
                             hint="`fleetctl evict` of a WARM one gives some back")
     return rooms
-
-
-def _entries(replica: Replica) -> Iterator[tuple[tuple[str, str, str | None], int]]:
-    """Yield the folders of weights of a replica, by node, artifact and view, with their bytes."""
-    for member in replica.members:
-        if member.weights and member.node_id:
-            yield (member.node_id, member.weights.artifact, member.weights.view), member.weights.bytes or 0
