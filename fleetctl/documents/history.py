@@ -13,8 +13,6 @@ from fleetctl.documents.position import FleetSource
 from fleetctl.documents.served_weights import is_absent
 
 RunState = Literal["ok", "partial", "unknown", "running", "refused"]
-"""ok = every wanted replica is there; partial = some are not; unknown = it ended and its result is not known;
-running = not ended; refused = it ended before any action."""
 
 
 class HistoryEntry(Stored):

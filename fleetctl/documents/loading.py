@@ -207,7 +207,9 @@ def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
     from fleetctl.documents.plan import NEWEST_PLAN, Action
 
     operations = frozenset(get_args(Action.model_fields["op"].annotation))
-    operation, known = _unknown_operation(raw, operations), NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
+    actions, known = raw.get("actions"), NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
+    named = [action.get("op") for action in actions if isinstance(action, dict)] if isinstance(actions, list) else []
+    operation = next((op for op in named if isinstance(op, str) and op and op not in operations), None)
     if operation is not None:
         problems = f'it holds the operation "{operation[:MOST_SHOWN]}", which this one does not know'
     elif _minor(str(raw["formatVersion"])) <= _minor(known):
@@ -216,12 +218,6 @@ def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
     maker = f", made by fleetctl {tool[:MOST_SHOWN]}," if isinstance(tool, str) else ""
     return (f"{problems}; it is of formatVersion {raw['formatVersion']}{maker} and this is fleetctl {__version__}, "
             f"which knows formatVersion {known}")
-
-
-def _unknown_operation(raw: Mapping[str, Any], known: frozenset[str]) -> str | None:
-    actions = raw.get("actions")
-    named = [action.get("op") for action in actions if isinstance(action, dict)] if isinstance(actions, list) else []
-    return next((op for op in named if isinstance(op, str) and op and op not in known), None)
 
 
 def _minor(version: str) -> int:

@@ -202,15 +202,11 @@ def syntax_problem(source: SourceText, error: yaml.MarkedYAMLError) -> Problem:
     if braces:  # `[--port, ${FLEETCTL_PORT}]`
         ours = f"$({braces[1]})" if braces[1].startswith("FLEETCTL_") else f'"{braces[0]}", in quotes'
         return source.problem("FL008", at - 1, f"this is not valid YAML: {braces[0]} in brackets", suggestion=ours)
-    return source.problem("FL008", at, f"this is not valid YAML: {words}{_context(source, error, at)}{hint}")
-
-
-def _context(source: SourceText, error: yaml.MarkedYAMLError, at: int) -> str:
     began = error.context_mark
-    if began is None or not error.context or began.index >= at:
-        return ""
-    line, column = source.position(began.index)
-    return f", {error.context} that begins at {line}:{column}"
+    if began is not None and error.context and began.index < at:
+        line, column = source.position(began.index)
+        words += f", {error.context} that begins at {line}:{column}"
+    return source.problem("FL008", at, f"this is not valid YAML: {words}{hint}")
 
 
 def _tab_at(source: SourceText, at: int) -> int | None:

@@ -94,15 +94,11 @@ def _appended(documents: Sequence[Document], given: Container[str], added: Mappi
         if before.strip() == "-":
             end = _end_of_entry(source, at, before.index("-"))
             ends = "" if source.text[:end].endswith("\n") else _newline(source)
-            return _Splice(source, end, end, ends + _newline(source) + _entries(added, before.index("-"), source))
+            margin, lines = " " * before.index("-"), "\n".join(added.values()).splitlines()
+            text = "".join((margin + line if line else "") + _newline(source) for line in lines)
+            return _Splice(source, end, end, ends + _newline(source) + text)
     raise FleetctlError("no file that is given has a list of models in lines of their own, to which one can be added",
                         hint="write one of its models as lines, the first of which begins with `- key:`")
-
-
-def _entries(added: Mapping[str, str], column: int, source: SourceText) -> str:
-    """Return the models as lines of the file, their entries in this column, an empty line between them."""
-    lines = "\n".join(added.values()).splitlines()
-    return "".join((" " * column + line if line else "") + _newline(source) for line in lines)
 
 
 def _end_of_entry(source: SourceText, at: int, column: int) -> int:

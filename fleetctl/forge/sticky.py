@@ -104,22 +104,21 @@ class Thread:
                        row.get("state") != "closed")
 
 
-def put_comment(thread: Thread, body: str, *, is_open: bool = True) -> Posted | None:
+def put_comment(thread: Thread, body: str, *, is_open: bool = True, tries: int = TRIES) -> Posted | None:
     """Make `body` the text of our comment that begins with the same line, the marker; create it where it is missing.
 
     One that is not to be open is closed, where it is open; None = there is none, and it is not created for that.
 
     A forge that fails while it creates may have created all the same, so before another try the thread is read again.
     """
-    for attempt in range(TRIES):
-        try:
-            return _put(thread, body, is_open=is_open)
-        except ForgeError as error:
-            # our comment may have been deleted meanwhile, or a failed request may have got through
-            changed = error.status is None or error.status in GONE or error.status >= 500
-            if attempt == TRIES - 1 or not changed:
-                raise
-    raise AssertionError("the last try returns or raises")
+    try:
+        return _put(thread, body, is_open=is_open)
+    except ForgeError as error:
+        # our comment may have been deleted meanwhile, or a failed request may have got through
+        changed = error.status is None or error.status in GONE or error.status >= 500
+        if tries == 1 or not changed:
+            raise
+    return put_comment(thread, body, is_open=is_open, tries=tries - 1)
 
 
 def _put(thread: Thread, body: str, *, is_open: bool) -> Posted | None:

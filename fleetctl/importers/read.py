@@ -52,7 +52,9 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
     that moment; without it they are reported.
     """
     sources, records = sort_out(documents, forced)
-    draft = Draft(fleet, _made_from(documents, sources))
+    files = some(list(dict.fromkeys(document.source.file for document in documents)), 3)
+    kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
+    draft = Draft(fleet, f"{files} ({kinds})" if kinds else files)
     _read_objects([one for one in sources if (one.kind, one.type) in _OBJECTS], draft)
     for one in sources:
         if one.kind in _LISTS:
@@ -81,10 +83,3 @@ def _inventory(sources: Sequence[Source], observed_at: str | None, draft: Draft)
         return None
     found = read_inventory(classes, clusters, observed_at=observed_at, source=draft.made_from)
     return found if clusters else None
-
-
-def _made_from(documents: Sequence[Document], sources: Sequence[Source]) -> str:
-    files = list(dict.fromkeys(document.source.file for document in documents))
-    shown = some(files, 3)
-    kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
-    return f"{shown} ({kinds})" if kinds else shown

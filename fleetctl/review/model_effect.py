@@ -11,8 +11,6 @@ REORDERED = "the same in another order, but this changes the spec hash: running 
 HIDDEN_CHANGED = "the value is another one and is not shown; running replicas keep the old one, new ones get this"
 _DRIFT = "running replicas keep the old spec and are reported as drift; new ones get this"
 _SELECTOR = "running replicas stay, also where this no longer allows them, and are reported as drift; new ones follow"
-_ORIGINS = "says where new replicas look for their files; nothing that runs is touched"
-_LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
 _KEEP = "outdated replicas count toward the target; nothing that runs is touched"
 _COLD = "nodes without its weights may fetch them; nothing that runs is touched"
 _NOT_COLD = "nodes keep what they have; `fleetctl prune` removes what no file names"
@@ -28,7 +26,7 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
     if steps == ("replicas",) and isinstance(old, int) and isinstance(new, int):
         return _target(old, new)
     if steps[4:] == ORIGINS:
-        return "none", _ORIGINS
+        return "none", "says where new replicas look for their files; nothing that runs is touched"
     if steps[0] in SPEC_KEYS:
         kept = _RELOADED if model.reload and steps[4:5] == ORIGINS[:1] else _DRIFT
         return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else kept)
@@ -37,7 +35,7 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
                 else ("none", _IN_PLACE if model.reload else _KEEP))
     if steps[0] == "cold":
         return ("none", _NOT_COLD) if model.cold is None else ("additive", _COLD)
-    return "none", _OTHERS.get(steps[0], _LIFECYCLE)
+    return "none", _OTHERS.get(steps[0], "holds for replicas created from now on; those that run keep the old value")
 
 
 def update_effect(model: ResolvedModel) -> str:

@@ -35,7 +35,13 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
                          *(str(path) for path in paths))
     except RevisionError:
         return None
-    return _parse(answer.stdout.decode(errors="backslashreplace")) if answer.returncode == 0 else None
+    lines = answer.stdout.decode(errors="backslashreplace").splitlines() if answer.returncode == 0 else []
+    headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# ") and " " in line[2:])
+    commit, branch = headers.get("branch.oid", ""), headers.get("branch.head")
+    if not commit or commit == "(initial)":
+        return None
+    return GitFacts(commit=commit, branch=None if branch == "(detached)" else branch,
+                    dirty=any(not line.startswith("# ") for line in lines))
 
 
 def _without_filters(git: Git) -> list[str] | None:
@@ -54,16 +60,3 @@ def _without_filters(git: Git) -> list[str] | None:
         return None
     off = ("clean=", "process=", "required=false")
     return [word for name in sorted(names) for setting in off for word in ("-c", f"{name}.{setting}")]
-
-
-def _parse(status: str) -> GitFacts | None:
-    lines = status.splitlines()
-    headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# ") and " " in line[2:])
-    commit, branch = headers.get("branch.oid", ""), headers.get("branch.head")
-    if not commit or commit == "(initial)":
-        return None
-    return GitFacts(
-        commit=commit,
-        branch=None if branch == "(detached)" else branch,
-        dirty=any(not line.startswith("# ") for line in lines),
-    )
