@@ -143,13 +143,12 @@ def _confirm(client: DashboardClient, wanted: Submission, cause: str, patience: 
     while True:
         try:
             look(client, wanted.submission_id)
+            return
         except (ApplyError, InventoryError):
             if patience.clock() >= deadline:
                 raise ApplyError(f"it is unknown whether the cluster has accepted job {wanted.submission_id}: {cause}",
                                  hint=wanted.follow_up) from None
             patience.sleep(PAUSE_S)
-        else:
-            return
 
 
 def stop(client: DashboardClient, submission_id: str) -> None:

@@ -7,6 +7,7 @@ second detaches from it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fleetctl.apply import jobs
@@ -72,10 +73,8 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
     when the job does not react to the first.
     """
     follower = Follower(started.client, started.submission_id, APPLY, wait_timeout_s=wait_timeout_s)
-    try:
+    with suppress(KeyboardInterrupt):
         return _drain(started, follower, relay)
-    except KeyboardInterrupt:
-        pass
     interrupts, stopped = interrupts or Interrupts(), False
     try:
         interrupts.announce()

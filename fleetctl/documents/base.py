@@ -82,6 +82,8 @@ def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed:
 Text = Annotated[str, full_match(r"[^\0]*", "nul_in_text",
                                  "{found} has a NUL character, which a command line cannot have", "text without NUL")]
 
+PathFromRoot = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
+
 TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
 """The forms of a value that may have two; a tag is part of the location of an error, but not a key of the file."""
 

@@ -94,7 +94,6 @@ def _at_once(text: str, cls: type[Document], where: str) -> Document | None:
 
 
 def _parsed(text: str, where: str) -> object:
-    """Parse JSON where the text begins like it, otherwise YAML."""
     if not text or text.isspace():
         raise DocumentError(f"{where} is empty", hint="was it written completely?")
     try:

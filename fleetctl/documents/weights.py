@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from fleetctl.documents.base import Authored, OneOf, Text, full_match, refusal
+from fleetctl.documents.base import Authored, OneOf, PathFromRoot, Text, full_match, refusal
 
 GROUP_SIZE = "$(FLEETCTL_GROUP_SIZE)"
 _INDEX = "^[0-9a-f]{64}$"
@@ -31,7 +31,6 @@ def _parse_of(value: object) -> object:
     raise refusal("bad_of", "{found} is not {allowed}", value, f"the number of members of the group, or {GROUP_SIZE}")
 
 
-_Path = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
 # a URL may hold a secret, so it is not shown
 _Url = Annotated[Text, full_match(
     _URL, "bad_url", "an http origin is an absolute URL without password, query and fragment",
@@ -51,7 +50,7 @@ class Origin(OneOf):
     KINDS = ("path", "http", "s3", "hf")
     ERROR = "weights_kind"
 
-    path: _Path | None = Field(None, description="a folder of the node")
+    path: PathFromRoot | None = Field(None, description="a folder of the node")
     http: _Url | None = Field(
         None, description="the URL of a folder; no password in it but $(NAME), of the node's environment")
     s3: _Name | None = Field(None, description="bucket/prefix; the node needs s3fs")

@@ -129,7 +129,11 @@ class _Document:
         if isinstance(piece.content, dict):
             self.emit(events.MappingStartEvent(None, None, True, flow_style=flow, comment=before,
                                                nr_items=len(piece.content)))
-            self._pairs(piece.content, path, column, flow=flow)
+            for key in piece.content if flow else _ordered(piece.content, path):
+                value = piece.content[key]
+                self.emit(_scalar(Piece(key), None if flow else _comment(value.above, "", column)))
+                below = column if isinstance(value.content, list) else column + 2
+                self.write(value, (*path, key), below, inside=flow)
             self.emit(events.MappingEndEvent(comment=after))
             return
         self.emit(events.SequenceStartEvent(None, None, True, flow_style=flow, comment=before))
@@ -137,13 +141,6 @@ class _Document:
             lines = [] if flow else _hoisted(item, (*path, number))
             self.write(item, (*path, number), column + 2, lines, inside=flow)
         self.emit(events.SequenceEndEvent(comment=after))
-
-    def _pairs(self, content: dict[str, Piece], path: Path, column: int, *, flow: bool) -> None:
-        for key in content if flow else _ordered(content, path):
-            value = content[key]
-            self.emit(_scalar(Piece(key), None if flow else _comment(value.above, "", column)))
-            below = column if isinstance(value.content, list) else column + 2
-            self.write(value, (*path, key), below, inside=flow)
 
 
 def _ordered(content: dict[str, Piece], path: Path) -> list[str]:

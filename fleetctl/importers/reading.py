@@ -212,11 +212,6 @@ class Reading:
         """Remark on a value that is read all the same, or that is missing."""
         self.record.report(self.path if key is None else (*self.path, key), message, kind)
 
-    def note_if(self, key: str, message: str, kind: Kind) -> None:
-        """Remark on the value under a key, where there is one."""
-        if key in self:
-            self.note(key, message, kind)
-
     def lose_each(self, reasons: Mapping[str, str]) -> None:
         """Report every key of a table that is here, for the reason in the table."""
         for key, reason in reasons.items():

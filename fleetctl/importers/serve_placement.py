@@ -114,7 +114,8 @@ def _amount(source: Reading, key: str) -> Decimal | None:
     amount = source.amount(key)
     if isinstance(amount, (int, float)):
         return Decimal(str(amount))
-    source.note_if(key, "not read: a number is expected here", "todo")
+    if key in source:
+        source.note(key, "not read: a number is expected here", "todo")
     return None
 
 

@@ -27,7 +27,8 @@ def add_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned:
     head = Side(Revision(name=WORKING_TREE, files=list(planned.options.files)), planned.fleet, loaded.documents)
     found = list(differences(written(base), written(head)))
     # planning takes its time, and most pull requests change no fleet
-    before = planned.plan if not found and _keys(base) == _keys(head) else _plan(invocation, base, planned)
+    keys, former = ([model.key for model in side.fleet.models] if side.fleet else [] for side in (head, base))
+    before = planned.plan if not found and keys == former else _plan(invocation, base, planned)
     return with_change(planned.plan, change_caused(before, planned.plan, found, base.revision))
 
 
@@ -35,10 +36,6 @@ def why_unknown(base: Side) -> str:
     """Return why a plan cannot say what its change causes alone: the base has errors."""
     return (f"the fleet at {revision_text(base.revision)} cannot be read ({count_of(len(base.problems), 'problem')}), "
             "so what the change causes alone is unknown")
-
-
-def _keys(side: Side) -> list[str]:
-    return [model.key for model in side.fleet.models] if side.fleet else []
 
 
 def _plan(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
