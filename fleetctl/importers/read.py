@@ -40,8 +40,8 @@ class Imported:
 def documents_of(read: Sequence[SourceBytes]) -> tuple[list[Document], list[Problem]]:
     """Return the documents of all files, and what is wrong with their YAML."""
     composed = [compose_bytes(source) for source in read]
-    return [document for one in composed for document in one.documents], [
-        problem for one in composed for problem in one.problems]
+    documents = [document for one in composed for document in one.documents]
+    return documents, [problem for one in composed for problem in one.problems]
 
 
 def import_documents(documents: Sequence[Document], *, fleet: str, forced: str | None = None,
