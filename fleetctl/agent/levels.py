@@ -33,6 +33,7 @@ ENDING = "ending"
 """The key of our job's metadata under which it names what ends now; see inventory/notes.py."""
 NOTHING: Replica = {}
 KEPT = ("group", "copy", "role", "rank", "nodeId", "weights")
+UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
 class _Refused(Exception):
@@ -122,7 +123,7 @@ def at_level(job: Job, replica: Replica) -> Mapping[str, Any]:
         warm = _report(ray.get_actor(warm_name(replica["model"], replica["replicaId"]))._actor_id.hex())
     except (ValueError, _Refused):
         return {"message": "its WARM one is gone, too"}
-    sizes = ", ".join(f"{_gib(size)} on {_node(job, node_id)}"
+    sizes = ", ".join(f"{_amount(size)} on {_node(job, node_id)}"
                       for node_id, size in bytes_by_node(warm["members"]).items())
     notes = {} if warm["locked"] else {"notes": [NOT_LOCKED]}
     return {"level": "WARM", "message": f"in memory: {sizes}", **notes}
@@ -219,12 +220,12 @@ def _take(job: Job, sizes: Mapping[str, int], held: "Counter[str]", free: Dict[s
     for node_id, size in sizes.items():
         most = job.warm.get(node_id, {}).get("bytes")
         if most is not None and held[node_id] + size > most:
-            raise _Refused("WARM_BUDGET", f"{_node(job, node_id)} may have {_gib(most)} of weights WARM: "
-                                          f"{_gib(held[node_id])} are, {_gib(size)} more needed")
+            raise _Refused("WARM_BUDGET", f"{_node(job, node_id)} may have {_amount(most)} of weights WARM: "
+                                          f"{_amount(held[node_id])} are, {_amount(size)} more needed")
         left = free.get(node_id, 0.0)
         if left < size:
-            raise _Refused("NO_MEMORY", f"{_node(job, node_id)} has {_gib(left)} of Ray's memory free, "
-                                        f"{_gib(size)} needed")
+            raise _Refused("NO_MEMORY", f"{_node(job, node_id)} has {_amount(left)} of Ray's memory free, "
+                                        f"{_amount(size)} needed")
     for node_id, size in sizes.items():
         held[node_id] += size
         free[node_id] -= size
@@ -288,5 +289,7 @@ def _node(job: Job, node_id: str) -> str:
     return str(job.warm.get(node_id, {}).get("name", node_id[:8]))
 
 
-def _gib(size: float) -> str:
-    return f"{size / (1 << 30):.2f} GiB"
+def _amount(size: float) -> str:
+    """Show bytes in the form that clients use, such as 20Gi or 1.50Mi."""
+    unit, one = next(((unit, one) for unit, one in UNITS if size >= one), ("", 1))
+    return f"{int(size) // one}{unit}" if int(size) % one == 0 else f"{size / one:.2f}{unit}"

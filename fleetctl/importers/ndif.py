@@ -44,10 +44,10 @@ def _key(one: Reading) -> str | None:
     """Return the model key: the checkpoint, with its revision where there is one, as in NDIF both are the identity."""
     if not one.is_mapping:
         return one.value if isinstance(one.value, str) and one.value else None
-    checkpoint, revision = one.peek("checkpoint"), one.peek("revision")
+    checkpoint, revision = one.peek("checkpoint"), one.written("revision")
     if not isinstance(checkpoint, str) or not checkpoint:
         return None
-    return f"{checkpoint}@{revision}" if isinstance(revision, str) and revision else checkpoint
+    return f"{checkpoint}@{revision}" if revision else checkpoint
 
 
 def _model(one: Reading, key: str) -> dict[str, Any]:
@@ -55,9 +55,12 @@ def _model(one: Reading, key: str) -> dict[str, Any]:
         one.take()
     one.skip("checkpoint")
     one.note(None, "NDIF names no engine: write the command that serves the model", "todo")
-    if one.text("revision") is not None:
+    if one.written("revision"):
+        one.skip("revision")
         one.note("revision", f"a part of the model key, {key}, as in NDIF: name it in the engine's command, too",
                  "todo")
+    else:
+        one.text("revision")
     member = {"resources": _resources(one), "engine": {"command": [PLACEHOLDER]}}
     replicas = one.whole("replicas")
     if replicas is not None and replicas < 1:

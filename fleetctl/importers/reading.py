@@ -97,6 +97,11 @@ class Reading:
             node = node.child(key) if node else None
         return node.value if node else None
 
+    def written(self, key: str | int) -> str | None:
+        """Return the scalar under a key as it is written, or None; looking at it does not count as reading."""
+        node = self._below(key).node
+        return node.raw if node and node.children is None and node.value is not None else None
+
     def at(self, path: Path) -> Reading:
         """Return a view of another place of the same document."""
         return Reading(self.record, self.record.document.node(path), path)
@@ -244,12 +249,11 @@ class Reading:
         return None
 
     def _scalar(self, part: str | int) -> str | None:
-        node, path = self._below(part).node, (*self.path, part)
+        path, text = (*self.path, part), self.written(part)
         self.record.done.add(path)
-        if node is None or node.children is not None or node.value is None:
+        if text is None:
             self.record.report(path, f"not read: {_WORDS[str]} is expected here", "lost")
-            return None
-        return node.raw
+        return text
 
 
 def is_taken(reading: Reading, key: str, draft: Draft) -> bool:

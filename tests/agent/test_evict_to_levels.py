@@ -14,6 +14,7 @@ from fleetctl.agent import levels
 from fleetctl.agent.arguments import from_parts
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.explicit import Job
+from fleetctl.documents.quantity import format_bytes
 
 OLD, NEW = "a" * 64, "b" * 64
 
@@ -30,8 +31,8 @@ class Played:
         self.leaving: set[str] = set()
         self.noted: list[tuple[str, ...]] = []
 
-    def add(self, number: int) -> dict[str, Any]:
-        weights = {"artifact": OLD, "view": None, "bytes": 5}
+    def add(self, number: int, size: int = 5) -> dict[str, Any]:
+        weights = {"artifact": OLD, "view": None, "bytes": size}
         said = {"fleet": "lab", "namespace": "ns", "specHash": "old", "members": [{"nodeId": "n", "weights": weights}]}
         self.records[f"hot{number}"] = ActorRecord("ALIVE", True, json.dumps(said), "")
         return {"model": "m", "replicaId": number, "actorId": f"hot{number}", "nodes": ["a"], "startupTimeout": 5}
@@ -129,3 +130,12 @@ def test_it_serves_until_its_weights_are_loaded_and_drains_then(
 def test_what_cannot_be_warm_does_not_drain(played: Played, job: Job) -> None:
     refused(job._replace(drain_s=1e6), {**played.add(1), "actorId": "starting"})
     assert played.noted == []
+
+
+@pytest.mark.parametrize("size", [0, 5, 1023, 1 << 10, 1600, 9_437_000, 9 << 20, 3 << 30, 5 << 39, (1 << 40) + 1])
+def test_amounts_of_memory_are_written_as_everywhere(
+        played: Played, job: Job, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(levels, "SETTLE_S", 0)
+    budget = job._replace(warm={"n": {"name": "node-a", "bytes": size}})
+    message = levels.prepare(budget, [played.add(0, size + 1)])["hot0"]["message"]
+    assert message.startswith(f"node-a may have {format_bytes(size)} of weights WARM: "), message

@@ -112,3 +112,14 @@ def test_a_size_of_ndif_that_is_none_is_reported(field: str, value: str) -> None
     written = ", ".join(f"{name}: {one}" for name, one in size.items())
     _, told = member_and_account(f"models:\n- {{checkpoint: a/b, {written}}}\n")
     assert f"models[0].{field}: not read" in told
+
+
+@pytest.mark.parametrize(("written", "revision"), [
+    ("1234567", "@1234567"), ("0012345", "@0012345"), ("12e4567", "@12e4567"), ("'7'", "@7"), ("1.0", "@1.0"),
+    ("null", ""), ("''", ""), ("[a]", "")])
+def test_a_revision_of_digits_is_the_text_in_the_file(written: str, revision: str) -> None:
+    listed = f"models:\n- {{checkpoint: a/b, revision: {written}}}\n"
+    result = imported([SourceBytes("a.yaml", listed.encode())])
+    assert [model.value["key"] for model in result.draft.models] == [f"a/b{revision}"]
+    assert ("revision: not read" in account(result)) == (written == "[a]")
+    assert ("revision: a part of the model key" in account(result)) == bool(revision)
