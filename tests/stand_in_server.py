@@ -25,7 +25,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said to it; `body` becomes JSON unless it is text. Status 0 = hang up without a word."""
+    """What is said to it; `body` becomes JSON unless it is text or bytes. Status 0 = hang up without a word."""
 
     status: int
     body: Any = ""
@@ -57,7 +57,8 @@ def serving(stand_in: Answering) -> Iterator[None]:
             if answer.status == 0:
                 self.close_connection = True
                 return
-            data = (answer.body if isinstance(answer.body, str) else json.dumps(answer.body)).encode()
+            said = answer.body if isinstance(answer.body, (str, bytes)) else json.dumps(answer.body)
+            data = said.encode() if isinstance(said, str) else said
             self.send_response_only(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)

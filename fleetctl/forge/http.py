@@ -6,16 +6,18 @@ The token goes into a header and nowhere else: into no message, and to no other 
 from __future__ import annotations
 
 import email.utils
-import json
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from fleetctl.documents.quantity import format_bytes
 from fleetctl.errors import ForgeError
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
     import httpx
+
+    from fleetctl.inventory.answer import Answer
 
 RETRY_DELAYS_S = (1.0, 3.0, 9.0)
 """Waits before the second, third and fourth try, where the forge does not say how long."""
@@ -24,6 +26,8 @@ LONGEST_WAIT_S = 90.0
 """A job waits no longer than this for one answer."""
 
 TIMEOUT_S = 30.0
+ANSWER_BYTES = 64 << 20
+"""No answer is read beyond this, counted as it is unpacked: a page of a hundred of the longest comments is smaller."""
 
 
 class ForgeClient:
@@ -39,7 +43,8 @@ class ForgeClient:
         self.base_url = base_url.rstrip("/")
         self._sleep = sleep
         sendable = {name: _sendable(name, value) for name, value in headers.items()}
-        self._http = httpx.Client(headers={"User-Agent": f"fleetctl/{__version__}", **sendable}, timeout=TIMEOUT_S)
+        own = {"User-Agent": f"fleetctl/{__version__}", "Accept-Encoding": "gzip"}
+        self._http = httpx.Client(headers={**own, **sendable}, timeout=TIMEOUT_S)
 
     def __enter__(self) -> ForgeClient:
         return self
@@ -48,7 +53,7 @@ class ForgeClient:
         self._http.close()
 
     def send(self, method: str, path: str, *, params: Mapping[str, str | int] | None = None,
-             body: object = None, creates: bool = False) -> httpx.Response:
+             body: object = None, creates: bool = False) -> Answer:
         """Send one request, again where that is safe and likely to help, and return the answer: its status is 2xx.
 
         A request that `creates` something is sent again only if it was certainly not carried out: a 5xx raises at once.
@@ -59,7 +64,8 @@ class ForgeClient:
         for delay in (*RETRY_DELAYS_S, None):
             wait: float | None
             try:
-                answer = self._http.request(method, self.base_url + path, params=params, json=body)
+                with self._http.stream(method, self.base_url + path, params=params, json=body) as head:
+                    answer = self._read(head)
             except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:  # the last: no name of a host
                 failed_before = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
                 may_help = failed_before or (isinstance(error, httpx.TransportError) and not creates)
@@ -67,12 +73,23 @@ class ForgeClient:
                     raise self._unreachable(error) from None
                 wait = delay
             else:
-                answer.encoding = "utf-8"  # a charset is a name of any codec that Python has
                 wait = _wait(answer, delay, creates=creates)
                 if wait is None:
                     return _checked(method, path, answer)
             self._sleep(wait)
         raise AssertionError("the last try returns or raises")
+
+    def _read(self, head: httpx.Response) -> Answer:
+        from fleetctl.inventory.answer import whole
+        from fleetctl.inventory.fetch import unpacked
+
+        body = bytearray()
+        for part in unpacked(head):
+            body += part
+            if len(body) > ANSWER_BYTES:
+                raise ForgeError(f"{head.url.path} answered with more than {format_bytes(ANSWER_BYTES)}",
+                                 hint="is this the address of its API?", status=head.status_code)
+        return whole(head, bytes(body))
 
     def _unreachable(self, error: Exception) -> ForgeError:
         import httpx
@@ -83,7 +100,7 @@ class ForgeClient:
                           hint="is the address of its API right, and is it reachable from this job?")
 
 
-def json_object(answer: httpx.Response) -> dict[str, Any]:
+def json_object(answer: Answer) -> dict[str, Any]:
     """Return the JSON object of an answer; raises ForgeError for anything else, such as the page of a proxy."""
     found = _json(answer)
     if not isinstance(found, dict):
@@ -91,7 +108,7 @@ def json_object(answer: httpx.Response) -> dict[str, Any]:
     return found
 
 
-def json_objects(answer: httpx.Response) -> list[dict[str, Any]]:
+def json_objects(answer: Answer) -> list[dict[str, Any]]:
     """Return the list of JSON objects of an answer; raises ForgeError for anything else."""
     found = _json(answer)
     if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
@@ -145,7 +162,7 @@ def _wait(answer: httpx.Response, delay: float | None, *, creates: bool) -> floa
     return delay if answer.status_code >= 500 and not creates else None
 
 
-def _checked(method: str, path: str, answer: httpx.Response) -> httpx.Response:
+def _checked(method: str, path: str, answer: Answer) -> Answer:
     from fleetctl.inventory.answer import error_text
 
     if answer.is_success:
@@ -160,10 +177,10 @@ def _checked(method: str, path: str, answer: httpx.Response) -> httpx.Response:
     raise ForgeError(f"{method} {path} answered {status}{error_text(answer)}{moved}", status=status)
 
 
-def _json(answer: httpx.Response) -> object:
+def _json(answer: Answer) -> object:
     try:
-        return json.loads(answer.content)
-    except (ValueError, RecursionError):
+        return answer.json()
+    except ValueError:
         return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +12,7 @@ from github_stand_in import JOB_TOKEN, PERSON_TOKEN, READ_ONLY_TOKEN, GitHubStan
 from stand_in_server import Answer
 
 from fleetctl.errors import ForgeError
+from fleetctl.forge import http
 from fleetctl.forge.change import ChangeRequest
 from fleetctl.forge.github import GitHub
 from fleetctl.forge.sticky import Posted
@@ -191,6 +194,19 @@ def test_what_is_not_the_api_is_an_error_and_no_redirect_is_followed(hub: GitHub
     hub.refusals["GET"] = [answer]
     with pytest.raises(ForgeError):
         post(hub, "x")
+
+
+@pytest.mark.parametrize("status", [200, 403, 500])
+def test_an_answer_without_bounds_is_not_read_to_its_end(
+        hub: GitHubStandIn, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(http, "ANSWER_BYTES", 1 << 20)
+    hub.refusals["GET"] = [Answer(status, gzip.compress(b" " * (64 << 20), 1), {"Content-Encoding": "gzip"})] * 9
+    tracemalloc.start()
+    with pytest.raises(ForgeError, match="answered with more than 1Mi"):
+        post(hub, "x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 16 << 20
 
 
 def test_nothing_that_is_raised_holds_the_token(hub: GitHubStandIn) -> None:
