@@ -27,13 +27,13 @@ ForgeName = Literal["auto", "github", "gitlab", "none"]
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """A pull request of GitHub, a merge request of GitLab.
+    """A pull request of GitHub, a merge request of GitLab; or a group in a merge queue, which has no number.
 
     `base` and `head` are commits, None where the forge does not name them. `from_fork` = its author may not be able to
     write to the repository, so that the run's token may be a read-only one.
     """
 
-    number: int
+    number: int | None
     label: str
     base: str | None = None
     head: str | None = None
@@ -65,7 +65,7 @@ class Forge(ABC):
         Raises ForgeError, which says why and what to do, when the forge does not take it.
         """
         change = self.change
-        if change is None:
+        if change is None or change.number is None:
             raise ForgeError(f"this run is about no {self.kind_of_change}")
         with self._asked(self._hints(change)) as (client, path):
             return put_comment(self._thread(client, path, change), body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,4 +44,5 @@ def read_event(path: str) -> Mapping[str, Any]:
 def _given(found: ChangeRequest | None, number: int | None, sign: str) -> ChangeRequest | None:
     if number is None or (found is not None and found.number == number):
         return found
-    return ChangeRequest(number, f"{sign}{number}")
+    given = ChangeRequest(number, f"{sign}{number}")
+    return replace(given, base=found.base, head=found.head) if found is not None and found.number is None else given

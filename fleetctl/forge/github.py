@@ -109,12 +109,15 @@ class GitHub(Forge):
 
 
 def pull_request(environ: Mapping[str, str], event: Mapping[str, Any]) -> ChangeRequest | None:
-    """Return the pull request a run is about: from the event that started it, else from the ref it runs on."""
+    """Return the change a run is about: from the event that started it, else from the ref it runs on."""
     pull = event.get("pull_request")
     if isinstance(pull, dict) and isinstance(pull.get("number"), int):
         base, head = pull.get("base") or {}, pull.get("head") or {}
         fork = (head.get("repo") or {}).get("full_name") != (base.get("repo") or {}).get("full_name")
         return ChangeRequest(pull["number"], f"#{pull['number']}", base.get("sha"), head.get("sha"), from_fork=fork)
+    group = event.get("merge_group")
+    if isinstance(group, dict):
+        return ChangeRequest(None, "the merge queue", group.get("base_sha"), group.get("head_sha"))
     issue = event.get("issue")
     if isinstance(issue, dict) and issue.get("pull_request") and isinstance(issue.get("number"), int):
         return ChangeRequest(issue["number"], f"#{issue['number']}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import get_args
@@ -367,6 +368,24 @@ def test_a_push_to_a_branch_is_about_no_change_and_gets_a_summary(
     assert ended.code == 0
     assert hub.requests == []
     assert "2 to create" in ended.summary
+
+
+def test_a_group_in_a_merge_queue_is_reviewed_against_what_it_starts_from_without_a_comment(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    place = pull.push(MORE)
+    event = pull.tmp_path / "queue.json"
+    event.write_text(json.dumps({"merge_group": {"base_sha": pull.main, "head_sha": git(place, "rev-parse", "HEAD")}}))
+    queued = {"GITHUB_EVENT_PATH": str(event), "GITHUB_REF": "refs/heads/gh-readonly-queue/main/pr-7-0"}
+    ended = review(job, snapshot_file, **queued)
+    assert ended.code == 0
+    assert re.search(r"This change alone, since [^\n]+\n\n1 ", ended.summary)
+    assert git(place, "rev-parse", "HEAD") in ended.summary.splitlines()[-1]
+    assert hub.requests == []
+    pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
+    ended = job("ci", "review", "-f", "fleet.yaml", RAY_AUTH_TOKEN="s3cret", **queued)
+    assert "sets another spec.cluster.address" in ended.log
+    assert hub.requests == []
 
 
 def test_at_a_desk_it_prints_the_plan_and_nothing_else(run_cli, fleet_file: Path, snapshot_file: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from fleetctl.errors import ForgeError
 from fleetctl.forge.change import ChangeRequest
 from fleetctl.forge.detect import find_forge
+from fleetctl.forge.github import GitHub
 
 GITHUB = {"GITHUB_ACTIONS": "true"}
 
@@ -65,6 +66,17 @@ def test_without_an_event_the_ref_tells_it(tmp_path: Path) -> None:
 def test_a_comment_on_a_pull_request_tells_it_and_one_on_an_issue_does_not(tmp_path: Path) -> None:
     assert on(tmp_path, {"issue": {"number": 9, "pull_request": {"url": "x"}}}) == ChangeRequest(9, "#9")
     assert on(tmp_path, {"issue": {"number": 9}}) is None
+
+
+def test_a_group_in_a_merge_queue_has_a_base_and_the_number_that_the_job_gives(tmp_path: Path) -> None:
+    event = {"merge_group": {"base_sha": "b1", "head_sha": "h1", "base_ref": "refs/heads/main"}}
+    assert on(tmp_path, event) == ChangeRequest(None, "the merge queue", "b1", "h1")
+    environ = {**GITHUB, "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
+    forge = find_forge(environ, number=8)
+    assert forge is not None
+    assert forge.change == ChangeRequest(8, "#8", "b1", "h1")
+    with pytest.raises(ForgeError, match="about no pull request"):
+        GitHub(environ, ChangeRequest(None, "the merge queue")).comment("x")
 
 
 def test_a_push_is_about_no_change(tmp_path: Path) -> None:

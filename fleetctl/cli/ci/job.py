@@ -137,7 +137,7 @@ def publish(job: Job, result: JobResult, *, comment: bool) -> None:
         forge.summarise(render_markdown(report, SUMMARY_BUDGET) + footer)
     with _warning_if_lost("outputs"):
         forge.output(result.outputs(forge.root))
-    if comment and forge.change:
+    if comment and forge.change and forge.change.number is not None:
         on = f"on {forge.change.label}"
         _send(lambda: forge.comment(render_markdown(report) + footer), "comment", on,
               lost=f"no comment {on}; the plan is still valid")
