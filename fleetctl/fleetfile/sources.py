@@ -98,7 +98,12 @@ def nearest_file(path: str, tree: FileTree, without: str = "") -> str | None:
 
 def fleet_files(folder: str, tree: FileTree) -> list[str]:
     """Return the names of a folder's fleet files, sorted; raises OSError."""
-    return [name for name in tree.names(folder) if Path(name).suffix in (".yaml", ".yml") and not name.startswith(".")]
+    return [name for name in tree.names(folder) if is_fleet_file(name)]
+
+
+def is_fleet_file(name: str) -> bool:
+    """Return whether a file of this name in a folder is one of its fleet files."""
+    return Path(name).suffix in (".yaml", ".yml") and not name.startswith(".")
 
 
 def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[str]:

@@ -46,10 +46,11 @@ class _Arguments:
             return self._between(*between, files)
         if base_path is not None and self.head is None and not self.files:
             return self._at("HEAD", paths), _on_disk(paths)
-        old = _named(base_path) if base_path is not None else self._at(self.base or "HEAD", files)
-        if head_path is not None:
-            return old, _named(head_path)
-        return old, _on_disk(files) if self.head is None else self._at(self.head, files)
+        new = (_named(head_path) if head_path is not None else
+               _on_disk(files) if self.head is None else self._at(self.head, files))
+        old = (_named(base_path) if base_path is not None else
+               self._at(self.base or "HEAD", files, new.revision.commit))
+        return old, new
 
     def _between(self, start: str, dots: str, end: str, files: tuple[str, ...]) -> tuple[Place, Place]:
         if self.head is not None:
@@ -57,14 +58,15 @@ class _Arguments:
                              hint="give BASE HEAD, BASE..HEAD, or BASE...HEAD for HEAD since their merge base")
         repository = repository_of(_needed(files)[0], self.environ)
         parted = repository.merge_base(start, end) if dots == "..." else repository.commit(start)
-        return at_commit(parted, repository, files), at_commit(repository.commit(end), repository, files)
+        last = repository.commit(end)
+        return at_commit(parted, repository, files, last.id), at_commit(last, repository, files)
 
-    def _at(self, name: str, files: tuple[str, ...]) -> Place:
+    def _at(self, name: str, files: tuple[str, ...], until: str | None = None) -> Place:
         if STDIN in _needed(files):
             raise UsageError(f"standard input has no revision {name}", hint="name the fleet files with -f")
         repository = repository_of(files[0], self.environ)
         try:
-            return at_commit(repository.commit(name), repository, files)
+            return at_commit(repository.commit(name), repository, files, until)
         except MissingRevision as error:
             hint = f"{error.hint}; a path is meant with ./ before its name"
             raise MissingRevision(error.message, hint=hint) from None

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fleetctl.fleetfile.file_tree import Link
+from fleetctl.fleetfile.sources import is_fleet_file
 from fleetctl.review.git_command import error_line
 from fleetctl.review.revisions import Commit, Repository
 
@@ -69,6 +70,14 @@ class GitTree:
             return self._follow(inside)[0]
         except OSError:
             return inside
+
+    def renamed_to(self, path: str, renames: Mapping[str, str]) -> Sequence[str]:
+        """Return what `path` was called here, or the fleet files of this folder; `renames` as `renamed_since` has them.
+        """
+        inside, top = self._inside(path), self.repository.top
+        found = (old for new, old in renames.items() if inside == new
+                 or (inside == posixpath.dirname(new) and is_fleet_file(posixpath.basename(new))))
+        return [posixpath.relpath(posixpath.join(top, old)) if top else old for old in found]
 
     def _inside(self, path: str) -> str | None:
         """Return `path` from the repository's top, or None where it is outside."""

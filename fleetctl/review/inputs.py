@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,16 +23,19 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one side is read from. `shown` is put before the names of its files in problems, as `main:`."""
+    """Where one side is read from. `shown` is put before the names of its files in problems, as `main:`;
+    `former` = files that have the name asked for only since.
+    """
 
     revision: Revision
     tree: FileTree
     shown: str = ""
+    former: tuple[str, ...] = ()
 
     @property
     def there(self) -> list[str]:
         """The files that this side has; a folder without a fleet file counts as missing."""
-        return [file for file in self.revision.files if self._has(file)]
+        return [*(file for file in self.revision.files if self._has(file)), *self.former]
 
     def _has(self, file: str) -> bool:
         if file == STDIN or not self.tree.is_folder(file):
@@ -89,8 +93,11 @@ def refuse_empty(argument: str | None, name: str) -> None:
         raise UsageError(f"{name} is empty; is a variable unset?", hint="name a revision, such as origin/main, or HEAD")
 
 
-def at_commit(commit: Commit, repository: Repository, files: Sequence[str]) -> Place:
-    """Return the place of `files` in a commit; raises UsageError or RevisionError for one that no commit can have."""
+def at_commit(commit: Commit, repository: Repository, files: Sequence[str], until: str | None = None) -> Place:
+    """Return the place of `files` in a commit; of what was renamed up to the commit `until`, else the index, as it was.
+
+    Raises UsageError or RevisionError for a file that no commit can have.
+    """
     tree = GitTree(repository, commit)
     for file in files:
         if file == STDIN:
@@ -98,4 +105,12 @@ def at_commit(commit: Commit, repository: Repository, files: Sequence[str]) -> P
         if not tree.in_checkout(file, file):
             raise RevisionError(f"{file} is outside of the git repository {repository.top or repository.git.folder}",
                                 hint="only files of one repository can be read at a revision")
-    return Place(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")
+    place = Place(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")
+    there = place.there
+    if len(there) == len(files):
+        return place
+    read = {tree.identity(file) for file in there}
+    renames = {new: old for new, old in repository.renamed_since(commit, until).items()
+               if not {old, posixpath.dirname(old)} & read}
+    found = (old for file in files if file not in there for old in tree.renamed_to(file, renames))
+    return replace(place, former=tuple(dict.fromkeys(found)))

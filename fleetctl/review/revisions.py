@@ -73,6 +73,15 @@ class Repository:
             raise MissingRevision(f"{one} and {other} have no merge base here", hint=hint)
         return Commit(f"{one}...{other}", found)
 
+    def renamed_since(self, commit: Commit, until: str | None) -> dict[str, str]:
+        """Return what files were called in a commit, by their names in the commit `until`, else in the index, where git
+        sees them as renamed; paths are from the top.
+        """
+        compared = ("diff-tree", "-r", commit.id, until) if until else ("diff-index", "--cached", commit.id)
+        printed = self.git.ask(*compared, "--find-renames", "--diff-filter=R", "--name-status", "-z") or ""
+        words = printed.split("\0")
+        return dict(zip(words[2::3], words[1::3], strict=False))
+
     def _object(self, name: str) -> str | None:
         found = self.git.ask("rev-parse", "--verify", "--quiet", name)
         return found if found and _OBJECT_ID.fullmatch(found) else None

@@ -35,10 +35,10 @@ class PullRequest:
     environ: dict[str, str] = field(default_factory=dict)
     pushes: int = 0
 
-    def push(self, text: str, *, fork: bool = False, depth: int = 2) -> Path:
+    def push(self, text: str, *, name: str = "fleet.yaml", fork: bool = False, depth: int = 2) -> Path:
         """Push a fleet file to the branch and return the checkout of the job it starts."""
         self.pushes += 1
-        head = self.remote.commit("change", text)
+        head = self.remote.commit("change", text, name)
         event = pull_request_event(self.tmp_path / f"event-{self.pushes}.json", self.main, head, fork=fork)
         place = self.remote.check_out(self.tmp_path / f"work-{self.pushes}", "change", depth=depth)
         self.environ = {**self.hub.environment(), "GITHUB_EVENT_PATH": str(event), "GITHUB_WORKSPACE": str(place),

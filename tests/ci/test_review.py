@@ -53,6 +53,16 @@ def test_what_the_change_alone_causes_is_told(job, pull: PullRequest, hub: GitHu
     assert re.search(r"This change alone, since [^\n]+\n\n1 ", hub.of(BOT)[0])
 
 
+def test_a_renamed_file_is_compared_with_what_it_was(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    git(pull.remote.desk, "checkout", "-q", "-b", "change")
+    git(pull.remote.desk, "mv", "fleet.yaml", "lab.yaml")
+    pull.push(MORE, name="lab.yaml")
+    assert job("ci", "review", "-f", "lab.yaml", "--inventory", snapshot_file).code == 0
+    assert re.search(r"This change alone, since [^\n]+\n\n1 more to create, 1 more blocked", hub.of(BOT)[0])
+
+
 def test_the_second_push_brings_the_same_comment_up_to_date(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:

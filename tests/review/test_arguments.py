@@ -7,7 +7,7 @@ from fleet_texts import fleet
 from git_folder import GitFolder
 
 from fleetctl.errors import RevisionError, UsageError
-from fleetctl.review.arguments import places_of
+from fleetctl.review.arguments import load_base, places_of
 from fleetctl.review.inputs import read_sides
 
 
@@ -63,6 +63,49 @@ def test_what_the_arguments_mean(
     expected: tuple[str, int, str, int],
 ) -> None:
     assert targets(history, base, head, files, stdin=fleet("org/a", replicas=1)) == expected
+
+
+@pytest.fixture
+def moved(history: GitFolder) -> GitFolder:
+    """fleets/prod.yaml of `history` is new/lab.yaml in the next commit, with 8 replicas."""
+    history.git("checkout", "--quiet", "--force", "side")
+    history.git("rm", "--quiet", "--cached", "-r", ".")
+    (history.folder / "fleets").rename(history.folder / "new")
+    (history.folder / "new/prod.yaml").rename(history.folder / "new/lab.yaml")
+    (history.folder / "other.yaml").unlink()
+    history.commit({"new/lab.yaml": fleet("org/a", replicas=8)})
+    return history
+
+
+@pytest.mark.parametrize("file", ["new/lab.yaml", "new", "new/"])
+@pytest.mark.parametrize(("base", "head", "expected"), [
+    ("HEAD~1", None, ("HEAD~1", 7, TREE, 8)),
+    ("main", "HEAD", ("main", 4, "HEAD", 8)),
+    ("main...", None, ("main...HEAD", 3, "HEAD", 8)),
+    ("HEAD", "main", ("HEAD", 8, "main", 4)),
+])
+def test_what_was_renamed_is_compared_with_what_it_was(
+        moved: GitFolder, base: str, head: str | None, file: str, expected: tuple[str, int, str, int]) -> None:
+    assert targets(moved, base, head, (file,)) == expected
+    assert load_base((file,), base.removesuffix("...") if head else base, moved.environ).fleet
+
+
+def test_a_renamed_file_that_is_named_in_both_places_is_read_once(moved: GitFolder) -> None:
+    expected = ("HEAD~1", 7, TREE, 8)
+    assert targets(moved, "HEAD~1", None, ("new/lab.yaml", "fleets/prod.yaml")) == expected
+    assert targets(moved, "HEAD~1", None, ("fleets", "new/lab.yaml")) == expected
+
+
+def test_a_file_that_is_not_committed_yet_is_followed_once_it_is_added(moved: GitFolder) -> None:
+    (moved.folder / "new/lab.yaml").rename(moved.folder / "lab.yaml")
+    assert targets(moved, None, None, ("lab.yaml",)) == ("HEAD", None, TREE, 8)
+    moved.git("add", "--all")
+    assert targets(moved, None, None, ("lab.yaml",)) == ("HEAD", 8, TREE, 8)
+
+
+def test_another_file_is_no_new_name_of_one_that_stays(history: GitFolder) -> None:
+    history.commit({"copy.yaml": fleet("org/a", replicas=7)})
+    assert targets(history, "HEAD~1", None, ("copy.yaml",)) == ("HEAD~1", None, TREE, 7)
 
 
 def test_a_side_knows_its_commit_and_its_files(history: GitFolder) -> None:
