@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from importlib import import_module
 from textwrap import fill
 from typing import Any, NamedTuple, get_args
@@ -73,6 +73,12 @@ def lazy_group(
 class Command(TyperCommand):
     """A command that takes plain arguments as fleet files where -f is its only input, and knows other tools' flags."""
 
+    def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401  typer's own
+        super().__init__(*args, **settings)
+        for one in self.params:
+            if isinstance(one, TyperArgument):
+                one.get_help_record = partial(_without_type, one.get_help_record)  # type: ignore[method-assign]
+
     @property
     def takes_files(self) -> bool:
         """Whether a plain argument is a fleet file."""
@@ -103,8 +109,15 @@ class Command(TyperCommand):
         return named
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  Click's Context
-        """Return what the usage line names."""
-        return [*super().collect_usage_pieces(ctx), *(["[FILE]..."] if self.takes_files else [])]
+        """Return what the usage line names; braces are for a choice."""
+        pieces = [re.sub(r"^{([^|]+)}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
+        return [*pieces, *(["[FILE]..."] if self.takes_files else [])]
+
+
+def _without_type(record: Callable[[Any], tuple[str, str] | None], ctx: Any) -> tuple[str, str] | None:  # noqa: ANN401
+    """Return an argument's line of help without its type, which Python names."""
+    found = record(ctx)
+    return found and (re.sub(r" <.*>$", "", found[0]), found[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def _choose_later(name: str | None) -> str | None:
 _SETTINGS: dict[str, Any] = {
     "metavar": "NAME", "show_default": False, "autocompletion": complete_contexts,
     "help": "Use the cluster of this context. Order: --address, FLEETCTL_ADDRESS, this, spec.cluster.address, the "
-            "current context. [env: FLEETCTL_CONTEXT]"}
+            "current context. [env var: FLEETCTL_CONTEXT]"}
 ContextOption = Annotated[str | None, typer.Option("--context", **_SETTINGS)]
 _LaterOption = Annotated[str | None, typer.Option(
     "--context", expose_value=False, callback=_choose_later, **_SETTINGS)]

@@ -80,9 +80,15 @@ def option(*names: str, metavar: str, help: str, **settings: Any) -> Any:  # noq
 
 
 FILES_HELP = "Fleet file, a folder of them, or - for standard input; repeatable."
-_FLEET_FILES = option("--file", "-f", metavar="PATH", help=f"{FILES_HELP} A plain argument is one, too.")
+_PLAIN = "A plain argument is one, too."
+_FLEET_FILES = option("--file", "-f", metavar="PATH", help=f"{FILES_HELP} {_PLAIN}")
 Files = Annotated[list[str], _FLEET_FILES]
 OptionalFiles = Annotated[list[str] | None, _FLEET_FILES]
+DISK_FILES_HELP = "Fleet file, or a folder of them; repeatable."
+_DISK_FILES = option("--file", "-f", metavar="PATH", help=f"{DISK_FILES_HELP} {_PLAIN}")
+DiskFiles = Annotated[list[str], _DISK_FILES]
+"""Those of a command that takes none from standard input."""
+OptionalDiskFiles = Annotated[list[str] | None, _DISK_FILES]
 _FLAGGED_FILES = option("--file", "-f", metavar="PATH", help=FILES_HELP)
 FlaggedFiles = Annotated[list[str], _FLAGGED_FILES]
 """The fleet files of a command whose plain argument is something else."""
@@ -91,10 +97,10 @@ ClusterFiles = Annotated[list[str] | None, option(
     "--file", "-f", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")]
 Address = Annotated[str | None, option(
     "--address", metavar="URL",
-    help="Ray dashboard, as http://ray-head:8265. [env: FLEETCTL_ADDRESS; else see --context]")]
+    help="Ray dashboard, as http://ray-head:8265. [env var: FLEETCTL_ADDRESS; else see --context]")]
 Namespace = Annotated[str | None, option(
     "--namespace", metavar="NAME",
-    help="Ray namespace of the replicas. [env: FLEETCTL_NAMESPACE; else spec.cluster.namespace, else fleet]")]
+    help="Ray namespace of the replicas. [env var: FLEETCTL_NAMESPACE; else spec.cluster.namespace, else fleet]")]
 OwnFiles = Annotated[list[str] | None, option(
     "--file", "-f", metavar="PATH",
     help="Fleet file that names the cluster and its namespace; show only its replicas. Repeatable.")]

@@ -91,7 +91,7 @@ Proposing = Annotated[Ways, MadeBy(Ways)]
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --open", exit_codes=CODES))
 def scale(
     model: Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="A model of the fleet file.")],
-    files: flags.FlaggedFiles,
+    files: Annotated[list[str], flags.option("--file", "-f", metavar="PATH", help=flags.DISK_FILES_HELP)],
     replicas: Annotated[int, flags.option(
         "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="The number to be in the file.")],
     ways: Proposing,
@@ -110,11 +110,12 @@ def scale(
 @app.command("from-live", epilog=epilog(
     "fleetctl propose from-live -f fleets/ --dry-run", "fleetctl propose from-live -f fleets/ --open",
     exit_codes=CODES))
-def from_live(files: flags.Files, where: flags.Cluster, ways: Proposing) -> int:
-    """Add what runs to the fleet file: models of this fleet that it lacks, and higher numbers of replicas.
+def from_live(files: flags.DiskFiles, where: flags.Cluster, ways: Proposing) -> int:
+    """Add what runs to the fleet file.
 
-    The shape of a model is that which the apply recorded that started it; what the cluster does not know is a comment.
-    No number is lowered, and nothing else in the file changes.
+    That is models of this fleet that it lacks, and higher numbers of replicas. The shape of a model is that which the
+    apply recorded that started it; what the cluster does not know is a comment. No number is lowered, and nothing else
+    in the file changes.
     """
     from fleetctl.importers.write import model_text  # ruamel.yaml, which --help does not need
     from fleetctl.workflow.live_fleet import unwritten
@@ -138,7 +139,7 @@ def from_live(files: flags.Files, where: flags.Cluster, ways: Proposing) -> int:
     "fleetctl propose from-metrics -f fleets/ --prometheus URL --query PROMQL", exit_codes=CODES))
 def from_metrics(
     *,
-    files: flags.Files,
+    files: flags.DiskFiles,
     prometheus: Annotated[str, flags.option("--prometheus", metavar="URL", help="The address of Prometheus.")],
     query: Annotated[str, flags.option(
         "--query", metavar="PROMQL", help="An instant query: how many replicas, for each model.")],
@@ -147,10 +148,10 @@ def from_metrics(
         "--max", metavar="N", min=1, max=MAX_REPLICAS, help="At most so many replicas of a model.")] = 16,
     ways: Proposing,
 ) -> int:
-    """Raise numbers of replicas to what a query of Prometheus asks for; never lower one.
+    """Raise replicas to what a query of Prometheus asks for.
 
-    The numbers that led to it are in the commit's message. Models for which the query asks for fewer are listed, and
-    nothing is done about them.
+    No number is lowered. The numbers that led to it are in the commit's message. Models for which the query asks for
+    fewer are listed, and nothing is done about them.
     """
     loaded = _load(files)
     now = {one.key: one.replicas for one in loaded.sound().models}

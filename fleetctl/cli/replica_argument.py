@@ -19,7 +19,7 @@ IDS_LISTED = 20
 LIST_HINT = "`fleetctl status` lists what runs"
 
 ReplicaArguments = Annotated[list[str] | None, typer.Argument(
-    metavar="MODEL/ID...", show_default=False, autocompletion=complete_replicas,
+    metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
     help="A replica, as `fleetctl status` names it, or a model: all its replicas.")]
 ReplicaId = Annotated[int | None, flags.option(
     "--replica-id", metavar="N", min=0, help="The id of the replica; the argument is then the model key alone.")]

@@ -37,7 +37,7 @@ JSON_FORMATS = ("json", "jsonl")
 ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help="What to print on standard output.")]
 ReportOption = Annotated[list[str] | None, flags.option(
     "--report", metavar="FORMAT=FILE",
-    help="Also write the result to this file in this format, any that --format has; repeatable.")]
+    help="Also write the result to this file: html, markdown, sarif, junit and others; repeatable.")]
 
 
 Document = TypeVar("Document", bound=Stored)

@@ -74,7 +74,7 @@ def watch(
         "--ref", metavar="REF", help="Its branch or tag. [default: its default branch]")] = "HEAD",
     path: Annotated[list[str] | None, flags.option(
         "--path", metavar="PATH", help="Fleet file or folder in it; several are one fleet. [default: fleets]")] = None,
-    files: flags.OptionalFiles = None,
+    files: flags.OptionalDiskFiles = None,
     interval: Annotated[float, flags.option(
         "--interval", metavar="DURATION", parser=flags.expiry_duration,
         help="How often to look at repository and cluster. [default: 30s]")] = 30,

@@ -193,7 +193,9 @@ def test_no_color_and_force_color_are_heeded_and_the_flag_beats_them(
 @pytest.fixture(scope="module")
 def helps() -> dict[str, str]:
     """The help of every command, 80 columns wide."""
-    commands = [*app.COMMANDS, *(f"ci {name}" for name in ci.COMMANDS), "history show"]
+    commands = [*app.COMMANDS, *(f"ci {name}" for name in ci.COMMANDS), "history show", "weights index",
+                *(f"context {name}" for name in ("list", "set", "show", "unset", "use")),
+                *(f"propose {name}" for name in ("from-live", "from-metrics", "scale"))]
     shown = {command: run_here(*command.split(), "--help", env={"COLUMNS": "80"}) for command in commands}
     assert {command: done.stderr for command, done in shown.items() if done.returncode} == {}
     return {command: done.stdout for command, done in shown.items()}
@@ -229,15 +231,22 @@ def test_only_where_a_plain_argument_is_a_fleet_file_does_the_help_say_so(helps:
     assert wrong == []
 
 
-def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    entry.run(["--help"])
-    listed = capsys.readouterr().out.partition("Commands:")[2].partition("Examples:")[0]
-    assert [line for line in listed.splitlines() if line.endswith("...")] == []
+def test_only_where_standard_input_is_taken_does_the_help_offer_it(helps: dict[str, str]) -> None:
+    offered = {command for command, text in helps.items() if "them, or - for standard" in " ".join(text.split())}
+    assert not offered & {"watch", "ci review", "ci validate", "ci drift", "propose scale", "propose from-live"}
+    assert {"plan", "apply", "validate", "ci apply"} <= offered
 
 
-def test_no_help_has_a_bracket_too_many(helps: dict[str, str]) -> None:
-    odd = ("[[", "]]", "(0s)", "(no limit)")
+def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(helps: dict[str, str]) -> None:
+    texts = [run_here("--help", env={"COLUMNS": "80"}).stdout, *helps.values()]
+    lists = [line for text in texts for line in text.partition("Options:")[2].partition("Examples:")[0].splitlines()]
+    assert [line for line in lists if line.endswith("...")] == []
+
+
+def test_no_help_has_a_bracket_too_many_or_a_type_of_python(helps: dict[str, str]) -> None:
+    odd = ("[[", "]]", "...]", "{NODE}", "(0s)", "(no limit)", "<str>", "list[", "<path>", "<int range>")
     assert [(command, one) for command, text in helps.items() for one in odd if one in text] == []
+
 
 
 def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

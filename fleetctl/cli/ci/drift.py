@@ -37,7 +37,7 @@ IssueOption = Annotated[bool, typer.Option(
 @app.command()
 def drift(
     *,
-    files: flags.OptionalFiles = None,
+    files: flags.OptionalDiskFiles = None,
     where: flags.Cluster,
     report: ReportOption = None,
     issue: IssueOption = True,

@@ -69,7 +69,7 @@ FailOnOption = Annotated[FailOn, typer.Option(
 @app.command()
 def review(
     *,
-    files: flags.OptionalFiles = None,
+    files: flags.OptionalDiskFiles = None,
     where: flags.Cluster,
     inventory: InventoryOption = None,
     base: BaseOption = None,

@@ -23,7 +23,7 @@ app = command_app(
 
 @app.command()
 def validate(
-    files: flags.OptionalFiles = None,
+    files: flags.OptionalDiskFiles = None,
     report: ReportOption = None,
     forge: ForgeOption = "auto",
 ) -> int:
