@@ -26,6 +26,8 @@ from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.fleetfile.file_tree import read_whole
+from fleetctl.inventory.access import SECRET_BYTES
 from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
 from fleetctl.watch.apart import make_plan_apart
@@ -111,7 +113,7 @@ def watch(
     source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
     watcher = Watcher(invocation, source, where, time.monotonic, _run,
                       State(interval, report_only), keeps_history=listen is not None)
-    address = webhook_file.read_text(errors="replace").strip() if webhook_file else None
+    address = _line_in(webhook_file, "--webhook-file") if webhook_file else None
     webhook = None if address is None else Webhook(address, partial(say, "warning"))
     with serving(watcher, listen, _token(token_file, listen)) as served:
         if served:
@@ -129,12 +131,19 @@ def _token(file: Path | None, listen: str | None) -> str | None:
     """Return what the file has; raises UsageError where that is nothing, which would let everybody in, or where nobody
     asks for it.
     """
-    token = file.read_text(errors="replace").strip() if file else None
+    token = _line_in(file, "--listen-token-file") if file else None
     if token == "":
         raise UsageError(f"--listen-token-file {file} is empty")
     if token and listen is None:
         raise UsageError("--listen-token-file needs --listen", hint="such as --listen 127.0.0.1:9464")
     return token
+
+
+def _line_in(file: Path, flag: str) -> str:
+    try:
+        return read_whole(file, SECRET_BYTES).decode(errors="replace").strip()
+    except OSError as error:
+        raise UsageError(f"{flag} {file} cannot be read: {error.strerror}") from None
 
 
 def _link(link: str | None, webhook: Webhook | None) -> str:

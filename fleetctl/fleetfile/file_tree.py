@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from fleetctl.documents.quantity import format_bytes
+
+MAX_BYTES = 256 << 20
+"""No document is read beyond this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +75,7 @@ class Disk:
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the file's bytes, at most `limit` of them."""
-        with Path(path).open("rb") as stream:
-            return stream.read(limit)
+        return _read(path, limit)
 
     def identity(self, path: str) -> str:
         """Return the path with every link in it followed."""
@@ -97,6 +103,24 @@ class Disk:
                     and not self.in_checkout(str(link), str(link))):
                 return Link(str(link), str(link.readlink()))
         return None
+
+
+def read_whole(path: Path | str, most: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a file on this disk; raises OSError, with EFBIG for one of more than `most`."""
+    data = _read(path, most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"larger than {format_bytes(most)}", str(path))
+    return data
+
+
+def _read(path: Path | str, limit: int) -> bytes:
+    """Return at most `limit` bytes of a file; raises OSError, also for a pipe without a writer, which would not end."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        begun = stream.raw.read(1) if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode) else None
+        if begun == b"":
+            raise OSError(errno.EPIPE, "a pipe that nobody writes to", str(path))
+        os.set_blocking(stream.fileno(), True)
+        return (begun or b"") + stream.read(limit - len(begun or b""))
 
 
 def _repository(folder: Path) -> Path | None:

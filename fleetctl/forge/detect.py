@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fleetctl.errors import ForgeError
+from fleetctl.fleetfile.file_tree import read_whole
 from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.forge.github import GitHub, pull_request
 from fleetctl.forge.gitlab import GitLab, merge_request
@@ -35,7 +36,7 @@ def read_event(path: str) -> Mapping[str, Any]:
     if not path or not Path(path).is_file():
         return {}
     try:
-        event = json.loads(Path(path).read_bytes())
+        event = json.loads(read_whole(path))
     except (OSError, ValueError):
         raise ForgeError(f"the event of this run cannot be read: {path}") from None
     return event if isinstance(event, dict) else {}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from fleetctl.errors import InventoryError
+from fleetctl.fleetfile.file_tree import read_whole
 
 if TYPE_CHECKING:
     import ssl
@@ -24,6 +25,9 @@ TOKEN_PATH_VARIABLE = "RAY_AUTH_TOKEN_PATH"  # noqa: S105
 DEFAULT_TOKEN_PATH = ".ray/auth_token"  # noqa: S105
 HEADERS_VARIABLE = "FLEETCTL_HEADERS"
 CERTIFICATE_VARIABLE, KEY_VARIABLE = "FLEETCTL_CLIENT_CERT", "FLEETCTL_CLIENT_KEY"
+
+SECRET_BYTES = 64 << 10
+"""A file with a token, an address or a certificate is not larger."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?|")
@@ -98,7 +102,7 @@ def without_token(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _read_token(path: Path) -> str:
     try:
-        token = path.read_text(encoding="utf-8").strip()
+        token = read_whole(path, SECRET_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         order = f"{TOKEN_VARIABLE} wins over {TOKEN_PATH_VARIABLE}, and that over ~/{DEFAULT_TOKEN_PATH}"
@@ -185,8 +189,7 @@ def tls_context(certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
 
 def _check_readable(variable: str, path: Path) -> None:
     try:
-        with path.open("rb"):
-            return
+        read_whole(path, SECRET_BYTES)
     except OSError as error:
         raise InventoryError(f"the file {path} of {variable} cannot be read: {error.strerror or error}") from None
 

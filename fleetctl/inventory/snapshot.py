@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.loading import load_document, unknown_keys
 from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.errors import DocumentError
-from fleetctl.fleetfile.file_tree import DISK
+from fleetctl.fleetfile.file_tree import DISK, read_whole
 from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
 
@@ -73,9 +72,9 @@ def _with_node_ids(inventory: Inventory) -> Inventory:
 
 def _file_bytes(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_whole(path)
     except OSError as error:
-        near = nearest_file(path, DISK)
+        near = nearest_file(path, DISK) if isinstance(error, FileNotFoundError) else None
         hint = f"did you mean {near}?" if near else None
         if _SHAPE.fullmatch(path):
             hint = f"`fleetctl inventory --add-node {path} --format json > FILE` makes an inventory of such nodes"

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from fleetctl.documents.contexts import Context, Contexts, SecretSource
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import DocumentError, FleetctlError, InventoryError
+from fleetctl.fleetfile.file_tree import read_whole
 from fleetctl.fleetfile.scalars import is_text_to_all
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, Invocation
@@ -51,7 +52,7 @@ def user_folder(environ: Mapping[str, str], home: Path, variable: str, usual: st
 def read_contexts(path: Path) -> Contexts:
     """Return the contexts in the file, none where there is no file; raises DocumentError for one that is damaged."""
     try:
-        return _checked(_parsed(path.read_text(encoding="utf-8"), path), path)
+        return _checked(_parsed(read_whole(path).decode("utf-8"), path), path)
     except FileNotFoundError:
         return Contexts()
     except (OSError, UnicodeDecodeError) as error:

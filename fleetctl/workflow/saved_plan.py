@@ -8,6 +8,7 @@ from fleetctl.apply.replan_command import has_expired
 from fleetctl.documents.loading import load_plan
 from fleetctl.documents.plan import Plan
 from fleetctl.errors import DocumentError
+from fleetctl.fleetfile.file_tree import read_whole
 from fleetctl.planner.policy import refusing
 from fleetctl.render.plan_json import saved_plan_json
 from fleetctl.version import __version__
@@ -33,7 +34,7 @@ def read_saved_plan(invocation: Invocation, path: str, *, masked_too: bool = Fal
     `masked_too` = also take the output of `plan --format json`, which can be shown but not applied.
     """
     try:
-        text = (invocation.stdin() if path == "-" else Path(path).read_bytes()).decode("utf-8")
+        text = (invocation.stdin() if path == "-" else read_whole(path)).decode("utf-8")
     except OSError as error:
         raise DocumentError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -190,5 +190,15 @@ def test_a_plan_that_names_a_pipe_as_its_fleet_file_is_shown_without_waiting_for
     assert cli("show", saved, "--format", "html", "--check").code == 0
 
 
+def test_a_pipe_that_nobody_writes_to_is_an_error_at_once(cli, saved: Path, fleet_file: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    watch = "watch", "-f", fleet_file, "--listen", "127.0.0.1:0"
+    for arguments in (("show", pipe), ("show", saved, "--inventory", pipe), (*watch, "--webhook-file", pipe),
+                      (*watch, "--listen-token-file", pipe), ("plan", "-f", pipe)):
+        shown = cli(*arguments)
+        assert (shown.code, "a pipe that nobody writes to" in " ".join(shown.err.split())) in ((1, True), (64, True))
+
+
 def test_standard_input_is_read_once(cli) -> None:
     assert cli("show", "-", "--inventory", "-").code == 64

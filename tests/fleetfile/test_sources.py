@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import FleetFileError
+from fleetctl.fleetfile.file_tree import read_whole
 from fleetctl.fleetfile.load import MAX_PROBLEMS, inspect_fleet, load_fleet
 from fleetctl.fleetfile.sources import MAX_FILE_BYTES
 from fleetctl.problem import Problem
@@ -199,3 +200,25 @@ def test_a_problem_as_json_leaves_out_what_it_does_not_know() -> None:
         "code": "FL023", "severity": "error", "message": "replicas is -1, out of range", "file": "<stdin>", "line": 7,
         "column": 15, "path": "spec.models[0].replicas", "allowed": "at least 0",
     }
+
+
+def test_a_pipe_is_waited_for_only_while_somebody_may_write_to_it(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert only(tmp_path / "pipe.yaml").message == "cannot be read: a pipe that nobody writes to"
+    ours, theirs = os.pipe()  # as a shell makes for <(...)
+    wait = os.set_blocking
+
+    def write_at_last(reader: int, blocking: bool) -> None:
+        wait(reader, blocking)
+        os.write(theirs, fleet().encode())
+        os.close(theirs)
+
+    monkeypatch.setattr(os, "set_blocking", write_at_last)
+    assert problems(f"/dev/fd/{ours}") == []
+    os.close(ours)
+
+
+def test_no_more_is_read_of_a_device_than_a_document_may_have() -> None:
+    with pytest.raises(OSError, match="larger than 1Ki"):
+        read_whole("/dev/zero", 1 << 10)
