@@ -28,7 +28,7 @@ from fleetctl.render.problems import render_problems
 from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, resolve_namespace
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.live_fleet import draft_of
-from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
+from fleetctl.workflow.output_files import real_path, refuse_to_overwrite, write_file
 
 app = command_app(
     "fleetctl import --address http://ray-head:8265 -o prod.yaml  # what runs",
@@ -107,7 +107,7 @@ def import_fleet(
 def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output_format: LossFormat) -> None:
     if output_format == "json" and out is None:
         raise UsageError("--format json and the fleet file would share standard output", hint="add -o FILE")
-    if out is not None and inventory_out is not None and out.resolve() == inventory_out.resolve():
+    if out is not None and inventory_out is not None and real_path(out) == real_path(inventory_out):
         raise UsageError(f"--inventory-out {inventory_out}: it is written by --out as well", hint="name another file")
     for path in (out, inventory_out):
         if path is not None and path.exists() and not force:

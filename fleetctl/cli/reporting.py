@@ -23,7 +23,7 @@ from fleetctl.documents.canonical import indented_json
 from fleetctl.errors import UsageError
 from fleetctl.render.report.formats import ReportFormat, render_report
 from fleetctl.render.report.model import Report
-from fleetctl.workflow.output_files import already_read, files_read, write_file
+from fleetctl.workflow.output_files import already_read, files_read, real_path, write_file
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,19 +71,19 @@ def parse_reports(
     """
     problems: list[str] = []
     wanted: list[WantedReport] = []
-    taken = {beside.resolve(): "--out"} if beside else {}
+    taken = {real_path(beside): "--out"} if beside else {}
     inputs = files_read(reading) if values else set()
     for value in values or ():
         report, problem = _parse(value)
         problem = problem or (_file_problem(report.path) if report else None)
-        if report and not problem and (other := taken.get(report.path.resolve())):
+        if report and not problem and (other := taken.get(real_path(report.path))):
             problem = f"{report.path} is written by {other} as well"
-        if report and not problem and report.path.resolve() in inputs:
+        if report and not problem and real_path(report.path) in inputs:
             problem = already_read(report.path)
         if problem:
             problems.append(f"--report {value}: {problem}")
         elif report:
-            taken[report.path.resolve()] = f"--report {value}"
+            taken[real_path(report.path)] = f"--report {value}"
             wanted.append(report)
     if problems:
         raise UsageError("; ".join(problems), hint="--report takes FORMAT=FILE, as in --report markdown=plan.md; "

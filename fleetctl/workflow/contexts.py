@@ -23,7 +23,7 @@ from fleetctl.fleetfile.file_tree import read_whole
 from fleetctl.fleetfile.scalars import is_text_to_all
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, Invocation
-from fleetctl.workflow.output_files import write_file
+from fleetctl.workflow.output_files import real_path, write_file
 
 COMMAND_TIMEOUT_S = 60.0
 TO_SEE = "`fleetctl context list` shows all, `fleetctl context set NAME --address URL` adds one"
@@ -122,7 +122,7 @@ def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> C
     text = _rewritten(text, rest, *below) if rest else text
     changed = _checked(_parsed(text, path), path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(path.resolve(), text, mode=0o600)
+    write_file(real_path(path), text, mode=0o600)
     return changed
 
 

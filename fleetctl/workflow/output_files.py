@@ -21,7 +21,7 @@ def write_file(path: Path, text: str, *, mode: int | None, make_folder: bool = F
     link to it stays a link. `make_folder` = its folder is made where it is not there. Raises FleetctlError, `path`
     untouched, when it cannot be written.
     """
-    target = path if mode is not None else path.resolve()
+    target = path if mode is not None else real_path(path)
     if not target.is_file() and (mode is None or target.exists()):
         raise FleetctlError(f"cannot write {path}: it is not a regular file", hint="name a file")
     if make_folder:
@@ -53,7 +53,7 @@ def check_out(out: Path | None, reading: Iterable[str | None] = ()) -> None:
 
 def refuse_to_overwrite(flag: str, out: Path | None, reading: Iterable[str | None]) -> None:
     """Raise UsageError when the file that `flag` would write is one that this run reads."""
-    if out is not None and out.resolve() in files_read(reading):
+    if out is not None and real_path(out) in files_read(reading):
         raise UsageError(f"{flag} {out}: {already_read(out)}", hint="name another file")
 
 
@@ -67,7 +67,12 @@ def files_read(paths: Iterable[str | None]) -> set[Path]:
 
     None and standard input are skipped, and so is a folder that cannot be listed: reading it reports that.
     """
-    return {file.resolve() for path in paths if path and path != "-" for file in _files(path)}
+    return {real_path(file) for path in paths if path and path != "-" for file in _files(path)}
+
+
+def real_path(path: Path) -> Path:
+    """Return a path with every link in it followed, also where they lead in a circle, for which Path.resolve raises."""
+    return Path(os.path.realpath(path))
 
 
 def _files(path: str) -> Iterator[Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fleetctl.errors import FleetctlError
-from fleetctl.workflow.output_files import write_file
+from fleetctl.workflow.output_files import check_out, write_file
 
 
 def mode_of(path: Path) -> int:
@@ -27,6 +27,16 @@ def test_with_a_mode_a_link_is_replaced_and_what_it_named_stays(tmp_path: Path) 
     link.symlink_to(other)
     write_file(link, "ours", mode=0o600)
     assert (other.read_text(), link.read_text(), link.is_symlink()) == ("theirs", "ours", False)
+
+
+def test_links_in_a_circle_are_no_bug(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(link)
+    check_out(link, ["-", str(tmp_path)])
+    with pytest.raises(FleetctlError, match="not a regular file"):
+        write_file(link, "ours", mode=None)
+    write_file(link, "ours", mode=0o600)
+    assert link.read_text() == "ours"
 
 
 def test_without_a_mode_a_link_stays_and_the_permissions_too(tmp_path: Path) -> None:
