@@ -26,6 +26,7 @@ Document = TypeVar("Document", bound=Versioned)
 SHOWN_PROBLEMS = 5
 OTHERWISE = "use the fleetctl that wrote it, or write it again with this one"
 MOST_SHOWN = 40
+_WORDS: Mapping[type, str] = {list: "a list", str: "text", int: "a number", float: "a number"}
 _WRITTEN_BY = {"Inventory": "`fleetctl inventory --format json` (of a cluster, or with --add-node)",
                "Plan": "`fleetctl plan --out FILE`"}
 _JSON_START = re.compile(r"[\ufeff \t\r\n]*[{\[]")
@@ -146,7 +147,7 @@ def _checked(raw: object, cls: type[Document], where: str) -> dict[str, Any]:
     """Check kind and format version, before anything else can be misread."""
     wanted = cls.model_fields["kind"].default
     if not isinstance(raw, dict):
-        raise DocumentError(f"{where} holds no document but {_article(type(raw).__name__)}",
+        raise DocumentError(f"{where} holds no document but {_WORDS.get(type(raw), 'a value')}",
                             hint=f"expected a mapping with kind: {wanted}")
     kind = raw.get("kind")
     if kind != wanted:

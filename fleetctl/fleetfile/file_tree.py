@@ -70,8 +70,8 @@ class Disk:
         return found.exists() and not found.is_dir()
 
     def names(self, folder: str) -> Sequence[str]:
-        """Return the names of the files in a folder, sorted."""
-        return sorted(entry.name for entry in Path(folder).iterdir() if entry.is_file())
+        """Return the names of the files in a folder, sorted; links that lead nowhere are among them."""
+        return sorted(entry.name for entry in Path(folder).iterdir() if not entry.is_dir())
 
     def read(self, path: str, limit: int) -> bytes:
         """Return the file's bytes, at most `limit` of them."""
@@ -79,7 +79,7 @@ class Disk:
 
     def identity(self, path: str) -> str:
         """Return the path with every link in it followed."""
-        return str(Path(path).resolve())
+        return os.path.realpath(path)
 
     def in_checkout(self, path: str, given: str) -> bool:
         """Return whether `path`, with every link followed, is in the git repository around the folder of `given`.

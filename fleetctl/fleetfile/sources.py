@@ -90,7 +90,7 @@ def nearest_file(path: str, tree: FileTree, without: str = "") -> str | None:
     """Return the path of the most similar file in the folder of `path`, written as `path` is; not `without`."""
     folder, name = posixpath.split(path)
     try:
-        found = nearest(name, [known for known in tree.names(folder or ".") if known != without])
+        found = nearest(name, [known for known in tree.names(folder or ".") if known not in (name, without)])
     except OSError:
         return None
     return posixpath.join(folder, found) if found else None
