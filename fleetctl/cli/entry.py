@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 import io
 import os
@@ -37,8 +38,7 @@ def main() -> NoReturn:
         if getattr(sys, name) is None:  # closed by the caller, as by `>&-`; another file must not get its number
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  for the whole process
     if arguments == ["--version"]:
-        print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves
-        raise SystemExit(0)
+        sys.exit(_flushed(_print_version()))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a character outside the locale must not end a plan
@@ -82,7 +82,7 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return INTERRUPTED
     except OSError as error:
-        return failures.explain_system(error)
+        return _output_refused(error) if _is_of_output(error) else failures.explain_system(error)
     except Exception as error:  # noqa: BLE001  the last resort: one sentence and a report, never a traceback
         return failures.explain_unexpected(error)
 
@@ -108,6 +108,31 @@ def _run_app(arguments: Sequence[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _print_version() -> int:
+    try:
+        print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves
+    except OSError as error:
+        return _output_refused(error)
+    return 0
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Return whether it is standard output that could not be written; such an error names no file."""
+    if error.filename or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
+        return False
+    try:
+        return os.write(sys.stdout.fileno(), b"\n") == 0
+    except OSError as also:
+        return not isinstance(also, io.UnsupportedOperation)
+
+
+def _output_refused(error: OSError) -> int:
+    """Say that standard output cannot be written, and let go what is left for it; return 1."""
+    sys.stderr.write(f"error: cannot write to standard output: {error.strerror}\n")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
 def _flushed(code: int) -> int:
     """Flush standard output while a failure to do so can still change the exit code."""
     from fleetctl.cli.console import leave_pipe
@@ -117,7 +142,6 @@ def _flushed(code: int) -> int:
     except BrokenPipeError:
         leave_pipe()
     except OSError as error:
-        sys.stderr.write(f"error: cannot write to standard output: {error.strerror}\n")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return code or 1
+        refused = _output_refused(error)
+        return code or refused
     return code

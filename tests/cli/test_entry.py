@@ -133,17 +133,20 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(fleet_file: Path, s
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_an_error_with_a_sentence(fleet_file: Path, snapshot_file: Path) -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_an_error_with_a_sentence(
+    fleet_file: Path, snapshot_file: Path, tmp_path: Path, unbuffered: str
+) -> None:
     plan = ["plan", "-f", fleet_file, "--inventory", snapshot_file]
-    for command in (plan, ["schema", "plan"]):
+    for command in (plan, ["schema", "plan"], ["plan", "--help"], ["--version"]):
         with Path("/dev/full").open("wb") as full:
             done = subprocess.run(
                 [sys.executable, "-m", "fleetctl", *command], stdout=full, stderr=subprocess.PIPE, check=False,
-                timeout=60, text=True,
+                timeout=60, text=True, env={**os.environ, "PYTHONUNBUFFERED": unbuffered, "TMPDIR": str(tmp_path)},
             )
         assert done.returncode == 1
-        assert "No space left on device" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert done.stderr == "error: cannot write to standard output: No space left on device\n"
+    assert list(tmp_path.glob("fleetctl-report-*")) == []
 
 
 @pytest.mark.slow
