@@ -60,6 +60,7 @@ _fleetctl() {
         esac
     done < <(_FLEETCTL_COMPLETE=complete_fish _TYPER_COMPLETE_FISH_ACTION=get-args COLUMNS=9999 \
         _TYPER_COMPLETE_ARGS="${(j: :)words[1,CURRENT]}" "${words[1]}" 2>/dev/null)
+    [[ $PREFIX == --*=* ]] && compset -P 1 '*='
     (( ${#whole} )) && compadd -a whole
     (( ${#begun} )) && compadd -S '' -a begun
     (( ${#whole} + ${#begun} )) || _files
@@ -76,9 +77,14 @@ function __fleetctl_complete
     set -lx _TYPER_COMPLETE_FISH_ACTION get-args
     set -lx COLUMNS 9999
     set -lx _TYPER_COMPLETE_ARGS (commandline --cut-at-cursor --current-process)
-    fleetctl 2>/dev/null
+    set -l flag (string match --regex -- '^--[^=]*=' (commandline --cut-at-cursor --current-token))
+    set -l offered (fleetctl 2>/dev/null)
+    if test -z "$offered"
+        set offered (__fish_complete_path (string replace -- "$flag" '' (commandline --cut-at-cursor --current-token)))
+    end
+    printf '%s\n' "$flag"$offered
 end
-complete --command fleetctl --arguments '(__fleetctl_complete)'
+complete --command fleetctl --no-files --arguments '(__fleetctl_complete)'
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 """By the name of the shell."""

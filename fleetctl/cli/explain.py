@@ -24,9 +24,9 @@ COLUMNS = (Column("field", "field", name=True), Column("value", "value"), Column
 
 
 def complete_fields(incomplete: str) -> list[str]:
-    """Return the paths that begin with `incomplete`."""
+    """Return the paths that begin with `incomplete`, without those further below."""
     paths = {".".join(one.path[len(home):]) for one in all_fields() for home in HOMES if one.path[:len(home)] == home}
-    return sorted(path for path in paths if path.startswith(incomplete))
+    return sorted(path for path in paths if path.startswith(incomplete) and "." not in path[len(incomplete):])
 
 
 @app.command()

@@ -126,6 +126,33 @@ def test_a_broken_file_offers_nothing_and_says_nothing(folder: Path) -> None:
     assert complete(folder, "fleetctl plan -f fleet.yaml --target o") == ([], False)
 
 
+def test_fields_are_offered_level_by_level(folder: Path) -> None:
+    assert complete(folder, "fleetctl explain spec.m")[0] == ["spec.models"]
+    assert complete(folder, "fleetctl explain models.up")[0] == ["models.update"]
+    assert complete(folder, "fleetctl explain models.update.")[0] == [
+        f"models.update.{name}" for name in ("mode", "reload", "surge")]
+
+
+def test_a_proposal_takes_the_keys_of_its_files(folder: Path) -> None:
+    assert complete(folder, "fleetctl propose scale -f fleet.yaml org/n")[0] == ["org/n"]
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+@pytest.mark.parametrize(("line", "answer", "offered"), [
+    ("fleetctl plan --format ", "json\tx\njsonl\n", ["json\tx", "jsonl"]),
+    ("fleetctl plan --format=j", "json\njsonl\n", ["--format=json", "--format=jsonl"]),
+    ("fleetctl plan -f fl", "", ["fleet.yaml"]),
+    ("fleetctl plan --file=fl", "", ["--file=fleet.yaml"]),
+])
+def test_fish_offers_files_only_where_nothing_else_is_offered(
+        folder: Path, line: str, answer: str, offered: list[str]) -> None:
+    (folder / "answer").write_text(answer)
+    environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder)}
+    done = subprocess.run(["fish", "-c", f"{SCRIPTS['fish']}\ncomplete -C $argv[1]", line], cwd=folder, env=environ,
+                          check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == offered
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_command_prints_the_script(run_cli, shell: str) -> None:
     done = run_cli("completion", shell)

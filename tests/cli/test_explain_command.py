@@ -75,6 +75,6 @@ def test_a_text_that_takes_several_lines_stays_in_its_column(cli) -> None:
 def test_all_levels_below_are_shown_and_paths_complete(cli) -> None:
     assert "      port " in cli("explain", "workers.members", "--recursive").out
     assert "port" not in cli("explain", "workers.members").out
-    assert complete_fields("workers.members.eng")[:3] == [
-        "workers.members.engine", "workers.members.engine.args", "workers.members.engine.command"]
-    assert "spec.models.workers" in complete_fields("spec.")
+    assert complete_fields("workers.members.engine.")[:2] == [
+        "workers.members.engine.args", "workers.members.engine.command"]
+    assert "spec.models.workers" in complete_fields("spec.models.")
