@@ -54,10 +54,14 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
 
 
 def explain_system(error: OSError) -> int:
-    """Show what the operating system refused (a full disk, a closed terminal) and save the traceback; return 1."""
+    """Show what the operating system refused, and save the traceback unless it is what may be done to a file; return 1.
+    """
     about = f": {error.filename}" if error.filename else ""
     say("error", f"{error.strerror or type(error).__name__}{about}")
-    _point_at_report(error)
+    if about and isinstance(error, PermissionError):
+        _show_traceback_for_debugging(error)
+    else:
+        _point_at_report(error)
     return 1
 
 

@@ -166,10 +166,13 @@ def _parse(value: str) -> tuple[WantedReport | None, str | None]:
 def _file_problem(path: Path) -> str | None:
     if str(path) == "-":
         return "standard output is what --format writes; name a file"
-    if path.exists() and not path.is_file():
-        return f"{path} is not a regular file"
-    if not path.parent.is_dir():
-        return f"there is no folder {path.parent}"
+    try:
+        if path.exists() and not path.is_file():
+            return f"{path} is not a regular file"
+        if not path.parent.is_dir():
+            return f"there is no folder {path.parent}"
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror}"
     if not os.access(path.parent, os.W_OK):
         return f"the folder {path.parent} cannot be written"
     return None

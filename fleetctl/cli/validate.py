@@ -48,8 +48,11 @@ def validate(
 
 def _folders_below(folder: str) -> list[str]:
     """Return the names of the folders with YAML files below a folder: each is a fleet of its own, or none."""
-    below = Path(folder).iterdir() if Path(folder).is_dir() else ()
-    return sorted(one.name for one in below if one.is_dir() and fleet_files(str(one), DISK))
+    try:
+        below = Path(folder).iterdir() if Path(folder).is_dir() else ()
+        return sorted(one.name for one in below if one.is_dir() and fleet_files(str(one), DISK))
+    except OSError:  # what cannot be listed is no fleet that was meant
+        return []
 
 
 def problem_formats(loaded: LoadedFleet) -> Formats:

@@ -74,16 +74,20 @@ def why_unreadable(error: OSError) -> str:
 
 def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> Iterator[str]:
     for source in sources:
-        if source == "-":
-            yield STDIN_NAME
-        elif link := tree.link_out(source):
-            problems.append(_leads_out(source, link))
-        elif tree.is_folder(source):
-            yield from _folder(source, tree, problems)
-        elif not tree.is_file(source):
-            problems.append(Problem("FL001", "no such file or folder", source, suggestion=nearest_file(source, tree)))
-        else:
-            yield source
+        try:
+            if source == "-":
+                yield STDIN_NAME
+            elif link := tree.link_out(source):
+                problems.append(_leads_out(source, link))
+            elif tree.is_folder(source):
+                yield from _folder(source, tree, problems)
+            elif not tree.is_file(source):
+                near = nearest_file(source, tree)
+                problems.append(Problem("FL001", "no such file or folder", source, suggestion=near))
+            else:
+                yield source
+        except OSError as error:  # of a path in a folder that cannot be searched, or one that is too long
+            problems.append(Problem("FL001", why_unreadable(error), source))
 
 
 def nearest_file(path: str, tree: FileTree, without: str = "") -> str | None:

@@ -121,8 +121,7 @@ def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> C
             del rest[key]
     text = _rewritten(text, rest, *below) if rest else text
     changed = _checked(_parsed(text, path), path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_file(real_path(path), text, mode=0o600)
+    write_file(real_path(path), text, mode=0o600, make_folder=True)
     return changed
 
 

@@ -22,12 +22,12 @@ def write_file(path: Path, text: str, *, mode: int | None, make_folder: bool = F
     untouched, when it cannot be written.
     """
     target = path if mode is not None else real_path(path)
-    if not target.is_file() and (mode is None or target.exists()):
-        raise FleetctlError(f"cannot write {path}: it is not a regular file", hint="name a file")
-    if make_folder:
-        with suppress(OSError):  # writing says why it cannot
-            target.parent.mkdir(parents=True, exist_ok=True)
     try:
+        if not target.is_file() and (mode is None or target.exists()):
+            raise FleetctlError(f"cannot write {path}: it is not a regular file", hint="name a file")
+        if make_folder:
+            with suppress(OSError):  # writing says why it cannot
+                target.parent.mkdir(parents=True, exist_ok=True)
         kept = stat.S_IMODE(target.stat().st_mode) if mode is None else mode
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
         try:

@@ -86,6 +86,16 @@ def test_a_bug_is_one_sentence_and_a_report(
     assert "Traceback" in report.read_text()
 
 
+def test_a_file_that_may_not_be_used_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    _fail_with(monkeypatch, PermissionError(13, "Permission denied", "/root/x"))
+    assert entry.run(["plan"]) == 1
+    assert capsys.readouterr().err == "error: Permission denied: /root/x\n"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FLEETCTL_DEBUG", "1")
     _fail_with(monkeypatch, FleetctlError("no"))

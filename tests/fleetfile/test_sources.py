@@ -231,3 +231,7 @@ def test_a_link_that_leads_nowhere_and_links_in_a_circle_are_never_passed_over(t
     for found in (problems(tmp_path), problems(*sorted(tmp_path.iterdir()))):
         assert [(one.code, Path(one.file).name) for one in found] == [
             ("FL001", "circle.yaml"), ("FL001", "nowhere.yaml")]
+
+
+def test_a_name_that_no_file_can_have_is_a_problem_of_the_file() -> None:
+    assert "name too long" in only("x" * 5000).message
