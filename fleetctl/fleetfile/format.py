@@ -67,6 +67,8 @@ def format_source(source: SourceBytes) -> Formatted:
 
 def _formatted(text: SourceText, composed: Composed) -> str:
     unix = text.text.replace("\r\n", "\n").replace("\r", "\n")
+    if not unix.strip():
+        return ""
     meaning = _meaning(composed)
     try:
         comments = count_comments(unix)

@@ -299,3 +299,8 @@ spec:
   policy: {maxNewReplicas: 1}   # a threshold
   models: []
 """
+
+
+@pytest.mark.parametrize("blank", [b"", b"\n", b" \r\n"])
+def test_a_file_without_text_is_empty(blank: bytes) -> None:
+    assert format_source(SourceBytes("fleet.yaml", blank)).after == ""
