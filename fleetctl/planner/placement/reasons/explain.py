@@ -245,7 +245,8 @@ def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
         code, lacking = "SAME_LABEL_DOMAIN", needed - most
     else:
         need = nodes(-(-missing.group.size // missing.shape.ranks_per_node))
-        message = f"needs {need} at once for {missing.group.size} ranks, but its members want the same {best}"
+        message = (f"needs {need} at once for {missing.group.size} ranks; one by one they fit on {best}, but not "
+                   "together")
     reason = Reason(code=code, node_count=found, need=need, best=best, short=nodes(max(0, lacking)),
                     examples=missing.examples(missing.fitting))
     return Explanation(code, message, [reason, *missing.reasons()], counted, missing)
