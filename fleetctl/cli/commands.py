@@ -92,7 +92,12 @@ class Command(TyperCommand):
         if self.takes_files:
             ctx.allow_extra_args = True
             args = self._with_files_named(ctx, args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if getattr(error, "ctx", ctx) is None:  # the error then names this command's help
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
 
     def _with_files_named(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
         """Return the arguments with --file before each plain one, in their order, which decides between policies."""

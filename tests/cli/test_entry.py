@@ -244,6 +244,11 @@ def test_only_where_a_plain_argument_is_a_fleet_file_does_the_help_say_so(helps:
     assert wrong == []
 
 
+def test_a_flag_without_its_value_names_the_help_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert entry.run(["init", "--model"]) == 64
+    assert capsys.readouterr().err.endswith("hint: see `fleetctl init --help`\n")
+
+
 def test_only_where_standard_input_is_taken_does_the_help_offer_it(helps: dict[str, str]) -> None:
     offered = {command for command, text in helps.items() if "them, or - for standard" in " ".join(text.split())}
     assert not offered & {"watch", "ci review", "ci validate", "ci drift", "propose scale", "propose from-live"}

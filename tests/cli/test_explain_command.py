@@ -78,3 +78,10 @@ def test_all_levels_below_are_shown_and_paths_complete(cli) -> None:
     assert complete_fields("workers.members.engine.")[:2] == [
         "workers.members.engine.args", "workers.members.engine.command"]
     assert "spec.models.workers" in complete_fields("spec.models.")
+
+
+@pytest.mark.parametrize(("typed", "near"), [("INSUFFICENT_GPU", "INSUFFICIENT_GPU"), ("FL65", "FL065"),
+                                             ("insufficent_vram", "INSUFFICIENT_VRAM")])
+def test_a_misspelt_code_gets_the_nearest_one(cli, typed: str, near: str) -> None:
+    shown = cli("explain", typed)
+    assert (shown.code, shown.err) == (64, f"error: there is no code {typed}\nhint: did you mean {near}?\n")
