@@ -11,7 +11,6 @@ from pathlib import Path
 from fleetctl.cli import signals
 from fleetctl.cli.console import say
 from fleetctl.cli.working import working
-from fleetctl.documents.quantity import format_bytes
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.file_tree import MAX_BYTES
 from fleetctl.workflow.invocation import Invocation
@@ -34,7 +33,7 @@ def read_stdin() -> bytes:
     """Return all of standard input; raises FleetctlError where it has no end."""
     data = sys.stdin.buffer.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        raise FleetctlError(f"standard input is larger than {format_bytes(MAX_BYTES)}")
+        raise FleetctlError(f"standard input is larger than {MAX_BYTES >> 20} MiB")
     return data
 
 

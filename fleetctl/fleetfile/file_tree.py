@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from fleetctl.documents.quantity import format_bytes
-
 MAX_BYTES = 256 << 20
 """No document is read beyond this."""
 
@@ -109,7 +107,7 @@ def read_whole(path: Path | str, most: int = MAX_BYTES) -> bytes:
     """Return the bytes of a file on this disk; raises OSError, with EFBIG for one of more than `most`."""
     data = _read(path, most + 1)
     if len(data) > most:
-        raise OSError(errno.EFBIG, f"larger than {format_bytes(most)}", str(path))
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
     return data
 
 

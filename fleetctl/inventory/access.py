@@ -26,7 +26,7 @@ DEFAULT_TOKEN_PATH = ".ray/auth_token"  # noqa: S105
 HEADERS_VARIABLE = "FLEETCTL_HEADERS"
 CERTIFICATE_VARIABLE, KEY_VARIABLE = "FLEETCTL_CLIENT_CERT", "FLEETCTL_CLIENT_KEY"
 
-SECRET_BYTES = 64 << 10
+SECRET_BYTES = 1 << 20
 """A file with a token, an address or a certificate is not larger."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -220,8 +220,8 @@ def test_a_pipe_is_waited_for_only_while_somebody_may_write_to_it(
 
 
 def test_no_more_is_read_of_a_device_than_a_document_may_have() -> None:
-    with pytest.raises(OSError, match="larger than 1Ki"):
-        read_whole("/dev/zero", 1 << 10)
+    with pytest.raises(OSError, match="larger than 1 MiB"):
+        read_whole("/dev/zero", 1 << 20)
 
 
 def test_a_link_that_leads_nowhere_and_links_in_a_circle_are_never_passed_over(tmp_path: Path) -> None:
