@@ -1,12 +1,16 @@
 """The order of priorities over a relaxation: one stage after another, what an earlier one reached staying fixed.
 
 A stage is the models served, the GPU share or the replicas of one priority. The values reached are together never
-below, in that order, what any plan can have; a plan that has exactly these is proven best.
+below, in that order, what any plan can have; a plan that has exactly these is proven best. Where whole numbers have to
+be searched for, the stages of one priority are one objective, each weighing more than all that follow: a second search
+among the points that are best so far hardly finds one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -28,6 +32,10 @@ MAX_AT_LAST, NODES_AT_LAST = 25_000, 20
 100 nodes, 500 replicas of 60 models that fill them to the last share (`planted`): without it one or two are missing in
 three of eight fleets; with it none, for 1 to 3 s more of the processor in these three.
 """
+
+
+MAX_WEIGHED = 1e8
+"""The largest value of such an objective; up to there the solver's relative tolerance (1e-9) is below a replica."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +60,18 @@ def climb(
     known = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last)
     reached = [stage.most * stage.unit for stage in stages]
-    try:
-        for place, stage in enumerate(stages):
-            have, valid = (known[place] if known[:place] == reached[:place] else None) if known else None, ascent.tight
-            value = ascent.raise_to_top(stage, None if have is None else have // stage.unit) * stage.unit
-            if valid:
-                reached[place] = value
-            if known and reached[place] != have and not to_the_top:
+    place = 0
+    with suppress(InfeasibleError):
+        while place < len(stages):
+            have, valid = known[place] if known and known[:place] == reached[:place] else None, ascent.tight
+            level_ends = place + 3 - place % 3
+            values = ascent.raise_to_top(stages[place:level_ends], None if have is None else have // stages[place].unit)
+            for stage, value in zip(stages[place:], values, strict=False):
+                if valid:
+                    reached[place] = value * stage.unit
+                place += 1
+            if known and reached[:place] != known[:place] and not to_the_top:
                 break
-    except InfeasibleError:
-        ascent.values = None
     levels = tuple(Level(*reached[place:place + 3]) for place in range(0, len(reached), 3))
     return Climb(levels, reached == known, ascent.values)
 
@@ -76,7 +86,7 @@ def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
         ascent.keep(stage, value // stage.unit)
     everything = _stage(relaxation.model, dict.fromkeys(relaxation.replicas, 1))
     try:
-        return ascent.raise_to_top(everything, None)
+        return ascent.raise_to_top([everything], None)[0]
     except InfeasibleError:
         if not at_least:
             raise
@@ -126,20 +136,21 @@ class _Ascent:
     def __post_init__(self) -> None:
         self.model = self.relaxation.model.copy()
 
-    def raise_to_top(self, stage: _Stage, have: int | None) -> int:
-        """Return the bound of a stage, and let later ones keep what it reached.
+    def raise_to_top(self, stages: Sequence[_Stage], have: int | None) -> list[int]:
+        """Return the bound of the first stage, and of those of the same priority that were solved with it.
 
-        `have` = what an incumbent has: often that is the bound already, and no point is needed.
+        Later ones keep what it reached. `have` = what an incumbent has: often that is the bound already, and no point
+        is needed.
         """
-        if not stage.objective or have == stage.most or self._at_top(stage):
-            self.keep(stage, stage.most)
-            return stage.most
-        most = self.model.maximise(stage.objective, relaxed=True).bound
+        first = stages[0]
+        if not first.objective or have == first.most or self._at_top(first):
+            self.keep(first, first.most)
+            return [first.most]
+        most = self.model.maximise(first.objective, relaxed=True).bound
         if most == have or self._is_large:
-            self.values = None
-            self.keep(stage, most)
-            return most
-        return self._solve(stage, most)
+            self.keep(first, most)
+            return [most]
+        return self._solve(_together(stages), most)
 
     def keep(self, stage: _Stage, value: int) -> None:
         """Let nothing later fall below what a stage reached."""
@@ -157,14 +168,44 @@ class _Ascent:
     def _at_top(self, stage: _Stage) -> bool:
         return all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)
 
-    def _solve(self, stage: _Stage, most: int) -> int:
-        answer = self.model.maximise(stage.objective, relaxed=False,
-                                     nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
-        bound, reached = min(answer.bound, most), answer.bound
-        self.values = answer.values
+    def _solve(self, stages: Sequence[_Stage], most: int) -> list[int]:
+        """Solve some stages at once; `most` = a bound of the first."""
+        objective: Counter[int] = Counter()
+        weight = 1
+        for stage in reversed(stages):
+            for column, factor in stage.objective.items():
+                objective[column] += factor * weight
+            weight *= stage.most + 1
+        answer = self.model.maximise(objective, relaxed=False, nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
+        bounds = _parts(answer.bound, stages)
+        if bounds[0] > most:
+            bounds = [most, *(stage.most for stage in stages[1:])]
+        reached = bounds
         if answer.values is not None:
-            reached = round(sum(factor * answer.values[column] for column, factor in stage.objective.items()))
-        self.keep(stage, reached)
-        if reached < bound:
-            self.tight = False
-        return bound
+            self.values = point = answer.values
+            reached = [round(sum(factor * point[column] for column, factor in stage.objective.items()))
+                       for stage in stages]
+        for stage, value in zip(stages, reached, strict=True):
+            self.keep(stage, value)
+        self.tight = self.tight and reached == bounds
+        return bounds
+
+
+def _together(stages: Sequence[_Stage]) -> Sequence[_Stage]:
+    """Return the stages from the first on that one objective can weigh."""
+    count, whole = 1, stages[0].most + 1
+    for stage in stages[1:]:
+        whole *= stage.most + 1
+        if whole > MAX_WEIGHED:
+            break
+        count += 1
+    return stages[:count]
+
+
+def _parts(value: int, stages: Sequence[_Stage]) -> list[int]:
+    """Take the value of a weighed objective apart."""
+    parts = []
+    for stage in reversed(stages[1:]):
+        value, part = divmod(value, stage.most + 1)
+        parts.append(part)
+    return [value, *reversed(parts)]
