@@ -160,3 +160,13 @@ def test_the_bound_on_replicas_keeps_to_the_order_of_priorities() -> None:
     problem = problem_of(models, [{"gpus": 8}])
     reached = (Level(served=1, units=80_000, replicas=1), Level(served=0, units=0, replicas=0))
     assert bound_replicas(examine(problem, reached), reached) == 1
+
+
+def test_what_is_possible_at_most_is_asked_of_plans_as_good_as_the_one_found() -> None:
+    """With one large replica less there are seven replicas more, in a plan that is worse."""
+    models = [{"gpus": 8, "cpus": 8, "replicas": 2}, {"gpus": 7, "cpus": 8, "replicas": 1},
+              {"gpus": 0, "cpus": 1, "replicas": 24}]
+    problem = problem_of(models, [{"gpus": 8, "cpus": 8}] * 4, policies=[{"maxReplicasPerModel": 99}])
+    found = examine(problem, nothing_placed(problem))
+    assert found.levels == (Level(served=3, units=230_000, replicas=11),)
+    assert bound_replicas(found, (Level(served=3, units=220_000, replicas=4),)) == 11

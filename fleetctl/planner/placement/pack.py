@@ -1,8 +1,8 @@
 """The packer: which replicas to place, where, and in which order to create them.
 
 One greedy pass is the answer when it places everything. Otherwise a bound says how far one could get; on a fleet of
-some hundred nodes a solver finds out, on a larger one patterns of whole nodes come close, and remove and reinsert looks
-for the last replicas; where it leaves some, the solver tries a larger model than before. Each of them is compared with
+some hundred nodes a solver finds out, on a larger one patterns of whole nodes and a second pass with the bound's numbers
+come close, and remove and reinsert looks for the last replicas; where it leaves some, the solver tries a larger model than before. Each of them is compared with
 the best so far by one objective (objective.py), so none can make a plan worse. Work is counted in steps, so that the
 answer does not depend on the machine. Last, written spreads have what that leaves them. The result's order is the order
 of creation.
@@ -52,7 +52,7 @@ class Packing(NamedTuple):
     ceiling: Levels
     """No packing has higher levels, in the order of priorities."""
     most: int
-    """No packing that keeps the order of priorities as far as it is proven has more new replicas."""
+    """No packing that is as good has more new replicas."""
     method: str = ""
     """The argument for that."""
 
@@ -115,7 +115,7 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
     examined = search.heed(examine(search.problem, search.levels))
-    for tier in (search.try_patterns, search.rearrange):
+    for tier in (search.try_patterns, lambda: search.follow_bound(examined.replicas), search.rearrange):
         if not search.is_good_enough:
             tier()
     if not search.is_done:
@@ -163,13 +163,11 @@ class _Search:
 
     @property
     def is_good_enough(self) -> bool:
-        """Return whether to stop: nothing can be better, or a large fleet is within a thousandth of what can be."""
+        """Return whether to stop: nothing can be better, or a large fleet has all but a thousandth of each number."""
         if self.is_done or self.count < FEW:
             return self.is_done
-        reached = [value for level in self.levels for value in level]
-        most = [value for level in self.ceiling for value in level]
-        have, best = next(pair for pair in zip(reached, most, strict=True) if pair[0] != pair[1])
-        return have * 1000 >= best * 999
+        return all(have * 1000 >= best * 999 for level, most in zip(self.levels, self.ceiling, strict=True)
+                   for have, best in zip(level, most, strict=True))
 
     @property
     def count(self) -> int:
@@ -213,6 +211,15 @@ class _Search:
             self._clear()
         else:
             self._offer([*gangs, *realize(problem, layout, self.placer)])
+
+    def follow_bound(self, most: Sequence[int] | None) -> None:
+        """One more greedy pass, of as many replicas of each class of demand as the bound has.
+
+        Large replicas yield to more small ones where those fill as many cards.
+        """
+        if most is not None:
+            self._clear()
+            self._offer(pack_greedily(self.problem, self.placer, most))
 
     def rearrange(self) -> None:
         """Improve the best packing by removing and reinserting, for as long as that goes well."""

@@ -7,7 +7,7 @@ they are and never by their place in a file, so that reordering a fleet file can
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
@@ -86,6 +86,19 @@ class DemandClass:
     def as_one(self) -> bool:
         """Whether all gangs of a replica are in the same value of the label that binds them."""
         return self.shape.as_one
+
+    def in_turn(self, count: int) -> Iterator[Demand]:
+        """Yield the model of each of `count` replicas: a first one for every model without any, then file order."""
+        left = {model.place: model.missing for model in self.demands}
+        for model in self.demands:
+            if model.live == 0 and count:
+                left[model.place] -= 1
+                count -= 1
+                yield model
+        for model in self.demands:
+            for _ in range(min(count, left[model.place])):
+                yield model
+            count -= min(count, left[model.place])
 
     def members(self) -> dict[int, int]:
         """Return how many members of each kind one replica has."""

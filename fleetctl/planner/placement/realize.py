@@ -46,7 +46,7 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     """Take the replicas of a layout on the ledger; the result is in order of creation."""
     singles = [demand.shape.size == 1 for demand in problem.demands]
     stand_of = _index(layout, singles)
-    demands_of = [_by_turn(demand, count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
+    demands_of = [demand.in_turn(count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
@@ -75,20 +75,6 @@ def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
         replicas[number] += 1
         assignments[assigned.node].append(Piece(number, 0, problem.demands[number].gangs[0].parts[0][0]))
     return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
-
-
-def _by_turn(demand: DemandClass, count: int) -> Iterator[Demand]:
-    """Yield the model of each of `count` replicas: a first one for every model without any, then file order."""
-    left = {model.place: model.missing for model in demand.demands}
-    for model in demand.demands:
-        if model.live == 0 and count:
-            left[model.place] -= 1
-            count -= 1
-            yield model
-    for model in demand.demands:
-        for _ in range(min(count, left[model.place])):
-            yield model
-        count -= min(count, left[model.place])
 
 
 def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, int]]:

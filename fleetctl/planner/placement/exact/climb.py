@@ -38,6 +38,10 @@ MAX_WEIGHED = 4e8
 """The largest value of such an objective; up to there the solver's relative tolerance (1e-9) is below a replica."""
 
 
+WHOLE = 1e-6
+"""So little below a whole number is one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Climb:
     """How high the stages of a relaxation go."""
@@ -47,7 +51,9 @@ class Climb:
     attained: bool
     """The incumbent has exactly these levels."""
     values: Floats | None
-    """A point of the relaxation with these levels, by column; None when none was needed or found."""
+    """A whole point of the relaxation with these levels, by column; None when none was needed or found."""
+    replicas: tuple[int, ...] | None
+    """Of each class of demand at the last point found, whole or not, rounded down."""
 
 
 def climb(
@@ -73,7 +79,7 @@ def climb(
             if known and reached[:place] != known[:place] and not to_the_top:
                 break
     levels = tuple(Level(*reached[place:place + 3]) for place in range(0, len(reached), 3))
-    return Climb(levels, reached == known, ascent.values)
+    return Climb(levels, reached == known, ascent.values, ascent.replicas())
 
 
 def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
@@ -129,6 +135,8 @@ class _Ascent:
     relaxation: Relaxation
     at_last: bool = False
     values: Floats | None = None
+    point: Floats | None = None
+    """The last one found, whole or not."""
     tight: bool = True
     """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
     model: LinearModel = field(init=False)
@@ -146,7 +154,7 @@ class _Ascent:
         if not first.objective or have == first.most or self._at_top(first):
             self.keep(first, first.most)
             return [first.most]
-        most = self.model.maximise(first.objective, relaxed=True).bound
+        most, self.point = self.model.maximise(first.objective, relaxed=True)
         if most == have or self._is_large:
             self.keep(first, most)
             return [most]
@@ -159,6 +167,11 @@ class _Ascent:
                 self.model.lows[column] = self.model.highs[column]
         elif value:
             self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
+
+    def replicas(self) -> tuple[int, ...] | None:
+        """Return how many replicas of each class of demand the last point has."""
+        return None if self.point is None else tuple(
+            int(self.point[column] + WHOLE) for column in self.relaxation.replicas)
 
     @property
     def _is_large(self) -> bool:
@@ -182,7 +195,7 @@ class _Ascent:
             bounds = [most, *(stage.most for stage in stages[1:])]
         reached = bounds
         if answer.values is not None:
-            self.values = point = answer.values
+            self.values = self.point = point = answer.values
             reached = [round(sum(factor * point[column] for column, factor in stage.objective.items()))
                        for stage in stages]
         for stage, value in zip(stages, reached, strict=True):

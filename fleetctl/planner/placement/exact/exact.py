@@ -28,6 +28,8 @@ class Examined:
     """No plan has higher ones, in the order of priorities."""
     layout: Layout | None
     """A layout with these levels or close to them, for the ledger to confirm; None when there is none, or no need."""
+    replicas: tuple[int, ...] | None
+    """How many of each class of demand such a packing may have; None where that is not known, or no need."""
     relaxation: Relaxation
     """The finest one looked at."""
 
@@ -37,10 +39,11 @@ def examine(problem: Problem, reached: Levels) -> Examined:
     coarse = relax(problem)
     top = climb(coarse, reached)
     if top.attained:
-        return Examined(top.levels, None, coarse)
+        return Examined(top.levels, None, None, coarse)
     by_node = relax_by_node(coarse, MAX_AT_ONCE)
     if by_node is None:
-        return Examined(climb(coarse, reached, to_the_top=True).levels, None, coarse)
+        top = climb(coarse, reached, to_the_top=True)
+        return Examined(top.levels, None, top.replicas, coarse)
     return _examine_by_node(by_node, reached)
 
 
@@ -57,15 +60,15 @@ def examine_at_last(examined: Examined, reached: Levels, *, solve: bool) -> Exam
 def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = False) -> Examined:
     top = climb(model, reached, to_the_top=True, at_last=at_last)
     layout = None if top.attained or top.values is None else layout_at(model, top.values)
-    return Examined(top.levels, layout, model)
+    return Examined(top.levels, layout, None if top.attained else top.replicas, model)
 
 
 def bound_replicas(examined: Examined, reached: Levels) -> int:
-    """Bound the new replicas of any plan that keeps the order of priorities as far as `reached` is proven best."""
+    """Bound the new replicas of any plan that is as good as one that reached so much, in the order of priorities."""
     have = [value for level in reached for value in level]
     most = [value for level in examined.levels for value in level]
     proven = next((place for place, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
-    return most_replicas(examined.relaxation, have[:proven])
+    return most_replicas(examined.relaxation, have[:proven + 1])
 
 
 def argument_for(most: int, examined: Examined) -> str:

@@ -8,6 +8,7 @@ between equals.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -17,13 +18,22 @@ from fleetctl.planner.placement.problem import DemandClass, WantedClasses
 Rank = Callable[[DemandClass], tuple[int, ...]]
 
 
-def pack_greedily(wanted: WantedClasses, placer: Placer) -> list[Placed]:
-    """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken."""
+def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | None = None) -> list[Placed]:
+    """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken.
+
+    `most` = replicas of each class of demand, at most.
+    """
     placer.expect([selector for _, selector in wanted.kinds])
     rank = fewest_nodes_first(wanted, placer)
+    if most is None:
+        left = {demand.place: demand.missing for one in wanted.demands for demand in one.demands}
+    else:
+        left = Counter(demand.place for one, count in zip(wanted.demands, most, strict=True)
+                       for demand in one.in_turn(count))
     result: list[Placed] = []
     for priority in wanted.priorities:
-        result += _fill(sorted((one for one in wanted.demands if one.priority == priority), key=rank), placer)
+        classes = sorted((one for one in wanted.demands if one.priority == priority), key=rank)
+        result += _fill([demand for one in classes for demand in one.demands], left, placer)
     return result
 
 
@@ -78,13 +88,11 @@ def fewest_nodes_first(wanted: WantedClasses, placer: Placer) -> Rank:
     return rank
 
 
-def _fill(classes: Sequence[DemandClass], placer: Placer) -> list[Placed]:
-    """Place a first replica of every model without any, then the rest."""
+def _fill(models: Sequence[Demand], left: dict[int, int], placer: Placer) -> list[Placed]:
+    """Place a first replica of every model without any, then the rest; `left` = how many, by the model's place."""
     result: list[Placed] = []
-    models = [demand for one in classes for demand in one.demands]
-    left = {demand.place: demand.missing for demand in models}
     for demand in models:
-        if demand.live == 0 and (found := list(place_some(demand, 1, placer))):
+        if demand.live == 0 and left[demand.place] and (found := list(place_some(demand, 1, placer))):
             result += found
             left[demand.place] -= 1
     for demand in models:
