@@ -31,7 +31,7 @@ def _as_large(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
 TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "solver": (exact, "relax_by_node", _nothing),
     "patterns": (patterns, "pack_by_patterns", _nothing),
-    "follow-bound": (pack._Search, "follow_bound", _nothing),  # noqa: SLF001
+    "follow-bound": (pack._Search, "follow_bound", _nothing),
     "rearrange": (rearrange, "rearrange", _as_it_was),
     "reduce": (reduce, "reduce_problem", _as_large),
 }
