@@ -1,7 +1,7 @@
 """The packer: which replicas to place, where, and in which order to create them.
 
-One greedy pass is the answer when it places everything. Otherwise a bound says how far one could get. On a fleet of some
-hundred nodes a solver finds out; on a larger one patterns of whole nodes, and a second pass with the bound's numbers,
+One greedy pass is the answer when it places everything. Otherwise a bound says how far one could get. On a fleet of
+some hundred nodes a solver finds out; on a larger one patterns of whole nodes, and a second pass with the bound's numbers,
 come close, and remove and reinsert looks for the last replicas; where it leaves some, the solver tries a larger model
 than before. Each of them is compared with the best so far by one objective (objective.py), so none can make a plan
 worse. Work is counted in steps, so that the answer does not depend on the machine. Last, written spreads have what that
