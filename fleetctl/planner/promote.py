@@ -60,7 +60,7 @@ def _warm(
     """Yield the replicas of a model that may be promoted."""
     state = states[model.key]
     free = state.not_hot_ids
-    wanted = {(seat.group, seat.copy, seat.rank): weights.index if weights else None
+    wanted = {seat.position: weights.index if weights else None
               for ranks in [weights_by_rank(model)] if ranks for seat in shape.seats
               for weights in [ranks[seat.group][seat.rank]]}
     for one in sorted(state.not_hot, key=lambda one: one.replica_id or 0):
@@ -137,7 +137,7 @@ class _Promotion:
 
 
 def _seats(one: Placed) -> SeatNodes:
-    return {(found.seat.group, found.seat.copy, found.seat.rank): found.node for found in one.assignments}
+    return {assigned.seat.position: assigned.node for assigned in one.assignments}
 
 
 def _gpus(assignments: Sequence[Assigned]) -> int:
@@ -148,10 +148,10 @@ def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
     """Return whether a shape may be on these nodes, by selectors, by labels and by the ranks on one node."""
     gangs: dict[tuple[str, int], list[int]] = {}
     for seat in shape.seats:
-        node = seats[seat.group, seat.copy, seat.rank]
+        node = seats[seat.position]
         if node not in ledger.selected(seat.selector):
             return False
-        gangs.setdefault(seat.gang, []).append(node)
+        gangs.setdefault((seat.group, seat.copy), []).append(node)
     together = [[node for nodes in gangs.values() for node in nodes]] if shape.as_one else list(gangs.values())
     values = [{ledger.nodes[node].labels.get(shape.same_label) for node in nodes}
               for nodes in together if shape.same_label and len(nodes) > 1]

@@ -84,7 +84,7 @@ def test_it_names_a_node_exactly_when_one_holds_the_member(
     placer = expecting(book, *[(claim, (), 1) for claim in data.draw(st.lists(claims, max_size=4))])
     for claim in asked:
         mark, candidates = book.mark(), placer.candidates((claim, ()))
-        holding = [place for place in range(len(some)) if book.peek_number(book.numbers[place], claim) is not None]
+        holding = [place for place in range(len(some)) if book.fit(book.numbers[place], claim) is not None]
         assert sorted(node for _, node in candidates.in_order()) == holding
         node = candidates.best(None, lambda _: 0)
         assert (node in holding) if holding else node is None

@@ -51,6 +51,10 @@ Kind = tuple[Claim, Selector]
 """What makes two members different for placing them: the claim, and where it may go."""
 
 
+Position = tuple[str, int, int]
+"""Group, copy and rank of a member."""
+
+
 class Spread(NamedTuple):
     """Over the values of which label the replicas of a model are spread; `most` may touch one value, None = any number.
 
@@ -73,9 +77,10 @@ class Seat:
     selector: Selector
 
     @property
-    def gang(self) -> tuple[str, int]:
-        """Return the gang it belongs to: group name and copy."""
-        return self.group, self.copy
+    def position(self) -> Position:
+        """Return which one of its replica it is."""
+        return self.group, self.copy, self.rank
+
 
     @property
     def kind(self) -> Kind:

@@ -58,8 +58,7 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
         model = next(demands_of[piece.demand], None)
         if model is None:
             continue
-        seat = model.shape.seats[0]
-        assignments = placer.take_at(model.shape, {(seat.group, seat.copy, seat.rank): node})
+        assignments = placer.take_at(model.shape, {model.shape.seats[0].position: node})
         if assignments is not None:
             placed.append(Placed(model, assignments))
     return placed
@@ -155,8 +154,7 @@ def _place_whole(
 
 def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Problem) -> SeatNodes:
     left = {kind: list(nodes) for kind, nodes in members.items()}
-    return {(seat.group, seat.copy, seat.rank): left[problem.number_of[seat.kind]].pop(0)
-            for seat in group.seats(copy)}
+    return {seat.position: left[problem.number_of[seat.kind]].pop(0) for seat in group.seats(copy)}
 
 
 def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:

@@ -71,13 +71,12 @@ class Lifts:
             self.on_node.setdefault(node, []).append(one)
 
     def _replay(self, node: int, staying: Sequence[Placed]) -> bool:
-        number: int | None = self.opening[node]
-        for one in staying:
-            for assigned in one.assignments:
-                if assigned.node == node and number is not None:
-                    number = self.ledger.after(number, assigned.seat.claim)
-        if number is None:
-            return False
+        number = self.opening[node]
+        for assigned in (assigned for one in staying for assigned in one.assignments if assigned.node == node):
+            fit = self.ledger.fit(number, assigned.seat.claim)
+            if fit is None:
+                return False
+            number = fit[1]
         self.ledger.shift(node, number)
         return True
 

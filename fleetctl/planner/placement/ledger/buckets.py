@@ -78,11 +78,6 @@ class Buckets:
             self._enter(node, tag, numbers[node])
         self._cursor = len(changes)
 
-    def allowed(self, selector: Selector) -> list[int]:
-        """Return the living buckets that a selector allows."""
-        tags = self._selectors[selector]
-        return [bucket for bucket in self.alive if self._tags[bucket] in tags]
-
     def allows(self, selector: Selector, bucket: int) -> bool:
         """Return whether a selector allows the nodes of a bucket."""
         return self._tags[bucket] in self._selectors[selector]

@@ -24,8 +24,6 @@ class Domains:
     ledger: Ledger
     label: str
     by_value: dict[str, Domain] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)
-    """By value: how many changes of its nodes were seen; after `with_room` it is up to date."""
     _of: dict[int, Domain] = field(default_factory=dict)
     _known: dict[int, int] = field(default_factory=dict)
     """Node -> its free GPU share as it was last counted."""
@@ -39,7 +37,6 @@ class Domains:
             if self.label in node.labels:
                 values.setdefault(node.labels[self.label], set()).add(place)
         self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
-        self.versions = dict.fromkeys(self.by_value, 0)
         self._of = {place: domain for domain in self.by_value.values() for place in domain.nodes}
         self._known = {place: self.ledger.offer(place).free_gpus for place in self._of}
         self._free = {value: sum(self._known[place] for place in domain.nodes)
@@ -61,13 +58,10 @@ class Domains:
 
     def _follow(self) -> None:
         for node in set(self.ledger.changes[self._cursor:]):
-            domain = self._of.get(node)
-            if domain is None:
-                continue
-            self.versions[domain.value] += 1
             free = self.ledger.offer(node).free_gpus
-            if free != self._known[node]:
-                self._refile(domain.value, self._free[domain.value] + free - self._known[node])
+            if node in self._of and free != self._known[node]:
+                value = self._of[node].value
+                self._refile(value, self._free[value] + free - self._known[node])
                 self._known[node] = free
         self._cursor = len(self.ledger.changes)
 

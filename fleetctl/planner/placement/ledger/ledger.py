@@ -25,6 +25,8 @@ NOTHING_ELSE: Mapping[int, Offer] = {}
 FIRST_SLOT: Slots = frozenset({0})
 HeldBy = Callable[[str], dict[int, Slots]]
 """The slots that live replicas of a model hold, by node."""
+Fit = tuple[Taken, int]
+"""An offer after a claim, and the number of what is left."""
 Change = tuple[int, int] | tuple[int, str, Slots] | tuple[str, Value, int, None]
 """What undo puts back: (node, number of its offer before), (node, model key, its slots before), or (model key, value of
 its spread label, replicas that touched it before, None)."""
@@ -64,8 +66,7 @@ class Ledger:
     _held_by: HeldBy = lambda _key: {}
     _crowds: Crowds = field(default_factory=lambda: Crowds(()))
     _journal: list[Change] = field(default_factory=list)
-    _fits: dict[Claim, dict[int, Taken | None]] = field(default_factory=dict)
-    _left: dict[Claim, dict[int, int]] = field(default_factory=dict)
+    _fits: dict[Claim, dict[int, Fit | None]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
     _by_label: dict[str, dict[str | None, list[int]]] = field(default_factory=dict)
     _capped: dict[bool, bool] = field(default_factory=dict)
@@ -93,40 +94,26 @@ class Ledger:
         """Return the offer with a number."""
         return self._offers[number]
 
-    def peek_number(self, number: int, claim: Claim) -> Taken | None:
-        """Return what taking `claim` from the offer with a number would leave, or None when it does not fit."""
+    def fit(self, number: int, claim: Claim) -> Fit | None:
+        """Return what taking `claim` from the offer with a number would leave; None when it does not fit."""
         known = self._fits.get(claim)
         if known is None:
             known = self._fits[claim] = {}
         if number not in known:
-            known[number] = take(self._offers[number], claim)
+            taken = take(self._offers[number], claim)
+            known[number] = None if taken is None else (taken, self._number(taken.left))
         return known[number]
 
     def take(self, node: int, claim: Claim) -> Taken | None:
         """Take `claim` on a node; None, and no change, when it does not fit."""
-        before = self.numbers[node]
-        number = self.after(before, claim)
-        if number is None:
+        fit = self.fit(self.numbers[node], claim)
+        if fit is None:
             return None
-        self._journal.append((node, before))
-        self._set(node, number)
-        return self._fits[claim][before]
-
-    def after(self, number: int, claim: Claim) -> int | None:
-        """Return the number of the offer that taking `claim` from an offer leaves, or None when it does not fit."""
-        left = self._left.get(claim)
-        if left is None:
-            left = self._left[claim] = {}
-        after = left.get(number)
-        if after is None:
-            taken = self.peek_number(number, claim)
-            if taken is None:
-                return None
-            after = left[number] = self._number(taken.left)
-        return after
+        self.shift(node, fit[1])
+        return fit[0]
 
     def shift(self, node: int, number: int) -> None:
-        """Let a node offer another numbered offer, for new replicas that are lifted off it again; can be undone."""
+        """Let a node offer another numbered offer; can be undone."""
         self._journal.append((node, self.numbers[node]))
         self._set(node, number)
 
