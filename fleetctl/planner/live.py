@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import (
@@ -140,14 +139,7 @@ def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
     for replica in replicas:
         by_model.setdefault(replica.model, []).append(replica)
     for model in sorted(by_model):
-        found = by_model[model]
-        ids = {replica.replica_id for replica in found}
-        # where each has an id of its own, that is all there is to compare
-        plain = None not in ids and len(ids) == len(found)
-        yield from sorted(found, key=_replica_id if plain else _fixed_order)
-
-
-_replica_id: Callable[[Replica], int] = attrgetter("replica_id")
+        yield from sorted(by_model[model], key=_fixed_order)
 
 
 def _fixed_order(replica: Replica) -> tuple[int, str, str, str]:

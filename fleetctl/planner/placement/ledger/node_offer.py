@@ -155,8 +155,7 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
         return Offer(cards, max(0, facts.gpus_total - facts.gpus_used), facts.free_cpus, facts.free_memory,
                      empty=not facts.held and not facts.gpus_used)
     loads = _card_loads(facts.cards, policy.gpu_memory)
-    if facts.grants:
-        _put_grants(loads, facts.grants)
+    _put_grants(loads, facts.grants)
     assigned = sum(loads.share) + sum(loads.reported)
     if facts.gpus_used > assigned:
         loads.put(facts.gpus_used - assigned, 0)
@@ -199,20 +198,10 @@ def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[Ba
 
 
 def _grants(gpus: Sequence[Gpu], cards: Sequence[BareCard], members: Sequence[ReplicaMember]) -> tuple[Grant, ...]:
-    claiming = [member for member in members if member.gpus]
-    if not claiming:
-        return ()
     by_uuid = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid}
     known = {card[0] for card in cards}
-    grants: list[Grant] = []
-    for member in claiming:
-        uuids = member.gpu_uuids
-        if len(uuids) == 1 and uuids[0] in by_uuid:
-            indices: tuple[int, ...] = (by_uuid[uuids[0]],)
-        else:
-            indices = tuple(indices_among(member, by_uuid, known))
-        grants.append((member.gpus, member.vram, indices))
-    return tuple(grants)
+    return tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, known)))
+                  for member in members if member.gpus])
 
 
 def _put_grants(loads: _CardLoads, grants: Sequence[Grant]) -> None:

@@ -243,8 +243,10 @@ class Placer:
         """
         if shape.same_label is None or (len(gangs) == len(gangs[0]) == 1):
             return [None]
-        found = self._domains_with_room(shape, shape.same_label, gangs)
-        return found if crowding is None else sorted(found, key=lambda domain: min(map(crowding.at, domain.nodes)))
+        domains = self._domains_with_room(shape, shape.same_label, gangs)
+        if crowding is None:
+            return domains
+        return sorted(domains, key=lambda domain: min(map(crowding.at, domain.nodes)))
 
     def _domains_with_room(self, shape: ReplicaShape, label: str, gangs: list[list[Seat]]) -> Iterator[Domain]:
         """Yield domains that may hold some gangs."""
