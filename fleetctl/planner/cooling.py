@@ -49,10 +49,6 @@ class Limits:
     alone: frozenset[str] = frozenset()
     """Values of the labels of nodes that are tried with one replica of whatever model."""
 
-    @property
-    def method(self) -> str:
-        """Return why a certificate counts no more new replicas."""
-        return "what cools down waits" if self.most else ""
 
     @property
     def tries(self) -> list[str]:

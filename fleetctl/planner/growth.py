@@ -22,12 +22,11 @@ from fleetctl.planner.live import LiveState
 from fleetctl.planner.node_types import living, next_node, unreported
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily
-from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape
-from fleetctl.planner.placement.reasons.trial import Fresh
+from fleetctl.planner.placement.reasons.trial import Fresh, ledger_with
 
 AT_MAX = "MAX_NODES"
 ADVICE = "an apply asks Ray's autoscaler for them, and with --wait-for-nodes waits until they are there"
@@ -111,12 +110,7 @@ class Growing:
             return []
         old, type_of = len(self.ledger.nodes), [at for at, count in enumerate(counts) for _ in range(count)]
         fresh = [one for at, count in enumerate(counts) for one in self._fresh(at, count, sum(counts[:at]))]
-        nodes = [*self.ledger.nodes, *(node for node, _ in fresh)]
-        spread = {one.shape.key: one.shape.spread.label for one in short if one.shape.spread is not None}
-        ledger = Ledger.opened(
-            nodes, [*map(self.ledger.offer, range(old)), *(offer for _, offer in fresh)], {},
-            lambda key: dict(self.ledger.slots_of(key)),
-            Crowds(nodes, spread, _known={key: dict(self.ledger.crowd(key)) for key in spread}))
+        ledger = ledger_with(self.ledger, range(old), fresh, [one.shape for one in short])
         packed = [_OnNew(one, frozenset(type_of[assigned.node - old] for assigned in one.assignments
                                         if assigned.node >= old))
                   for one in pack_greedily(state_problem(short, ledger), Placer(ledger))]
@@ -156,8 +150,7 @@ class Growing:
     def _limits(self, demand: Demand, rows: Sequence[Growth]) -> Iterator[str]:
         """Yield the types that could take the replica, if there might be more of them."""
         for at, row in enumerate(rows):
-            fresh = self._fresh(at, demand.shape.size)
-            alone = Ledger.opened([node for node, _ in fresh], [offer for _, offer in fresh], {})
+            alone = ledger_with(self.ledger, (), self._fresh(at, demand.shape.size), ())
             if Placer(alone).place(demand.shape) is not None:
                 there = len(self._living[at]) + row.nodes
                 yield f"spec.cluster.grow allows too few {row.name} nodes ({there} of {row.max})"

@@ -168,11 +168,8 @@ def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours:
             model.claimed_by.add(replica.fleet)
 
 
-def _node_ids(replica: Replica) -> list[str]:
-    return sorted({member.node_id for member in replica.members if member.node_id is not None})
-
-
-def _node_names(node_ids: Iterable[str], names: Mapping[str, str]) -> list[str]:
+def _node_names(replica: Replica, names: Mapping[str, str]) -> list[str]:
+    node_ids = {member.node_id for member in replica.members if member.node_id is not None}
     return sorted(names.get(node_id, node_id) for node_id in node_ids)
 
 
@@ -184,7 +181,7 @@ def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
            else f"its constructor never returned, so it serves nothing; `fleetctl evict {name}` removes it")
     return Lost(model=replica.model, replica_id=replica.replica_id or 0,
                 code="NODE_DEAD" if replica.constructed else "NEVER_CONSTRUCTED",
-                nodes=_node_names(_node_ids(replica), names),
+                nodes=_node_names(replica, names),
                 message=f"its actor is {replica.state} but {why}; not counted, its id is not reused")
 
 
@@ -199,5 +196,5 @@ def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool) -> Unm
         message = "carries no fleet's mark; counted as capacity in use"
     return Unmanaged(
         model=replica.model, replica_id=replica.replica_id, foreign_id=replica.foreign_id, fleet=replica.fleet,
-        state=replica.state, nodes=_node_names(_node_ids(replica), names), message=message,
+        state=replica.state, nodes=_node_names(replica, names), message=message,
     )

@@ -49,7 +49,7 @@ def open_ledger(
 
     labels = {key: shape.spread.label for key, shape in shapes.items() if shape.spread is not None}
     crowds = Crowds(facts, labels, live_nodes)
-    return Ledger.opened(facts, _offers(nodes, facts, state.holding), {}, held_by, crowds)
+    return Ledger.opened(facts, _offers(nodes, facts, state.holding), held_by, crowds)
 
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:

@@ -97,7 +97,7 @@ class _Promotion:
     """A packing that is on the ledger, and which of its replicas have the ids of WARM ones."""
 
     def __init__(self, placed: Sequence[Placed], ledger: Ledger, opening: Sequence[int]) -> None:
-        self._lifts = Lifts(ledger, opening, {id(one): one for one in placed})
+        self._lifts = Lifts(ledger, opening, placed)
         self._placer = Placer(ledger)
         self._ids: dict[int, int] = {}
 

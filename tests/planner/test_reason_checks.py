@@ -65,7 +65,7 @@ def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim
 def test_offers_of_one_kind_have_the_answers_that_each_has_alone(offers: list[Offer], claim: Claim) -> None:
     policy = effective_policy((), {})
     nodes = [LedgerNode(f"n{number}", f"n{number}", "ALIVE", {}, policy) for number in range(len(offers))]
-    kinds, places = OfferKinds(Ledger.opened(nodes, offers, {})), np.arange(len(offers))
+    kinds, places = OfferKinds(Ledger.opened(nodes, offers)), np.arange(len(offers))
     assert kinds.check_offer(claim, places).tolist() == [tuple(check_offer(offer, claim)) for offer in offers]
     for vram in (0, claim.vram):
         for place, free in enumerate(kinds.free_cards(places, vram).tolist()):

@@ -37,7 +37,7 @@ def offer(cards: int, cpus: int, *, memory: int = 512 * GIB) -> Offer:
 def ledger(*offers: Offer, labels: Sequence[dict[str, str]] = ()) -> Ledger:
     nodes = [LedgerNode(f"n{place}", f"n{place}", "ALIVE", labels[place] if labels else {}, POLICY)
              for place in range(len(offers))]
-    return Ledger.opened(nodes, list(offers), {})
+    return Ledger.opened(nodes, list(offers))
 
 
 def shape(claim: Claim, selector: Selector = (), count: int = 1) -> ReplicaShape:

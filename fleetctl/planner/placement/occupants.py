@@ -143,7 +143,7 @@ def _beyond_target(running: Iterable[tuple[Replica, bool]], models: Mapping[str,
     return {key: sorted(found)[models[key].replicas] for key, found in ids.items() if len(found) > models[key].replicas}
 
 
-def planned(placed: Iterable[tuple[Placed, int]], models: Sequence[ResolvedModel]) -> Iterator[Occupant]:
+def new_occupants(placed: Iterable[tuple[Placed, int]], models: Sequence[ResolvedModel]) -> Iterator[Occupant]:
     """Yield what a plan would create, each with its id, in order of creation."""
     for one, replica_id in placed:
         model = models[one.demand.place]

@@ -29,7 +29,6 @@ from fleetctl.planner.placement.worth.expected import Expected
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.exact.exact import Examined
-    from fleetctl.planner.placement.realize import Layout
 
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
@@ -193,7 +192,10 @@ class _Search:
         """Take what the exact tier says of how far one could get, and try what it may have for that."""
         self.ceiling = tuple(Level(*level) for level in examined.levels)
         if examined.layout is not None and not self.is_done:
-            self._try_layout(examined.layout)
+            from fleetctl.planner.placement.realize import realize
+
+            self._clear()
+            self._offer(realize(self.problem, examined.layout, self.placer))
         return examined
 
     def try_patterns(self) -> None:
@@ -246,11 +248,6 @@ class _Search:
         self.problem.ledger.undo(self._start)
         self._is_on_ledger = False
 
-    def _try_layout(self, layout: Layout) -> None:
-        from fleetctl.planner.placement.realize import realize
-
-        self._clear()
-        self._offer(realize(self.problem, layout, self.placer))
 
     def _offer(self, placed: list[Placed]) -> None:
         """Compare a packing that is on the ledger with the best one; the better one is kept."""

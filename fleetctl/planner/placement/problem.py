@@ -83,9 +83,9 @@ class DemandClass:
         return sum(demand.live == 0 and demand.missing > 0 for demand in self.demands)
 
     @property
-    def as_one(self) -> bool:
-        """Whether all gangs of a replica are in the same value of the label that binds them."""
-        return self.shape.as_one
+    def value_limit(self) -> SpreadLimit | None:
+        """The limit of its spread, where several nodes share a value."""
+        return None if self.limit is None or self.limit.per_node else self.limit
 
     def members(self) -> dict[int, int]:
         """Return how many members of each kind one replica has."""

@@ -52,7 +52,7 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
         if not singles[number]:
             gangs = [[gangs for members in stand_of.get((number, place), {}).values()
                       for gangs in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
-            together = _in_one_domain(demand, gangs, problem) if demand.as_one else gangs
+            together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
             placed += _place_whole(problem, demand, together, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
         model = next(demands_of[piece.demand], None)

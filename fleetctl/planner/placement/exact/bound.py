@@ -82,7 +82,7 @@ def replicas_alone(tally: Tally) -> tuple[int, ...]:
 
 def _replicas(demand: DemandClass, tally: Tally) -> int:
     most = demand.missing if demand.limit is None else min(demand.missing, _by_limit(demand.limit, demand.gangs))
-    if demand.as_one:
+    if demand.shape.as_one:
         return min(most, sum(replicas_by_domain(demand, most, tally).values()))
     for gang in demand.gangs:
         if most:

@@ -11,7 +11,7 @@ only makes the bound weaker.
 
 from __future__ import annotations
 
-from fleetctl.planner.placement.exact.columns import Grain, Pool, limits_values, needs_replicas, pool_nodes
+from fleetctl.planner.placement.exact.columns import Grain, Pool, needs_replicas, pool_nodes
 from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.tally import Tally
@@ -58,5 +58,5 @@ def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tup
         told_apart = demand.missing if by_replica and needs_replicas(demand, tally) else 1
         columns += told_apart * len(pools) * sum(
             len(gang.parts) for gang in demand.gangs
-            if gang.domain_label or (gang.size > 1 and by_node) or limits_values(demand))
+            if gang.domain_label or (gang.size > 1 and by_node) or demand.value_limit)
     return pools, columns

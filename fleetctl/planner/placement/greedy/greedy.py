@@ -8,22 +8,26 @@ between equals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import DemandClass, WantedClasses
 
-Rank = Callable[[DemandClass], tuple[int, ...]]
-
 
 def pack_greedily(wanted: WantedClasses, placer: Placer) -> list[Placed]:
     """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken."""
     placer.expect([selector for _, selector in wanted.kinds])
-    rank = fewest_nodes_first(wanted, placer)
+    def fewest_nodes_first(demand: DemandClass) -> tuple[int, ...]:
+        claims = [wanted.kinds[kind][0] for kind in demand.members()]
+        return (min(len(placer.candidates(wanted.kinds[kind])) for kind in demand.members()),
+                -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
+                -max(claim.cpus for claim in claims), -demand.shape.size)
+
     result: list[Placed] = []
     for priority in wanted.priorities:
-        result += _fill(sorted((one for one in wanted.demands if one.priority == priority), key=rank), placer)
+        classes = [one for one in wanted.demands if one.priority == priority]
+        result += _fill(sorted(classes, key=fewest_nodes_first), placer)
     return result
 
 
@@ -66,16 +70,6 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
         yield Placed(demand, found)
 
 
-def fewest_nodes_first(wanted: WantedClasses, placer: Placer) -> Rank:
-    """Return the order of a pass: the class with the fewest suitable nodes first, and among equals the largest."""
-
-    def rank(demand: DemandClass) -> tuple[int, ...]:
-        claims = [wanted.kinds[kind][0] for kind in demand.members()]
-        return (min(len(placer.candidates(wanted.kinds[kind])) for kind in demand.members()),
-                -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
-                -max(claim.cpus for claim in claims), -demand.shape.size)
-
-    return rank
 
 
 def _fill(classes: Sequence[DemandClass], placer: Placer) -> list[Placed]:

@@ -6,7 +6,7 @@ Only replicas of this plan are lifted; what runs is not known here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -22,13 +22,14 @@ class Lifts:
     ledger: Ledger
     opening: Sequence[int]
     """Numbers of the nodes' offers before any of them was placed."""
-    placed: dict[int, Placed]
+    packing: InitVar[Sequence[Placed]]
+    placed: dict[int, Placed] = field(default_factory=dict)
     on_node: dict[int, list[Placed]] = field(default_factory=dict)
     _loosened: set[tuple[int, str]] = field(default_factory=set)
     """(node, model) pairs from which a replica was lifted for good."""
 
-    def __post_init__(self) -> None:
-        for one in self.placed.values():
+    def __post_init__(self, packing: Sequence[Placed]) -> None:
+        for one in packing:
             self._enter(one)
 
     def lift(self, chosen: Iterable[Placed]) -> bool:
@@ -49,7 +50,6 @@ class Lifts:
                 self._loosened.add((node, one.demand.shape.key))
                 self.on_node[node] = [other for other in self.on_node[node] if other is not one]
         for one in added:
-            self.placed[id(one)] = one
             self._enter(one)
 
     def closed_up(self) -> list[Placed]:
@@ -67,6 +67,7 @@ class Lifts:
         return placed
 
     def _enter(self, one: Placed) -> None:
+        self.placed[id(one)] = one
         for node in nodes_of(one):
             self.on_node.setdefault(node, []).append(one)
 

@@ -32,7 +32,7 @@ def rearrange(
     `opening` = numbers of the nodes' offers before the packing; `steps` = placements to try at most; `enough` = levels
     at which nothing can be better.
     """
-    walk = _Walk(demands, placer, Lifts(placer.ledger, opening, {id(one): one for one in placed}))
+    walk = _Walk(demands, placer, Lifts(placer.ledger, opening, placed))
     while walk.steps < steps and walk.levels != enough and walk.has_missing():
         walk.step()
     return walk.lifts.closed_up()

@@ -44,7 +44,7 @@ def spread_out(
     `placer` puts a written spread first; `opening` = numbers of the nodes' offers before the packing; `steps` =
     placements to try at most.
     """
-    mover = _Mover(placer, Lifts(placer.ledger, opening, {id(one): one for one in placed}), steps)
+    mover = _Mover(placer, Lifts(placer.ledger, opening, placed), steps)
     spread = [demand for demand in demands if demand.shape.spread is not None]
     while mover.steps > 0 and any(mover.spread(demand) for demand in spread):
         pass

@@ -73,16 +73,11 @@ class Ledger:
 
     @classmethod
     def opened(
-        cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], slots: Mapping[tuple[int, str], Slots],
-        held_by: HeldBy = lambda _key: {}, crowds: Crowds | None = None,
+        cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], held_by: HeldBy = lambda _key: {},
+        crowds: Crowds | None = None,
     ) -> Ledger:
-        """Open a ledger over `nodes` with their first offers and the slots live replicas hold, by (node, model).
-
-        `held_by` returns them for the models that are not in `slots`.
-        """
+        """Open a ledger over `nodes` with their first offers and the slots that live replicas hold."""
         ledger = cls(nodes, _held_by=held_by, _crowds=crowds or Crowds(nodes))
-        for (node, key), held in slots.items():
-            ledger._slots.setdefault(key, {})[node] = held
         ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
 
