@@ -72,7 +72,7 @@ class Growing:
         self, short: Sequence[Demand], state: LiveState, placed: Sequence[Placed], blocked: Sequence[Blocked]
     ) -> Found:
         """Say which new nodes are needed; `short` = what found no room."""
-        wants_memory = any(seat.claim.vram for one in short for seat in one.shape.seats)
+        wants_memory = any(claim.vram for one in short for claim, _ in one.shape.kinds)
         soon = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
         counts = self._fewest(short, self._at_most(short, soon))
         on_new = self._packed(short, counts)

@@ -243,7 +243,7 @@ def _doing(decided: _Decided, actions: Sequence[ActionDocument]) -> Doing:
         created=Counter(action["model"] for action in actions) + waiting,
         waiting=waiting.total(),
         new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
-        + sum(assigned.gpus for one in decided.waiting for assigned in one.assignments),
+        + sum(one.gpus for one in decided.waiting),
         live=sum(len(model.live) for model in decided.state.models.values()),
     )
 

@@ -15,9 +15,9 @@ from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.greedy.greedy import take_again
-from fleetctl.planner.placement.greedy.lifts import Lifts, nodes_of
+from fleetctl.planner.placement.greedy.lifts import Lifts
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.ledger.replica import Assigned, Placer, SeatNodes
+from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.weights import weights_by_rank
 
 MOST_TRIED = 8
@@ -112,14 +112,13 @@ class _Promotion:
         """Move a replica onto its nodes, where one may be there and fits, and give it its id."""
         free = self._free(warm)
         nodes = set(warm.seats.values())
-        free.sort(key=lambda one: nodes.isdisjoint(nodes_of(one)))
+        free.sort(key=lambda one: nodes.isdisjoint(one.nodes))
         for one in free[:MOST_TRIED]:
             if not _allows(one.demand.shape, warm.seats, self._lifts.ledger):
                 continue
             mark = self._lifts.ledger.mark()
             found = self._placer.take_at(one.demand.shape, warm.seats) if self._lifts.lift([one]) else None
-            if found is not None and _gpus(found) <= _gpus(one.assignments):
-                moved = Placed(one.demand, found)
+            if found is not None and (moved := Placed(one.demand, found)).gpus <= one.gpus:
                 self._lifts.accept([one], [moved])
                 self._ids[id(moved)] = warm.replica_id
                 return
@@ -140,8 +139,6 @@ def _seats(one: Placed) -> SeatNodes:
     return {assigned.seat.position: assigned.node for assigned in one.assignments}
 
 
-def _gpus(assignments: Sequence[Assigned]) -> int:
-    return sum(assigned.gpus for assigned in assignments)
 
 
 def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:

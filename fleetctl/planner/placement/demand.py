@@ -25,3 +25,13 @@ class Placed(NamedTuple):
 
     demand: Demand
     assignments: tuple[Assigned, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPU share that it takes, in 1/10000."""
+        return sum(assigned.gpus for assigned in self.assignments)
+
+    @property
+    def nodes(self) -> set[int]:
+        """The nodes it touches."""
+        return {assigned.node for assigned in self.assignments}

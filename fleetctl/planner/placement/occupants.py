@@ -97,6 +97,10 @@ class Occupants:
         """Return the numbers of those on a node."""
         return self.by_place.get(place, ())
 
+    def on(self, place: int) -> list[Occupant]:
+        """Return those on a node."""
+        return [self.replicas[number] for number in self.here(place)]
+
     def offer_without(self, place: int, gone: Collection[int], *, sure: bool) -> tuple[Offer, bool]:
         """Return what a node would offer had some of its occupants ended, and whether all that is planned still fits.
 

@@ -81,7 +81,7 @@ def pack(
     packing = _pack_reduced(wanted, ledger, on_ledger=True)
     placed = leave_room(packing.placed, mark, ledger, worth)
     if len(placed) < count:
-        _top_up(wanted, placed, placer)
+        top_up(wanted, placed, placer)
     return packing._replace(placed=placed)
 
 
@@ -100,9 +100,6 @@ def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) 
     return _pack(wanted, ledger)
 
 
-def _top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> None:
-    """Add what fits beside a packing on the ledger, largest first: small ones would break the gaps of large ones."""
-    top_up(sorted(demands, key=lambda demand: (-demand.priority, -demand.shape.gpu_units)), placed, placer)
 
 
 def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
@@ -252,7 +249,7 @@ class _Search:
     def _offer(self, placed: list[Placed]) -> None:
         """Compare a packing that is on the ledger with the best one; the better one is kept."""
         if len(placed) < self.count:
-            _top_up(self._by_rank(), placed, self.placer)
+            top_up(self._by_rank(), placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
         reached = score(placed, self.wanted, crowds, self._broken(placed))
         if self._score is None or reached > self._score:

@@ -161,7 +161,7 @@ def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:
 def state_demand(demands: Sequence[Demand], ledger: Ledger) -> WantedClasses:
     """Group demands with something missing into classes."""
     missing = [demand for demand in demands if demand.missing > 0]
-    kinds = tuple(sorted({kind for demand in missing for group in demand.shape.groups for kind in group.classes()}))
+    kinds = tuple(sorted({kind for demand in missing for kind in demand.shape.kinds}))
     number_of = {kind: number for number, kind in enumerate(kinds)}
     return WantedClasses(kinds, _demand_classes(missing, number_of, ledger), number_of)
 
@@ -193,7 +193,8 @@ def _demand_classes(
     together: dict[_Alike, list[Demand]] = {}
     for demand in wanted:
         key = demand.shape.key if ledger.tells_apart(demand.shape) else ""
-        alike = _Alike(-demand.priority, _gangs(demand.shape, number_of), key, demand.shape.as_one)
+        gangs = tuple(gang for gang, _ in _in_class_order(demand.shape, number_of))
+        alike = _Alike(-demand.priority, gangs, key, demand.shape.as_one)
         together.setdefault(alike, []).append(demand)
     return tuple(
         DemandClass(tuple(sorted(group, key=lambda one: (one.place, one.shape.key))), group[0].priority,
@@ -218,8 +219,6 @@ def _spread_limit(shape: ReplicaShape, ledger: Ledger) -> SpreadLimit | None:
     return SpreadLimit(label, most, per_node, {value: max(0, most - crowd.get(value, 0)) for value in nodes})
 
 
-def _gangs(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> tuple[Gang, ...]:
-    return tuple(gang for gang, _ in _in_class_order(shape, number_of))
 
 
 def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[tuple[Gang, GroupShape]]:

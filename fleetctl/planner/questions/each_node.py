@@ -65,7 +65,7 @@ class _Losses:
 
     def _on(self, place: int) -> list[Occupant]:
         """Return the replicas on a node that count toward a target."""
-        return [one for one in map(self.occupants.replicas.__getitem__, self.occupants.here(place)) if one.counted]
+        return [one for one in self.occupants.on(place) if one.counted]
 
     def _strangers(self, place: int) -> int:
         return len(self.occupants.here(place)) - len(self._on(place))
@@ -93,8 +93,7 @@ class _Losses:
 
     def _spanning(self, place: int) -> list[Occupant]:
         """Return the gangs on a node that end as a whole without it, those of other fleets too: see `without_node`."""
-        here = map(self.occupants.replicas.__getitem__, self.occupants.here(place))
-        return [one for one in here if len(one.places) > 1 and (one.ours or one.fleet is not None)]
+        return [one for one in self.occupants.on(place) if len(one.places) > 1 and (one.ours or one.fleet is not None)]
 
     def _others(self, place: int) -> list[int]:
         """Return the other nodes of the gangs on a node, in a fixed order."""
@@ -171,6 +170,6 @@ def _opened(scenario: Scenario, plan: Plan) -> _Losses:
 def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:
     asked: set[str] = set()
     for shape in shapes:
-        asked |= {key for group in shape.groups for member in group.members for key, _ in member.selector}
+        asked |= {key for selector in shape.selectors for key, _ in selector}
         asked |= {label for label in (shape.same_label, shape.spread and shape.spread.label) if label}
     return asked

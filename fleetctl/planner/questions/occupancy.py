@@ -89,8 +89,7 @@ class _Member(NamedTuple):
 
 def _members(scenario: Scenario, found: Occupants, place: int) -> Iterator[_Member]:
     """Yield the members on a node: those there now, then the planned ones."""
-    for number in found.here(place):
-        one = found.replicas[number]
+    for one in found.on(place):
         for member in one.live.get(place, ()):
             known = card_indices(member, found.nodes[place].gpus)
             cards = tuple(known) if len(known) * SHARE >= member.gpus else ()

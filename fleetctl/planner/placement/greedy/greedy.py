@@ -40,6 +40,8 @@ def take_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
 def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> None:
     """Ask every model with something missing once more, until nothing changes; what is found is appended.
 
+    Largest first: small ones would break the gaps of large ones.
+
     A later placement can make room: it may move Ray's next choice to a card with more memory. Without this, the plan
     after an apply could find something more to do.
     """
@@ -49,7 +51,7 @@ def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> N
     found = True
     while found:
         found = False
-        for demand in demands:
+        for demand in sorted(demands, key=lambda demand: (-demand.priority, -demand.shape.gpu_units)):
             if left[demand.place] > 0:
                 more = list(place_some(demand, left[demand.place], placer))
                 placed += more

@@ -35,7 +35,7 @@ class Lifts:
     def lift(self, chosen: Iterable[Placed]) -> bool:
         """Take some replicas off the ledger; False when what stays would then land on other cards."""
         lifted = {id(one): one for one in chosen}
-        for node in {node for one in lifted.values() for node in nodes_of(one)}:
+        for node in {node for one in lifted.values() for node in one.nodes}:
             if not self._replay(node, [one for one in self.on_node[node] if id(one) not in lifted]):
                 return False
         for one in lifted.values():
@@ -46,7 +46,7 @@ class Lifts:
         """Let `added`, which are on the ledger, take the place of what was lifted."""
         for one in lifted:
             del self.placed[id(one)]
-            for node in nodes_of(one):
+            for node in one.nodes:
                 self._loosened.add((node, one.demand.shape.key))
                 self.on_node[node] = [other for other in self.on_node[node] if other is not one]
         for one in added:
@@ -68,7 +68,7 @@ class Lifts:
 
     def _enter(self, one: Placed) -> None:
         self.placed[id(one)] = one
-        for node in nodes_of(one):
+        for node in one.nodes:
             self.on_node.setdefault(node, []).append(one)
 
     def _replay(self, node: int, staying: Sequence[Placed]) -> bool:
@@ -82,6 +82,3 @@ class Lifts:
         return True
 
 
-def nodes_of(one: Placed) -> set[int]:
-    """Return the nodes a replica touches."""
-    return {assigned.node for assigned in one.assignments}

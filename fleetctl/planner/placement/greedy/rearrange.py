@@ -96,12 +96,11 @@ class _Walk:
 
     def _nodes_to_clear(self, target: Demand) -> list[int]:
         """Choose nodes that the target could use, half of them with something left over."""
-        groups = target.shape.groups
-        selectors = sorted({selector for group in groups for _, selector in group.classes()})
-        useful, gaps = (self._useful(selectors[self._draw(len(selectors))]))
+        selectors = target.shape.selectors
+        useful, gaps = self._useful(selectors[self._draw(len(selectors))])
         if not useful:
             return []
-        wanted = 1 + self._draw(5) + min(6, max(group.size for group in groups) - 1)
+        wanted = 1 + self._draw(5) + min(6, max(group.size for group in target.shape.groups) - 1)
         chosen = set()
         for _ in range(wanted):
             pool = gaps if gaps and self._draw(2) else useful
@@ -142,8 +141,8 @@ class _Walk:
         involved = [demand for demand in self.demands
                     if demand.place in lifted or self.counts[demand.place] < demand.missing]
         ranks: list[Callable[[Demand], tuple[int, ...]]] = [
-            lambda demand: (-demand.priority, -_largest(demand)),
-            lambda demand: (-_largest(demand), -demand.priority),
+            lambda demand: (-demand.priority, -demand.shape.most_gpus),
+            lambda demand: (-demand.shape.most_gpus, -demand.priority),
             lambda demand: (self._draw(1000), demand.place),
         ]
         for demand in sorted(involved, key=ranks[self._draw(3)]):
@@ -153,5 +152,3 @@ class _Walk:
             yield demand, demand.missing
 
 
-def _largest(demand: Demand) -> int:
-    return max(member.claim.gpus for group in demand.shape.groups for member in group.members)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import place_some
-from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts, nodes_of
+from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts
 from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -58,7 +58,7 @@ class _Mover:
     placer: Placer
     lifts: Lifts
     steps: int
-    _values_of: dict[tuple[Spread | None, frozenset[Selector]], set[Value]] = field(default_factory=dict)
+    _values_of: dict[tuple[Spread | None, tuple[Selector, ...]], set[Value]] = field(default_factory=dict)
     """By spread and selectors: the values that members of a replica may be on."""
 
     def spread(self, demand: Demand) -> bool:
@@ -102,9 +102,9 @@ class _Mover:
     def _beside(self, one: Placed, crowded: int) -> Iterator[list[Placed]]:
         """Yield what is on single nodes of less crowded values, alone and with what is beside the replica."""
         ledger, shape = self.placer.ledger, one.demand.shape
-        crowd, selectors = ledger.crowd(shape.key), {seat.selector for seat in shape.seats}
-        mine = nodes_of(one)
-        nodes = {node for selector in selectors for node in ledger.selected(selector) if node not in mine}
+        crowd = ledger.crowd(shape.key)
+        mine = one.nodes
+        nodes = {node for selector in shape.selectors for node in ledger.selected(selector) if node not in mine}
         ranked = sorted((count, node) for node in nodes if self.lifts.on_node.get(node)
                         and (count := crowd.get(self._value(one.demand, node), 0)) + 1 < crowded)
         here = {id(other): other for node in sorted(mine) for other in self.lifts.on_node[node] if other is not one}
@@ -117,7 +117,7 @@ class _Mover:
     def _least(self, demand: Demand) -> int:
         """Return how many replicas are on the least crowded value that a member may be on."""
         ledger, spread = self.placer.ledger, demand.shape.spread
-        reach = spread, frozenset(seat.selector for seat in demand.shape.seats)
+        reach = spread, tuple(demand.shape.selectors)
         if reach not in self._values_of:
             nodes = {node for selector in reach[1] for node in ledger.selected(selector)}
             self._values_of[reach] = {self._value(demand, node) for node in nodes}
@@ -125,7 +125,7 @@ class _Mover:
         return min((crowd.get(value, 0) for value in self._values_of[reach]), default=0)
 
     def _values(self, one: Placed) -> set[Value]:
-        return {self._value(one.demand, node) for node in nodes_of(one)}
+        return {self._value(one.demand, node) for node in one.nodes}
 
     def _value(self, demand: Demand, node: int) -> Value:
         spread = demand.shape.spread

@@ -58,7 +58,12 @@ class Fits:
         """Return the rank of a fit on the offer with a number."""
         known = self._known.get((number, area), NOT_KNOWN)
         if known is NOT_KNOWN:
-            known = self._known[number, area] = self._look_up(number, area)
+            known, fit = None, self.ledger.fit(number, self.claim)
+            if fit is not None:
+                known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
+                if self.worth is not None:
+                    known = (known[0], self.worth.harm(number, fit[1], area), *known[1:])
+            self._known[number, area] = known
         return known
 
     def on(self, node: int) -> FitKey | None:
@@ -71,12 +76,6 @@ class Fits:
             fits = ((self.ledger.fit(number, self.claim), area) for number, area in pairs)
             self.worth.look_at([*pairs, *((fit[1], area) for fit, area in fits if fit is not None)])
 
-    def _look_up(self, number: int, area: int) -> FitKey | None:
-        fit = self.ledger.fit(number, self.claim)
-        if fit is None:
-            return None
-        risk, *rest = fit_key(self.ledger.numbered(number), fit[0], self.claim)
-        return (risk, *rest) if self.worth is None else (risk, self.worth.harm(number, fit[1], area), *rest)
 
 
 @dataclass(slots=True)

@@ -90,7 +90,13 @@ class Placer:
         """Return the nodes, all or those of a domain, that can take one kind of member now."""
         found = self._candidates.get((kind, domain))
         if found is None:
-            found = self._candidates[kind, domain] = self._look(*kind, domain)
+            claim, selector = kind
+            fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
+            if domain is None:
+                found = FleetCandidates(self.expect([selector]), selector, fits)
+            else:
+                found = DomainCandidates(sorted(domain.nodes.intersection(self.ledger.selected(selector))), fits)
+            self._candidates[kind, domain] = found
         return found
 
     def expect(self, selectors: Sequence[Selector]) -> Buckets:
@@ -100,12 +106,6 @@ class Placer:
         self._buckets.expect(selectors)
         return self._buckets
 
-    def _look(self, claim: Claim, selector: Selector, domain: Domain | None) -> Candidates:
-        fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
-        if domain is not None:
-            places = sorted(domain.nodes.intersection(self.ledger.selected(selector)))
-            return DomainCandidates(places, fits)
-        return FleetCandidates(self.expect([selector]), selector, fits)
 
     def place(self, shape: ReplicaShape) -> tuple[Assigned, ...] | None:
         """Take one whole replica from the ledger; None, and no change, when it does not fit."""

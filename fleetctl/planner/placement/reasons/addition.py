@@ -40,8 +40,9 @@ class _Seeker:
     label: tuple[str, str] | None
     """What a new node must have so that a gang stays together."""
 
-    def parts(self, kinds: dict[Kind, int], missing: Kind) -> list[list[_Part]]:
+    def parts(self, missing: Kind) -> list[list[_Part]]:
         """Return what to try: one shape for everything, one for the member that is missing, or one for each kind."""
+        kinds = self.shape.kinds
         each = {kind: self._shape_for(kind) for kind in kinds}
         choices = []
         one = self.shapes.smallest(tuple(kinds))
@@ -118,13 +119,9 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
         return _for_one_member(missing, blocked, shapes)
     if shape.size > MAX_MEMBERS:
         return []
-    kinds: dict[Kind, int] = {}
-    for group in shape.groups:
-        for kind, count in group.classes().items():
-            kinds[kind] = kinds.get(kind, 0) + count * group.copies
     for label in _labels_to_try(missing):
         seeker = _Seeker(shape, shapes, label)
-        for parts in seeker.parts(kinds, (missing.claim, missing.selector)):
+        for parts in seeker.parts((missing.claim, missing.selector)):
             if found := seeker.seek(parts, blocked):
                 return found
     return []
