@@ -14,7 +14,7 @@ from itertools import chain
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Cooldown, Member
-from fleetctl.documents.inventory import Failure, Inventory, Node, Replica
+from fleetctl.documents.inventory import Failure, Inventory, Node
 from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -157,7 +157,8 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
     for failure in sorted((one for one in inventory.failures if one.reload == reloads and _counts(one, nodes)),
                           key=_order):
         by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
-    successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), _nodes_and_cards(one))
+    successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
+                     place for member in one.members for place in (member.node_id, *member.gpu_uuids) if place))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
     successes += [(seconds(one.at), spec_of(one.model, one.spec_hash), frozenset((*one.node_ids, *one.gpu_uuids)))
                   for one in inventory.successes]
@@ -247,5 +248,3 @@ def _order(failure: Failure) -> tuple[float, str, str, int]:
     return _at(failure), failure.actor_id or "", failure.model, failure.replica_id
 
 
-def _nodes_and_cards(replica: Replica) -> frozenset[str]:
-    return frozenset(one for member in replica.members for one in (member.node_id, *member.gpu_uuids) if one)

@@ -139,12 +139,9 @@ def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
     for replica in replicas:
         by_model.setdefault(replica.model, []).append(replica)
     for model in sorted(by_model):
-        yield from sorted(by_model[model], key=_fixed_order)
-
-
-def _fixed_order(replica: Replica) -> tuple[int, str, str, str]:
-    number = -1 if replica.replica_id is None else replica.replica_id
-    return number, replica.fleet or "", replica.foreign_id or "", replica.actor_id or ""
+        yield from sorted(by_model[model], key=lambda one: (
+            -1 if one.replica_id is None else one.replica_id, one.fleet or "", one.foreign_id or "",
+            one.actor_id or ""))
 
 
 def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours: bool, lost: bool) -> None:

@@ -52,8 +52,7 @@ from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.reloads import Reloads, find_reloads
-from fleetctl.planner.rows import model_row
-from fleetctl.planner.update import needs_room
+from fleetctl.planner.rows import model_row, needs_room
 from fleetctl.planner.weights import add_weights
 
 if TYPE_CHECKING:

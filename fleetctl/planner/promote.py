@@ -103,7 +103,7 @@ class _Promotion:
 
     def has_there(self, warm: Warm) -> bool:
         """Give its id to a replica that is on its nodes as it is; returns whether there is one."""
-        found = next((one for one in self._free(warm) if _seats(one) == warm.seats), None)
+        found = next((one for one in self._free(warm) if one.seats == warm.seats), None)
         if found is not None:
             self._ids[id(found)] = warm.replica_id
         return found is not None
@@ -135,8 +135,6 @@ class _Promotion:
                 if one.demand.place == warm.place and number not in self._ids]
 
 
-def _seats(one: Placed) -> SeatNodes:
-    return {assigned.seat.position: assigned.node for assigned in one.assignments}
 
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.ledger.replica import Assigned
+from fleetctl.planner.placement.ledger.replica import Assigned, SeatNodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,3 +35,8 @@ class Placed(NamedTuple):
     def nodes(self) -> set[int]:
         """The nodes it touches."""
         return {assigned.node for assigned in self.assignments}
+
+    @property
+    def seats(self) -> SeatNodes:
+        """The node of each of its members."""
+        return {assigned.seat.position: assigned.node for assigned in self.assignments}

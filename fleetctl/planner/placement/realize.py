@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fleetctl.planner.placement.claims import GroupShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.gang_split import GangNodes, Members, split_into_gangs
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
@@ -146,15 +145,13 @@ def _place_whole(
                 return
             group = group_of(model.shape, place, problem)
             for copy, members in enumerate(mine):
-                nodes |= _seat_nodes(group, copy, members, problem)
+                left = {kind: list(nodes_of_kind) for kind, nodes_of_kind in members.items()}
+                nodes |= {seat.position: left[problem.number_of[seat.kind]].pop(0) for seat in group.seats(copy)}
         assignments = placer.take_at(model.shape, nodes)
         if assignments is not None:
             yield Placed(model, assignments)
 
 
-def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Problem) -> SeatNodes:
-    left = {kind: list(nodes) for kind, nodes in members.items()}
-    return {seat.position: left[problem.number_of[seat.kind]].pop(0) for seat in group.seats(copy)}
 
 
 def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:

@@ -84,14 +84,9 @@ class OfferTable:
         free: Ints = np.minimum(self._by_row(self.cards.share), np.maximum(self.gpus, 0))
         return free
 
-    @cached_property
-    def _card_starts(self) -> Ints:
-        return np.searchsorted(self.cards.node, np.arange(len(self.cpus) + 1))
-
     def cards_on(self, rows: Ints) -> Ints:
         """Return the entries in `cards` of some rows."""
-        starts = self._card_starts
-        spans = [np.arange(starts[row], starts[row + 1]) for row in rows.tolist()]
+        spans = [np.arange(*np.searchsorted(self.cards.node, (row, row + 1))) for row in rows.tolist()]
         return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
 
     def _by_row(self, of_card: Ints | Flags) -> Ints:

@@ -33,7 +33,11 @@ def lose_each(scenario: Scenario, plan: Plan) -> list[NodeLoss]:
     for place, node in enumerate(losses.ledger.nodes):
         if node.state != "DEAD":
             alike.setdefault(losses.likeness(place), []).append(place)
-    return sorted((losses.loss_of(places) for places in alike.values()), key=_gravest_first)
+    nodes = losses.ledger.nodes
+    return sorted((NodeLoss(  # the first of equal nodes speaks for all
+        hardware=losses.hardware[places[0]], nodes=[nodes[place].name for place in places],
+        models=losses.models(places[0]), unmanaged=losses.strangers(places[0])) for places in alike.values()),
+        key=_gravest_first)
 
 
 def _gravest_first(loss: NodeLoss) -> tuple[int, int, str]:
@@ -67,7 +71,7 @@ class _Losses:
         """Return the replicas on a node that count toward a target."""
         return [one for one in self.occupants.on(place) if one.counted]
 
-    def _strangers(self, place: int) -> int:
+    def strangers(self, place: int) -> int:
         return len(self.occupants.here(place)) - len(self._on(place))
 
     def likeness(self, place: int) -> Hashable:
@@ -79,16 +83,11 @@ class _Losses:
         after = tuple((self._features(other), self._freed(place, other)) for other in others)
         return self._features(place), gangs, after
 
-    def loss_of(self, places: Sequence[int]) -> NodeLoss:
-        """Return what the loss of any one of these equal nodes would mean, worked out for the first."""
-        first, nodes = places[0], self.ledger.nodes
-        return NodeLoss(hardware=self.hardware[first], nodes=[nodes[place].name for place in places],
-                        models=self._models(first), unmanaged=self._strangers(first))
 
     def _features(self, place: int) -> Hashable:
         node = self.ledger.nodes[place]
         caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
-        return (self.hardware[place], self.ledger.numbers[place], node.open, caps, self._strangers(place),
+        return (self.hardware[place], self.ledger.numbers[place], node.open, caps, self.strangers(place),
                 tuple(node.labels.get(label) for label in self.labels), frozenset(self.content(place).items()))
 
     def _spanning(self, place: int) -> list[Occupant]:
@@ -108,7 +107,8 @@ class _Losses:
         gone = [number for number in self.occupants.here(other) if id(self.occupants.replicas[number]) in gangs]
         return self.occupants.offer_without(other, gone, sure=False)[0]
 
-    def _models(self, place: int) -> list[LostModel]:
+    def models(self, place: int) -> list[LostModel]:
+        """Return what becomes of each model that has replicas on a node."""
         lost = self.content(place)
         demands = [demand for demand in self._demands(lost) if demand.missing]
         ledger = self.ledger.copied(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import count, islice
 
 from fleetctl.documents.plan import Plan
-from fleetctl.planner.node_types import living, next_node
+from fleetctl.planner.growth import living, next_node
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.greedy.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger

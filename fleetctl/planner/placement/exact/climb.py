@@ -131,11 +131,13 @@ class _Ascent:
 
         `have` = what an incumbent has: often that is the bound already, and no point is needed.
         """
-        if not stage.objective or have == stage.most or self._at_top(stage):
+        at_top = all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)
+        if at_top or have == stage.most:
             self.keep(stage, stage.most)
             return stage.most
         most = self.model.maximise(stage.objective, relaxed=True).bound
-        if most == have or self._is_large:
+        limit = MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS
+        if most == have or (len(self.model.highs) > limit and not self.at_last):
             self.values = None
             self.keep(stage, most)
             return most
@@ -149,13 +151,6 @@ class _Ascent:
         elif value:
             self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
 
-    @property
-    def _is_large(self) -> bool:
-        return not self.at_last and len(self.model.highs) > (
-            MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS)
-
-    def _at_top(self, stage: _Stage) -> bool:
-        return all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)
 
     def _solve(self, stage: _Stage, most: int) -> int:
         answer = self.model.maximise(stage.objective, relaxed=False,

@@ -155,7 +155,8 @@ def _card_classes(
     ):
         seen = (share, vram, memory) if tell else (share, 0, 0)
         if seen not in known:
-            packings = _packings_on(claims, share, vram, memory)
+            pieces = [Piece(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
+            packings = maximal_packings(pieces, share, vram, MAX_PACKINGS)
             known[seen] = CardClass(share == SHARE, max(0, vram) if share == SHARE and tell_vram else 0, packings)
             columns += len(packings)
         classes.setdefault(known[seen], []).append(row)
@@ -164,12 +165,6 @@ def _card_classes(
     return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}
 
 
-def _packings_on(
-    claims: Sequence[tuple[int, int]], share: int, vram: int, memory: int
-) -> tuple[tuple[int, ...], ...]:
-    """Return the maximal packings of one card by (gpus, vram) claims, as counts per claim."""
-    pieces = [Piece(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
-    return maximal_packings(pieces, share, vram, MAX_PACKINGS)
 
 
 def add_sum_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term]) -> None:
@@ -183,11 +178,9 @@ def add_sum_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[T
 def add_floor_rows(model: LinearModel, asked: Sequence[tuple[int, int]], free: Ints, nodes: Ints) -> None:
     """Add sum(floor(amount / t) * members) <= sum(floor(free / t)) over nodes, for each t; (column, amount) pairs."""
     sizes = sorted({amount for _, amount in asked})
-    for step in {_unit(sizes), *sizes} if sizes else ():
+    # the unit in which all are whole; a coarser one where numbers would grow too long
+    for step in {max(gcd(*sizes), sizes[-1] // FINEST), *sizes} if sizes else ():
         terms = [(column, float(amount // step)) for column, amount in asked if amount >= step]
         model.at_most(terms, float(nodes @ (free.clip(min=0) // step)))
 
 
-def _unit(sizes: Sequence[int]) -> int:
-    """Return the largest unit in which all sizes are whole; a coarser one where numbers would grow too long."""
-    return max(gcd(*sizes), sizes[-1] // FINEST)

@@ -33,7 +33,7 @@ def pack_greedily(wanted: WantedClasses, placer: Placer) -> list[Placed]:
 
 def take_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
     """Take replicas where they were placed before an undo; one that the ledger refuses now is left out."""
-    taken = ((one.demand, placer.retake(one.demand.shape, one.assignments)) for one in placed)
+    taken = ((one.demand, placer.take_at(one.demand.shape, one.seats)) for one in placed)
     return [Placed(demand, assignments) for demand, assignments in taken if assignments is not None]
 
 

@@ -61,11 +61,9 @@ class Domains:
             free = self.ledger.offer(node).free_gpus
             if node in self._of and free != self._known[node]:
                 value = self._of[node].value
-                self._refile(value, self._free[value] + free - self._known[node])
+                del self._order[bisect_left(self._order, (self._free[value], value))]
+                self._free[value] += free - self._known[node]
+                insort(self._order, (self._free[value], value))
                 self._known[node] = free
         self._cursor = len(self.ledger.changes)
 
-    def _refile(self, value: str, free: int) -> None:
-        del self._order[bisect_left(self._order, (self._free[value], value))]
-        self._free[value] = free
-        insort(self._order, (free, value))

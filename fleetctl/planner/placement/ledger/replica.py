@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, Position, ReplicaShape, Seat, Selector
+from fleetctl.planner.placement.claims import Claim, Kind, Position, ReplicaShape, Seat, Selector
 from fleetctl.planner.placement.ledger.buckets import Buckets
 from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates
 from fleetctl.planner.placement.ledger.crowds import Value
@@ -111,8 +111,10 @@ class Placer:
         """Take one whole replica from the ledger; None, and no change, when it does not fit."""
         if shape.size == 1:
             return next(self.place_singles(shape, 1), None)
-        if not all(self._may_fit(shape, group) for group in shape.groups):
-            return None
+        for group in shape.groups:
+            most = shape.ranks_per_node if group.size > 1 else 1
+            if any(len(self.candidates(kind)) * most < count for kind, count in group.classes().items()):
+                return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
         fewest_nodes_first = sorted(gangs, key=lambda seats: (
             min(len(self.candidates(seat.kind)) for seat in seats), -len(seats)))
@@ -146,9 +148,6 @@ class Placer:
             if again is None or again >= fit:  # another node may be as good now
                 node = None
 
-    def retake(self, shape: ReplicaShape, assignments: Sequence[Assigned]) -> tuple[Assigned, ...] | None:
-        """Take a replica again where it was placed before an undo; None, and no change, when it does not fit now."""
-        return self.take_at(shape, {one.seat.position: one.node for one in assignments})
 
     def domains(self, label: str) -> Domains:
         """Return the nodes of each value of a label."""
@@ -197,9 +196,6 @@ class Placer:
         most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
         return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most
 
-    def _may_fit(self, shape: ReplicaShape, group: GroupShape) -> bool:
-        most = shape.ranks_per_node if group.size > 1 else 1
-        return all(len(self.candidates(kind)) * most >= count for kind, count in group.classes().items())
 
 
     def place_gang(

@@ -43,7 +43,7 @@ class _Seeker:
     def parts(self, missing: Kind) -> list[list[_Part]]:
         """Return what to try: one shape for everything, one for the member that is missing, or one for each kind."""
         kinds = self.shape.kinds
-        each = {kind: self._shape_for(kind) for kind in kinds}
+        each = {kind: self.shapes.smallest([kind]) or self.shapes.derived(*kind) for kind in kinds}
         choices = []
         one = self.shapes.smallest(tuple(kinds))
         if one is not None:
@@ -55,8 +55,6 @@ class _Seeker:
             choices.append(known)
         return choices
 
-    def _shape_for(self, kind: Kind) -> NodeShape | None:
-        return self.shapes.smallest([kind]) or self.shapes.derived(*kind)
 
     def seek(self, parts: Sequence[_Part], blocked: int) -> list[Addition]:
         """Return the addition made of these parts; nothing where they will not do, or that is not known."""

@@ -139,11 +139,6 @@ class NodeTable:
             self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
         return self._candidates[selector]
 
-    def _slots_full(self, shape: ReplicaShape) -> Flags:
-        held = np.zeros(len(self), dtype=np.int64)
-        for place, slots in self.ledger.slots_of(shape.key).items():
-            held[place] = len(slots)
-        return held >= self._caps[int(shape.wants_cards)]
 
     def checks(
         self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()
@@ -161,7 +156,10 @@ class NodeTable:
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
             found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
         if self.ledger.is_capped(wants_cards=shape.wants_cards):
-            found[places[self._slots_full(shape)[places]]] = Check(Code.SLOTS_FULL, need=1)
+            held = np.zeros(len(self), dtype=np.int64)
+            for place, slots in self.ledger.slots_of(shape.key).items():
+                held[place] = len(slots)
+            found[places[(held >= self._caps[int(shape.wants_cards)])[places]]] = Check(Code.SLOTS_FULL, need=1)
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)
