@@ -233,8 +233,6 @@ def may_take(node: Node, member: Member) -> bool:
             and matches(member.node_selector, {NODE_ID_LABEL: node.id, **node.labels}))
 
 
-
-
 def seconds(moment: str | None) -> float:
     """Return a `Moment` in seconds since the epoch; 0 = unknown."""
     return as_datetime(moment).timestamp() if moment else 0.0
@@ -246,5 +244,3 @@ def _at(failure: Failure) -> float:
 
 def _order(failure: Failure) -> tuple[float, str, str, int]:
     return _at(failure), failure.actor_id or "", failure.model, failure.replica_id
-
-

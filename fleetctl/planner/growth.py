@@ -6,11 +6,10 @@ gets the fewest nodes with which as much fits as with all that may come; the las
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 from fleetctl.documents.fleet import NodePolicy
@@ -26,7 +25,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape
-from fleetctl.planner.placement.reasons.trial import Fresh, ledger_with
+from fleetctl.planner.placement.reasons.trial import Fresh, fewest, ledger_with
 
 AT_MAX = "MAX_NODES"
 REPORTED_S = 60.0
@@ -88,7 +87,7 @@ class Growing:
 
     def most(self, short: Sequence[Demand]) -> Counter[str]:
         """Return how many replicas of each model would run with all nodes that may come, and only with them."""
-        return Counter(one.model for one in self._packed(short, self._at_most(short, [0] * len(self.types))))
+        return self._fitting(short, self._at_most(short, [0] * len(self.types)))
 
     def _at_most(self, short: Sequence[Demand], soon: Sequence[int]) -> list[int]:
         """Return how many nodes of each type may count as new; `soon` = that have joined without their cards."""
@@ -97,14 +96,11 @@ class Growing:
                 for one, nodes, unknown in zip(self.types, self._living, soon, strict=True)]
 
     def _fewest(self, short: Sequence[Demand], most: Sequence[int]) -> list[int]:
-        counts, fitting = list(most), Counter(one.model for one in self._packed(short, most))
+        fitting = self._fitting(short, most)
+        return fewest(most, [0] * len(most), lambda counts: self._fitting(short, counts) == fitting, last_first=True)
 
-        def enough(at: int, many: int) -> bool:
-            return Counter(one.model for one in self._packed(short, [*counts[:at], many, *counts[at + 1:]])) == fitting
-
-        for at in reversed(range(len(counts))):
-            counts[at] = bisect_left(range(counts[at]), True, key=partial(enough, at))
-        return counts
+    def _fitting(self, short: Sequence[Demand], counts: Sequence[int]) -> Counter[str]:
+        return Counter(one.model for one in self._packed(short, counts))
 
     def _packed(self, short: Sequence[Demand], counts: Sequence[int]) -> list[_OnNew]:
         """Return what fits with so many new nodes of each type, and only with them."""
@@ -129,9 +125,7 @@ class Growing:
                       nodes=count, max=one.max,
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
 
-    def _explained(
-        self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth]
-    ) -> Blocked:
+    def _explained(self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth]) -> Blocked:
         """Say of what is blocked on which new nodes it would run, or that there may be no more of those it needs."""
         mine = [one for one in on_new if one.model == row.model]
         limits = "; ".join(self._limits(demand, rows)) if len(mine) < demand.missing else ""

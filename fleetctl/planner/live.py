@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count as counting
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import (
@@ -19,6 +21,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Lost, Unmanaged
+    from fleetctl.planner.placement.claims import Position
 
 
 @dataclass(slots=True)
@@ -73,13 +76,8 @@ class ModelState:
 
     def new_ids(self, count: int) -> list[int]:
         """Return ids for new replicas: counting on from the highest, past names that others hold."""
-        ids: list[int] = []
-        candidate = self.highest_id + 1
-        while len(ids) < count:
-            if candidate not in self.taken_ids:
-                ids.append(candidate)
-            candidate += 1
-        return ids
+        free = (number for number in counting(self.highest_id + 1) if number not in self.taken_ids)
+        return list(islice(free, count))
 
 
 @dataclass(slots=True)
@@ -126,6 +124,14 @@ def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
     leaves as many live as are wanted.
     """
     return max(0, min(wanted - current, wanted + surge - (current + outdated)))
+
+
+def is_warm_with(replica: Replica, wanted: Mapping[Position, str | None]) -> bool:
+    """Return whether a replica is WARM with the artifact that each member of it is to have; None = any or none."""
+    members = {(member.group or "", member.copy_index, member.rank): member for member in replica.members}
+    return replica.level == "WARM" and replica.state == "ALIVE" and members.keys() == wanted.keys() and all(
+        artifact is None or ((weights := members[position].weights) is not None and weights.artifact == artifact)
+        for position, artifact in wanted.items())
 
 
 def is_outdated(replica: Replica, model: ResolvedModel) -> bool:

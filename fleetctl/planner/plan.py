@@ -96,8 +96,7 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
                       model.priority, place)
                for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, demands, state.models)
-    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed,
-                         limits.cards)
+    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
     whole, demands = demands, [limits.narrowed(demand) for demand in demands]
     free = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
@@ -142,8 +141,6 @@ def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand
     return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=waiting)
 
 
-
-
 def _blocked(
     models: Sequence[ResolvedModel], demands: Sequence[Demand], found: WithinQuotas, tries: Tries, quotas: Quotas,
     state: LiveState, limits: Limits, inquiry: Inquiry | None,
@@ -164,8 +161,7 @@ def _blocked(
             blocked = inquiry.blocked(shape, short, demand.priority)
             said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
             found_no_room = limits.explained(blocked.model_copy(update={"message": said}), demand.place, no_room)
-            result.append(needs_room(found_no_room, models[demand.place], state.models[key],
-                                     created[demand.place]))
+            result.append(needs_room(found_no_room, models[demand.place], state.models[key], created[demand.place]))
         elif demand.place in limits.most:
             result.append(limits.waiting(key, short, demand.place))
         else:
@@ -247,9 +243,7 @@ def _doing(decided: _Decided, actions: Sequence[ActionDocument]) -> Doing:
     )
 
 
-def _summary(
-    decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]
-) -> Summary:
+def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
         create=len(decided.placed), hold=sum(hold.surplus for hold in holds),

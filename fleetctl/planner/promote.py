@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fleetctl.documents.inventory import Replica
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.live import ModelState
+from fleetctl.planner.live import ModelState, is_warm_with
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.greedy.greedy import take_again
@@ -64,21 +63,11 @@ def _warm(
               for ranks in [weights_by_rank(model)] if ranks for seat in shape.seats
               for weights in [ranks[seat.group][seat.rank]]}
     for one in sorted(state.not_hot, key=lambda one: one.replica_id or 0):
-        if one.replica_id in free and one.level == "WARM" and one.state == "ALIVE" and _has(one, wanted, numbers):
+        if wanted and one.replica_id in free and is_warm_with(one, wanted) and all(
+                member.node_id in numbers for member in one.members):
             seats = {(member.group or "", member.copy_index, member.rank): numbers[member.node_id or ""]
                      for member in one.members}
             yield Warm(place, one.replica_id or 0, model.has_spec(one.spec_hash), seats)
-
-
-def _has(
-    replica: Replica, wanted: Mapping[tuple[str, int, int], str | None], numbers: Mapping[str, int]
-) -> bool:
-    """Return whether a replica has a member for each that is wanted, on a node that is listed, with its weights."""
-    members = {(member.group or "", member.copy_index, member.rank): member for member in replica.members}
-    return bool(wanted) and members.keys() == wanted.keys() and all(
-        members[seat].node_id in numbers
-        and (index is None or ((weights := members[seat].weights) is not None and weights.artifact == index))
-        for seat, index in wanted.items())
 
 
 def _promoted(
@@ -133,10 +122,6 @@ class _Promotion:
         """Return the replicas of its model without an id, the last one first."""
         return [one for number, one in reversed(self._lifts.placed.items())
                 if one.demand.place == warm.place and number not in self._ids]
-
-
-
-
 
 
 def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:

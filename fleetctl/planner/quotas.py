@@ -197,8 +197,6 @@ def _least_gpus(shape: ReplicaShape) -> int:
     return shape.gpu_units + sum(count for (claim, _), count in shape.kinds.items() if claim.vram and not claim.gpus)
 
 
-
-
 def _in_turn(demands: Sequence[Demand]) -> list[tuple[Demand, int]]:
     """Return the demands in the order they are served, each with the most it may take at that turn."""
     first = [(-demand.priority, 0, demand.place, demand, 1) for demand in demands if not demand.live]

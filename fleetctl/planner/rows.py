@@ -9,9 +9,8 @@ from fleetctl.documents.inventory import Replica, was_restarted_recently
 from fleetctl.documents.plan import Blocked, ModelRow
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedModel
+from fleetctl.planner.cooling import COOLING_DOWN
 from fleetctl.planner.live import ModelState, is_outdated
-
-COOLING_DOWN = "COOLING_DOWN"
 
 
 def model_row(

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from fleetctl.documents.inventory import Inventory, ReplicaMember
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import plural
 from fleetctl.documents.selector import matches
-from fleetctl.planner.live import LiveState, ModelState, sort_out
+from fleetctl.planner.live import LiveState, ModelState, is_warm_with, sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -59,17 +59,13 @@ def _models(plan: Plan, state: LiveState) -> Iterator[str]:
 
 def _is_warm(action: Action, model: ModelState) -> bool:
     """Return whether the replica of this id has the weights of each planned member in memory, on its node."""
-    wanted = {(one.group, one.copy_index, one.rank): one for one in action.members}
+    nodes = {(one.group, one.copy_index, one.rank): one.node_id for one in action.members}
+    wanted = {(one.group, one.copy_index, one.rank): one.weights.artifact if one.weights else None
+              for one in action.members}
     return action.replica_id in model.not_hot_ids and any(
-        one.replica_id == action.replica_id and one.level == "WARM" and one.state == "ALIVE"
-        and {(member.group, member.copy_index, member.rank) for member in one.members} == wanted.keys()
-        and all(_holds(member, wanted[member.group or "", member.copy_index, member.rank]) for member in one.members)
+        one.replica_id == action.replica_id and is_warm_with(one, wanted)
+        and all(member.node_id == nodes[member.group or "", member.copy_index, member.rank] for member in one.members)
         for one in model.not_hot)
-
-
-def _holds(member: ReplicaMember, planned: ActionMember) -> bool:
-    return member.node_id == planned.node_id and (planned.weights is None or (
-        member.weights is not None and member.weights.artifact == planned.weights.artifact))
 
 
 def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:

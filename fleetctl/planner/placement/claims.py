@@ -81,7 +81,6 @@ class Seat:
         """Return which one of its replica it is."""
         return self.group, self.copy, self.rank
 
-
     @property
     def kind(self) -> Kind:
         """Return what makes it different from other members for placing it."""

@@ -15,7 +15,6 @@ used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -23,7 +22,7 @@ from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, 
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Level, Levels, Score, score, wanted_levels
+from fleetctl.planner.placement.objective import Levels, Score, score, wanted_levels
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.worth.expected import Expected
 
@@ -48,8 +47,6 @@ class Packing(NamedTuple):
     """New replicas in order of creation, and what is known of better packings."""
 
     placed: list[Placed]
-    ceiling: Levels
-    """No packing has higher levels, in the order of priorities."""
     most: int
     """No packing that keeps the order of priorities as far as it is proven has more new replicas."""
     method: str = ""
@@ -65,7 +62,7 @@ def pack(
     """
     wanted, ledger = [demand for demand in demands if demand.missing > 0], placer.ledger
     if not wanted:
-        return Packing([], (), 0)
+        return Packing([], 0)
     count = sum(demand.missing for demand in wanted)
     if not expected or count > FEW:
         return _pack_reduced(wanted, ledger, on_ledger=on_ledger)
@@ -76,7 +73,7 @@ def pack(
     if all(demand.shape.spread is None for demand in wanted):
         placed = place_for_the_rest(wanted, ledger, worth)
         if len(placed) == count:
-            return Packing(placed, wanted_levels(wanted), count)
+            return Packing(placed, count)
         ledger.undo(mark)
     packing = _pack_reduced(wanted, ledger, on_ledger=True)
     placed = leave_room(packing.placed, mark, ledger, worth)
@@ -100,14 +97,12 @@ def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) 
     return _pack(wanted, ledger)
 
 
-
-
 def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     search = _Search(state_problem(wanted, ledger), wanted)
     search.try_greedily()
     if search.is_done:
         search.spread_out()
-        return Packing(search.best, search.ceiling, len(search.best))
+        return Packing(search.best, len(search.best))
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
     examined = search.heed(examine(search.problem, search.levels))
@@ -116,41 +111,33 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
             tier()
     if not search.is_done:
         missing = len(search.best) < sum(level.replicas for level in search.ceiling)
-        examined = search.heed(examine_at_last(
-            examined, search.levels, solve=missing and not search.is_good_enough))
+        examined = search.heed(examine_at_last(examined, search.levels, solve=missing and not search.is_good_enough))
     search.spread_out()
     search.restore_best()
     have = len(search.best)
     most = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
-    return Packing(search.best, search.ceiling, most, argument_for(most, examined))
+    return Packing(search.best, most, argument_for(most, examined))
 
 
-@dataclass(slots=True)
 class _Search:
-    """The best packing so far; the ledger holds either that or nothing new."""
+    """The best packing so far; the ledger holds either that or nothing new.
 
-    problem: Problem
-    wanted: Sequence[Demand]
-    best: list[Placed] = field(default_factory=list)
-    levels: Levels = ()
-    ceiling: Levels = ()
-    placer: Placer = field(init=False)
-    spreading: Placer | None = None
-    """Puts written spreads first; None where there is none."""
-    opening: list[int] = field(default_factory=list)
-    """Numbers of the nodes' offers at the start."""
-    _score: Score | None = None
-    _start: int = 0
-    _is_on_ledger: bool = False
-    """The best packing is what the ledger holds."""
+    `opening` = numbers of the nodes' offers at the start; `spreading` puts written spreads first, None where there is
+    none.
+    """
 
-    def __post_init__(self) -> None:
-        self.ceiling = wanted_levels(self.wanted)
-        self._start = self.problem.ledger.mark()
-        self.opening = list(self.problem.ledger.numbers)
-        self.placer = Placer(self.problem.ledger)
-        if any(demand.shape.spread is not None for demand in self.wanted):
-            self.spreading = Placer(self.problem.ledger, spread_first=True)
+    def __init__(self, problem: Problem, wanted: Sequence[Demand]) -> None:
+        ledger = problem.ledger
+        self.problem, self.wanted, self.count = problem, wanted, sum(demand.missing for demand in wanted)
+        self.best: list[Placed] = []
+        self.levels: Levels = ()
+        self.ceiling = wanted_levels(wanted)
+        self.placer, self.opening = Placer(ledger), list(ledger.numbers)
+        spread = any(demand.shape.spread is not None for demand in wanted)
+        self.spreading = Placer(ledger, spread_first=True) if spread else None
+        self._start = ledger.mark()
+        self._score: Score | None = None
+        self._is_on_ledger = False  # the best packing is what the ledger holds
 
     @property
     def is_done(self) -> bool:
@@ -167,11 +154,6 @@ class _Search:
         have, best = next(pair for pair in zip(reached, most, strict=True) if pair[0] != pair[1])
         return have * 1000 >= best * 999
 
-    @property
-    def count(self) -> int:
-        """Number of replicas wanted."""
-        return sum(demand.missing for demand in self.wanted)
-
     def try_greedily(self) -> None:
         """One pass over the classes of demand, scarce ones first.
 
@@ -187,7 +169,7 @@ class _Search:
 
     def heed(self, examined: Examined) -> Examined:
         """Take what the exact tier says of how far one could get, and try what it may have for that."""
-        self.ceiling = tuple(Level(*level) for level in examined.levels)
+        self.ceiling = examined.levels
         if examined.layout is not None and not self.is_done:
             from fleetctl.planner.placement.realize import realize
 
@@ -244,7 +226,6 @@ class _Search:
     def _clear(self) -> None:
         self.problem.ledger.undo(self._start)
         self._is_on_ledger = False
-
 
     def _offer(self, placed: list[Placed]) -> None:
         """Compare a packing that is on the ledger with the best one; the better one is kept."""

@@ -187,9 +187,7 @@ class _Alike(NamedTuple):
     as_one: bool
 
 
-def _demand_classes(
-    wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger
-) -> tuple[DemandClass, ...]:
+def _demand_classes(wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger) -> tuple[DemandClass, ...]:
     together: dict[_Alike, list[Demand]] = {}
     for demand in wanted:
         key = demand.shape.key if ledger.tells_apart(demand.shape) else ""
@@ -219,8 +217,6 @@ def _spread_limit(shape: ReplicaShape, ledger: Ledger) -> SpreadLimit | None:
     return SpreadLimit(label, most, per_node, {value: max(0, most - crowd.get(value, 0)) for value in nodes})
 
 
-
-
 def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[tuple[Gang, GroupShape]]:
     gangs = []
     for group in shape.groups:
@@ -230,9 +226,7 @@ def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[
     return sorted(gangs, key=itemgetter(0))
 
 
-def _node_classes(
-    kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger: Ledger
-) -> tuple[NodeClass, ...]:
+def _node_classes(kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger: Ledger) -> tuple[NodeClass, ...]:
     selectors = sorted({selector for _, selector in kinds})
     allows = nodes_by_selector(ledger, selectors)
     packed = np.packbits(allows, axis=1)

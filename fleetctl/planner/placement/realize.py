@@ -152,8 +152,6 @@ def _place_whole(
             yield Placed(model, assignments)
 
 
-
-
 def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:
     """Deal the members of one gang's class out to gangs: distinct nodes, one domain each.
 

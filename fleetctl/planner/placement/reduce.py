@@ -90,9 +90,7 @@ def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
     )
 
 
-def _may_run_out(
-    amounts: Sequence[int], free: Ints, problem: Problem, tally: Tally, possible: Flags
-) -> bool:
+def _may_run_out(amounts: Sequence[int], free: Ints, problem: Problem, tally: Tally, possible: Flags) -> bool:
     """Return whether some node could run out of a resource before its cards are used up.
 
     Members with a share of cards take at most the largest amount per GPU unit for all the share there is; members

@@ -7,8 +7,8 @@ and the same for the other nodes of their gangs) have one answer, so it is worke
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.what_if import LostModel, NodeLoss
@@ -18,7 +18,7 @@ from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.occupants import Occupant, Occupants
+from fleetctl.planner.placement.occupants import Occupant
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.changes import without_node
@@ -28,7 +28,7 @@ from fleetctl.planner.questions.scenario import Scenario
 
 def lose_each(scenario: Scenario, plan: Plan) -> list[NodeLoss]:
     """Return what the loss of each node that is not dead would mean, the gravest first; `plan` is its own."""
-    losses = _opened(scenario, plan)
+    losses = _Losses(scenario, plan)
     alike: dict[Hashable, list[int]] = {}
     for place, node in enumerate(losses.ledger.nodes):
         if node.state != "DEAD":
@@ -45,23 +45,20 @@ def _gravest_first(loss: NodeLoss) -> tuple[int, int, str]:
     return -missing, -lost, loss.nodes[0]
 
 
-@dataclass(frozen=True, slots=True)
 class _Losses:
-    """The scenario as planned, and what is asked of it for every node."""
+    """The scenario as planned, and what is asked of it for every node.
 
-    scenario: Scenario
-    ledger: Ledger
-    """With the plan applied."""
-    occupants: Occupants
-    have: Counter[str]
-    """Replicas by model."""
-    shapes: Mapping[str, ReplicaShape]
-    labels: tuple[str, ...]
-    """The labels that models ask for in any way."""
-    hardware: tuple[str, ...]
-    """By number of the node."""
-    waiting: Counter[str]
-    """Replicas by model that the plan has waiting for new nodes."""
+    The ledger has the plan applied; `have` and `waiting` = replicas by model, there and for new nodes; `labels` = those
+    that models ask for in any way; `hardware` by number of the node.
+    """
+
+    def __init__(self, scenario: Scenario, plan: Plan) -> None:
+        self.scenario, self.shapes, self.ledger = scenario, scenario.shapes(), scenario.ledger()
+        self.occupants = scenario.occupants(self.ledger, plan)
+        self.have = Counter(one.model for one in self.occupants.replicas if one.counted)
+        self.labels = sorted(_labels_asked_for(self.shapes.values()))
+        self.hardware = [hardware(node) for node in self.occupants.nodes]
+        self.waiting = Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes})
 
     def content(self, place: int) -> Counter[str]:
         """Return how many replicas of each model a node has."""
@@ -78,11 +75,9 @@ class _Losses:
         """Return a key that only nodes with the same answer share."""
         others = self._others(place)
         order = {other: number for number, other in enumerate(others)}
-        gangs = tuple((one.model, tuple(order.get(there, -1) for there in one.places))
-                      for one in self._spanning(place))
+        gangs = tuple((one.model, tuple(order.get(there, -1) for there in one.places)) for one in self._spanning(place))
         after = tuple((self._features(other), self._freed(place, other)) for other in others)
         return self._features(place), gangs, after
-
 
     def _features(self, place: int) -> Hashable:
         node = self.ledger.nodes[place]
@@ -157,14 +152,6 @@ def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
             ledger.undo(mark)
             return Counter(one.demand.shape.key for one in pack(demands, Placer(ledger)).placed)
     return needed
-
-
-def _opened(scenario: Scenario, plan: Plan) -> _Losses:
-    shapes, ledger = scenario.shapes(), scenario.ledger()
-    occupants = scenario.occupants(ledger, plan)
-    return _Losses(scenario, ledger, occupants, Counter(one.model for one in occupants.replicas if one.counted), shapes,
-                   tuple(sorted(_labels_asked_for(shapes.values()))), tuple(map(hardware, occupants.nodes)),
-                   Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes}))
 
 
 def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:

@@ -48,8 +48,7 @@ def claim_text(claim: Claim) -> str:
     """Return what one member takes on its node."""
     parts = []
     if claim.gpus:
-        parts.append(amount_of(claim.gpus, "GPU") + (
-            f" of {format_bytes(claim.vram)}" if claim.vram else ""))
+        parts.append(amount_of(claim.gpus, "GPU") + (f" of {format_bytes(claim.vram)}" if claim.vram else ""))
     elif claim.vram:
         parts.append(f"{format_bytes(claim.vram)} VRAM")
     if claim.cpus:

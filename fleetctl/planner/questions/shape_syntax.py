@@ -139,8 +139,6 @@ def typed_shape(text: str) -> ReplicaShape:
     return _shape(f"shape {text.strip()}", found, members)
 
 
-
-
 def _shape(key: str, found: Words, members: int) -> ReplicaShape:
     said = dict(found)
     claim = Claim(

@@ -63,8 +63,6 @@ def _total(counts: Iterable[Counts]) -> Counts:
     return Counts(**{name: sum(getattr(row, name) for row in rows) for name in Counts.model_fields})
 
 
-
-
 def _unmanaged_on(scenario: Scenario, changes: Sequence[Change]) -> list[str]:
     """Name what would go with the nodes and is not this fleet's to plan again; `scenario` is the one before."""
     names = {name for change in changes if change.op == "loseNode" for name in change.nodes}
@@ -80,5 +78,3 @@ def _named(blocked: Blocked, scenario: Scenario) -> Blocked:
         return blocked
     reasons = [one.model_copy(update={"need": one.need.replace(ours, "--cordon")}) for one in blocked.reasons]
     return blocked.model_copy(update={"message": blocked.message.replace(ours, "--cordon"), "reasons": reasons})
-
-

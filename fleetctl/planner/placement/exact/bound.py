@@ -93,8 +93,6 @@ def _replicas(demand: DemandClass, tally: Tally) -> int:
     return most
 
 
-
-
 def replicas_by_domain(demand: DemandClass, wanted: int, tally: Tally) -> dict[str | None, int]:
     """Bound the replicas, each all in one domain, that fit into each domain by itself, at most `wanted`."""
     fitting = [(gang.copies, gangs_by_domain(demand, gang, wanted * gang.copies, tally)) for gang in demand.gangs]

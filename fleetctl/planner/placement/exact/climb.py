@@ -151,7 +151,6 @@ class _Ascent:
         elif value:
             self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
 
-
     def _solve(self, stage: _Stage, most: int) -> int:
         answer = self.model.maximise(stage.objective, relaxed=False,
                                      nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)

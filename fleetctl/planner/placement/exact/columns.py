@@ -102,5 +102,3 @@ def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
         return False
     first = demand.gangs[0]
     return demand.value_limit is not None or len(demand.gangs) > 1 or (first.copies, first.per_node) != (1, 1)
-
-

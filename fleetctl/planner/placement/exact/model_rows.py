@@ -135,9 +135,7 @@ class Relaxation:
         pools = sorted({pool for kind, _ in gang.parts for pool in self.pools_of[kind]})
         self._stand_in(owner, demand, gang, pools, made)
 
-    def _stand_in(
-        self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made
-    ) -> None:
+    def _stand_in(self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made) -> None:
         """Let a gang's members use some pools."""
         counter, per_unit, most = made
         by_kind: dict[int, list[int]] = {kind: [] for kind, _ in gang.parts}
@@ -157,7 +155,6 @@ class Relaxation:
                     self.model.at_most([(column, 1) for column in here.values()], touched * gang.copies * gang.per_node)
         for kind, count in gang.parts:
             self.model.row([*((column, 1) for column in by_kind[kind]), (counter, -count * per_unit)], 0, 0)
-
 
     def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
         """Let each gang use nodes of one value of the label that binds it."""

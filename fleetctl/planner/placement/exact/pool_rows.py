@@ -165,8 +165,6 @@ def _card_classes(
     return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}
 
 
-
-
 def add_sum_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term]) -> None:
     """Bound the CPU and the memory that members can take on a pool."""
     cpus = [(term.column, term.claim.cpus) for term in terms if term.claim.cpus]
@@ -182,5 +180,3 @@ def add_floor_rows(model: LinearModel, asked: Sequence[tuple[int, int]], free: I
     for step in {max(gcd(*sizes), sizes[-1] // FINEST), *sizes} if sizes else ():
         terms = [(column, float(amount // step)) for column, amount in asked if amount >= step]
         model.at_most(terms, float(nodes @ (free.clip(min=0) // step)))
-
-

@@ -18,6 +18,7 @@ from fleetctl.planner.placement.problem import DemandClass, WantedClasses
 def pack_greedily(wanted: WantedClasses, placer: Placer) -> list[Placed]:
     """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken."""
     placer.expect([selector for _, selector in wanted.kinds])
+
     def fewest_nodes_first(demand: DemandClass) -> tuple[int, ...]:
         claims = [wanted.kinds[kind][0] for kind in demand.members()]
         return (min(len(placer.candidates(wanted.kinds[kind])) for kind in demand.members()),
@@ -70,8 +71,6 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
         if found is None:
             return
         yield Placed(demand, found)
-
-
 
 
 def _fill(classes: Sequence[DemandClass], placer: Placer) -> list[Placed]:

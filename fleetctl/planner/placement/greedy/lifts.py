@@ -80,5 +80,3 @@ class Lifts:
             number = fit[1]
         self.ledger.shift(node, number)
         return True
-
-

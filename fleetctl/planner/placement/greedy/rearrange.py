@@ -150,5 +150,3 @@ class _Walk:
                 yield demand, 1
         for demand in sorted(involved, key=ranks[self._draw(3)]):
             yield demand, demand.missing
-
-

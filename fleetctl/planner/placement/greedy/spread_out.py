@@ -73,7 +73,8 @@ class _Mover:
         if max(crowd.values(), default=0) <= least + 1:
             return False
         mine = [one for one in self.lifts.placed.values() if one.demand.place == demand.place]
-        worst = {id(one): max(crowd[value] for value in self._values(one)) for one in mine}
+        values = self.placer.ledger.values
+        worst = {id(one): max(crowd[value] for value in values(demand.shape.key, one.nodes)) for one in mine}
         crowded = sorted((one for one in mine if worst[id(one)] > least + 1), key=lambda one: -worst[id(one)])
         return any(self._moves(one, ()) for one in crowded) or any(
             self._moves(one, beside) for one in crowded for beside in self._beside(one, worst[id(one)]))
@@ -106,7 +107,8 @@ class _Mover:
         mine = one.nodes
         nodes = {node for selector in shape.selectors for node in ledger.selected(selector) if node not in mine}
         ranked = sorted((count, node) for node in nodes if self.lifts.on_node.get(node)
-                        and (count := crowd.get(self._value(one.demand, node), 0)) + 1 < crowded)
+                        and (count := sum(crowd.get(value, 0) for value in ledger.values(shape.key, (node,)))) + 1
+                        < crowded)
         here = {id(other): other for node in sorted(mine) for other in self.lifts.on_node[node] if other is not one}
         for own in ({}, here) if here else ({},):
             for _, node in ranked[:SWAPS]:
@@ -120,16 +122,9 @@ class _Mover:
         reach = spread, tuple(demand.shape.selectors)
         if reach not in self._values_of:
             nodes = {node for selector in reach[1] for node in ledger.selected(selector)}
-            self._values_of[reach] = {self._value(demand, node) for node in nodes}
+            self._values_of[reach] = ledger.values(demand.shape.key, nodes)
         crowd = ledger.crowd(demand.shape.key)
         return min((crowd.get(value, 0) for value in self._values_of[reach]), default=0)
-
-    def _values(self, one: Placed) -> set[Value]:
-        return {self._value(one.demand, node) for node in one.nodes}
-
-    def _value(self, demand: Demand, node: int) -> Value:
-        spread = demand.shape.spread
-        return None if spread is None else self.placer.ledger.nodes[node].labels.get(spread.label)
 
 
 def _largest_first(one: Placed) -> tuple[int, ...]:

@@ -77,7 +77,6 @@ class Fits:
             self.worth.look_at([*pairs, *((fit[1], area) for fit, area in fits if fit is not None)])
 
 
-
 @dataclass(slots=True)
 class FleetCandidates:
     """Candidates among all open nodes that a selector allows."""

@@ -144,7 +144,6 @@ def blind_pick(offer: Offer, share: int) -> Card | None:
         return None
     best = None
     for card in offer.cards:  # a loop: asked for every kind of offer by every kind of claim
-        if card.free_share >= share and (
-                best is None or (card.free_share, card.index) < (best.free_share, best.index)):
+        if card.free_share >= share and (best is None or (card.free_share, card.index) < (best.free_share, best.index)):
             best = card
     return best

@@ -152,10 +152,14 @@ class Ledger:
         """Return how many replicas of a model touch each value of its spread label; it follows later changes."""
         return self._crowds.of(key)
 
+    def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
+        """Return the values of its spread label that a replica of a model touches on some nodes."""
+        return self._crowds.values(key, nodes)
+
     def _touch(self, key: str, nodes: Iterable[int], more: int) -> None:
         if key not in self._crowds.labels:
             return
-        for value in self._crowds.values(key, nodes):
+        for value in self.values(key, nodes):
             before = self._crowds.put(key, value, self._crowds.of(key).get(value, 0) + more)
             self._journal.append((key, value, before, None))
 

@@ -78,7 +78,6 @@ class _CardLoads:
         if part:
             self._put_share(part, vram)
 
-
     def _put_share(self, share: int, vram: int) -> None:
         places = range(len(self.cards))
         if reported := [place for place in places if self.reported[place] >= share]:
@@ -168,8 +167,6 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
 def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Card, ...]:
     """Return cards of which nothing is left; most nodes of a settled fleet have them, so equal ones are one object."""
     return tuple([_finished((index, memory or gpu_memory, 0, 0, False), SHARE, 0, 0) for index, memory, *_ in cards])
-
-
 
 
 def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[BareCard, ...]:

@@ -106,7 +106,6 @@ class Placer:
         self._buckets.expect(selectors)
         return self._buckets
 
-
     def place(self, shape: ReplicaShape) -> tuple[Assigned, ...] | None:
         """Take one whole replica from the ledger; None, and no change, when it does not fit."""
         if shape.size == 1:
@@ -147,7 +146,6 @@ class Placer:
             again = None if allowed or spreading else fits_on(node)
             if again is None or again >= fit:  # another node may be as good now
                 node = None
-
 
     def domains(self, label: str) -> Domains:
         """Return the nodes of each value of a label."""
@@ -196,8 +194,6 @@ class Placer:
         most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
         return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most
 
-
-
     def place_gang(
         self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int], domain: Domain | None = None
     ) -> SeatNodes | None:
@@ -215,9 +211,7 @@ class Placer:
                 return {seat.position: node for seat, node in zip(ordered, gang.nodes, strict=True)}
         return None
 
-    def _place_gangs(
-        self, shape: ReplicaShape, gangs: list[list[Seat]], domain: Domain | None
-    ) -> SeatNodes | None:
+    def _place_gangs(self, shape: ReplicaShape, gangs: list[list[Seat]], domain: Domain | None) -> SeatNodes | None:
         """Find nodes for all gangs of one replica; the ledger is left as it was."""
         mark, nodes = self.ledger.mark(), SeatNodes()
         try:

@@ -83,7 +83,6 @@ class Dive:
                 news += self.master.add(number, tuple((int(items[k]), int(counts[k])) for k in places))
         return news, bound
 
-
     def _open(self) -> Ints:
         still: Ints = np.maximum(self.wanted - self.supply, 0)
         return still

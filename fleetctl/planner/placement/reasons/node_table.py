@@ -139,10 +139,7 @@ class NodeTable:
             self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
         return self._candidates[selector]
 
-
-    def checks(
-        self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()
-    ) -> Checks:
+    def checks(self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()) -> Checks:
         """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
         places = self.candidates(selector)
         found = np.full(len(self), np.array(Check(Code.NODE_SELECTOR_MISMATCH), dtype=CHECK))

@@ -271,7 +271,6 @@ class _Seeker:
         sets = map(frozenset, combinations(here, size))
         return next((gone for gone in sets if self._fits(place, gone)), None)
 
-
     def _regret(self, number: int, place: int) -> tuple[int, ...]:
         """Rank an occupant, those one could best do without first: spare ones, low priorities, not started yet."""
         one = self.search.occupants.replicas[number]

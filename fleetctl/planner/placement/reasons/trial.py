@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -45,6 +46,20 @@ def count_placed(
         if placer.place(shape) is None:
             return placed
     return replicas
+
+
+def fewest(
+    most: Sequence[int], least: Sequence[int], enough: Callable[[Sequence[int]], bool], *, last_first: bool = False
+) -> list[int]:
+    """Return the fewest of each kind of node that are `enough`, one kind after the other, all others as they are then.
+
+    Between `least` and `most`, which are enough.
+    """
+    counts = list(most)
+    for at in reversed(range(len(counts))) if last_first else range(len(counts)):
+        counts[at] = least[at] + bisect_left(range(least[at], counts[at]), True, key=lambda many: enough(
+            [*counts[:at], many, *counts[at + 1:]]))
+    return counts
 
 
 def helpful_places(

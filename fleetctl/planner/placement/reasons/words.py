@@ -98,5 +98,3 @@ def users_text(card: Gpu) -> str:
     largest = sorted(card.processes, key=lambda one: (-(one.memory or 0), one.pid))
     named = [f"process {one.pid}{f' ({one.command})' if one.command else ''}" for one in largest]
     return f" by {some(named, MOST_PROCESSES)}" if named else ""
-
-

@@ -94,9 +94,7 @@ def _cpu_steps(cpus: Ints) -> Ints:
     return np.unique(distinct[places])
 
 
-def _filled(
-    shares: Ints, worth: npt.NDArray[np.int32], step: int, cards: int
-) -> tuple[npt.NDArray[np.int32], Ints]:
+def _filled(shares: Ints, worth: npt.NDArray[np.int32], step: int, cards: int) -> tuple[npt.NDArray[np.int32], Ints]:
     """Fill one card level by level, then whole cards, in all areas at once.
 
     `shares` has the shape (areas, kinds), `worth` (kinds, CPU steps, prices).
