@@ -26,7 +26,9 @@ def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
     """Return one sentence for each thing `plan` relies on that is different in `inventory`; empty = still good."""
     state = sort_out(inventory, plan.fleet.name, set(plan.observed), plan.options.adopt_from)
     ledger = open_ledger(inventory, (), state)
-    return [*_session(plan, inventory), *_models(plan, state), *_reloads(plan, inventory), *_nodes(plan, ledger)]
+    then, now = plan.inventory.session_id, inventory.cluster.session_id
+    moved = [f"the cluster is another session: {then} when planned, {now} now"] if then and now and then != now else []
+    return [*moved, *_models(plan, state), *_reloads(plan, inventory), *_nodes(plan, ledger)]
 
 
 def _reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
@@ -35,12 +37,6 @@ def _reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
         if now.get(one.actor_id) != one.runs:
             found = f"runs spec {str(now[one.actor_id])[:12]} now" if one.actor_id in now else "is gone now"
             yield f"{one.id}: ran spec {one.runs[:12]} when planned, {found}"
-
-
-def _session(plan: Plan, inventory: Inventory) -> Iterator[str]:
-    then, now = plan.inventory.session_id, inventory.cluster.session_id
-    if then and now and then != now:
-        yield f"the cluster is another session: {then} when planned, {now} now"
 
 
 def _models(plan: Plan, state: LiveState) -> Iterator[str]:

@@ -107,19 +107,20 @@ def _spelt(body: str) -> tuple[Node, str]:
     if "type" in said:
         labels[ACCELERATOR_LABEL] = said["type"]
     memory = bytes_of(said["vram"], FLAG) if "vram" in said else CARD_MEMORY.get(said.get("type", ""))
-    node = _node(cards // SHARE, memory, labels)
-    total = Amounts(
-        gpu=cards // SHARE, cpu=cpus_of(said["cpus"], FLAG) / SHARE if "cpus" in said else PLENTY_CPUS,
-        memory=bytes_of(said["memory"], FLAG) if "memory" in said else PLENTY_MEMORY)
+    cpus = cpus_of(said["cpus"], FLAG) / SHARE if "cpus" in said else PLENTY_CPUS
+    host_memory = bytes_of(said["memory"], FLAG) if "memory" in said else PLENTY_MEMORY
+    node = _node(cards // SHARE, memory, labels, cpus, host_memory)
     plenty = [name for key, name in (("cpus", "CPUs"), ("memory", "memory")) if key not in said]
     source = f"with {' and '.join(plenty)} plenty" if plenty else "as given"
-    return node.model_copy(update={"resources": NodeResources(total=total)}), source
+    return node, source
 
 
-def _node(cards: int, memory: int | None, labels: dict[str, str]) -> Node:
+def _node(
+    cards: int, memory: int | None, labels: dict[str, str], cpus: float = PLENTY_CPUS, host_memory: int = PLENTY_MEMORY
+) -> Node:
     if cards > MAX_CARDS:
         raise UsageError(f"{FLAG}: a node has at most {MAX_CARDS} GPUs, not {cards}")
-    total = Amounts(gpu=cards, cpu=PLENTY_CPUS, memory=PLENTY_MEMORY)
+    total = Amounts(gpu=cards, cpu=cpus, memory=host_memory)
     gpus = [Gpu(index=index, memory_total=memory) for index in range(cards)] if memory else []
     return Node(id="new", name="new", labels=labels, resources=NodeResources(total=total), gpus=gpus)
 

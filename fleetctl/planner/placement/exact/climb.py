@@ -7,7 +7,7 @@ below, in that order, what any plan can have; a plan that has exactly these is p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -50,7 +50,7 @@ def climb(
     `at_last` = nothing else has reached the bound: a model is solved whatever its size, in NODES_AT_LAST.
     """
     known = [value for level in incumbent or () for value in level]
-    stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last)
+    stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
     reached = [stage.most * stage.unit for stage in stages]
     try:
         for place, stage in enumerate(stages):
@@ -112,19 +112,16 @@ def _stages(relaxation: Relaxation) -> list[_Stage]:
     return stages
 
 
-@dataclass(slots=True)
 class _Ascent:
-    """Solves stages on a copy of the model's rows, each fixing what it reached."""
+    """Solves stages on a copy of the model's rows, each fixing what it reached.
 
-    relaxation: Relaxation
-    at_last: bool = False
-    values: Floats | None = None
-    tight: bool = True
-    """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
-    model: LinearModel = field(init=False)
+    `tight` = that is what the stages before were bounded by; if not, later stages bound nothing.
+    """
 
-    def __post_init__(self) -> None:
-        self.model = self.relaxation.model.copy()
+    def __init__(self, relaxation: Relaxation, *, at_last: bool = False) -> None:
+        self.relaxation, self.at_last, self.tight = relaxation, at_last, True
+        self.model = relaxation.model.copy()
+        self.values: Floats | None = None
 
     def raise_to_top(self, stage: _Stage, have: int | None) -> int:
         """Return the bound of a stage, and let later ones keep what it reached.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -38,23 +37,15 @@ def rearrange(
     return walk.lifts.closed_up()
 
 
-@dataclass(slots=True)
 class _Walk:
     """The present packing, and where the walk is."""
 
-    demands: Sequence[Demand]
-    placer: Placer
-    lifts: Lifts
-    steps: int = 0
-    levels: Levels = ()
-    counts: Counter[int] = field(default_factory=Counter)
-    gaps: dict[Selector, list[int]] = field(default_factory=dict)
-    age: int = 0
-    state: int = 20_000_303
-
-    def __post_init__(self) -> None:
-        self.counts = Counter(one.demand.place for one in self.lifts.placed.values())
+    def __init__(self, demands: Sequence[Demand], placer: Placer, lifts: Lifts) -> None:
+        self.demands, self.placer, self.lifts = demands, placer, lifts
+        self.counts = Counter(one.demand.place for one in lifts.placed.values())
         self.levels = self._levels()
+        self.gaps: dict[Selector, list[int]] = {}
+        self.steps, self.age, self.state = 0, 0, 20_000_303
 
     def has_missing(self) -> bool:
         """Return whether any model still misses a replica."""

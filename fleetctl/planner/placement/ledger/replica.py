@@ -233,19 +233,15 @@ class Placer:
         """
         if shape.same_label is None or (len(gangs) == len(gangs[0]) == 1):
             return [None]
-        domains = self._domains_with_room(shape, shape.same_label, gangs)
-        if crowding is None:
-            return domains
-        return sorted(domains, key=lambda domain: min(map(crowding.at, domain.nodes)))
-
-    def _domains_with_room(self, shape: ReplicaShape, label: str, gangs: list[list[Seat]]) -> Iterator[Domain]:
-        """Yield domains that may hold some gangs."""
         kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
+        gpus = sum(seat.claim.gpus for seats in gangs for seat in seats)
         fewest = max(-(-len(seats) // shape.ranks_per_node) for seats in gangs)
-        for domain in self.domains(label).with_room(sum(seat.claim.gpus for seats in gangs for seat in seats), fewest):
-            if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count
-                   for counts in kinds for kind, count in counts.items()):
-                yield domain
+        possible = (domain for domain in self.domains(shape.same_label).with_room(gpus, fewest)
+                    if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count
+                           for counts in kinds for kind, count in counts.items()))
+        if crowding is None:
+            return possible
+        return sorted(possible, key=lambda domain: min(map(crowding.at, domain.nodes)))
 
     def _greedy(self, gang: _Gang) -> bool:
         mark = self.ledger.mark()

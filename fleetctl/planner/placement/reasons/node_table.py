@@ -22,17 +22,14 @@ from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code,
 from fleetctl.planner.placement.tally import OfferTable
 
 
-@dataclass
 class OfferKinds:
-    """The offers of all nodes, in ledger order."""
+    """The offers of all nodes, in ledger order; those with the same cards are one kind."""
 
-    ledger: Ledger
-    _judged: dict[Claim, Checks] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        offers = [self.ledger.offer(place) for place in range(len(self.ledger.nodes))]
+    def __init__(self, ledger: Ledger) -> None:
+        offers = [ledger.offer(place) for place in range(len(ledger.nodes))]
         self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
         self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
+        self._judged: dict[Claim, Checks] = {}
         kinds: dict[tuple[tuple[Card, ...], int], int] = {}
         self._kinds: Ints = np.array([kinds.setdefault((offer.cards, offer.free_gpus), len(kinds)) for offer in offers],
                                      dtype=np.int64)
