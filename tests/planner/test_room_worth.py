@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -145,7 +144,7 @@ def test_among_equals_the_fuller_node_then_the_least_spread_wins() -> None:
 
 def test_whether_ray_picks_the_card_counted_on_comes_first() -> None:
     clean = offer(2, 8)
-    dirty = replace(clean, cards=(replace(clean.cards[0], foreign=GIB), *clean.cards[1:]))
+    dirty = clean._replace(cards=(clean.cards[0]._replace(foreign=GIB), *clean.cards[1:]))
     assert best(expecting(ledger(dirty, clean), (gpus(1), (), 3)), gpus(1)) == 1
 
 
