@@ -44,14 +44,6 @@ class _OnNew(NamedTuple):
         return self.placed.demand.shape.key
 
 
-class Found(NamedTuple):
-    """A row per type; what is blocked in the light of it; and what would run on new nodes."""
-
-    rows: list[Growth]
-    blocked: list[Blocked]
-    waiting: list[Placed]
-
-
 @dataclass(frozen=True)
 class Growing:
     """The nodes there are, with a plan on their `ledger`, and the types of which more may come."""
@@ -71,8 +63,11 @@ class Growing:
 
     def find(
         self, short: Sequence[Demand], state: LiveState, placed: Sequence[Placed], blocked: Sequence[Blocked]
-    ) -> Found:
-        """Say which new nodes are needed; `short` = what found no room."""
+    ) -> tuple[list[Growth], list[Blocked], list[Placed]]:
+        """Return a row per type, what is blocked in the light of it, and what would run on new nodes.
+
+        `short` = what found no room.
+        """
         wants_memory = any(claim.vram for one in short for claim, _ in one.shape.kinds)
         soon = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
         counts = self._fewest(short, self._at_most(short, soon))
@@ -83,7 +78,7 @@ class Growing:
         demands = {one.shape.key: one for one in short}
         explained = [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
                      for row in blocked]
-        return Found(rows, explained, [one.placed for one in on_new])
+        return rows, explained, [one.placed for one in on_new]
 
     def most(self, short: Sequence[Demand]) -> Counter[str]:
         """Return how many replicas of each model would run with all nodes that may come, and only with them."""

@@ -1,15 +1,8 @@
 """The packer: which replicas to place, where, and in which order to create them.
 
-One greedy pass is the answer when it places everything. Otherwise a bound says how far one could get; on a fleet of
-some hundred nodes a solver finds out, on a larger one patterns of whole nodes come close, and remove and reinsert looks
-for the last replicas; where it leaves some, the solver tries a larger model than before. Each of them is compared with
-the best so far by one objective (objective.py), so none can make a plan worse. Work is counted in steps, so that the
-answer does not depend on the machine. Last, written spreads have what that leaves them. The result's order is the order
-of creation.
-
-A small plan goes where it leaves most room for what else is expected (greedy/leave_room.py): at once where everything
-fits so, else once more when it is known how much does. What is not needed where everything fits is imported where it is
-used.
+`docs/engine.md` tells of the steps. Each is compared with the best packing so far by one objective (objective.py), so
+none can make a plan worse. Work is counted in steps, so that the answer does not depend on the machine. The result's
+order is the order of creation. What is not needed where everything fits is imported where it is used.
 """
 
 from __future__ import annotations

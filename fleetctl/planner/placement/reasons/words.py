@@ -88,11 +88,6 @@ def amount(code: str, value: int, claim: Claim) -> str:
 MOST_PROCESSES = 3
 
 
-def in_use_text(foreign: int, card: Gpu, node: str) -> str:
-    """Say how much of a card is in use that nothing granted on it explains, and which processes have memory of it."""
-    return f"{format_bytes(foreign)} of card {card.index} on {node} are in use{users_text(card)}"
-
-
 def users_text(card: Gpu) -> str:
     """Return ` by process 4242 (ray::Trainer)` for the processes of a card, the largest first; empty = none known."""
     largest = sorted(card.processes, key=lambda one: (-(one.memory or 0), one.pid))
