@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -9,12 +10,13 @@ from typing import Any, Literal
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import Follower, Wording
 from fleetctl.apply.outcome import INTERRUPTED, raise_if_refused
-from fleetctl.apply.record import Starter, explicit_metadata
+from fleetctl.apply.record import Starter
 from fleetctl.apply.run import STOP_PATIENCE_S
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.served_weights import ServedWeights
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.jobs import REPLICAS
 from fleetctl.version import __version__
 
 Verb = Literal["evict", "restart"]
@@ -69,17 +71,17 @@ class Order:
 
 
 def run_explicit(
-    client: DashboardClient, order: Order, job: str, starter: Starter, relay: Callable[[Event], None],
-    patience: jobs.Patience | None = None,
+    client: DashboardClient, order: Order, job: str, starter: Starter, relay: Callable[[Event], None]
 ) -> RunSummary:
     """Carry out the order and return its summary; raises LockHeld, ApplyError and WaitTimeout.
 
     An interrupt stops a restart, and an eviction before its first replica ends: then nothing is ended.
     """
-    metadata = explicit_metadata(order.fleet, order.namespace, [f"{one.model}/{one.replica_id}"
-                                                                for one in order.replicas], starter, order.level)
+    metadata = {"fleet": order.fleet, "namespace": order.namespace,
+                REPLICAS: json.dumps([f"{one.model}/{one.replica_id}" for one in order.replicas]),
+                **({"level": order.level} if order.level else {}), **starter.metadata()}
     jobs.submit(client, jobs.Submission(job, order.verb, order.namespace, metadata, STILL),
-                _request(order, job, starter.name), patience)
+                _request(order, job, starter.name))
     wording = Wording(NOUNS[order.verb], afterwards=STILL, died=f"{STILL}; then {order.verb} what is left")
     follower, begun = Follower(client, job, wording, wait_timeout_s=order.longest_s), False
 

@@ -6,9 +6,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-
-from pydantic import ValidationError
+from dataclasses import KW_ONLY, InitVar, dataclass
 
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, InventoryError, WaitTimeout
@@ -46,31 +44,30 @@ def parse_line(line: str) -> Event | None:
         if record.get("type") == "runSummary":
             return RunSummary.model_validate(record)
         return Event.model_validate(record)
-    except (ValueError, RecursionError, ValidationError):
+    except (ValueError, RecursionError):
         return None
 
 
+@dataclass
 class Follower:
     """Reads one job's events, each once. `clock` and `sleep` come from outside so that tests need no waiting."""
 
-    def __init__(
-        self, client: DashboardClient, submission_id: str, wording: Wording, *, wait_timeout_s: float | None = None,
-        clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._client = client
-        self._id = submission_id
-        self._wording = wording
-        self._clock = clock
-        self._sleep = sleep
-        self._seen_chars = 0
+    client: DashboardClient
+    submission_id: str
+    wording: Wording
+    _: KW_ONLY
+    wait_timeout_s: InitVar[float | None] = None
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self, wait_timeout_s: float | None) -> None:
+        self._seen_chars, self._pause_s, self._begun = 0, FIRST_S, False
         self._unread: deque[Event] = deque()
-        self._pause_s = FIRST_S
-        self._begun = False
         self.wait_at_most(wait_timeout_s)
 
     def wait_at_most(self, wait_timeout_s: float | None) -> None:
         """Stop waiting, with WaitTimeout, this long from now; None = never."""
-        self._deadline = None if wait_timeout_s is None else self._clock() + wait_timeout_s
+        self._deadline = None if wait_timeout_s is None else self.clock() + wait_timeout_s
 
     def events(self) -> Iterator[Event]:
         """Yield events as they come; ends after `runSummary`. Raises ApplyError when the agent died without one.
@@ -80,12 +77,12 @@ class Follower:
         unreachable_since: float | None = None
         while True:
             try:
-                job = look(self._client, self._id)
+                job = look(self.client, self.submission_id)
                 self._read_on()
             except InventoryError as error:
-                unreachable_since = self._clock() if unreachable_since is None else unreachable_since
-                if self._clock() - unreachable_since > UNREACHABLE_S:
-                    raise ApplyError(f"lost contact with the {self._wording.noun}: {error.message}",
+                unreachable_since = self.clock() if unreachable_since is None else unreachable_since
+                if self.clock() - unreachable_since > UNREACHABLE_S:
+                    raise ApplyError(f"lost contact with the {self.wording.noun}: {error.message}",
                                      hint=f"it continues in the cluster; {self._afterwards()}") from None
                 self._wait(SLOW_S)
                 continue
@@ -99,25 +96,25 @@ class Follower:
                 if isinstance(event, RunSummary):
                     return
             if job.ended:
-                raise ApplyError(f"the agent ended without a summary ({job.end_text})", hint=self._wording.died)
+                raise ApplyError(f"the agent ended without a summary ({job.end_text})", hint=self.wording.died)
             self._wait(self._pause_s)
 
     def _read_on(self) -> None:
         """Take in the events of new complete lines; raises InventoryError when the log cannot be read."""
-        text = log_of(self._client, self._id)
+        text = log_of(self.client, self.submission_id)
         if text is None:
-            raise InventoryError(f"the log of job {self._id} cannot be served")
+            raise InventoryError(f"the log of job {self.submission_id} cannot be served")
         whole = text.rfind("\n") + 1
         lines = text[self._seen_chars:whole].split("\n")  # splitlines() knows line ends that JSON does not
         self._unread.extend(event for event in map(parse_line, lines) if event is not None)
         self._seen_chars = max(whole, self._seen_chars)
 
     def _wait(self, seconds: float) -> None:
-        left = None if self._deadline is None else self._deadline - self._clock()
+        left = None if self._deadline is None else self._deadline - self.clock()
         if left is not None and left <= 0:
-            raise WaitTimeout(f"stopped waiting; the {self._wording.noun} continues in the cluster",
+            raise WaitTimeout(f"stopped waiting; the {self.wording.noun} continues in the cluster",
                               hint=self._afterwards())
-        self._sleep(seconds if left is None else min(seconds, left))
+        self.sleep(seconds if left is None else min(seconds, left))
 
     def _afterwards(self) -> str:
-        return self._wording.afterwards.format(job=self._id)
+        return self.wording.afterwards.format(job=self.submission_id)

@@ -23,6 +23,7 @@ from fleetctl.documents.history import History, HistoryEntry, HistoryRun
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.position import FleetSource
+from fleetctl.documents.quantity import number_in
 from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolve import hash_of_shape
@@ -93,16 +94,20 @@ def _names(job: Job) -> list[str]:
 
 def read_logs(client: DashboardClient, wanted: Sequence[Job]) -> list[RunLog]:
     """Return the logs of the jobs, in their order; one that cannot be read says why."""
+    return [read_log(text, job, problem) for job, (text, problem) in zip(wanted, _texts(client, wanted), strict=True)]
+
+
+def _texts(client: DashboardClient, wanted: Sequence[Job]) -> list[tuple[str | None, str]]:
+    """Return the log of each job, or None, and why."""
+    def text_of(job: Job) -> tuple[str | None, str]:
+        try:
+            text = log_of(client, job.submission_id)
+        except InventoryError as error:
+            return None, f"its log could not be read: {error.message}"
+        return text, "" if text is not None else "its log is gone: the cluster cannot serve it"
+
     with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
-        return list(pool.map(lambda job: _log(client, job), wanted))
-
-
-def _log(client: DashboardClient, job: Job) -> RunLog:
-    try:
-        text = log_of(client, job.submission_id)
-    except InventoryError as error:
-        return read_log(None, job, f"its log could not be read: {error.message}")
-    return read_log(text, job, "" if text is not None else "its log is gone: the cluster cannot serve it")
+        return list(pool.map(text_of, wanted))
 
 
 def _entry(job: Job, log: RunLog) -> HistoryEntry:
@@ -124,7 +129,7 @@ def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
     texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf")
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
-        "create": _number(metadata.get("create")), "replicas": named,
+        "create": number_in(metadata.get("create")), "replicas": named,
         "level": metadata["level"] if metadata.get("level") in get_args(Level) else None,
         "replica": named[0] if len(named) == 1 else None, **{name: metadata.get(name) for name in texts},
     }
@@ -142,12 +147,7 @@ def _end_ms(job: Job, log: RunLog) -> int:
     return max(job.start_time_ms, int(said.timestamp() * 1000)) if said.tzinfo else 0
 
 
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
-
-
 def _files(events: Sequence[Event]) -> list[FleetSource]:
-    """Return the fleet files named in the run's record."""
     accepted: dict[str, Any] = next((event.model_extra or {} for event in events if event.type == "planAccepted"), {})
     try:
         return _FILES.validate_python(accepted.get("files", []))
@@ -174,24 +174,11 @@ def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf
     applies = (job for job in runs_of(client, fleet) if job.metadata.get("verb") == "apply"
                and (job.metadata.get("create") != "0" or RELOADS in job.metadata))
     while len(found) < len(wanted) and (some := list(islice(applies, AT_ONCE))):
-        for one in _recorded(client, some):
-            key = one.model.key, one.model.spec_hash
-            if key in wanted:
-                found.setdefault(key, one)
+        for job, (text, _) in zip(some, _texts(client, some), strict=True):
+            for one in recorded_in(text or "", job.submission_id):
+                if (key := (one.model.key, one.model.spec_hash)) in wanted:
+                    found.setdefault(key, one)
     return found
-
-
-def _recorded(client: DashboardClient, applies: Sequence[Job]) -> Iterator[Recorded]:
-    with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
-        for job, text in zip(applies, pool.map(lambda job: _log_text(client, job), applies), strict=True):
-            yield from recorded_in(text, job.submission_id)
-
-
-def _log_text(client: DashboardClient, job: Job) -> str:
-    try:
-        return log_of(client, job.submission_id) or ""
-    except InventoryError:
-        return ""
 
 
 def recorded_in(log: str, job: str) -> Iterator[Recorded]:

@@ -19,7 +19,7 @@ from functools import lru_cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from fleetctl.apply.record import Starter, note_metadata
+from fleetctl.apply.record import Starter
 from fleetctl.documents.inventory import Node
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
@@ -82,8 +82,8 @@ def write_note(
 
     Raises ApplyError when the cluster does not take it.
     """
-    wanted = Submission(job, verb, "", note_metadata(node, said, starter),
-                        "`fleetctl inventory` shows whether the note is there")
+    metadata = {"node": node.id, "nodeName": node.name, **said, **starter.metadata()}
+    wanted = Submission(job, verb, "", metadata, "`fleetctl inventory` shows whether the note is there")
     _post(client, wanted, {"entrypoint": "true"}, patience or Patience())
 
 
@@ -143,13 +143,12 @@ def _confirm(client: DashboardClient, wanted: Submission, cause: str, patience: 
     while True:
         try:
             look(client, wanted.submission_id)
+            return
         except (ApplyError, InventoryError):
             if patience.clock() >= deadline:
                 raise ApplyError(f"it is unknown whether the cluster has accepted job {wanted.submission_id}: {cause}",
                                  hint=wanted.follow_up) from None
             patience.sleep(PAUSE_S)
-        else:
-            return
 
 
 def stop(client: DashboardClient, submission_id: str) -> None:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from fleetctl.apply import jobs
 from fleetctl.apply.follow import Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
-from fleetctl.apply.record import Starter, doctor_metadata
+from fleetctl.apply.record import Starter
 from fleetctl.documents.cold import FetchedWeights, NodeCache
 from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
 from fleetctl.documents.events import Event, RunSummary
@@ -51,7 +51,7 @@ class Asker:
 
         Raises ApplyError and WaitTimeout.
         """
-        metadata = doctor_metadata(self.namespace, self.starter)
+        metadata = {"namespace": self.namespace, **self.starter.metadata()}
         jobs.submit(self.client, jobs.Submission(job, verb, self.namespace, metadata, self.wording.afterwards),
                     {"timeout": NODE_S, **request, "job": job, "toolVersion": __version__})
         events: list[Event] = []

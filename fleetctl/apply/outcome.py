@@ -41,8 +41,7 @@ def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:
     return [
         ReplicaOutcome(model=blocked.model, outcome="blocked", code=blocked.code, message=blocked.message,
                        replicas=blocked.replicas)
-        for blocked in plan.blocked
-    ]
+        for blocked in plan.blocked]
 
 
 def all_outcomes(plan: Plan | None, summary: RunSummary | None) -> list[ReplicaOutcome]:
@@ -56,17 +55,13 @@ def raise_if_refused(summary: RunSummary) -> None:
     """Raise LockHeld or PlanUsed when the agent ended before any action, ApplyError when it could not even begin."""
     extra = summary.model_extra or {}
     if summary.exit_code == LockHeld.exit_code:
-        raise _lock_held(summary.message, extra.get("holder") or {})
+        holder: Mapping[str, str] = extra.get("holder") or {}
+        who = f", started by {holder['who']}" if holder.get("who") else ""
+        ways = "or follow it with `fleetctl apply --attach`"
+        if job := holder.get("job"):
+            ways = f"follow it with `fleetctl apply --attach {job}`, or stop it with `fleetctl stop {job}`"
+        raise LockHeld(f"{summary.message}{who}", hint=f"wait for it with --lock-timeout 10m, {ways}")
     if summary.exit_code == PlanUsed.exit_code:
         raise used_by(str(extra.get("usedBy", "unknown")))
     if summary.exit_code == ApplyError.exit_code:
         raise ApplyError(summary.message)
-
-
-def _lock_held(message: str, holder: Mapping[str, str]) -> LockHeld:
-    who = f", started by {holder['who']}" if holder.get("who") else ""
-    ways = "wait for it with --lock-timeout 10m, or follow it with `fleetctl apply --attach`"
-    if job := holder.get("job"):
-        ways = (f"wait for it with --lock-timeout 10m, follow it with `fleetctl apply --attach {job}`, "
-                f"or stop it with `fleetctl stop {job}`")
-    return LockHeld(f"{message}{who}", hint=ways)

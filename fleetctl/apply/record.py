@@ -5,16 +5,13 @@ Neither holds a secret: every user of the cluster's dashboard can read both.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.inventory import Node, ReplicaMember
+from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.mask import masked
 from fleetctl.documents.plan import Action, Plan, Reloaded
 from fleetctl.documents.record import ApplyRecord, RecordedModel, RecordedReplica
-from fleetctl.inventory.jobs import REPLICAS
 from fleetctl.version import __version__
 
 
@@ -29,43 +26,22 @@ class Starter:
     ci_run: str | None = None
     step_of: str | None = None
 
+    def metadata(self) -> dict[str, str]:
+        """Return what every job says of its start. Ray accepts only strings."""
+        more = {"run": self.ci_run, "stepOf": self.step_of}
+        return {"who": self.name, "toolVersion": __version__, **{key: text for key, text in more.items() if text}}
+
 
 def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
-    """Return the metadata of an apply's job: what a list of applies shows without a log. Ray accepts only strings."""
-    fleet = {"fleet": plan.fleet.name, "namespace": plan.fleet.namespace}
-    metadata = {**fleet, "planId": plan.plan_id, "create": str(len(plan.actions)), **_by(starter)}
+    """Return the metadata of an apply's job: what a list of applies shows without a log."""
+    metadata = {"fleet": plan.fleet.name, "namespace": plan.fleet.namespace, "planId": plan.plan_id,
+                "create": str(len(plan.actions)), **starter.metadata()}
     if git := plan.fleet.git:
         metadata["commit"] = git.commit
         metadata["dirty"] = str(git.dirty).lower()
         if git.branch:
             metadata["branch"] = git.branch
     return metadata
-
-
-def explicit_metadata(
-    fleet: str, namespace: str, replicas: Sequence[str], starter: Starter, level: str | None = None
-) -> dict[str, str]:
-    """Return the metadata of an explicit verb's job; `replicas` are named `<model>/<replicaId>`.
-
-    `level` = where an eviction takes them.
-    """
-    return {"fleet": fleet, "namespace": namespace, REPLICAS: json.dumps(list(replicas)),
-            **({"level": level} if level else {}), **_by(starter)}
-
-
-def doctor_metadata(namespace: str, starter: Starter) -> dict[str, str]:
-    """Return the metadata of a job of the doctor, which is about no fleet."""
-    return {"namespace": namespace, **_by(starter)}
-
-
-def note_metadata(node: Node, said: Mapping[str, str], starter: Starter) -> dict[str, str]:
-    """Return the metadata of a note about a node, by id and by name."""
-    return {"node": node.id, "nodeName": node.name, **said, **_by(starter)}
-
-
-def _by(starter: Starter) -> dict[str, str]:
-    more = {"run": starter.ci_run, "stepOf": starter.step_of}
-    return {"who": starter.name, "toolVersion": __version__, **{key: text for key, text in more.items() if text}}
 
 
 def apply_record(plan: Plan) -> dict[str, Any]:
@@ -78,15 +54,13 @@ def apply_record(plan: Plan) -> dict[str, Any]:
     models = {
         one.model: RecordedModel(key=one.model, spec_hash=one.spec_hash, wanted=wanted[one.model],
                                  priority=one.priority, lifecycle=one.lifecycle)
-        for one in acted_on
-    }
+        for one in acted_on}
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
     replicas = [
         RecordedReplica(model=action.model, replica_id=action.replica_id, spec_hash=action.spec_hash,
                         members=[ReplicaMember.model_validate(member.model_dump(exclude={"weights"}))
                                  for member in action.members])
-        for action in plan.actions
-    ]
+        for action in plan.actions]
     record = ApplyRecord(files=plan.fleet.files, models=list(models.values()), shapes=shapes, replicas=replicas)
     document: dict[str, Any] = record.model_dump(mode="json", by_alias=True, exclude_defaults=True)
     return {**document, "shapes": masked(document.get("shapes", {}))}

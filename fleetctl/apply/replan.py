@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -82,13 +82,9 @@ def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) ->
     placed = Counter(action.model for action in actions)
     rows = {row.model: row for row in (*former.blocked, *fresh.blocked)}
     before = Counter({row.model: row.replicas for row in former.blocked})
+    places = {row.key: place for place, row in enumerate(former.models)}
     blocked = [
-        rows[model].model_copy(update={"replicas": short}) for model, count in refused.items()
-        if (short := count + before[model] - placed[model]) > 0 and model in rows
-    ]
-    return fresh.model_copy(update={"actions": actions, "reloads": [], "blocked": _in_order(blocked, former)})
-
-
-def _in_order(blocked: Sequence[Any], plan: Plan) -> list[Any]:
-    places = {row.key: place for place, row in enumerate(plan.models)}
-    return sorted(blocked, key=lambda row: places.get(row.model, len(places)))
+        rows[model].model_copy(update={"replicas": short})
+        for model, count in sorted(refused.items(), key=lambda one: places.get(one[0], len(places)))
+        if (short := count + before[model] - placed[model]) > 0 and model in rows]
+    return fresh.model_copy(update={"actions": actions, "reloads": [], "blocked": blocked})

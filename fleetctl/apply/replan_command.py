@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.plan import Plan
@@ -15,20 +15,17 @@ USUAL_EXPIRY_S = 24 * 3600
 def replan_command(plan: Plan, saved_as: str) -> str:
     """Return the command line, quoted for a shell; `saved_as` = the file that holds the plan."""
     options = plan.options
-    parts = [
-        *_each("-f", options.files or FILES_UNKNOWN),
-        *_each("--target", options.targets),
-        *_each("--exclude", options.excludes),
-        *_each("--selector", [options.selector] if options.selector else ()),
-        *_each("--adopt-from", [options.adopt_from] if options.adopt_from else ()),
+    seconds = valid_for_s(plan)
+    flags: list[tuple[str, Sequence[str | None]]] = [
+        ("-f", options.files or FILES_UNKNOWN), ("--target", options.targets), ("--exclude", options.excludes),
+        ("--selector", [options.selector]), ("--adopt-from", [options.adopt_from]),
         # always: without it the fleet file or the environment decides, and the plan may be made elsewhere
-        "--namespace", plan.fleet.namespace,
-        *_each("--address", [plan.inventory.address] if plan.inventory.address else ()),
-        *_each("--base", [plan.change.base.name] if plan.change else ()),
-        *_each("--expires", [f"{seconds}s"] if (seconds := valid_for_s(plan)) not in {None, USUAL_EXPIRY_S} else ()),
-        *(["--force"] if options.force else ()),
-        *(["--ignore-cooldown"] if options.ignore_cooldown else ()),
+        ("--namespace", [plan.fleet.namespace]), ("--address", [plan.inventory.address]),
+        ("--base", [plan.change.base.name if plan.change else None]),
+        ("--expires", [None if seconds in {None, USUAL_EXPIRY_S} else f"{seconds}s"]),
     ]
+    parts = [part for flag, values in flags for value in values if value for part in (flag, value)]
+    parts += ["--force"] * options.force + ["--ignore-cooldown"] * options.ignore_cooldown
     return shlex.join(["fleetctl", "plan", *parts, "--out", saved_as])
 
 
@@ -42,7 +39,3 @@ def valid_for_s(plan: Plan) -> int | None:
 def has_expired(plan: Plan, now: str) -> bool:
     """Return whether the plan has expired at `now` (RFC 3339 with a zone)."""
     return plan.expires_at is not None and as_datetime(now) > as_datetime(plan.expires_at)
-
-
-def _each(flag: str, values: Iterable[str]) -> list[str]:
-    return [part for value in values for part in (flag, value)]

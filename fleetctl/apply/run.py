@@ -7,6 +7,7 @@ second detaches from it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from fleetctl.apply import jobs
@@ -72,10 +73,8 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
     when the job does not react to the first.
     """
     follower = Follower(started.client, started.submission_id, APPLY, wait_timeout_s=wait_timeout_s)
-    try:
+    with suppress(KeyboardInterrupt):
         return _drain(started, follower, relay)
-    except KeyboardInterrupt:
-        pass
     interrupts, stopped = interrupts or Interrupts(), False
     try:
         interrupts.announce()
@@ -97,7 +96,10 @@ def stop_apply(started: Started, relay: Relay) -> RunSummary:
 def _stop(started: Started, follower: Follower, relay: Relay) -> RunSummary:
     jobs.stop(started.client, started.submission_id)
     follower.wait_at_most(STOP_PATIENCE_S)
-    return _drain_stopped(started, follower, relay)
+    try:
+        return _drain(started, follower, relay)
+    except ApplyError:  # stopped before it began, or killed before it could report
+        return RunSummary(seq=0, time="", message=UNREPORTED, exit_code=INTERRUPTED, interrupted=True)
 
 
 def _drain(started: Started, follower: Follower, relay: Relay) -> RunSummary:
@@ -108,13 +110,6 @@ def _drain(started: Started, follower: Follower, relay: Relay) -> RunSummary:
         if event.type == WANTED and started.replanner is not None:
             answer_agent(started.client, event, started.replanner)
     raise ApplyError("the agent's events ended without a summary")
-
-
-def _drain_stopped(started: Started, follower: Follower, relay: Relay) -> RunSummary:
-    try:
-        return _drain(started, follower, relay)
-    except ApplyError:  # stopped before it began, or killed before it could report
-        return RunSummary(seq=0, time="", message=UNREPORTED, exit_code=INTERRUPTED, interrupted=True)
 
 
 def running(client: DashboardClient, fleet: str | None) -> list[Job]:

@@ -142,13 +142,9 @@ def _reported(event: Event) -> ReplicaOutcome | None:
     if event.type == "replicaCreated":
         fields = {**fields, "outcome": "starting", "code": "NOT_REPORTED",
                   "message": "created; the rest was not reported"}
+    # the agent's sentence without what the outcome's other fields say
+    _, _, why = event.message.partition(f"{fields.get('model')}/{fields.get('replicaId')}: {fields.get('outcome')}")
     try:
-        return ReplicaOutcome.model_validate({"message": _why(event, fields), **fields})
+        return ReplicaOutcome.model_validate({"message": why.partition(": ")[2], **fields})
     except ValidationError:
         return None
-
-
-def _why(event: Event, fields: dict[str, object]) -> str:
-    """Return the agent's sentence without what the outcome's other fields say."""
-    _, _, why = event.message.partition(f"{fields.get('model')}/{fields.get('replicaId')}: {fields.get('outcome')}")
-    return why.partition(": ")[2]

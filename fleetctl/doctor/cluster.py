@@ -11,7 +11,7 @@ from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.quantity import amount_of
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import too_old
-from fleetctl.inventory.jobs import LOOKS, Job
+from fleetctl.inventory.jobs import LOOKS
 from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.notes import NOTES
 from fleetctl.inventory.used import PlacementGroup
@@ -66,24 +66,18 @@ def check_end(evidence: Evidence) -> Iterator[Diagnosed]:
     now_ms = as_datetime(evidence.now).timestamp() * 1000
     for job in evidence.vitals.jobs:
         passed_s = int((now_ms - job.start_time_ms) / 1000) if job.start_time_ms else 0
-        limit_s = STARTS_WITHIN_S if job.status == "PENDING" else ENDS_WITHIN_S
-        if not job.ended and job.metadata.get("verb") not in {*NOTES, *LOOKS} and passed_s > limit_s:
-            yield _lasting(job, passed_s // 60)
-
-
-def _lasting(job: Job, minutes: int) -> Diagnosed:
-    verb = job.metadata.get("verb") or "run"
-    waits = job.status == "PENDING"
-    attach = verb == "apply" and not waits
-    return Diagnosed(
-        code="RUN_NOT_STARTED" if waits else "RUN_LASTS", severity="warning", area="cluster",
-        subject=job.submission_id,
-        message=f"this {verb} has been {'waiting for its start' if waits else 'running'} for {minutes} min"
-                + ("" if waits else ", and may hold the lock of its fleet"),
-        advice="the head node has no free place for a job, or no agent that starts it" if waits
-        else "see what it waits for; `fleetctl stop` ends an apply, and what it created stays",
-        command=f"fleetctl apply --attach {job.submission_id}" if attach
-        else f"fleetctl history show {job.submission_id}")
+        verb, waits = job.metadata.get("verb") or "run", job.status == "PENDING"
+        if job.ended or verb in {*NOTES, *LOOKS} or passed_s <= (STARTS_WITHIN_S if waits else ENDS_WITHIN_S):
+            continue
+        yield Diagnosed(
+            code="RUN_NOT_STARTED" if waits else "RUN_LASTS", severity="warning", area="cluster",
+            subject=job.submission_id,
+            message=f"this {verb} has been {'waiting for its start' if waits else 'running'} for {passed_s // 60} min"
+                    + ("" if waits else ", and may hold the lock of its fleet"),
+            advice="the head node has no free place for a job, or no agent that starts it" if waits
+            else "see what it waits for; `fleetctl stop` ends an apply, and what it created stays",
+            command=f"fleetctl apply --attach {job.submission_id}" if verb == "apply" and not waits
+            else f"fleetctl history show {job.submission_id}")
 
 
 def leaked(evidence: Evidence) -> list[PlacementGroup]:

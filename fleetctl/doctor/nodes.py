@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.documents.diagnosis import Diagnosed, Disk, OrphanProcess
-from fleetctl.documents.inventory import Gpu
+from fleetctl.documents.diagnosis import Diagnosed, OrphanProcess
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.notes import cordon_note, has_ended
@@ -42,20 +41,17 @@ def check_foreign_memory(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each card that the planner leaves out for its memory (CARD_IN_USE)."""
     for node in evidence.inventory.nodes:
         for card in node.gpus:
-            if card.memory_foreign:
-                yield _in_use(node.name, card, card.memory_foreign)
-
-
-def _in_use(node: str, card: Gpu, foreign: int) -> Diagnosed:
-    total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
-    users = users_text(card)
-    who = "end what does not belong there" if users else "`nvidia-smi` on that node lists who uses it"
-    return Diagnosed(
-        code="CARD_IN_USE", severity="warning", area="node", subject=f"{node} card {card.index}",
-        message=f"{format_bytes(foreign)}{total} are in use{users}, beyond what Ray has granted on it: nothing new is "
-                f"placed there{f' ({card.uuid})' if card.uuid else ''}",
-        advice=f"{who}; --nodes finds an engine that a replica of ours left",
-        command="fleetctl doctor --nodes")
+            if not card.memory_foreign:
+                continue
+            total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
+            users = users_text(card)
+            who = "end what does not belong there" if users else "`nvidia-smi` on that node lists who uses it"
+            yield Diagnosed(
+                code="CARD_IN_USE", severity="warning", area="node", subject=f"{node.name} card {card.index}",
+                message=f"{format_bytes(card.memory_foreign)}{total} are in use{users}, beyond what Ray has granted on "
+                        f"it: nothing new is placed there{f' ({card.uuid})' if card.uuid else ''}",
+                advice=f"{who}; --nodes finds an engine that a replica of ours left",
+                command="fleetctl doctor --nodes")
 
 
 def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
@@ -87,19 +83,16 @@ def check_disks(evidence: Evidence) -> Iterator[Diagnosed]:
         reported: set[int] = set()
         for disk in disks:
             used = 1 - disk.free / disk.total if disk.total > 1 else 0  # a node in Kubernetes reports 1 byte
-            if used >= NEARLY and disk.total not in reported:
-                reported.add(disk.total)
-                yield _full(node.name, disk, used)
-
-
-def _full(node: str, disk: Disk, used: float) -> Diagnosed:
-    return Diagnosed(
-        code="DISK_FULL", severity="error" if used >= FULL else "warning", area="node", subject=node,
-        message=f"the disk of {disk.path} is {used:.0%} full: {format_bytes(disk.free)} of "
-                f"{format_bytes(disk.total)} are free",
-        advice="remove old sessions below Ray's temporary folder (session_* but for session_latest), or models that "
-               "nothing serves; until then keep new replicas away",
-        command=f"fleetctl cordon {shlex.quote(node)} --reason 'disk full'")
+            if used < NEARLY or disk.total in reported:
+                continue
+            reported.add(disk.total)
+            yield Diagnosed(
+                code="DISK_FULL", severity="error" if used >= FULL else "warning", area="node", subject=node.name,
+                message=f"the disk of {disk.path} is {used:.0%} full: {format_bytes(disk.free)} of "
+                        f"{format_bytes(disk.total)} are free",
+                advice="remove old sessions below Ray's temporary folder (session_* but for session_latest), or models "
+                       "that nothing serves; until then keep new replicas away",
+                command=f"fleetctl cordon {shlex.quote(node.name)} --reason 'disk full'")
 
 
 def check_cordons(evidence: Evidence) -> Iterator[Diagnosed]:

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
+from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.inventory import LIVE_STATES, Replica, dead_node_ids, is_lost
 from fleetctl.documents.quantity import count_of
-from fleetctl.documents.time_text import clock_text
 from fleetctl.planner.failures import Cools, failed_lately, what_cools
 from fleetctl.version import __version__
 
@@ -74,7 +74,7 @@ def check_failures(evidence: Evidence) -> Iterator[Diagnosed]:
                 code="FAILED_LATELY", severity="warning", area="replica", subject=failed.model,
                 message=f"{count_of(failed.count, 'replica')} failed within the last day{at}, and none is ready since: "
                         f"{failed.why}{where}",
-                advice="its log says more", command=_logs(failed.model))
+                advice="its log says more", command=f"fleetctl logs {shlex.quote(failed.model)}")
 
 
 def _cools(one: Cools, message: str) -> Diagnosed:
@@ -87,11 +87,7 @@ def _cools(one: Cools, message: str) -> Diagnosed:
     return Diagnosed(
         code="COOLING_DOWN", severity="warning", area="replica", subject=one.name, message=message,
         advice="its log says more; another spec is tried at once, this one with --ignore-cooldown",
-        command=_logs(one.name))
-
-
-def _logs(model: str) -> str:
-    return f"fleetctl logs {shlex.quote(model)}"
+        command=f"fleetctl logs {shlex.quote(one.name)}")
 
 
 def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:

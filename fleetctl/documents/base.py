@@ -47,6 +47,21 @@ def moment_at(since_epoch_s: float) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
+def clock_text(moment: str, observed_at: str) -> str:
+    """Return the time of day in UTC, with the date where that is not the day of `observed_at`."""
+    at = as_datetime(moment)
+    return f"{at:%H:%M} UTC" if at.date() == as_datetime(observed_at).date() else f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def age_text(moment: str, observed_at: str) -> str:
+    """Return the time since then in its two largest units: `40s`, `12m05s`, `5h12m`, `3d04h`."""
+    seconds = max(0, int((as_datetime(observed_at) - as_datetime(moment)).total_seconds()))
+    for size, unit, below, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}{seconds % size // below:02}{part}"
+    return f"{seconds}s"
+
+
 def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCustomError:
     """Return the error for a value; `message` names it as {found} and may name {allowed}."""
     return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})
@@ -54,22 +69,20 @@ def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCus
 
 def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:
     """Return the check that all of a text matches; its error is that of `refusal`."""
+    matches = re.compile(pattern).fullmatch
+
     def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
+        if not matches(text):
             raise refusal(kind, message, text, allowed)
         return text
 
     return AfterValidator(check)
 
 
-def _check_no_nul(text: str) -> str:
-    if "\0" in text:
-        raise refusal("nul_in_text", "{found} has a NUL character, which a command line cannot have", text,
-                      "text without NUL")
-    return text
+Text = Annotated[str, full_match(r"[^\0]*", "nul_in_text",
+                                 "{found} has a NUL character, which a command line cannot have", "text without NUL")]
 
-
-Text = Annotated[str, AfterValidator(_check_no_nul)]
+PathFromRoot = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
 
 TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
 """The forms of a value that may have two; a tag is part of the location of an error, but not a key of the file."""
@@ -85,6 +98,10 @@ class Authored(BaseModel):
         alias_generator=to_camel, validate_by_name=False, extra="forbid", strict=True, frozen=True, allow_inf_nan=False,
         defer_build=True,
     )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a plan has it: camelCase, durations in seconds, without what is not set."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _one_kind(schema: dict[str, Any], model: type[OneOf]) -> None:
@@ -120,3 +137,9 @@ class Stored(BaseModel):
         alias_generator=to_camel, validate_by_name=True, extra="ignore", frozen=True, allow_inf_nan=False,
         defer_build=True,
     )
+
+
+class Versioned(Stored):
+    """A document by itself: its first key says by which format it is read."""
+
+    format_version: str = FORMAT_VERSION

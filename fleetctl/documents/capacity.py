@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.plan import PlanInventory
 
 
@@ -50,10 +50,9 @@ class CapacityRow(Stored):
                           "such nodes; null without spec.cluster.grow")
 
 
-class Capacity(Stored):
+class Capacity(Versioned):
     """The answer to: how many more?"""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Capacity"] = "Capacity"
     fleet: str | None = None
     inventory: PlanInventory

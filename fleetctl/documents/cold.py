@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.served_weights import Artifact, GotWeights
 
 
@@ -20,10 +20,9 @@ class FetchedWeights(Stored):
     trouble: str = ""
 
 
-class Prefetched(Stored):
+class Prefetched(Versioned):
     """What `prefetch` did: a row per node and artifact."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Prefetched"] = "Prefetched"
     fleet: str
     model: str
@@ -56,10 +55,9 @@ class NodeCache(Stored):
     trouble: str = Field("", description="why the node did not answer")
 
 
-class Pruned(Stored):
+class Pruned(Versioned):
     """What `prune` found, and what it removed."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Pruned"] = "Pruned"
     dry_run: bool = False
     nodes: list[NodeCache]

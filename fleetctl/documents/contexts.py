@@ -26,7 +26,6 @@ class SecretSource(Authored):
         return self
 
     def __str__(self) -> str:
-        """Return the source for a message."""
         return f"variable {self.env}" if self.env else f"command {' '.join(self.command or ())}"
 
 

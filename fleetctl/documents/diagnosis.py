@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field, computed_field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.base import Moment, Stored, Versioned
 
 Area = Literal["client", "cluster", "node", "replica", "fleet"]
 AREAS: tuple[Area, ...] = ("client", "cluster", "node", "replica", "fleet")
@@ -43,10 +43,9 @@ class Repaired(Stored):
     message: str = Field("", description="why it is still there")
 
 
-class Diagnosis(Stored):
+class Diagnosis(Versioned):
     """Every check and every finding, in the order of areas."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Diagnosis"] = "Diagnosis"
     observed_at: Moment
     source: str | None = Field(None, description="the dashboard; null = it is not known")

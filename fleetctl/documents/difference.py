@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.position import Position
 from fleetctl.documents.served_weights import is_zero
 
@@ -47,10 +47,9 @@ class FleetSize(Stored):
     gpus: int = Field(0, description="1/10000 GPU, of all replicas together; memory of cards asked for is not in it")
 
 
-class FleetDiff(Stored):
+class FleetDiff(Versioned):
     """All differences between two revisions of one fleet, in the order of the newer file."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["FleetDiff"] = "FleetDiff"
     fleet: str
     base: Revision
@@ -79,8 +78,7 @@ class ModelEffect(Stored):
 
     key: str
     kind: Literal["added", "removed", "changed", "sideEffect"] = Field(
-        description="sideEffect = its own text is as it was, but another model's change alters what it gets"
-    )
+        description="sideEffect = its own text is as it was, but another model's change alters what it gets")
     before: CountsThen | None = Field(None, description="null = not in the base")
     after: CountsThen | None = Field(None, description="null = not in the head")
     message: str

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, computed_field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.inventory import host_port
 
 
@@ -44,10 +44,9 @@ class ServedModel(Stored):
     endpoints: list[Endpoint]
 
 
-class Endpoints(Stored):
+class Endpoints(Versioned):
     """All models of a fleet, or of all fleets, in the file's order or by key."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Endpoints"] = "Endpoints"
     observed_at: Moment
     source: str

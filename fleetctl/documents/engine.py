@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, OneOf, Text, refusal
+from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, OneOf, Text, full_match
 from fleetctl.documents.quantity import Seconds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-def _check_env_name(name: str) -> str:
-    if not name or "=" in name or "\0" in name:
-        raise refusal("bad_env_name", "{found} is not an environment variable name", name,
-                      "a non-empty name without '='")
-    if name.startswith("FLEETCTL_"):
-        raise refusal("reserved_env_name", "{found} is set by fleetctl itself", name,
-                      "any name that does not begin with FLEETCTL_")
-    return name
-
-
-EnvName = Annotated[str, AfterValidator(_check_env_name)]
+EnvName = Annotated[
+    str,
+    full_match(r"[^=\0]+", "bad_env_name", "{found} is not an environment variable name",
+               "a non-empty name without '='"),
+    full_match(r"(?s)(?!FLEETCTL_).*", "reserved_env_name", "{found} is set by fleetctl itself",
+               "any name that does not begin with FLEETCTL_")]
 
 
 class FromNode(Authored):
@@ -62,8 +57,7 @@ class Probe(OneOf):
     period: Seconds = Field(1, description="time between two tries; default 1s")
     timeout: Seconds = Field(5, description="the time limit of one try; default 5s")
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
-        3, description="liveness only: failures in a row before the engine counts as down"
-    )
+        3, description="liveness only: failures in a row before the engine counts as down")
 
 
 class Engine(Authored):
@@ -74,12 +68,7 @@ class Engine(Authored):
     env: dict[EnvName, Annotated[
         Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
     ]] = Field(
-        default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")'
-    )
+        default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")')
     workdir: Annotated[str, Field(pattern="^/")] | None = Field(None, description="default: a fresh folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the resolved engine as a plan has it: camelCase, durations in seconds."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

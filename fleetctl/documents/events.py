@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Literal
 
 from pydantic import ConfigDict, Field
-from pydantic.alias_generators import to_camel
 
 from fleetctl.documents.base import Stored
 from fleetctl.documents.inventory import Level as ReplicaLevel
@@ -22,7 +21,7 @@ Outcome = Literal["ready", "gone", "starting", "failed", "blocked", "skipped"]
 class Event(Stored):
     """One line. Further keys depend on the type and are kept."""
 
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow")
 
     seq: int
     time: str = Field(description="RFC 3339, UTC")

@@ -23,8 +23,8 @@ MAX_COUNT = 1_024
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
-_DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
-DnsLabel = Annotated[str, Field(pattern=_DNS_LABEL, description="a DNS label")]
+DNS_LABEL = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
 def _check_model_key(key: str) -> str:
@@ -34,7 +34,7 @@ def _check_model_key(key: str) -> str:
     return key
 
 
-ShapeName = Annotated[str, full_match(_DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
+ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is not a DNS label",
                                       "lower-case letters, digits and inner hyphens, at most 63 characters")]
 ModelKey = Annotated[
     str, AfterValidator(_check_model_key),
@@ -57,8 +57,7 @@ class Member(Authored):
 
     role: Role = Field("Standalone", description="Standalone alone, or a gang: one Leader and its Workers")
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(
-        None, description="Worker only: how many equal Workers; absent = 1"
-    )
+        None, description="Worker only: how many equal Workers; absent = 1")
     resources: Resources = Field(default_factory=Resources, description="per member")
     node_selector: Selector = Field(default_factory=dict, description="labels the node must have")
     weights: Weights | None = Field(None, description="the files that are there before the engine starts")
@@ -71,8 +70,7 @@ class WorkerGroup(Authored):
     name: DnsLabel = Field(description="unique in its model; a DNS label")
     copies: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(1, description="copies of the group in one replica")
     members: Annotated[list[Member], Field(min_length=1, max_length=64)] = Field(
-        description="one Standalone, or one Leader and its Workers"
-    )
+        description="one Standalone, or one Leader and its Workers")
 
 
 Workers = Annotated[list[WorkerGroup], Field(min_length=1, max_length=64)]
@@ -84,8 +82,7 @@ class Spread(Authored):
     label: LabelKey = Field(description="the node label")
     max_per_value: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
         description="the most replicas of the model on one value, including those that run; a node "
-                    "without the label takes none"
-    )
+                    "without the label takes none")
 
 
 class SameLabel(Authored):
@@ -93,8 +90,7 @@ class SameLabel(Authored):
 
     label: LabelKey = Field(description="the node label; a node without it has no value")
     scope: Literal["gang", "replica"] = Field(
-        "gang", description="gang = each gang for itself; replica = every member of a replica, Standalones too"
-    )
+        "gang", description="gang = each gang for itself; replica = every member of a replica, Standalones too")
 
 
 def _in_one_form(same_label: str | SameLabel | None) -> str | SameLabel | None:
@@ -110,12 +106,10 @@ class Placement(Authored):
         AfterValidator(_in_one_form)
     ] = Field(None, description="a gang stays inside one value of this node label; a mapping can say a whole replica")
     ranks_per_node: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
-        1, description="the most ranks of one gang on a node"
-    )
+        1, description="the most ranks of one gang on a node")
     spread: Annotated[Annotated[LabelKey, TEXT] | Annotated[Spread, MAPPING], TEXT_OR_MAPPING] | None = Field(
         None, description="spread a model's replicas over the values of this node label, before the tightest fit; a "
-                          "mapping adds a limit"
-    )
+                          "mapping adds a limit")
 
 
 class Restart(Authored):
@@ -133,9 +127,7 @@ class ModelDefaults(Authored):
     scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant the planned resources; default 60s")
     restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine ends")
     update: Update = Field(default_factory=Update, description="how a changed spec comes to replicas; not part of it")
-    placement: Placement = Field(
-        default_factory=Placement, description="where the members of one replica may run"
-    )
+    placement: Placement = Field(default_factory=Placement, description="where the members of one replica may run")
 
 
 class Serving(Authored):
@@ -158,9 +150,7 @@ class Cold(Authored):
 class Shape(ModelDefaults):
     """What many models have in common: their worker groups, and values for those that do not set them."""
 
-    workers: Workers = Field(
-        description="the worker groups of one replica; $(FLEETCTL_MODEL) is the key of the model"
-    )
+    workers: Workers = Field(description="the worker groups of one replica; $(FLEETCTL_MODEL) is the key of the model")
 
 
 class ShapeUse(Authored):
@@ -169,8 +159,7 @@ class ShapeUse(Authored):
     name: ShapeName = Field(description="one of spec.shapes")
     workers: list[WorkerGroup] = Field(
         default_factory=list, description="what is different, merged into the groups of the shape as a file is into "
-                                          "the one it extends; only names are required"
-    )
+                                          "the one it extends; only names are required")
 
 
 def _workers_or_shape(schema: dict[str, Any]) -> None:
@@ -187,18 +176,13 @@ class Model(ModelDefaults):
 
     key: ModelKey
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
-        description="a minimum, never a maximum: missing replicas are created, surplus ones are kept; 0 = no target"
-    )
+        description="a minimum, never a maximum: missing replicas are created, surplus ones are kept; 0 = no target")
     labels: dict[LabelKey, LabelValue] = Field(
         default_factory=dict, description="whose it is and what for, such as team: nlp; chosen by --selector, counted "
-                                          "by quotas, no part of the spec"
-    )
+                                          "by quotas, no part of the spec")
     shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
-        None, description="one of spec.shapes, instead of workers; keys beside it win over those of the shape"
-    )
-    workers: Workers = Field(
-        description="the worker groups of one replica; or shape, not both"
-    )
+        None, description="one of spec.shapes, instead of workers; keys beside it win over those of the shape")
+    workers: Workers = Field(description="the worker groups of one replica; or shape, not both")
     serving: Serving = Field(default_factory=Serving, description="how its endpoints are listed")
     cold: Cold | None = Field(
         None, description="on the disks of which nodes its weights are kept ready; no part of the spec")
@@ -216,8 +200,7 @@ class NodePolicy(Authored):
     selector: Selector = Field(default_factory=dict, description="no selector = every node")
     max_replicas_per_model: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
         None, description="slots per model and node; default: the node's label fleet.io/replica-slots, else no cap for "
-                          "models that claim GPU or VRAM, 1 for others"
-    )
+                          "models that claim GPU or VRAM, 1 for others")
     reserve: Reserve | None = Field(None, description="kept free on every card")
     gpu_memory: Bytes | None = Field(None, description="memory of each card, where the cluster cannot report it")
     cordon: bool | None = Field(None, description="no new replica on these nodes")
@@ -230,23 +213,17 @@ class Cluster(Authored):
     """The cluster; --address, FLEETCTL_ADDRESS and --context win over it."""
 
     address: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="http(s)://host:8265 = Ray dashboard; auto or host:port = a local Ray"
-    )
+        None, description="http(s)://host:8265 = Ray dashboard; auto or host:port = a local Ray")
     namespace: Annotated[str, Field(min_length=1)] = Field("fleet", description="Ray namespace of the replicas")
     grow: Annotated[list[GrowType], Field(max_length=64)] = Field(
         default_factory=list, description="the nodes that Ray's autoscaler may add for what fits nowhere else; "
-                                          "docs/kubernetes.md"
-    )
-
-
-def _a_limit(schema: dict[str, Any]) -> None:
-    schema["anyOf"] = [{"required": ["gpus"]}, {"required": ["replicas"]}]
+                                          "docs/kubernetes.md")
 
 
 class Quota(Authored):
     """The most that the models with some labels may have in all: what is live, and what a plan adds."""
 
-    model_config = ConfigDict(json_schema_extra=_a_limit)
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["gpus"]}, {"required": ["replicas"]}]})
 
     selector: Selector = Field(default_factory=dict, description="labels of models; no selector = every model")
     gpus: GpuSum | None = Field(None, description="the most GPUs of their replicas together")
@@ -263,8 +240,7 @@ class Cooldown(Authored):
     """How long what fails again and again is left alone; docs/failures.md."""
 
     failures: Annotated[int, Field(ge=0, le=1000)] = Field(
-        3, description="so many failures in a row begin it; 0 = nothing cools down"
-    )
+        3, description="so many failures in a row begin it; 0 = nothing cools down")
     first: Seconds = Field(300, description="how long it takes at first; each further failure doubles it")
     max: Seconds = Field(3600, description="the most it takes")
 
@@ -273,33 +249,25 @@ class Policy(Authored):
     """Limits of one plan, and house rules. plan and apply check the limits and end with 4."""
 
     max_new_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
-        None, description="the most replicas one plan may create; a threshold, which --force lifts"
-    )
+        None, description="the most replicas one plan may create; a threshold, which --force lifts")
     max_new_gpus: GpuSum | None = Field(
-        None, description="the most GPUs of all new replicas of one plan; a threshold, which --force lifts"
-    )
+        None, description="the most GPUs of all new replicas of one plan; a threshold, which --force lifts")
     max_change_percent: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
         None, description="new replicas per hundred live ones, checked from 10 live ones on; a threshold, which "
-                          "--force lifts"
-    )
+                          "--force lifts")
     protected_models: list[str] = Field(
-        default_factory=list, description="model keys, or patterns with *; no plan creates a replica of these models"
-    )
+        default_factory=list, description="model keys, or patterns with *; no plan creates a replica of these models")
     allowed_selectors: dict[LabelKey, list[Expression]] | None = Field(
         None, description="the labels that a nodeSelector may name, each with the values it may ask for; an empty "
-                          "list = any value"
-    )
+                          "list = any value")
     quotas: Annotated[list[Quota], Field(max_length=256)] = Field(
         default_factory=list, description="the most that models with some labels may have in all; what is over is "
-                                          "blocked with QUOTA, and never removed"
-    )
+                                          "blocked with QUOTA, and never removed")
     cooldown: Cooldown = Field(
-        default_factory=Cooldown, description="when a spec or a node that fails is left alone for a while"
-    )
+        default_factory=Cooldown, description="when a spec or a node that fails is left alone for a while")
     schemas: Annotated[list[FileName], Field(max_length=16)] = Field(
         default_factory=list, description="house rules: JSON Schema files (draft 2020-12), relative to this file, "
-                                          "that the rendered fleet must match"
-    )
+                                          "that the rendered fleet must match")
 
 
 def matches_pattern(pattern: str, key: str) -> bool:
@@ -316,12 +284,10 @@ class FleetSpec(Authored):
     cluster: Cluster | None = Field(None, description="the cluster, once per fleet")
     policy: Policy | None = Field(None, description="limits of one plan, and house rules, once per fleet")
     defaults: ModelDefaults | None = Field(
-        None, description="values for every model that does not set them, once per fleet"
-    )
+        None, description="values for every model that does not set them, once per fleet")
     nodes: list[NodePolicy] = Field(default_factory=list, description="node policies, in order")
     shapes: dict[ShapeName, Shape] = Field(
-        default_factory=dict, description="shapes that models name with shape, by their name; each once per fleet"
-    )
+        default_factory=dict, description="shapes that models name with shape, by their name; each once per fleet")
     models: list[Model] = Field(default_factory=list, description="the models and their targets")
 
 
@@ -340,7 +306,6 @@ class FleetDocument(Authored):
         Annotated[FileName, TEXT] | Annotated[list[FileName], Field(min_length=1, max_length=16), LIST], TEXT_OR_LIST
     ] | None = Field(
         None, description="the fleet files below this one, relative to it; merged by model key, group name and role, "
-                          "and the later one wins"
-    )
+                          "and the later one wins")
     metadata: Metadata = Field(description="the fleet this document is part of")
     spec: FleetSpec = Field(description="the fleet: its models and policies")

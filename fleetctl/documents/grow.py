@@ -22,8 +22,7 @@ class GrowNode(Authored):
     cpus: Cpus = Field(description="its CPUs")
     memory: Bytes = Field(description="its host memory")
     labels: Annotated[dict[LabelKey, LabelValue], Field(min_length=1)] = Field(
-        description="its Ray labels; the autoscaler chooses the type by them, and a node with all of them is one of it"
-    )
+        description="its Ray labels; the autoscaler chooses the type by them, and a node with all of them is one of it")
 
     @model_validator(mode="after")
     def _can_be_asked_for(self) -> GrowNode:
@@ -38,5 +37,4 @@ class GrowType(Authored):
     name: Annotated[str, Field(min_length=1, max_length=63)] = Field(description="the name of the type, for people")
     node: GrowNode = Field(description="what one node of it has")
     max: Annotated[int, Field(ge=1, le=MAX_NODES)] = Field(
-        description="the most nodes of this type, those that exist included"
-    )
+        description="the most nodes of this type, those that exist included")

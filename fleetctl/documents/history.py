@@ -6,15 +6,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.events import Event, Outcome, ReplicaOutcome
 from fleetctl.documents.inventory import Level
 from fleetctl.documents.position import FleetSource
 from fleetctl.documents.served_weights import is_absent
 
 RunState = Literal["ok", "partial", "unknown", "running", "refused"]
-"""ok = every wanted replica is there; partial = some are not; unknown = it ended and its result is not known;
-running = not ended; refused = it ended before any action."""
 
 
 class HistoryEntry(Stored):
@@ -47,10 +45,9 @@ class HistoryEntry(Stored):
     counts: dict[Outcome, int] = Field(default_factory=dict, description="the number of replicas per outcome")
 
 
-class _RunHead(Stored):
+class _RunHead(Versioned):
     """The first keys of a document."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["HistoryRun"] = "HistoryRun"
 
 
@@ -60,15 +57,13 @@ class HistoryRun(HistoryEntry, _RunHead):
     files: list[FleetSource] = Field(default_factory=list, description="the fleet files its plan was made from")
     outcomes: list[ReplicaOutcome] = Field(
         default_factory=list, description="the result of each replica; for a run without a summary, what its log "
-                                          "has"
-    )
+                                          "has")
     events: list[Event] = Field(default_factory=list, description="its log")
 
 
-class History(Stored):
+class History(Versioned):
     """Runs, the newest first."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["History"] = "History"
     source: str = Field(description="the cluster's dashboard")
     fleet: str | None = Field(None, description="only the runs of this fleet; null = of all")

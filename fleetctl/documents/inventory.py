@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored, as_datetime
+from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
 from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
@@ -53,8 +53,7 @@ class NodeResources(Stored):
     total: Amounts = Field(default_factory=Amounts)
     used: Amounts | None = None
     listed: Amounts | None = Field(
-        None, description="the part of `used` that actors explain; tasks and placement groups of others hold the rest"
-    )
+        None, description="the part of `used` that actors explain; tasks and placement groups of others hold the rest")
 
 
 class CardProcess(Stored):
@@ -174,8 +173,7 @@ class Replica(Stored):
         None, description="when it became ready; while it is not, when it began to start or last ended; null = unknown")
     members: list[ReplicaMember] = Field(default_factory=list)
     constructed: bool = Field(
-        True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve"
-    )
+        True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve")
     error: str | None = Field(None, description="last output or exit reason, where known")
     ready_at: Moment | None = Field(None, description="when it became ready, of one that is")
     tool_version: str | None = Field(
@@ -192,8 +190,7 @@ class Failure(Stored):
     fleet: str | None = None
     spec_hash: str | None = Field(None, description="of the spec it was started with; null = unknown")
     node_ids: list[str] = Field(
-        default_factory=list, description="of the member that failed where that is known, else of all its members"
-    )
+        default_factory=list, description="of the member that failed where that is known, else of all its members")
     gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held there, where known")
     code: str = Field(description="such as ENGINE_EXITED; REPLICA_DIED = by no act of fleetctl's")
     message: str = ""
@@ -212,10 +209,9 @@ class Success(Stored):
     at: Moment = Field(description="when it became ready")
 
 
-class Inventory(Stored):
+class Inventory(Versioned):
     """What runs where. `complete: false` = something could not be read, and nothing may be planned on it."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Inventory"] = "Inventory"
     observed_at: Moment = Field(description="RFC 3339 with a zone")
     source: str = Field(description="where it was read: a dashboard URL or a file")
@@ -228,8 +224,7 @@ class Inventory(Stored):
     nodes: list[Node] = Field(default_factory=list)
     replicas: list[Replica] = Field(default_factory=list)
     failures: list[Failure] = Field(
-        default_factory=list, description="the replicas that failed, as far as Ray remembers its dead actors"
-    )
+        default_factory=list, description="the replicas that failed, as far as Ray remembers its dead actors")
     successes: list[Success] = Field(
         default_factory=list, exclude_if=is_zero,
         description="the replicas that are gone but were ready, after a failure of their spec or on one of their nodes")

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import FORMAT_VERSION, Versioned
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import first_few, parse_bytes
@@ -21,7 +21,7 @@ from fleetctl.version import __version__
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Plan
 
-Document = TypeVar("Document", bound=Stored)
+Document = TypeVar("Document", bound=Versioned)
 
 SHOWN_PROBLEMS = 5
 OTHERWISE = "use the fleetctl that wrote it, or write it again with this one"
@@ -42,7 +42,7 @@ def load_document(text: str, cls: type[Document], *, where: str) -> Document:
     return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
 
 
-def unknown_keys(text: str, cls: type[Stored], *, where: str) -> list[str]:
+def unknown_keys(text: str, cls: type[Versioned], *, where: str) -> list[str]:
     """Return in words which keys of a sound document in `text` this version does not know, with the nearest it does."""
     raw = _checked(_parsed(text, where), cls, where)
     try:
@@ -89,12 +89,11 @@ def _at_once(text: str, cls: type[Document], where: str) -> Document | None:
         return None
     if not {"kind", "format_version"} <= document.model_fields_set:
         return None
-    _check_version(getattr(document, "format_version", None), where)
+    _check_version(document.format_version, where)
     return document
 
 
 def _parsed(text: str, where: str) -> object:
-    """Parse JSON where the text begins like it, otherwise YAML."""
     if not text or text.isspace():
         raise DocumentError(f"{where} is empty", hint="was it written completely?")
     try:
@@ -128,14 +127,13 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number a document may hold")
 
 
-def _parse_yaml(text: str, where: str) -> object:
+def _parse_yaml(text: str, where: str) -> Any:  # noqa: ANN401  any YAML value
     import yaml
 
-    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases_and_depth
+    from fleetctl.documents.plain_yaml import load_plain
 
     try:
-        refuse_aliases_and_depth(text)
-        return yaml.load(text, Loader=PlainLoader)  # noqa: S506  a safe loader, only plainer
+        return load_plain(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -208,7 +206,9 @@ def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
     from fleetctl.documents.plan import NEWEST_PLAN, Action
 
     operations = frozenset(get_args(Action.model_fields["op"].annotation))
-    operation, known = _unknown_operation(raw, operations), NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
+    actions, known = raw.get("actions"), NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
+    named = [action.get("op") for action in actions if isinstance(action, dict)] if isinstance(actions, list) else []
+    operation = next((op for op in named if isinstance(op, str) and op and op not in operations), None)
     if operation is not None:
         problems = f'it holds the operation "{operation[:MOST_SHOWN]}", which this one does not know'
     elif _minor(str(raw["formatVersion"])) <= _minor(known):
@@ -217,12 +217,6 @@ def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
     maker = f", made by fleetctl {tool[:MOST_SHOWN]}," if isinstance(tool, str) else ""
     return (f"{problems}; it is of formatVersion {raw['formatVersion']}{maker} and this is fleetctl {__version__}, "
             f"which knows formatVersion {known}")
-
-
-def _unknown_operation(raw: Mapping[str, Any], known: frozenset[str]) -> str | None:
-    actions = raw.get("actions")
-    named = [action.get("op") for action in actions if isinstance(action, dict)] if isinstance(actions, list) else []
-    return next((op for op in named if isinstance(op, str) and op and op not in known), None)
 
 
 def _minor(version: str) -> int:

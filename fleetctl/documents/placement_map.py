@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.inventory import NodeState
 from fleetctl.documents.plan import PlanInventory
 from fleetctl.documents.served_weights import is_absent
@@ -22,8 +22,7 @@ class Piece(Stored):
 
     holder: Holder = Field(
         description="live = runs; new = the plan would create it; foreign = runs, not this fleet's; "
-                    "unknown = granted, but the holder is not known"
-    )
+                    "unknown = granted, but the holder is not known")
     share: int
     model: str | None = None
     replica: str | None = Field(None, description="model/id, or the actor's own name")
@@ -72,10 +71,9 @@ class LegendEntry(Stored):
     foreign: int = Field(0, description="running replicas of another fleet, or of none")
 
 
-class PlacementMap(Stored):
+class PlacementMap(Versioned):
     """Which replicas are where, and with a fleet also which ones the plan would add."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["PlacementMap"] = "PlacementMap"
     fleet: str | None = None
     inventory: PlanInventory

@@ -14,11 +14,25 @@ class PlainLoader(_Base):  # type: ignore[misc]
 
     yaml_implicit_resolvers = {  # noqa: RUF012  PyYAML's own way
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for first, resolvers in _Base.yaml_implicit_resolvers.items()
-    }
+        for first, resolvers in _Base.yaml_implicit_resolvers.items()}
 
 
 MAX_DEPTH = 100
+
+
+def load_plain(text: str) -> Any:  # noqa: ANN401  any YAML value
+    """Return the value in a text; raises MarkedYAMLError at the first alias, or where it is nested too deeply.
+
+    Before anything is built: an alias can expand to a lot, and the C parser builds by recursion without a limit.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=PlainLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH or isinstance(event, yaml.AliasEvent):
+            problem = f"nested deeper than {MAX_DEPTH}" if depth > MAX_DEPTH else "aliases are not read"
+            mark: Any = event.start_mark
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+    return yaml.load(text, Loader=PlainLoader)  # noqa: S506  a safe loader, only plainer
 
 
 def refuse_duplicates(node: Any) -> None:  # noqa: ANN401  a yaml.Node, or None
@@ -33,19 +47,3 @@ def refuse_duplicates(node: Any) -> None:  # noqa: ANN401  a yaml.Node, or None
     elif isinstance(node, yaml.SequenceNode):
         for item in node.value:
             refuse_duplicates(item)
-
-
-def refuse_aliases_and_depth(text: str) -> None:
-    """Raise MarkedYAMLError at the first alias, or where it is nested deeper than MAX_DEPTH.
-
-    Before anything is built: an alias can expand to a lot, and the C parser builds by recursion without a limit.
-    """
-    depth = 0
-    for event in yaml.parse(text, Loader=PlainLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_DEPTH:
-            mark: Any = event.start_mark
-            raise yaml.MarkedYAMLError(problem=f"nested deeper than {MAX_DEPTH}", problem_mark=mark)
-        if isinstance(event, yaml.AliasEvent):
-            mark = event.start_mark
-            raise yaml.MarkedYAMLError(problem="aliases are not read", problem_mark=mark)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Moment, Stored
+from fleetctl.documents.base import Moment, Stored, Versioned
 from fleetctl.documents.difference import PlanChange
 from fleetctl.documents.position import FleetSource, Position
 from fleetctl.documents.quantity import count_of
@@ -76,8 +76,7 @@ class Certificate(Stored):
     status: Literal["optimal", "feasible"] = Field(description="optimal = proven: no plan serves the priorities better")
     method: str
     repacked_bound: int | None = Field(
-        None, description="the bound if what runs could be moved, where that is more; null = it is not, or not known"
-    )
+        None, description="the bound if what runs could be moved, where that is more; null = it is not, or not known")
     on_new_nodes: int = Field(0, description="of those not placed: how many would run on nodes that may be added")
 
 
@@ -235,8 +234,7 @@ class InTheWay(Stored):
     planned: bool = Field(False, description="it does not run yet: this plan would create it")
     surplus: bool = Field(False, description="of this fleet, but beyond its model's target or not in the file")
     owner: Literal["fleet", "otherFleet", "foreign"] = Field(
-        description="foreign = without a fleet's mark; this file decides only about its own fleet"
-    )
+        description="foreign = without a fleet's mark; this file decides only about its own fleet")
     fleet: str | None = None
     priority: int | None = Field(None, description="of its model in this file; null = not in it")
 
@@ -269,11 +267,9 @@ class Blocked(Stored):
     reasons: list[Reason] = Field(default_factory=list)
     counted: Counted | None = None
     make_room: list[InTheWay] = Field(
-        default_factory=list, description="without all of these one more would fit; empty = no such set is known"
-    )
+        default_factory=list, description="without all of these one more would fit; empty = no such set is known")
     would_fit: list[Addition] = Field(
-        default_factory=list, description="all of these together would do; empty = no such addition is known"
-    )
+        default_factory=list, description="all of these together would do; empty = no such addition is known")
     no_remedy: str = Field("", description="why makeRoom or wouldFit is empty, where that can be said")
 
 
@@ -309,8 +305,7 @@ class Drift(Stored):
     wants: str | None = Field(None, description="of an outdated one: the spec hash of the file")
     changes: list[str] | None = Field(
         None, description="of an outdated one: what differs, in words, or why that is not known; looked up for plans "
-                          "that are shown, and never in one that can be applied"
-    )
+                          "that are shown, and never in one that can be applied")
 
 
 class Unmanaged(Stored):
@@ -348,9 +343,7 @@ class Note(Stored):
 class PolicyFinding(Stored):
     """A policy of the fleet file that this plan would break. One that is not lifted makes the exit code 4."""
 
-    code: Literal[
-        "MAX_NEW_REPLICAS", "MAX_NEW_GPUS", "MAX_CHANGE_PERCENT", "PROTECTED_MODEL", "SELECTOR_NOT_ALLOWED"
-    ]
+    code: Literal["MAX_NEW_REPLICAS", "MAX_NEW_GPUS", "MAX_CHANGE_PERCENT", "PROTECTED_MODEL", "SELECTOR_NOT_ALLOWED"]
     key: str = Field(description="in the fleet file, such as spec.policy.maxNewReplicas")
     message: str = Field(description="what was found, what is allowed, what to do")
     model: str | None = None
@@ -373,10 +366,9 @@ class PlanFlags(Stored):
     ignore_cooldown: bool = Field(False, description="what failed in a row is tried all the same")
 
 
-class Plan(Stored):
+class Plan(Versioned):
     """A plan; `planId` is the SHA-256 of its canonical JSON without it."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["Plan"] = "Plan"
     plan_id: str = ""
     tool_version: str
@@ -388,8 +380,7 @@ class Plan(Stored):
     models: list[ModelRow]
     specs: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="by spec hash: workers and placement of the models acted on, resolved; "
-                                          "asSet = both as the user set them, which is what the hash covers"
-    )
+                                          "asSet = both as the user set them, which is what the hash covers")
     actions: list[Action] = Field(default_factory=list)
     prefetches: list[Prefetch] = Field(default_factory=list, exclude_if=is_zero)
     reloads: list[Reloaded] = Field(
@@ -409,8 +400,7 @@ class Plan(Stored):
     change: PlanChange | None = Field(None, description="with --base: what the change since that revision causes alone")
     options: PlanFlags = Field(default_factory=PlanFlags, description="the flags that shaped the plan")
     observed: dict[str, dict[str, int]] = Field(
-        default_factory=dict, description="per planned model: live count and highest id, to detect a stale plan"
-    )
+        default_factory=dict, description="per planned model: live count and highest id, to detect a stale plan")
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 partial, 4 policy")
 
     @property

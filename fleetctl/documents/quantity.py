@@ -23,6 +23,7 @@ MAX_BYTES = 1 << 60
 MAX_SHARE = 1_000_000 * SHARE
 MAX_SECONDS = 30 * 24 * 3600
 
+BINARY_UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _SUFFIXES = {
     "": 1,
     **{f"{unit}i": 1024 ** (power + 1) for power, unit in enumerate(("K", "M", "G", "T", "P", "E"))},
@@ -87,11 +88,6 @@ def parse_gpus(value: object) -> int:
     return share
 
 
-def parse_gpu_sum(value: object) -> int:
-    """Return GPUs in 1/10000, of several members together: any fraction."""
-    return _parse_share(value, SHARE_ALLOWED, "gpus")
-
-
 def parse_cpus(value: object) -> int:
     """Return CPUs in 1/10000, from a number or from Kubernetes' milli form (`500m`)."""
     return _parse_share(value, CPU_ALLOWED, "cpus")
@@ -112,7 +108,7 @@ def parse_duration(value: object) -> int | float:
 
 def format_bytes(count: int) -> str:
     """Show bytes the way people write them: exact in Ki/Mi/Gi where it is, otherwise to two decimals."""
-    for unit, size in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+    for unit, size in BINARY_UNITS:
         if abs(count) >= size:
             return f"{count // size}{unit}" if count % size == 0 else f"{count / size:.2f}{unit}"
     return str(count)
@@ -121,6 +117,21 @@ def format_bytes(count: int) -> str:
 def format_share(share: int) -> str:
     """Show an amount of 1/10000 as the number a person wrote: 10000 is 1, 2500 is 0.25."""
     return str(share // SHARE) if share % SHARE == 0 else f"{share / SHARE:.4f}".rstrip("0")
+
+
+def share_number(share: int) -> int | float:
+    """Return an amount of 1/10000 as the number a person writes: 10000 is 1, 2500 is 0.25."""
+    return share / SHARE if share % SHARE else share // SHARE
+
+
+def format_seconds(seconds: float) -> str:
+    """Show a duration in minutes where they are whole, else in seconds: `15m`, `90s`."""
+    return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
+
+
+def number_in(text: str | None) -> int | None:
+    """Return the whole number that a text writes; None where it is none, or has more than nine digits."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def amount_of(share: int, unit: str) -> str:
@@ -163,7 +174,7 @@ Gpus = Annotated[
                    mode="validation"),
 ]
 GpuSum = Annotated[
-    int, BeforeValidator(parse_gpu_sum),
+    int, BeforeValidator(lambda value: _parse_share(value, SHARE_ALLOWED, "gpus")),
     WithJsonSchema({"type": "number", "minimum": 0, "description": "GPUs of several members together, shares included"},
                    mode="validation"),
 ]

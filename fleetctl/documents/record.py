@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.position import FleetSource
 
@@ -42,13 +42,11 @@ class RecordedReplica(Stored):
     members: list[ReplicaMember] = Field(default_factory=list)
 
 
-class ApplyRecord(Stored):
+class ApplyRecord(Versioned):
     """The models acted on and their shapes, and every replica."""
 
-    format_version: str = FORMAT_VERSION
     files: list[FleetSource] = Field(default_factory=list, description="what the fleet was read from")
     models: list[RecordedModel] = Field(default_factory=list)
     shapes: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="by spec hash: workers and placement as the user set them, env values masked"
-    )
+        default_factory=dict, description="by spec hash: workers and placement as the user set them, env values masked")
     replicas: list[RecordedReplica] = Field(default_factory=list)

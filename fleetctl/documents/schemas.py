@@ -19,6 +19,7 @@ from fleetctl.documents.history import History, HistoryRun
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import format_seconds
 from fleetctl.documents.rendered_fleet import RenderedFleet
 from fleetctl.documents.what_if import WhatIf
 
@@ -101,7 +102,7 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
         return schema
     plain = {key: _plain(value) for key, value in schema.items() if key != "title" or not isinstance(value, str)}
     if "(ms|s|m|h|d)" in str(plain.get("pattern", "")) and isinstance(plain.get("default"), (int, float)):
-        plain["default"] = _duration(plain["default"])
+        plain["default"] = format_seconds(plain["default"])
     if "oneOf" in plain and "properties" not in plain:
         plain["anyOf"] = plain.pop("oneOf")
     if "anyOf" in plain:
@@ -112,10 +113,6 @@ def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
     if "$ref" in plain and len(plain) > 1:
         plain = {"allOf": [{"$ref": plain.pop("$ref")}], **plain}
     return plain
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
 
 
 _GENERATORS: dict[str, Callable[[], JsonSchema]] = {

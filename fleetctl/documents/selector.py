@@ -55,12 +55,12 @@ def parse_requirement(expression: str) -> Requirement:
 
 def in_one_spelling(selector: Mapping[str, str]) -> dict[str, str]:
     """Return a selector with every expression spelled in one way: `in(a, b)` for `in( b,a)`, `a` for `in(a)`."""
-    return {key: _one_spelling(parse_requirement(expression)) for key, expression in selector.items()}
-
-
-def _one_spelling(requirement: Requirement) -> str:
-    values = sorted(requirement.values)
-    return ("!" if requirement.negated else "") + (f"in({', '.join(values)})" if len(values) > 1 else values[0])
+    spelled: dict[str, str] = {}
+    for key, requirement in ((key, parse_requirement(expression)) for key, expression in selector.items()):
+        values = sorted(requirement.values)
+        listed = f"in({', '.join(values)})" if len(values) > 1 else values[0]
+        spelled[key] = f"!{listed}" if requirement.negated else listed
+    return spelled
 
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
-from fleetctl.documents.base import Authored, Text, refusal
+from fleetctl.documents.base import Authored, PathFromRoot, refusal
 from fleetctl.documents.engine import Port
 
 MAX_REPLICAS = 100_000
@@ -28,8 +28,7 @@ Body = Annotated[dict[str, Any], AfterValidator(_check_json), WithJsonSchema({"t
 class HttpReload(Authored):
     """The request by which an engine loads other weights: it has, once the answer is 200 to 299."""
 
-    path: Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"},
-                                description="the path, such as /update_weights_from_disk")]
+    path: PathFromRoot = Field(description="the path, such as /update_weights_from_disk")
     method: Literal["POST", "PUT", "GET"] = Field("POST", description="POST, PUT or GET")
     port: Port | None = Field(None, description="default: the port on which the engine is ready")
     body: Body | None = Field(
@@ -48,9 +47,7 @@ class Update(Authored):
     mode: Mode = Field(
         "keep", description="keep = outdated replicas count toward the target; surge = they do not, and current ones "
                             "are created beside them; inPlace = as keep, and where only weights have changed, engines "
-                            "reload them"
-    )
+                            "reload them")
     surge: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        1, description="with surge: the most replicas beyond the target at a time"
-    )
+        1, description="with surge: the most replicas beyond the target at a time")
     reload: Reload | None = Field(None, description="with inPlace: how an engine loads other weights")

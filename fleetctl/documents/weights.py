@@ -7,20 +7,13 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from fleetctl.documents.base import Authored, OneOf, Text, full_match, refusal
+from fleetctl.documents.base import Authored, OneOf, PathFromRoot, Text, full_match, refusal
 
 GROUP_SIZE = "$(FLEETCTL_GROUP_SIZE)"
 _INDEX = "^[0-9a-f]{64}$"
 _URL = re.compile(r"https?://((:|\$\([^()]*\))+@)?([^\s/?#@:\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]+)?(/[^\s?#]*)?"
                   r"(\?(&|([A-Za-z0-9_.-]+=)?\$\([^()]*\))+)?")
 _REFERENCE = re.compile(r"\$\([^()]*\)")
-
-
-def _check_name(text: str) -> str:
-    if "://" in text or re.search(r"\s", text) or text.startswith("/"):
-        raise refusal("bad_origin", "{found} is not {allowed}", text,
-                      "bucket/prefix of s3 or name@revision of hf, without scheme and spaces")
-    return text
 
 
 def _check_regex(text: str) -> str:
@@ -38,13 +31,14 @@ def _parse_of(value: object) -> object:
     raise refusal("bad_of", "{found} is not {allowed}", value, f"the number of members of the group, or {GROUP_SIZE}")
 
 
-_Path = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
 # a URL may hold a secret, so it is not shown
 _Url = Annotated[Text, full_match(
     _URL, "bad_url", "an http origin is an absolute URL without password, query and fragment",
     "https://host/folder/ or https://host/folder?token=$(NAME), with a variable of the node's environment"),
     Field(json_schema_extra={"pattern": "^https?://"})]
-_Name = Annotated[Text, AfterValidator(_check_name)]
+_Name = Annotated[Text, full_match(
+    r"(?!/)(?!.*://)\S*", "bad_origin", "{found} is not {allowed}",
+    "bucket/prefix of s3 or name@revision of hf, without scheme and spaces")]
 Regex = Annotated[Text, AfterValidator(_check_regex)]
 Parts = Annotated[Any, BeforeValidator(_parse_of), WithJsonSchema(
     {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "const": GROUP_SIZE}]}, mode="validation")]
@@ -56,7 +50,7 @@ class Origin(OneOf):
     KINDS = ("path", "http", "s3", "hf")
     ERROR = "weights_kind"
 
-    path: _Path | None = Field(None, description="a folder of the node")
+    path: PathFromRoot | None = Field(None, description="a folder of the node")
     http: _Url | None = Field(
         None, description="the URL of a folder; no password in it but $(NAME), of the node's environment")
     s3: _Name | None = Field(None, description="bucket/prefix; the node needs s3fs")
@@ -100,7 +94,3 @@ class Weights(Authored):
         Field(json_schema_extra={"pattern": _INDEX})] = Field(
         description="what the files must be: the hash that `fleetctl weights index` prints")
     view: View | None = Field(None, description="the part that this member needs; default: all files")
-
-    def as_json(self) -> dict[str, Any]:
-        """Return it as a plan has it, without what is not set."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from fleetctl.documents.base import FORMAT_VERSION, Stored
+from fleetctl.documents.base import Stored, Versioned
 from fleetctl.documents.plan import ActionMember, Blocked, Certificate, Growth, PlanInventory
 
 
@@ -74,10 +74,9 @@ class NodeLoss(Stored):
     unmanaged: int = Field(0, description="lost replicas that are not this fleet's")
 
 
-class WhatIf(Stored):
+class WhatIf(Versioned):
     """The answer; nothing was done. `before` is today's plan, `after` the plan after the changes."""
 
-    format_version: str = FORMAT_VERSION
     kind: Literal["WhatIf"] = "WhatIf"
     fleet: str
     inventory: PlanInventory
@@ -86,13 +85,11 @@ class WhatIf(Stored):
     after: Counts
     models: list[ModelChange] = Field(default_factory=list, description="every model, in the order of the fleet file")
     unmanaged_lost: list[str] = Field(
-        default_factory=list, description="replicas on lost nodes that are not this fleet's"
-    )
+        default_factory=list, description="replicas on lost nodes that are not this fleet's")
     created: list[NewReplica] = Field(default_factory=list, description="what the plan would create after the changes")
     blocked: list[Blocked] = Field(default_factory=list, description="replicas without a place, and why")
     growth: list[Growth] = Field(default_factory=list, description="after: the node types that may be added")
     certificate: Certificate
     each_node: list[NodeLoss] | None = Field(
-        None, description="with --each-node: the effect of the loss of each node, the worst first"
-    )
+        None, description="with --each-node: the effect of the loss of each node, the worst first")
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 replicas without a place")

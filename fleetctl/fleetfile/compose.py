@@ -103,10 +103,10 @@ class _Composer:
         elif kind is yaml.DocumentStartEvent:
             self.anchors = {}
 
-    def note(self, code: str, at: int, message: str, *, secret: bool = False, **more: str | None) -> None:
-        """Keep a problem and read on; `more` is `allowed` and `suggestion`, `secret` hides the source line."""
-        self.result.problems.append(self.source.problem(code, at, message, allowed=more.get("allowed"),
-                                                        suggestion=more.get("suggestion"),
+    def note(self, code: str, at: int, message: str, *, allowed: str | None = None, suggestion: str | None = None,
+             secret: bool = False) -> None:
+        """Keep a problem and read on; `secret` hides the source line."""
+        self.result.problems.append(self.source.problem(code, at, message, allowed=allowed, suggestion=suggestion,
                                                         secret=secret or self.in_env()))
 
     def broken(self, code: str, at: int, message: str) -> FleetFileError:
@@ -202,15 +202,11 @@ def syntax_problem(source: SourceText, error: yaml.MarkedYAMLError) -> Problem:
     if braces:  # `[--port, ${FLEETCTL_PORT}]`
         ours = f"$({braces[1]})" if braces[1].startswith("FLEETCTL_") else f'"{braces[0]}", in quotes'
         return source.problem("FL008", at - 1, f"this is not valid YAML: {braces[0]} in brackets", suggestion=ours)
-    return source.problem("FL008", at, f"this is not valid YAML: {words}{_context(source, error, at)}{hint}")
-
-
-def _context(source: SourceText, error: yaml.MarkedYAMLError, at: int) -> str:
     began = error.context_mark
-    if began is None or not error.context or began.index >= at:
-        return ""
-    line, column = source.position(began.index)
-    return f", {error.context} that begins at {line}:{column}"
+    if began is not None and error.context and began.index < at:
+        line, column = source.position(began.index)
+        words += f", {error.context} that begins at {line}:{column}"
+    return source.problem("FL008", at, f"this is not valid YAML: {words}{hint}")
 
 
 def _tab_at(source: SourceText, at: int) -> int | None:

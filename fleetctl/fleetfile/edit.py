@@ -55,16 +55,11 @@ def edit_fleet(
     for one in sorted(splices, key=lambda splice: splice.start, reverse=True):
         text = changed.get(one.source.file, one.source.text)
         changed[one.source.file] = text[:one.start] + one.text + text[one.end:]
-    edits = [_edit(given[file], text) for file, text in changed.items()]
+    marks = {file: "\ufeff" if given[file].data.startswith(BOM_UTF8) else "" for file in changed}  # no text has it
+    edits = [Edit(file, marks[file] + decode(given[file]).text, marks[file] + text) for file, text in changed.items()]
     _check([SourceBytes(one.file, changed.get(one.file, "").encode() or one.data) for one in read], loaded, wanted,
            added)
     return [one for one in edits if one.before != one.after]
-
-
-def _edit(given: SourceBytes, after: str) -> Edit:
-    """Return the change of a file, with its byte order mark, which no text has."""
-    mark = given.data[:len(BOM_UTF8)].decode("utf-8") if given.data.startswith(BOM_UTF8) else ""
-    return Edit(given.file, mark + decode(given).text, mark + after)
 
 
 def _splice(model: Raw, replicas: int, given: Container[str]) -> _Splice:
@@ -99,15 +94,11 @@ def _appended(documents: Sequence[Document], given: Container[str], added: Mappi
         if before.strip() == "-":
             end = _end_of_entry(source, at, before.index("-"))
             ends = "" if source.text[:end].endswith("\n") else _newline(source)
-            return _Splice(source, end, end, ends + _newline(source) + _entries(added, before.index("-"), source))
+            margin, lines = " " * before.index("-"), "\n".join(added.values()).splitlines()
+            text = "".join((margin + line if line else "") + _newline(source) for line in lines)
+            return _Splice(source, end, end, ends + _newline(source) + text)
     raise FleetctlError("no file that is given has a list of models in lines of their own, to which one can be added",
                         hint="write one of its models as lines, the first of which begins with `- key:`")
-
-
-def _entries(added: Mapping[str, str], column: int, source: SourceText) -> str:
-    """Return the models as lines of the file, their entries in this column, an empty line between them."""
-    lines = "\n".join(added.values()).splitlines()
-    return "".join((" " * column + line if line else "") + _newline(source) for line in lines)
 
 
 def _end_of_entry(source: SourceText, at: int, column: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
 
+from fleetctl.documents.position import Path
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.file_tree import FileTree
@@ -22,14 +23,6 @@ from fleetctl.problem import Problem
 
 MAX_DEPTH = 16
 MAX_BASES = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Stacked:
-    """A document merged with its bases; `whole` = every base could be read, so a missing key is really missing."""
-
-    document: Document
-    whole: bool = True
 
 
 _Trail = dict[str, str]
@@ -54,24 +47,33 @@ class Bases:
     _brought: dict[str, str] = field(default_factory=dict)
     _followed: int = 0
 
-    def stack(self, document: Document) -> Stacked:
-        """Merge a document with all its bases. A base that cannot be read is a problem; the rest is merged."""
+    def stack(self, document: Document) -> tuple[Document, bool]:
+        """Merge a document with all its bases. A base that cannot be read is a problem; the rest is merged.
+
+        Return whether every base could be read as well: only then a missing key is really missing.
+        """
         if not isinstance(document.value, dict) or "extends" not in document.value or foreign_problem(document):
-            return Stacked(document)
+            return document, True
         line: _Line = {}
         self._followed = 0
         whole = self._follow_all(document, {self._identity(document.source.file): document.source.file}, line)
         self._brought |= {identity: name.place for identity, (_, name) in line.items()}
-        return Stacked(reduce(merge, [*(base for base, _ in line.values()), document]), whole)
+        return reduce(merge, [*(base for base, _ in line.values()), document]), whole
 
     def _follow_all(self, document: Document, trail: _Trail, line: _Line) -> bool:
         """Add the bases of a document to the line; return False when one of them could not be read."""
         whole, here = True, set[str]()
         for name in _names(document):
+            if name is None:
+                whole = False
+                continue
             try:
-                if self._followed >= MAX_BASES:
-                    return self._too_many(name)
                 self._followed += 1
+                if self._followed > MAX_BASES + 1:
+                    return False
+                if self._followed > MAX_BASES:
+                    raise name.refused(f"more than {MAX_BASES} files are extended, with those that the bases extend",
+                                       code="FL055")
                 identity = name.find(self.tree, next(iter(trail.values())))
                 if identity in here:
                     raise name.refused(f"{name.file} is named twice in this list", code="FL056")
@@ -80,19 +82,10 @@ class Bases:
             except FleetFileError as error:
                 self.problems += error.problems
                 whole = False
-        return whole and _is_well_formed(document.value.get("extends"))
-
-    def _too_many(self, name: NamedFile) -> bool:
-        """Note, once for a document, that it has too many bases; return False, as it is not whole."""
-        if self._followed == MAX_BASES:
-            self._followed += 1
-            self.problems += name.refused(f"more than {MAX_BASES} files are extended, with those that the bases extend",
-                                          code="FL055").problems
-        return False
+        return whole
 
     def _follow(self, name: NamedFile, identity: str, trail: _Trail, line: _Line) -> bool:
-        self._refuse_endless(name, identity, trail)
-        self._refuse_twice(name, identity)
+        self._refuse(name, identity, trail)
         if identity in line:
             return True
         if identity not in self._composed:
@@ -104,14 +97,12 @@ class Bases:
         line[identity] = base, name
         return whole
 
-    def _refuse_endless(self, name: NamedFile, identity: str, trail: _Trail) -> None:
+    def _refuse(self, name: NamedFile, identity: str, trail: _Trail) -> None:
         if identity in trail:
             files = list(trail.values())[list(trail).index(identity):]
             raise name.refused(f"a circle: {' -> '.join([*files, name.file])}", code="FL055")
         if len(trail) > MAX_DEPTH:
             raise name.refused(f"the files extend each other more than {MAX_DEPTH} levels deep", code="FL055")
-
-    def _refuse_twice(self, name: NamedFile, identity: str) -> None:
         if identity in self._own_files:
             raise name.refused(f"{name.file} is given with -f as well, so its models would count twice",
                                code="FL056", allowed="one of the two: it is read because it is named here")
@@ -141,16 +132,10 @@ class Bases:
         return file if file == STDIN_NAME else self.tree.identity(file)
 
 
-def _names(document: Document) -> Iterator[NamedFile]:
+def _names(document: Document) -> Iterator[NamedFile | None]:
+    """Yield what `extends` names; None for a value of another type, which validation reports."""
     value = document.value.get("extends")
-    if isinstance(value, str) and value:
-        yield NamedFile(document, ("extends",), value, "FL018")
-    for index, item in enumerate(value if isinstance(value, list) else ()):
-        if isinstance(item, str) and item:
-            yield NamedFile(document, ("extends", index), item, "FL018")
-
-
-def _is_well_formed(value: object) -> bool:
-    """Return whether `extends` holds only names; validation reports values of another type."""
-    items = value if isinstance(value, list) else [value]
-    return value is None or all(isinstance(item, str) and item for item in items)
+    entries = enumerate(value) if isinstance(value, list) else () if value is None else [(None, value)]
+    for index, item in entries:
+        path: Path = ("extends",) if index is None else ("extends", index)
+        yield NamedFile(document, path, item, "FL018") if isinstance(item, str) and item else None

@@ -100,7 +100,6 @@ class Disk:
 
 
 def _repository(folder: Path) -> Path | None:
-    """Return the top of the git repository around a folder."""
     return next((top for top in (folder, *folder.parents) if (top / ".git").exists()), None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import prod
 
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.raw import Raw
@@ -47,10 +48,7 @@ def cards_by_flags(engine: Raw) -> tuple[int, bool, Path] | None:
             sizes[_WAYS[name]] = int(value), path
     if not sizes:
         return None
-    cards = 1
-    for size, _ in sizes.values():
-        cards *= size
-    return cards, multiplied, next(iter(sizes.values()))[1]
+    return prod(size for size, _ in sizes.values()), multiplied, next(iter(sizes.values()))[1]
 
 
 def fixed_port(engine: Raw) -> tuple[int, Path] | None:

@@ -58,24 +58,16 @@ def selector_meant(text: str) -> str | None:
     """Return a selector like `text`: a cut-off `in(a`, a list with `|` or commas, a doubled `=`."""
     if text.count("(") > text.count(")"):
         head = text.strip().rstrip(", ")
-        if not _is_selector(f"{head})"):
+        if not _if_sound(f"{head})", parse_requirement):
             return None
         return f'"{head})"' if "," in head else f'{head}), or "{head}, b)" {BECAUSE_OF_THE_COMMA}'
     bare = text.strip().lstrip("=! ").removeprefix("not ").strip("[]() ")
     values = [value.strip() for value in re.split(r"[|,]", bare.removeprefix("in").strip("( ")) if value.strip()]
     negated = "!" if text.strip().startswith(("!", "not ")) else ""
     meant = f"{negated}in({', '.join(values)})" if len(values) > 1 else f"{negated}{''.join(values)}"
-    if not _is_selector(meant):
+    if not _if_sound(meant, parse_requirement):
         return None
     return f'"{meant}"' if not meant.isalnum() else meant
-
-
-def _is_selector(text: str) -> bool:
-    try:
-        parse_requirement(text)
-    except ValueError:
-        return False
-    return True
 
 
 def dns_label_meant(text: str) -> str | None:

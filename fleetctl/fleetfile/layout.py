@@ -87,15 +87,10 @@ def split_gap(gap: str, offset: int) -> tuple[str, list[GapLine]]:
         elif not match["marks"] and not last:
             lines.append(GapLine(0, ""))
         at += len(line) + 1
-    return _note(first, offset), lines
-
-
-def _note(rest_of_line: str, offset: int) -> str:
-    match = _matched(rest_of_line, offset)
-    if not match["comment"]:
-        return ""
+    match = _matched(first, offset)
     spaces = len(match["marks"].lstrip("-:")) or len(match["space"])
-    return " " * max(1, spaces) + match["comment"].rstrip()
+    note = " " * max(1, spaces) + match["comment"].rstrip() if match["comment"] else ""
+    return note, lines
 
 
 def _matched(line: str, offset: int) -> re.Match[str]:

@@ -11,7 +11,7 @@ from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.compose import compose_bytes
 from fleetctl.fleetfile.extends import Bases
 from fleetctl.fleetfile.file_tree import DISK, FileTree
-from fleetctl.fleetfile.house_rules import HouseRules, check_house_rules
+from fleetctl.fleetfile.house_rules import check_house_rules
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import models
 from fleetctl.fleetfile.resolve import resolve
@@ -74,27 +74,27 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     found = list(problems)
     documents, whole = _documents(read, found)
     bases = Bases([source.file for source in read], tree)
-    stacks = [bases.stack(document) for document in documents]
+    stacked = [bases.stack(document) for document in documents]
     whole = whole and not found and not bases.problems
-    shaped = use_shapes([stack.document for stack in stacks], whole=whole)
-    found += (*bases.problems, *shaped.problems)
-    checked = [validate(document, whole=stack.whole) for document, stack in zip(shaped.documents, stacks, strict=True)]
-    fleets = [one for one in checked if not one.foreign]
-    sound = [one.document for one, stack in zip(checked, stacks, strict=True) if stack.whole and not one.foreign]
+    documents, problems = use_shapes([document for document, _ in stacked], whole=whole)
+    found += (*bases.problems, *problems)
+    all_read = [read_whole for _, read_whole in stacked]
+    checked = [validate(document, whole=read_whole) for document, read_whole in zip(documents, all_read, strict=True)]
+    sound = [one.document for one, read_whole in zip(checked, all_read, strict=True) if read_whole and not one.foreign]
     found += (problem for one in checked for problem in one.problems)
     found += (problem for document in sound for model in (*shapes_of(document), *models(document))
               for problem in check_model(model))
     found += check_fleet(sound)
-    rules = check_house_rules(sound, tree) if whole else HouseRules()
-    found += rules.problems
+    house_rules: list[FleetSource] = []
     if whole:
-        found += check_whole(sound)
+        house_rules, problems = check_house_rules(sound, tree)
+        found += (*problems, *check_whole(sound))
     files = [*read, *bases.read]
     ordered = _ordered(found, [source.file for source in files])
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
-    pairs = [(one.document, one.model) for one in fleets if one.model is not None]
-    fleet = resolve(pairs, [FleetSource(path=source.file, sha256=source.sha256) for source in files], rules.files)
+    pairs = [(one.document, one.model) for one in checked if one.model is not None]
+    fleet = resolve(pairs, [source.about for source in files], house_rules)
     return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
 
 

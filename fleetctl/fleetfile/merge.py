@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from fleetctl.documents.engine import Probe
 from fleetctl.documents.fleet import FleetDocument
+from fleetctl.documents.weights import View
 from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value
 from fleetctl.fleetfile.text import SourceText
@@ -25,8 +27,7 @@ _Keys = tuple[str, ...]
 
 _MODELS: _Keys = ("spec", "models")
 _JOINED: _Keys = ("spec", "nodes")
-_ONE_OF = {"readiness": ("http", "tcp", "exec"), "liveness": ("http", "tcp", "exec"), "models": ("workers", "shape"),
-           "view": ("files", "tensors", "shard")}
+_ONE_OF = {"readiness": Probe.KINDS, "liveness": Probe.KINDS, "models": ("workers", "shape"), "view": View.KINDS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def merge(base: Document, over: Document) -> Document:
     if not isinstance(base.root.children, dict) or not isinstance(over.root.children, dict):
         return over
     inherited = _part_of(base, [key for key in base.root.children if key not in OWN_KEYS])
-    return Document(over.source, _merged(_top(inherited), _top(over), ()))
+    return Document(over.source, _both(_top(inherited), _top(over), ()).node)
 
 
 def join(documents: Sequence[Document]) -> Document:
@@ -118,12 +119,13 @@ def _part_of(document: Document, keys: Sequence[str]) -> Document:
     return Document(document.source, _mapping_of(document.root.at, {key: _top(document).below(key) for key in keys}))
 
 
-def _merged(base: _Placed, over: _Placed, keys: _Keys) -> Node:
+def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
+    """Merge two entries; a collection that is in both files has the place of the later one."""
     if isinstance(base.node.children, dict) and isinstance(over.node.children, dict):
-        return _mapping(base, over, keys)
+        return over.holding(_mapping(base, over, keys))
     if isinstance(base.node.children, list) and isinstance(over.node.children, list):
-        return _list(base, over, keys)
-    return over.node
+        return over.holding(_list(base, over, keys))
+    return over
 
 
 def _mapping(base: _Placed, over: _Placed, keys: _Keys) -> MergedNode:
@@ -148,17 +150,12 @@ def _list(base: _Placed, over: _Placed, keys: _Keys) -> Node:
 def _mapping_of(at: int, placed: Mapping[str, _Placed]) -> MergedNode:
     return MergedNode(at, {key: one.node.value for key, one in placed.items()},
                       {key: one.entry for key, one in placed.items()},
-                      {key: one.source for key, one in placed.items()})
+                      sources={key: one.source for key, one in placed.items()})
 
 
 def _list_of(at: int, placed: Sequence[_Placed]) -> MergedNode:
     return MergedNode(at, [one.node.value for one in placed], [one.entry for one in placed],
-                      dict(enumerate(one.source for one in placed)))
-
-
-def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
-    """Merge two entries; a collection that is in both files has the place of the later one."""
-    return over.holding(_merged(base, over, keys))
+                      sources=dict(enumerate(one.source for one in placed)))
 
 
 def _rivals(keys: _Keys, own: dict[str, Value]) -> tuple[str, ...]:
@@ -185,8 +182,8 @@ def _paired(base: Sequence[object], over: Sequence[object]) -> dict[int, int]:
     return {index: waiting.pop(name) for index, name in enumerate(base) if name in waiting}
 
 
-def _names(items: list[Value], key: str) -> list[str | None]:
-    found = [item.get(key) if isinstance(item, dict) else None for item in items]
+def _names(items: list[Value], key: str, absent: str | None = None) -> list[str | None]:
+    found = [item.get(key, absent) if isinstance(item, dict) else None for item in items]
     return [name if isinstance(name, str) else None for name in found]
 
 
@@ -194,7 +191,7 @@ def _roles(members: list[Value]) -> list[object]:
     """Name members by role, and several Workers by their order."""
     seen: Counter[str] = Counter()
     names: list[object] = []
-    for role in _role_names(members):
+    for role in _names(members, "role", "Standalone"):
         names.append(None if role is None else (role, seen[role]))
         seen[role or ""] += 1
     return names
@@ -202,9 +199,4 @@ def _roles(members: list[Value]) -> list[object]:
 
 def _is_gang(members: list[Value]) -> bool:
     """Return whether this is a gang, which replaces a Standalone and is never merged with one."""
-    return any(role in ("Leader", "Worker") for role in _role_names(members))
-
-
-def _role_names(members: list[Value]) -> list[str | None]:
-    roles = [member.get("role", "Standalone") if isinstance(member, dict) else None for member in members]
-    return [role if isinstance(role, str) else None for role in roles]
+    return any(role in ("Leader", "Worker") for role in _names(members, "role"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fleetctl.documents.mask import is_env_value, variable_of, without_value
@@ -209,30 +210,23 @@ def _pattern(finding: Finding) -> Problem:
                            allowed="lower-case letters, digits and inner hyphens, at most 63 characters")
 
 
-def _own(code: str, meant: Callable[[str], str | None] | None = None) -> Callable[[Finding], Problem]:
-    """Return the wording of an error raised by our own models, which say what is found and what is allowed."""
-
-    def problem(finding: Finding) -> Problem:
-        raw = finding.name if finding.on_key else finding.raw
-        value = f"the value of {finding.variable}" if finding.variable else finding.shown
-        shown = f'"{cut(raw)}"' if finding.on_key else value
-        suggestion = meant(raw) if meant and raw else None
-        found, allowed = str(finding.context.get("found", "")), str(finding.context.get("allowed", ""))
-        if finding.message == f"{found} is not {allowed}":
-            return finding.problem(code, f"{finding.name} is {shown}, not {allowed}", suggestion=suggestion)
-        message = finding.message.replace(found, shown, 1)
-        return finding.problem(code, message, allowed=allowed or None, suggestion=suggestion)
-
-    return problem
+def _own(code: str, meant: Callable[[str], str | None] | None, finding: Finding) -> Problem:
+    """Word an error raised by our own models, which say what is found and what is allowed."""
+    raw = finding.name if finding.on_key else finding.raw
+    value = f"the value of {finding.variable}" if finding.variable else finding.shown
+    shown = f'"{cut(raw)}"' if finding.on_key else value
+    suggestion = meant(raw) if meant and raw else None
+    found, allowed = str(finding.context.get("found", "")), str(finding.context.get("allowed", ""))
+    if finding.message == f"{found} is not {allowed}":
+        return finding.problem(code, f"{finding.name} is {shown}, not {allowed}", suggestion=suggestion)
+    message = finding.message.replace(found, shown, 1)
+    return finding.problem(code, message, allowed=allowed or None, suggestion=suggestion)
 
 
-def _not_one_kind(code: str) -> Callable[[Finding], Problem]:
-    def problem(finding: Finding) -> Problem:
-        found = finding.context.get("found")
-        return finding.problem(code, f"{finding.name} has {'no kind' if found == 'none' else found}",
-                               allowed=f"exactly one of {finding.context.get('allowed')}")
-
-    return problem
+def _not_one_kind(code: str, finding: Finding) -> Problem:
+    found = finding.context.get("found")
+    return finding.problem(code, f"{finding.name} has {'no kind' if found == 'none' else found}",
+                           allowed=f"exactly one of {finding.context.get('allowed')}")
 
 
 def _unforeseen(finding: Finding) -> Problem:
@@ -261,29 +255,29 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     **dict.fromkeys(("too_short", "too_long", "string_too_short", "string_too_long"), _length),
     "literal_error": _literal,
     "string_pattern_mismatch": _pattern,
-    "bad_bytes": _own("FL025", guess.bytes_meant),
-    "bad_gpus": _own("FL025", guess.number_meant),
-    "bad_cpus": _own("FL025", guess.number_meant),
+    "bad_bytes": partial(_own, "FL025", guess.bytes_meant),
+    "bad_gpus": partial(_own, "FL025", guess.number_meant),
+    "bad_cpus": partial(_own, "FL025", guess.number_meant),
     "absurd_quantity": _out_of_range,
-    "share_too_fine": _own("FL031"),
-    "gpus_not_whole": _own("FL031"),
-    "bad_duration": _own("FL026", guess.duration_meant),
-    "bad_selector": _own("FL027", guess.selector_meant),
-    "bad_label_key": _own("FL028"),
-    "bad_label_value": _own("FL035"),
-    "bad_shape_name": _own("FL029", guess.dns_label_meant),
+    "share_too_fine": partial(_own, "FL031", None),
+    "gpus_not_whole": partial(_own, "FL031", None),
+    "bad_duration": partial(_own, "FL026", guess.duration_meant),
+    "bad_selector": partial(_own, "FL027", guess.selector_meant),
+    "bad_label_key": partial(_own, "FL028", None),
+    "bad_label_value": partial(_own, "FL035", None),
+    "bad_shape_name": partial(_own, "FL029", guess.dns_label_meant),
     "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),
     "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
-    "bad_model_key": _own("FL030"),
-    "bad_env_name": _own("FL033"),
-    "reserved_env_name": _own("FL033"),
-    "nul_in_text": _own("FL035"),
-    "probe_kind": _not_one_kind("FL034"),
-    "weights_kind": _not_one_kind("FL080"),
-    "bad_index": _own("FL035", lambda text: text.lower() if len(text) == 64 else None),
-    "bad_url": _own("FL035"),
-    "bad_origin": _own("FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
-    "bad_regex": _own("FL081"),
-    "bad_of": _own("FL082"),
-    "bad_body": _own("FL035"),
+    "bad_model_key": partial(_own, "FL030", None),
+    "bad_env_name": partial(_own, "FL033", None),
+    "reserved_env_name": partial(_own, "FL033", None),
+    "nul_in_text": partial(_own, "FL035", None),
+    "probe_kind": partial(_not_one_kind, "FL034"),
+    "weights_kind": partial(_not_one_kind, "FL080"),
+    "bad_index": partial(_own, "FL035", lambda text: text.lower() if len(text) == 64 else None),
+    "bad_url": partial(_own, "FL035", None),
+    "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
+    "bad_regex": partial(_own, "FL081", None),
+    "bad_of": partial(_own, "FL082", None),
+    "bad_body": partial(_own, "FL035", None),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fleetctl.documents.position import Path, Position
@@ -14,6 +14,7 @@ Value = Any
 """A YAML value: dict with text keys, list, text, number, boolean or None."""
 
 
+@dataclass(slots=True, eq=False)
 class Node:
     """One value. `raw` is a scalar's text as written, without quotes; `plain` = it has no quotes.
 
@@ -21,16 +22,12 @@ class Node:
     the value, each alias counted in full.
     """
 
-    __slots__ = ("at", "children", "plain", "raw", "size", "value")
-
-    def __init__(self, at: int, value: Value, children: Children | list[Entry] | None = None, *, raw: str = "",
-                 plain: bool = False) -> None:
-        self.at = at
-        self.value = value
-        self.children = children
-        self.raw = raw
-        self.plain = plain
-        self.size = 1
+    at: int
+    value: Value
+    children: Children | list[Entry] | None = None
+    raw: str = ""
+    plain: bool = False
+    size: int = 1
 
     def entry(self, part: str | int) -> Entry | None:
         """Return the entry under a key or index, or None."""
@@ -56,15 +53,11 @@ Entry = tuple[int, int, Node]
 Children = dict[str, Entry]
 
 
+@dataclass(slots=True, eq=False)
 class MergedNode(Node):
     """A collection whose entries come from several files; `sources` says which, by key or by index."""
 
-    __slots__ = ("sources",)
-
-    def __init__(self, at: int, value: Value, children: Children | list[Entry],
-                 sources: Mapping[Any, SourceText]) -> None:
-        super().__init__(at, value, children)
-        self.sources = sources
+    sources: Mapping[Any, SourceText] = field(default_factory=dict)
 
     def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  every entry has its own
         """Return the file of an entry."""

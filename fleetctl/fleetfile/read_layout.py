@@ -52,8 +52,9 @@ class _Reader:
         self.flow_depth = 0
         self.flow_start = 0
 
-    def take(self, event: yaml.Event) -> None:
-        start, end = _index(event.start_mark), _index(event.end_mark)
+    def take(self, event: Any) -> None:  # noqa: ANN401  the stubs call its marks optional
+        start: int = event.start_mark.index
+        end: int = event.end_mark.index
         if isinstance(event, yaml.DocumentStartEvent):
             self.begin_page(start, end, explicit=bool(event.explicit))
         elif isinstance(event, yaml.DocumentEndEvent):
@@ -216,7 +217,3 @@ class _Reader:
 
     def column(self, offset: int) -> int:
         return offset - self.text.rfind("\n", 0, offset) - 1
-
-
-def _index(mark: object) -> int:
-    return cast("yaml.Mark", mark).index

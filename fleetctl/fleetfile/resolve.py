@@ -35,14 +35,19 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
         ),
         files=tuple(files),
         policy=next((spec.policy for spec in specs if spec.policy is not None), Policy()),
-        policy_places=_policy_places(checked),
+        policy_places={key: document.place(("spec", "policy", key))
+                       for document, fleet in checked if fleet.spec.policy is not None
+                       for key in document.value["spec"]["policy"]},
         house_rules=tuple(house_rules),
     )
 
 
 def spec_document(model: ResolvedModel) -> dict[str, Any]:
     """Return the shape of one replica as a plan has it: every default filled in, amounts as integers, seconds."""
-    return {"workers": [_with_counts(_full(group)) for group in model.workers], "placement": _full(model.placement)}
+    workers = [group.as_json() for group in model.workers]
+    for member in (member for group in workers for member in group["members"] if member["role"] == "Worker"):
+        member.setdefault("count", 1)
+    return {"workers": workers, "placement": model.placement.as_json()}
 
 
 def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[str, Any]:
@@ -78,16 +83,14 @@ def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
 
 
 def merged(defaults: _Settings, own: _Settings) -> _Settings:
-    """Return `own` with the keys it does not set taken from `defaults`."""
-    return defaults.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})
+    """Return `defaults` with those of its keys that `own` sets."""
+    chosen = own.model_fields_set & type(defaults).model_fields.keys()
+    return defaults.model_copy(update={name: getattr(own, name) for name in chosen})
 
 
 def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> ResolvedModel:
     placement = merged(defaults.placement, model.placement)
-    chosen = merged(defaults, ModelDefaults.model_construct(
-        model.model_fields_set & set(ModelDefaults.model_fields),
-        **{name: getattr(model, name) for name in ModelDefaults.model_fields},
-    ))
+    chosen = merged(defaults, model)
     update = merged(defaults.update, model.update)
     return ResolvedModel(
         key=model.key, replicas=model.replicas, priority=chosen.priority, startup_timeout_s=chosen.startup_timeout,
@@ -102,10 +105,6 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         reload=update.reload.http if update.mode == "inPlace" and update.reload else None,
         engine_hash=engine_hash(model.workers, placement),
     )
-
-
-def _full(model: BaseModel) -> dict[str, Any]:
-    return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _as_meant(group: WorkerGroup) -> dict[str, Any]:
@@ -126,15 +125,3 @@ def _without_origins(member: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _as_spelled(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
-
-
-def _with_counts(group: dict[str, Any]) -> dict[str, Any]:
-    members = [{**member, "count": member.get("count", 1)} if member["role"] == "Worker" else member
-               for member in group["members"]]
-    return {**group, "members": members}
-
-
-def _policy_places(checked: Sequence[tuple[Document, FleetDocument]]) -> dict[str, Position]:
-    return {key: document.place(("spec", "policy", key))
-            for document, fleet in checked if fleet.spec.policy is not None
-            for key in document.value["spec"]["policy"]}

@@ -1,13 +1,15 @@
 """One file of house rules, a JSON Schema of draft 2020-12: read, checked and applied. Nothing is ever fetched.
 
-Only `house_rules` imports this, and only for a fleet that names such a file: jsonschema takes a while to load.
+Only `house_rules` imports this, and only for a fleet that names such a file: jsonschema takes a while to load. No
+message repeats the value of an environment variable.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
@@ -16,52 +18,75 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, Schema, SchemaResource
 
+from fleetctl.documents.mask import is_env_value, variable_of
 from fleetctl.documents.position import Path
+from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetFileError
-from fleetctl.fleetfile.compose import Composed, compose
+from fleetctl.fleetfile.compose import compose
 from fleetctl.fleetfile.mapping import DUPLICATE_KEY
-from fleetctl.fleetfile.nodes import Document, Node, Value
+from fleetctl.fleetfile.messages import Finding
+from fleetctl.fleetfile.nodes import Document, Node
 from fleetctl.fleetfile.sources import SourceBytes
-from fleetctl.fleetfile.text import SourceText, decode
+from fleetctl.fleetfile.text import decode
 from fleetctl.problem import Problem
 
 UNUSABLE = "FL037"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
+BROKEN = "FL038"
 _WORDS = "words"
+MAX_ALLOWED = 200
+_TYPES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
+          "number": "a number", "boolean": "true or false", "null": "nothing"}
+
+
+def _as_json(value: Any) -> str:  # noqa: ANN401  any JSON value
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+_ALLOWED: dict[str, Callable[[Any], str]] = {
+    "type": lambda types: " or ".join(_TYPES.get(one, one) for one in ([types] if isinstance(types, str) else types)),
+    "enum": lambda values: ", ".join(map(_as_json, values)),
+    "const": _as_json,
+    "minimum": "at least {}".format,
+    "maximum": "at most {}".format,
+    "exclusiveMinimum": "more than {}".format,
+    "exclusiveMaximum": "less than {}".format,
+    "multipleOf": "a multiple of {}".format,
+    "pattern": "text that matches {}".format,
+    "minLength": lambda least: f"at least {count_of(least, 'character')}",
+    "maxLength": lambda most: f"at most {count_of(most, 'character')}",
+    "minItems": lambda least: f"at least {count_of(least, 'item')}",
+    "maxItems": lambda most: f"at most {count_of(most, 'item')}",
+    "uniqueItems": lambda _: "each item once",
+    "minProperties": lambda least: f"at least {count_of(least, 'key')}",
+    "maxProperties": lambda most: f"at most {count_of(most, 'key')}",
+}
 
 _Check = Callable[[Any, Any, Any, Any], Any]
 """How jsonschema checks one keyword: validator, value of the keyword, instance, schema."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSchema:
-    """A sound schema; `document` holds the place of everything in its file."""
-
-    document: Document
-    schema: dict[str, Any]
-
-    def errors(self, fleet: Value) -> list[ValidationError]:
-        """Return what breaks a rule; raises FleetFileError for a schema that refers to itself without end."""
-        try:
-            return list(_RULES(self.schema, registry=Registry()).iter_errors(fleet))
-        except (RecursionError, Unresolvable):
-            raise FleetFileError([self.document.problem(
-                UNUSABLE, (), "a reference of this schema leads back to itself, or nowhere")]) from None
+def broken_rules(fleet: Document, source: SourceBytes) -> Iterator[Problem]:
+    """Yield what breaks a rule of the schema in a file; raises FleetFileError for a file without a sound schema."""
+    document, schema = _read(source)
+    try:
+        errors = list(_RULES(schema, registry=Registry()).iter_errors(fleet.value))
+    except (RecursionError, Unresolvable):
+        yield document.problem(UNUSABLE, (), "a reference of this schema leads back to itself, or nowhere")
+        return
+    yield from _worded(BROKEN, fleet, errors, f"against the house rules in {source.file}")
 
 
-def words_of(error: ValidationError) -> str | None:
-    """Return the `description` nearest around the rule that was broken."""
-    words: str | None = getattr(error, _WORDS, None)
-    return words
-
-
-def read_schema(source: SourceBytes, word: Callable[[Document, ValidationError], Iterator[Problem]]) -> RuleSchema:
-    """Return the schema in a file; raises FleetFileError. `word` words the errors of the schema itself."""
+def _read(source: SourceBytes) -> tuple[Document, dict[str, Any]]:
+    """Return the schema in a file, and the document that holds the place of everything in it."""
     text = decode(source)
     try:
         composed, schema = compose(text), json.loads(text.text)
-        document = _document(text, composed)
-        problems = [*_duplicate_keys(composed), *_problems(document, schema, word)]
+        # JSON is YAML too, but for rare escapes, which have no place
+        document = composed.documents[0] if composed.documents else Document(text, Node(0, {}))
+        # of each rule that is there twice JSON would keep the last alone
+        problems = [replace(one, code=UNUSABLE) for one in composed.problems if one.code == DUPLICATE_KEY]
+        problems += _problems(document, schema)
     except json.JSONDecodeError as error:
         at = min(error.pos, len(text.text))
         raise FleetFileError([text.problem(UNUSABLE, at, f"this is not JSON: {error.msg}")]) from None
@@ -72,11 +97,10 @@ def read_schema(source: SourceBytes, word: Callable[[Document, ValidationError],
     if problems:
         raise FleetFileError(problems)
     # with "$schema" jsonschema would follow a $ref to the whole file with rules that keep no description
-    return RuleSchema(document, {key: value for key, value in schema.items() if key != "$schema"})
+    return document, {key: value for key, value in schema.items() if key != "$schema"}
 
 
-def _problems(document: Document, schema: Any, word: Callable[[Document, ValidationError], Iterator[Problem]]  # noqa: ANN401
-              ) -> Iterator[Problem]:
+def _problems(document: Document, schema: Any) -> Iterator[Problem]:  # noqa: ANN401  any JSON value
     if not isinstance(schema, dict):
         yield document.problem(UNUSABLE, (), "this is not a JSON Schema", allowed="a JSON object")
         return
@@ -86,20 +110,9 @@ def _problems(document: Document, schema: Any, word: Callable[[Document, Validat
         return
     check = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
     errors = list(check.iter_errors(schema))
-    for error in errors:
-        yield from word(document, error)
+    yield from _worded(UNUSABLE, document, errors, "which JSON Schema has no meaning for")
     if not errors:
         yield from _unknown_references(document, schema)
-
-
-def _document(text: SourceText, composed: Composed) -> Document:
-    """Return the file with the places of its values: JSON is YAML too, but for rare escapes, which have no place."""
-    return composed.documents[0] if composed.documents else Document(text, Node(0, {}))
-
-
-def _duplicate_keys(composed: Composed) -> Iterator[Problem]:
-    """Yield the keys that a mapping has twice: of each rule JSON would keep the last alone."""
-    return (replace(one, code=UNUSABLE) for one in composed.problems if one.code == DUPLICATE_KEY)
 
 
 def _unknown_references(document: Document, schema: dict[str, Any]) -> Iterator[Problem]:
@@ -134,7 +147,7 @@ def _keeping_words(name: str, check: _Check) -> _Check:
         if name in ("properties", "patternProperties"):  # for `false` jsonschema names the mapping, not the key
             value = {key: {"not": {}} if rule is False else rule for key, rule in value.items()}
         for error in check(validator, value, instance, schema) or ():
-            if words_of(error) is None and isinstance(schema.get("description"), str):
+            if getattr(error, _WORDS, None) is None and isinstance(schema.get("description"), str):
                 setattr(error, _WORDS, schema["description"])
             yield error
 
@@ -144,3 +157,57 @@ def _keeping_words(name: str, check: _Check) -> _Check:
 _extend: Any = _untyped_extend
 _RULES = _extend(Draft202012Validator,
                  {name: _keeping_words(name, check) for name, check in Draft202012Validator.VALIDATORS.items()})
+
+
+def _worded(code: str, document: Document, errors: Sequence[ValidationError], against: str) -> Iterator[Problem]:
+    for error in errors:
+        for finding in _findings(document, error):
+            words = getattr(error, _WORDS, None) or _plain_words(finding, error, against)
+            yield finding.problem(code, _printable(words), allowed=_allowed(error))
+
+
+def _findings(document: Document, error: ValidationError) -> Iterator[Finding]:
+    """Yield the places of an error: each missing or superfluous key has its own, but none in a variable's value."""
+    path = tuple(error.absolute_path)
+    while variable_of(path) and not is_env_value(path):
+        path = path[:-1]
+    node, keys = document.node(path), list[str]()
+    instance: Any = error.instance
+    value: Any = error.validator_value
+    if is_env_value(path):
+        pass  # a key in the value may be a secret in braces
+    elif error.validator == "required":
+        keys = [key for key in value if key not in instance]
+    elif error.validator == "additionalProperties" and value is False:
+        keys = _additional(instance, error.schema)
+    elif node is not None and isinstance(node.value, dict) and isinstance(instance, str):
+        keys = [instance]  # propertyNames: the key itself breaks the rule
+    for key in keys:
+        yield Finding(document, (*path, key), node.child(key) if node else None, on_key=True)
+    if not keys:
+        yield Finding(document, path, node, on_key=False)
+
+
+def _additional(instance: dict[str, Any], schema: Any) -> list[str]:  # noqa: ANN401  jsonschema's own type
+    known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    return [key for key in instance if key not in known and not any(re.search(one, key) for one in patterns)]
+
+
+def _plain_words(finding: Finding, error: ValidationError, against: str) -> str:
+    """Say what is wrong where the schema does not; jsonschema's own message could hold the value of a variable."""
+    if finding.on_key and error.validator == "required":
+        return f'the key "{finding.name}" is missing, {against}'
+    if finding.on_key:
+        return f'the key "{finding.name}" is not allowed, {against}'
+    return f"{finding.name or 'the document'} is {finding.shown}, {against}"
+
+
+def _allowed(error: ValidationError) -> str | None:
+    words = _ALLOWED.get(str(error.validator))
+    text = _printable(words(error.validator_value)) if words else ""
+    return (text if len(text) <= MAX_ALLOWED else text[:MAX_ALLOWED] + "...") or None
+
+
+def _printable(text: str) -> str:
+    """Return text of a schema on one line; its JSON may hold control characters."""
+    return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))

@@ -56,7 +56,6 @@ def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
 
 
 def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield a warning for every protected model, or pattern of models, that no document of the fleet has."""
     keys = [key for document in documents for model in models(document) if (key := model.text("key")) is not None]
     for path, pattern in policy.texts("protectedModels"):
         if not any(matches_pattern(pattern, key) for key in keys):
@@ -65,7 +64,6 @@ def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Pr
 
 
 def _idle_quotas(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield a warning for every quota whose selector matches the labels of no model."""
     labels = [model.child("labels").value for document in documents for model in models(document)]
     for quota in policy.items("quotas"):
         selector = quota.child("selector").value

@@ -40,8 +40,11 @@ def check_group(group: Raw) -> Iterator[Problem]:
     members = list(group.items("members"))
     if not members:
         return
-    yield from (_stray_count(member) for member in members
-                if "count" in member.value and role_of(member) in ("Standalone", "Leader"))
+    for member in members:
+        if "count" in member.value and (role := role_of(member)) in ("Standalone", "Leader"):
+            allowed = "copies on the group for more Standalone members" if role == "Standalone" else None
+            yield member.problem("FL042", f"count is for a Worker, and this is a {role}", key="count", on_key=True,
+                                 allowed=allowed)
     if all(role_of(member) in get_args(Role) for member in members):
         yield from _shape(members)
     if not any(_claims_something(member) for member in members):
@@ -49,16 +52,9 @@ def check_group(group: Raw) -> Iterator[Problem]:
                             allowed="gpus, vram or cpus in the resources of at least one member")
 
 
-def _stray_count(member: Raw) -> Problem:
-    role = role_of(member)
-    return member.problem("FL042", f"count is for a Worker, and this is a {role}", key="count", on_key=True,
-                          allowed="copies on the group for more Standalone members" if role == "Standalone" else None)
-
-
 def _shape(members: list[Raw]) -> Iterator[Problem]:
     standalone, leaders, workers = (
-        [member for member in members if role_of(member) == role] for role in ("Standalone", "Leader", "Worker")
-    )
+        [member for member in members if role_of(member) == role] for role in ("Standalone", "Leader", "Worker"))
     if standalone and len(members) > 1:
         gang = bool(leaders or workers)
         yield from (_not_alone(member, gang) for member in standalone[0 if gang else 1:])

@@ -39,8 +39,11 @@ def check_model(model: Raw) -> Iterator[Problem]:
             yield from check_references(member)
             yield from check_weights(group, member)
             yield from _few_bytes(member.child("resources"))
-            yield from _unused_probes(member)
-            yield from _fixed_ports(model, group, member)
+            engine = member.child("engine")
+            if role_of(member) == "Worker" and engine.get("readiness") is not None:
+                yield engine.problem("FL060", "a gang is ready when its Leader is; the probe of a Worker is never used",
+                                     key="readiness", on_key=True)
+            yield from _fixed_ports(model, group, engine)
         yield from check_cards(model, group)
     yield from _size(model, groups)
     yield from _serving(model, groups)
@@ -108,24 +111,16 @@ def _one_node(placement: Raw, gangs: list[Raw]) -> Iterator[Problem]:
         )
 
 
-def _unused_probes(member: Raw) -> Iterator[Problem]:
-    if role_of(member) == "Worker" and member.child("engine").get("readiness") is not None:
-        yield member.child("engine").problem(
-            "FL060", "a gang is ready when its Leader is; the probe of a Worker is never used", key="readiness",
-            on_key=True)
-
-
-def _fixed_ports(model: Raw, group: Raw, member: Raw) -> Iterator[Problem]:
+def _fixed_ports(model: Raw, group: Raw, engine: Raw) -> Iterator[Problem]:
     """Warn about a port that is the same for every replica, of a probe or else of a flag: two may share a node."""
     if max(whole(model.get("replicas")), whole(group.get("copies"))) < 2:
         return
-    engine = member.child("engine")
     probes = [engine.child(kind).child(way) for kind in ("readiness", "liveness") for way in ("http", "tcp")]
     ports = [(port, (*probe.path, "port")) for probe in probes
              if isinstance(port := probe.get("port"), int) and 0 < port < 65536]
     flag = fixed_port(engine)
     for port, path in ports or ([flag] if flag else []):
-        yield member.document.problem(
+        yield engine.document.problem(
             "FL065", path, f"of two replicas on one node only one can have port {port}; the other fails",
             allowed="no port in the probe and $(FLEETCTL_PORT) for the engine, or one replica a node "
                     "(maxReplicasPerModel: 1)")

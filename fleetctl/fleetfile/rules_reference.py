@@ -46,8 +46,7 @@ def check_references(member: Raw) -> Iterator[Problem]:
                 yield member.document.problem("FL063", path, f"$({name}) stays as it is in an environment value",
                                               allowed="command and args; the engine has the variable anyway")
     yield from _variables_as_values(engine.child("env"))
-    if not _has_shell(engine):
-        yield from _shell_variables(engine)
+    yield from _shell_variables(engine)
 
 
 def _variables_as_values(environment: Raw) -> Iterator[Problem]:
@@ -84,11 +83,9 @@ def _texts(engine: Raw) -> Iterator[tuple[Path, str]]:
             yield (*environment.path, name), value
 
 
-def _has_shell(engine: Raw) -> bool:
-    return any(item.rsplit("/", 1)[-1] in _SHELLS for _, item in command_line(engine))
-
-
 def _shell_variables(engine: Raw) -> Iterator[Problem]:
+    if any(item.rsplit("/", 1)[-1] in _SHELLS for _, item in command_line(engine)):
+        return
     for path, item in command_line(engine):
         match = _SHELL_VARIABLE.search(item)
         if match is not None:

@@ -17,8 +17,7 @@ _WORDS: dict[str, bool | None] = {
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
 }
 _INT = re.compile(r"[-+]?[0-9]+")
-_OCTAL = re.compile(r"0o[0-7]+")
-_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_OCTAL_OR_HEX = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _INFINITY = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
 
@@ -42,10 +41,8 @@ def _number(text: str) -> str | int | float:
         raise ValueError(f"a number of {len(text)} characters")
     if _INT.fullmatch(text):
         return int(text)
-    if _OCTAL.fullmatch(text):
-        return int(text[2:], 8)
-    if _HEX.fullmatch(text):
-        return int(text[2:], 16)
+    if _OCTAL_OR_HEX.fullmatch(text):
+        return int(text, 0)
     if _FLOAT.fullmatch(text):
         return float(text)
     if infinite := _INFINITY.fullmatch(text):

@@ -6,7 +6,6 @@ From here on such a model is one with workers of its own, so that a plan, a diff
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import some
@@ -20,16 +19,11 @@ UNUSABLE = "FL039"
 UNUSED = "FL075"
 
 
-@dataclass(frozen=True, slots=True)
-class Shaped:
-    """The documents with each shape in its models, and the problems of that; a model with one of them is unchanged."""
+def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Document], list[Problem]]:
+    """Merge the shapes of all documents below their models; `whole` = every file could be read.
 
-    documents: tuple[Document, ...]
-    problems: tuple[Problem, ...]
-
-
-def use_shapes(documents: Sequence[Document], *, whole: bool) -> Shaped:
-    """Merge the shapes of all documents below their models; `whole` = every file could be read."""
+    Return the documents, and the problems of that; a model with one of them is unchanged.
+    """
     problems: list[Problem] = []
     shapes = _by_name(documents, problems)
     sizes = {name: _size(shape.document.node(shape.path)) for name, shape in shapes.items()}
@@ -54,9 +48,11 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> Shaped:
                 problems.append(_unusable(model, name, list(shapes)))
         shaped.append(with_shapes(document, found))
     if whole and spent <= MAX_NODES:
+        # one of a file that the given one extends may be for other fleets
         problems += (shape.problem(UNUSED, f'no model uses the shape "{name}"', on_key=True)
-                     for name, shape in shapes.items() if name not in used and _is_own(shape))
-    return Shaped(tuple(shaped), tuple(problems))
+                     for name, shape in shapes.items()
+                     if name not in used and shape.document.locate(shape.path)[0] is shape.document.source)
+    return shaped, problems
 
 
 def shapes_of(document: Document) -> Iterator[Raw]:
@@ -98,8 +94,3 @@ def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:
             f"one of the two; what differs from the shape is in shape: {{name: {name}, workers: [...]}}"))
     return model.problem(UNUSABLE, f'no shape "{name}" in spec.shapes', key="shape", allowed=some(shapes, 20) or None,
                          suggestion=nearest(name, shapes))
-
-
-def _is_own(shape: Raw) -> bool:
-    """Return whether a shape is in the given file itself: one of a file that it extends may be for other fleets."""
-    return shape.document.locate(shape.path)[0] is shape.document.source

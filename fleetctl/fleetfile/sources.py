@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.nearest import nearest
+from fleetctl.documents.position import FleetSource
 from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checkout
 from fleetctl.problem import Problem, as_utf8
 
@@ -25,9 +26,9 @@ class SourceBytes:
     data: bytes
 
     @property
-    def sha256(self) -> str:
-        """The SHA-256 of the bytes as they were read."""
-        return sha256_hex(self.data)
+    def about(self) -> FleetSource:
+        """The file as a plan names it, with the SHA-256 of the bytes as they were read."""
+        return FleetSource(path=self.file, sha256=sha256_hex(self.data))
 
 
 def read_sources(

@@ -45,7 +45,6 @@ class Piece:
     width: int = field(init=False)
 
     def __post_init__(self) -> None:
-        """Measure it, once."""
         if isinstance(self.content, str):
             quotes = 2 if self.is_text and not is_text_to_all(self.content) else 0
             self.width = SEVERAL_LINES if self.style in ("|", ">") else len(self.content) + quotes
@@ -116,8 +115,6 @@ class _Emitter(RoundTripEmitter):
 
 @dataclass(frozen=True, slots=True)
 class _Document:
-    """Turns pieces into ruamel's events."""
-
     emit: Callable[[events.Event], None]
 
     def write(self, piece: Piece, path: Path, column: int, above: Sequence[str] = (), *, inside: bool = False) -> None:
@@ -132,7 +129,11 @@ class _Document:
         if isinstance(piece.content, dict):
             self.emit(events.MappingStartEvent(None, None, True, flow_style=flow, comment=before,
                                                nr_items=len(piece.content)))
-            self._pairs(piece.content, path, column, flow=flow)
+            for key in piece.content if flow else _ordered(piece.content, path):
+                value = piece.content[key]
+                self.emit(_scalar(Piece(key), None if flow else _comment(value.above, "", column)))
+                below = column if isinstance(value.content, list) else column + 2
+                self.write(value, (*path, key), below, inside=flow)
             self.emit(events.MappingEndEvent(comment=after))
             return
         self.emit(events.SequenceStartEvent(None, None, True, flow_style=flow, comment=before))
@@ -140,13 +141,6 @@ class _Document:
             lines = [] if flow else _hoisted(item, (*path, number))
             self.write(item, (*path, number), column + 2, lines, inside=flow)
         self.emit(events.SequenceEndEvent(comment=after))
-
-    def _pairs(self, content: dict[str, Piece], path: Path, column: int, *, flow: bool) -> None:
-        for key in content if flow else _ordered(content, path):
-            value = content[key]
-            self.emit(_scalar(Piece(key), None if flow else _comment(value.above, "", column)))
-            below = column if isinstance(value.content, list) else column + 2
-            self.write(value, (*path, key), below, inside=flow)
 
 
 def _ordered(content: dict[str, Piece], path: Path) -> list[str]:

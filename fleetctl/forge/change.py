@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
 
@@ -46,13 +48,14 @@ class Forge(ABC):
     """
 
     name: ClassVar[str]
+    root_variable: ClassVar[str]
     kind_of_change: ClassVar[str]
     how_to_propose: ClassVar[str]
 
-    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, root: str,
-                 sleep: Callable[[float], None]) -> None:
+    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
+                 sleep: Callable[[float], None] = time.sleep) -> None:
         self.change = change
-        self.root = root
+        self.root = environ.get(self.root_variable, "")
         self._environ = environ
         self._sleep = sleep
 
@@ -64,38 +67,40 @@ class Forge(ABC):
         change = self.change
         if change is None:
             raise ForgeError(f"this run is about no {self.kind_of_change}")
-        return self._put(lambda client, path: self._thread(client, path, change), body,
-                         lambda status: self._hint(status, change))
+        with self._asked(self._hints(change)) as (client, path):
+            return put_comment(self._thread(client, path, change), body)
 
     def issue(self, title: str, body: str, *, is_open: bool) -> Posted | None:
         """Keep the one issue whose first line, a hidden marker, is that of `body`, and open or close it.
 
         None = there is none, and none is needed. Raises ForgeError as `comment` does.
         """
-        return self._put(lambda client, path: self._issues(client, path, title), body,
-                         lambda status: self._hint(status, None), is_open=is_open)
+        with self._asked(self._hints(None)) as (client, path):
+            return put_comment(self._issues(client, path, title), body, is_open=is_open)
 
     def propose(self, branch: str, into: str, title: str, body: str) -> Posted:
         """Open a change that merges one branch into another, or give the open one this title and text.
 
         Raises ForgeError as `comment` does.
         """
-        posted = self._put(lambda client, path: self._proposals(client, path, branch, into, title), body,
-                           lambda status: self.how_to_propose if status in {401, 403, 404} else None)
+        with self._asked(dict.fromkeys((401, 403, 404), self.how_to_propose)) as (client, path):
+            posted = put_comment(self._proposals(client, path, branch, into, title), body)
         return cast("Posted", posted)  # None is for what is to be closed
 
     def check_access(self) -> None:
         """Raise ForgeError where a token or the address of the repository is missing."""
         self._api()
 
-    def _put(self, thread: Callable[[ForgeClient, str], Thread], body: str,
-             hint_for: Callable[[int | None], str | None], *, is_open: bool = True) -> Posted | None:
+    @contextmanager
+    def _asked(self, hints: Mapping[int, str]) -> Iterator[tuple[ForgeClient, str]]:
+        """Give a client of the API, and the repository; `hints` = what to do about an error, by its status."""
         api, headers, path = self._api()
         try:
             with ForgeClient(api, headers, sleep=self._sleep) as client:
-                return put_comment(thread(client, path), body, is_open=is_open)
+                yield client, path
         except ForgeError as error:
-            raise ForgeError(error.message, hint=error.hint or hint_for(error.status), status=error.status) from None
+            hint = error.hint or hints.get(error.status or 0)
+            raise ForgeError(error.message, hint=hint, status=error.status) from None
 
     def summarise(self, markdown: str) -> None:  # noqa: B027 (GitLab has no such page)
         """Append to the run's summary page, as much as fits; nothing on a forge without one."""
@@ -121,24 +126,23 @@ class Forge(ABC):
         """Return the open changes that merge a branch into another."""
 
     @abstractmethod
-    def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:
-        """Return what to do about a refused comment, or without a change about a refused issue."""
+    def _hints(self, change: ChangeRequest | None) -> Mapping[int, str]:
+        """Return what to do about a refused comment, or without a change about a refused issue, by status."""
 
 
 def github_outputs(values: Mapping[str, str]) -> str:
     """Return the lines for GITHUB_OUTPUT. Each value is between two lines that cannot be guessed."""
-    return "".join(_between_delimiters(_name(name), value) for name, value in values.items())
+    lines = ""
+    for name, value in values.items():
+        while (delimiter := f"fleetctl_{secrets.token_hex(16)}") in value:
+            continue
+        lines += f"{_name(name)}<<{delimiter}\n{value}\n{delimiter}\n"
+    return lines
 
 
 def dotenv(values: Mapping[str, str]) -> str:
     """Return the lines of GitLab's dotenv report, as FLEETCTL_OUT_PLAN_ID=...: a value is one line there, unquoted."""
     return "".join(f"{PREFIX}{_name(name).upper()}={' '.join(value.split())}\n" for name, value in values.items())
-
-
-def _between_delimiters(name: str, value: str) -> str:
-    while (delimiter := f"fleetctl_{secrets.token_hex(16)}") in value:
-        continue
-    return f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
 
 
 def _name(name: str) -> str:

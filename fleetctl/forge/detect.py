@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from fleetctl.forge.github import GitHub, pull_request
 from fleetctl.forge.gitlab import GitLab, merge_request
 
 
-def find_forge(environ: Mapping[str, str], chosen: ForgeName = "auto", *, number: int | None = None,
-               sleep: Callable[[float], None] = time.sleep) -> Forge | None:
+def find_forge(environ: Mapping[str, str], chosen: ForgeName = "auto", *, number: int | None = None) -> Forge | None:
     """Return the forge this run is on, None on a desk. `number` = the change, where the forge does not name it.
 
     Raises ForgeError for an event file that cannot be read.
@@ -25,9 +23,9 @@ def find_forge(environ: Mapping[str, str], chosen: ForgeName = "auto", *, number
                   "gitlab" if environ.get("GITLAB_CI") == "true" else "none")
     if chosen == "github":
         found = pull_request(environ, read_event(environ.get("GITHUB_EVENT_PATH", "")))
-        return GitHub(environ, _given(found, number, "#"), sleep=sleep)
+        return GitHub(environ, _given(found, number, "#"))
     if chosen == "gitlab":
-        return GitLab(environ, _given(merge_request(environ), number, "!"), sleep=sleep)
+        return GitLab(environ, _given(merge_request(environ), number, "!"))
     return None
 
 

@@ -6,8 +6,7 @@ Limits: a comment holds 65,536 characters, a step's summary 1 MiB, and the whole
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,10 @@ class GitHub(Forge):
     """A job of GitHub Actions."""
 
     name = "GitHub"
+    root_variable = "GITHUB_WORKSPACE"
     kind_of_change = "pull request"
     how_to_propose = ("give the job `permissions: {contents: write, pull-requests: write}`, and let GitHub Actions "
                       "create pull requests in the settings of the repository")
-
-    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
-                 sleep: Callable[[float], None] = time.sleep) -> None:
-        super().__init__(environ, change, environ.get("GITHUB_WORKSPACE", ""), sleep)
 
     def summarise(self, markdown: str) -> None:
         """Append to the step's summary; a note says so where a part does not fit and is left out."""
@@ -65,14 +61,14 @@ class GitHub(Forge):
         return self._environ.get("GITHUB_API_URL") or "https://api.github.com", headers, f"/repos/{repository}"
 
     def _thread(self, client: ForgeClient, path: str, change: ChangeRequest) -> Thread:
-        # for GitHub the comments of a pull request are those of an issue
-        return Thread(client, f"{path}/issues/{change.number}/comments", f"{path}/issues/comments", "PATCH", self._me)
+        issues = f"{path}/issues"  # for GitHub the comments of a pull request are those of an issue
+        return Thread(client, f"{issues}/{change.number}/comments", "PATCH", self._me, one=f"{issues}/comments")
 
     def _issues(self, client: ForgeClient, path: str, title: str) -> Thread:
         wording = Wording(number="number", created={"title": title, "labels": [LABEL]},
                           opened={"state": "open"}, closed={"state": "closed"})
         listed = {"labels": LABEL, "state": "all", "sort": "created", "direction": "asc"}
-        return Thread(client, f"{path}/issues", f"{path}/issues", "PATCH", self._me, listed, wording)
+        return Thread(client, f"{path}/issues", "PATCH", self._me, listed, wording)
 
     def _proposals(self, client: ForgeClient, path: str, branch: str, into: str, title: str) -> Thread:
         repository = path.removeprefix("/repos/")
@@ -80,22 +76,22 @@ class GitHub(Forge):
         wording = Wording(number="number", created={"title": title, "head": branch, "base": into},
                           updated={"title": title})
         listed = {"head": f"{owner}:{branch}", "base": into, "state": "open"}
-        return Thread(client, f"{path}/pulls", f"{path}/pulls", "PATCH", self._me, listed, wording, of_one=True,
+        return Thread(client, f"{path}/pulls", "PATCH", self._me, listed, wording, of_one=True,
                       counts=lambda row: ((row["head"].get("repo") or {}).get("full_name") or "").casefold()
                       == repository.casefold())
 
-    def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:
+    def _hints(self, change: ChangeRequest | None) -> Mapping[int, str]:
         if change is None:
             return {401: NOT_VALID, 403: "give the job `permissions: {contents: read, issues: write}`",
                     404: "the token cannot see the issues of this repository",
-                    410: "issues are switched off in this repository"}.get(status or 0)
+                    410: "issues are switched off in this repository"}
         return {
             401: NOT_VALID,
             403: "a pull request from a fork has a read-only token: that is as it should be" if change.from_fork else
                  "give the job `permissions: {contents: read, pull-requests: write}`",
             404: "the token cannot see this pull request: is it the one of this repository?",
             422: "GitHub does not take this text as a comment",
-        }.get(status or 0)
+        }
 
     def _me(self) -> str:
         """Ask whose token this is. GET /user refuses the tokens of apps, and GraphQL's viewer answers all of them."""

@@ -6,8 +6,7 @@ A job's own token may not write notes, so a project access token in GITLAB_TOKEN
 from __future__ import annotations
 
 import tempfile
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from fleetctl.errors import ForgeError
@@ -26,13 +25,10 @@ class GitLab(Forge):
     """A job of GitLab CI. It has no summary page; people open the reports among the artifacts."""
 
     name = "GitLab"
+    root_variable = "CI_PROJECT_DIR"
     kind_of_change = "merge request"
     how_to_propose = ("give the job a project access token (role Developer, scope api) in the masked variable "
                       "GITLAB_TOKEN")
-
-    def __init__(self, environ: Mapping[str, str], change: ChangeRequest | None, *,
-                 sleep: Callable[[float], None] = time.sleep) -> None:
-        super().__init__(environ, change, environ.get("CI_PROJECT_DIR", ""), sleep)
 
     def output(self, values: Mapping[str, str]) -> None:
         """Write the dotenv report, as a new file: the change under review may have put a link in its place."""
@@ -51,25 +47,24 @@ class GitLab(Forge):
         raise ForgeError("there is no token for GitLab", hint=HOW_TO_WRITE)
 
     def _thread(self, client: ForgeClient, path: str, change: ChangeRequest) -> Thread:
-        notes = f"{path}/merge_requests/{change.number}/notes"
-        return Thread(client, notes, notes, "PUT", lambda: self._me(client))
+        return Thread(client, f"{path}/merge_requests/{change.number}/notes", "PUT", lambda: self._me(client))
 
     def _issues(self, client: ForgeClient, path: str, title: str) -> Thread:
         wording = Wording(number="iid", text="description", created={"title": title, "labels": LABEL},
                           opened={"state_event": "reopen"}, closed={"state_event": "close"})
         listed = {"labels": LABEL, **OLDEST_FIRST}
-        return Thread(client, f"{path}/issues", f"{path}/issues", "PUT", lambda: self._me(client), listed, wording)
+        return Thread(client, f"{path}/issues", "PUT", lambda: self._me(client), listed, wording)
 
     def _proposals(self, client: ForgeClient, path: str, branch: str, into: str, title: str) -> Thread:
         branches = {"source_branch": branch, "target_branch": into}
         wording = Wording(number="iid", text="description", created={"title": title, **branches},
                           updated={"title": title})
-        merges = f"{path}/merge_requests"
-        return Thread(client, merges, merges, "PUT", lambda: self._me(client), {**branches, "state": "opened"}, wording,
-                      of_one=True, counts=lambda row: row.get("source_project_id") == row.get("target_project_id"))
+        return Thread(client, f"{path}/merge_requests", "PUT", lambda: self._me(client),
+                      {**branches, "state": "opened"}, wording, of_one=True,
+                      counts=lambda row: row.get("source_project_id") == row.get("target_project_id"))
 
-    def _hint(self, status: int | None, change: ChangeRequest | None) -> str | None:  # noqa: ARG002 (as GitHub needs it)
-        return HOW_TO_WRITE if status in {401, 403, 404} else None
+    def _hints(self, change: ChangeRequest | None) -> Mapping[int, str]:  # noqa: ARG002 (as GitHub needs it)
+        return dict.fromkeys((401, 403, 404), HOW_TO_WRITE)
 
     def _me(self, client: ForgeClient) -> str:
         """Ask whose token this is; a job's own token acts for the user who started the pipeline."""

@@ -57,12 +57,15 @@ class ForgeClient:
         import httpx
 
         for delay in (*RETRY_DELAYS_S, None):
+            wait: float | None
             try:
                 answer = self._http.request(method, self.base_url + path, params=params, json=body)
             except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:  # the last: no name of a host
-                wait = delay if _may_help_again(error, creates=creates) else None
-                if wait is None:
+                failed_before = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+                may_help = failed_before or (isinstance(error, httpx.TransportError) and not creates)
+                if delay is None or not may_help:
                     raise self._unreachable(error) from None
+                wait = delay
             else:
                 answer.encoding = "utf-8"  # a charset is a name of any codec that Python has
                 wait = _wait(answer, delay, creates=creates)
@@ -131,14 +134,6 @@ def _seconds(date: str) -> float | None:
         return None
 
 
-def _may_help_again(error: Exception, *, creates: bool) -> bool:
-    """Return whether the connection failed; for a request that `creates`, whether it failed before sending."""
-    import httpx
-
-    failed_before = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
-    return failed_before or (isinstance(error, httpx.TransportError) and not creates)
-
-
 def _wait(answer: httpx.Response, delay: float | None, *, creates: bool) -> float | None:
     """Return how long to wait before the next try; None = this answer is final. `delay` None = no next try."""
     if delay is None:
@@ -166,7 +161,6 @@ def _checked(method: str, path: str, answer: httpx.Response) -> httpx.Response:
 
 
 def _json(answer: httpx.Response) -> object:
-    """Return the answer's JSON, None where it is not JSON."""
     try:
         return json.loads(answer.content)
     except (ValueError, RecursionError):

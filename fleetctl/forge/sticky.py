@@ -56,7 +56,7 @@ COMMENT = Wording()
 @dataclass(frozen=True, slots=True)
 class Thread:
     """The comments of one change, or the issues of a repository: listed and created at `path`, updated by `method`
-    below `one`.
+    below `one`, if need be, or there as well.
 
     `me` returns the author's name of our comments; it is asked only when a comment has our marker. Each method raises
     ForgeError when the forge refuses.
@@ -64,11 +64,11 @@ class Thread:
 
     client: ForgeClient
     path: str
-    one: str
     method: str
     me: Callable[[], str]
     listed: Mapping[str, str] = field(default_factory=lambda: OLDEST_FIRST)
     wording: Wording = COMMENT
+    one: str = ""
     of_one: bool = False
     """Whatever is listed is the one to update: the changes of a branch."""
     counts: Callable[[Mapping[str, Any]], bool] = lambda row: not row.get("system")
@@ -93,7 +93,7 @@ class Thread:
         """Give one of our comments a new text and state."""
         state = {} if is_open == found.is_open else self.wording.opened if is_open else self.wording.closed
         sent = {self.wording.text: body, **self.wording.updated, **state}
-        return self._read(json_object(self.client.send(self.method, f"{self.one}/{found.id}", body=sent)))
+        return self._read(json_object(self.client.send(self.method, f"{self.one or self.path}/{found.id}", body=sent)))
 
     def _read(self, row: dict[str, Any]) -> Comment:
         """Read a row. GitHub has `user.login`, null for a deleted account; GitLab `author.username`."""
@@ -104,20 +104,21 @@ class Thread:
                        row.get("state") != "closed")
 
 
-def put_comment(thread: Thread, body: str, *, is_open: bool = True) -> Posted | None:
+def put_comment(thread: Thread, body: str, *, is_open: bool = True, tries: int = TRIES) -> Posted | None:
     """Make `body` the text of our comment that begins with the same line, the marker; create it where it is missing.
 
     One that is not to be open is closed, where it is open; None = there is none, and it is not created for that.
 
     A forge that fails while it creates may have created all the same, so before another try the thread is read again.
     """
-    for attempt in range(TRIES):
-        try:
-            return _put(thread, body, is_open=is_open)
-        except ForgeError as error:
-            if attempt == TRIES - 1 or not _may_have_changed(error):
-                raise
-    raise AssertionError("the last try returns or raises")
+    try:
+        return _put(thread, body, is_open=is_open)
+    except ForgeError as error:
+        # our comment may have been deleted meanwhile, or a failed request may have got through
+        changed = error.status is None or error.status in GONE or error.status >= 500
+        if tries == 1 or not changed:
+            raise
+    return put_comment(thread, body, is_open=is_open, tries=tries - 1)
 
 
 def _put(thread: Thread, body: str, *, is_open: bool) -> Posted | None:
@@ -137,11 +138,6 @@ def _bring(thread: Thread, found: Comment, body: str, *, is_open: bool) -> Comme
     if found.is_open == is_open and (same or not is_open):
         return found
     return thread.update(found, body, is_open=is_open)
-
-
-def _may_have_changed(error: ForgeError) -> bool:
-    """Return whether the thread may have changed: our comment was deleted, or a failed request got through."""
-    return error.status is None or error.status in GONE or error.status >= 500
 
 
 def _first_line(body: str) -> str:

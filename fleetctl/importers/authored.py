@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
-from fleetctl.documents.fleet import ModelDefaults
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.fleet import ModelDefaults, Restart
+from fleetctl.documents.quantity import BINARY_UNITS, share_number
 from fleetctl.documents.record import Lifecycle
 
-_SIZES = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _SPANS = (("h", 3600), ("m", 60), ("s", 1))
 
 
@@ -24,17 +23,11 @@ def authored_workers(shape: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def authored_lifecycle(lifecycle: Lifecycle, priority: int) -> dict[str, Any]:
     """Return priority, timeouts and restarts where they are not the defaults of the fleet file."""
-    defaults = ModelDefaults()
-    restart = {"max": lifecycle.restart_max, "backoff": duration_text(lifecycle.restart_backoff)}
-    usual = {"max": defaults.restart.max, "backoff": duration_text(defaults.restart.backoff)}
-    values = {
-        "priority": (priority, defaults.priority),
-        "startupTimeout": (duration_text(lifecycle.startup_timeout), duration_text(defaults.startup_timeout)),
-        "schedulingTimeout": (duration_text(lifecycle.scheduling_timeout), duration_text(defaults.scheduling_timeout)),
-    }
-    written: dict[str, Any] = {name: value for name, (value, default) in values.items() if value != default}
-    changed = {name: value for name, value in restart.items() if value != usual[name]}
-    return {**written, **({"restart": changed} if changed else {})}
+    values = ModelDefaults.model_construct(
+        priority=priority, startup_timeout=lifecycle.startup_timeout, scheduling_timeout=lifecycle.scheduling_timeout,
+        restart=Restart.model_construct(max=lifecycle.restart_max, backoff=lifecycle.restart_backoff))
+    written: dict[str, Any] = _authored(values.model_dump(by_alias=True, exclude_defaults=True))
+    return written
 
 
 def authored_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,14 +37,9 @@ def authored_resources(resources: Mapping[str, Any]) -> dict[str, Any]:
             for name, amount in {**usual, **resources}.items()}
 
 
-def share_number(share: int) -> int | float:
-    """Return 1/10000 as the number a person writes: 10000 is 1, 2500 is 0.25."""
-    return share // SHARE if share % SHARE == 0 else share / SHARE
-
-
 def bytes_text(count: int) -> str | int:
     """Return bytes as a quantity that means exactly as many."""
-    for unit, size in _SIZES:
+    for unit, size in BINARY_UNITS:
         if count and count % size == 0:
             return f"{count // size}{unit}"
     return count
@@ -78,5 +66,5 @@ def _authored(value: Any, key: str = "") -> Any:  # noqa: ANN401 (any part of a 
 
 _AMOUNTS: Mapping[str, Callable[[int], object]] = {
     "gpus": share_number, "cpus": share_number, "vram": bytes_text, "memory": bytes_text}
-_DURATIONS = ("period", "timeout")
+_DURATIONS = ("period", "timeout", "startupTimeout", "schedulingTimeout", "backoff")
 _AS_THEY_ARE = ("env", "nodeSelector")

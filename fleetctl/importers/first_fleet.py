@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
@@ -68,7 +68,9 @@ def first_fleet(wanted: FirstFleet) -> str:
         weights = weights_bytes(key)
         need = choose_cards(weights, kinds) if kinds else None
         comments |= _comments(wanted, need, weights, len(models))
-        member = {"resources": _resources(need, weights), **_selector(need, kinds),
+        accelerator = need.kind.accelerator if need and len(kinds) > 1 else None
+        member = {"resources": _resources(need, weights),
+                  **({"nodeSelector": {ACCELERATOR_LABEL: accelerator}} if accelerator else {}),
                   "engine": _engine(wanted.engine, need)}
         models.append({"key": key, "replicas": 1, "workers": one_group([member])})
     document = {
@@ -97,15 +99,11 @@ def _header(wanted: FirstFleet) -> Iterator[str]:
     if wanted.inventory:
         nodes = [node for node in wanted.inventory.nodes if node.state == "ALIVE"]
         yield f"The cluster had {count_of(len(nodes), 'node')} on {wanted.inventory.observed_at}:"
-        yield from _node_lines(nodes)
-
-
-def _node_lines(nodes: Sequence[Node]) -> Iterator[str]:
-    alike: dict[str, list[str]] = {}
-    for node in nodes:
-        alike.setdefault(_node_text(node), []).append(node.name)
-    for text, names in alike.items():
-        yield f"  {count_of(len(names), 'node')} with {text}: {some(names, NAMES_SHOWN)}"
+        alike: defaultdict[str, list[str]] = defaultdict(list)
+        for node in nodes:
+            alike[_node_text(node)].append(node.name)
+        for text, names in alike.items():
+            yield f"  {count_of(len(names), 'node')} with {text}: {some(names, NAMES_SHOWN)}"
 
 
 def _node_text(node: Node) -> str:
@@ -124,11 +122,6 @@ def _resources(need: Need | None, weights: int | None) -> dict[str, Any]:
     if need is None:
         return authored_resources({"cpus": SHARE, "memory": ceil(2 * (weights or GIB) / GIB) * GIB})
     return authored_resources({"gpus": need.gpus * SHARE, **filled({"vram": need.vram})})
-
-
-def _selector(need: Need | None, kinds: Sequence[CardKind]) -> dict[str, Any]:
-    accelerator = need.kind.accelerator if need else None
-    return {"nodeSelector": {ACCELERATOR_LABEL: accelerator}} if accelerator and len(kinds) > 1 else {}
 
 
 def _engine(name: str, need: Need | None) -> dict[str, Any]:

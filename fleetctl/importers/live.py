@@ -71,7 +71,9 @@ def live_draft(inventory: Inventory, fleet: str, recorded: Mapping[SpecOf, Recor
         draft.models.append(model)
         draft.losses += [*losses, *other_specs(key, replicas), *crowded(key, replicas, inventory)]
     draft.losses += left_out(inventory, fleet)
-    draft.notes += other_fleets(live_replicas(inventory), fleet)
+    others = Counter(replica.fleet for replica in live_replicas(inventory) if replica.fleet != fleet)
+    listed = ", ".join(f"{name} ({count})" for name, count in sorted(others.items()))
+    draft.notes += [f"Other fleets run here, too; --fleet imports one of them: {listed}."] if others else []
     return draft
 
 
@@ -127,10 +129,3 @@ def left_out(inventory: Inventory, fleet: str) -> Iterator[Loss]:
     for model, count in sorted(foreign.items()):
         yield Loss(None, model, f"{count} {'runs' if count == 1 else 'run'} without a fleet's mark: capacity in use, "
                    "not imported")
-
-
-def other_fleets(live: Sequence[Replica], fleet: str) -> list[str]:
-    """Say which other fleets have live replicas, as a note."""
-    counts = Counter(replica.fleet or "" for replica in live if replica.fleet != fleet)
-    listed = ", ".join(f"{name} ({count})" for name, count in sorted(counts.items()))
-    return [f"Other fleets run here, too; --fleet imports one of them: {listed}."] if counts else []

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from fleetctl.apply.history import Recorded
+from fleetctl.documents.fleet import DNS_LABEL
 from fleetctl.documents.inventory import Replica, ReplicaMember
 from fleetctl.documents.mask import MASK
 from fleetctl.documents.quantity import count_of
@@ -15,7 +17,6 @@ from fleetctl.importers.authored import authored_lifecycle, authored_resources, 
 from fleetctl.importers.draft import PLACEHOLDER, Draft, DraftModel, Loss
 from fleetctl.importers.write import problems_of, write_draft
 
-_DNS_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 Copies = Mapping[int, Sequence[ReplicaMember]]
 """The members of each copy of a group."""
 
@@ -73,7 +74,8 @@ def seen_shape(replica: Replica) -> dict[str, Any]:
     groups: dict[str, dict[int, list[ReplicaMember]]] = {}
     for member in replica.members or [ReplicaMember()]:
         groups.setdefault(member.group or "main", {}).setdefault(member.copy_index, []).append(member)
-    per_node = max(_ranks_on_a_node(members) for copies in groups.values() for members in copies.values())
+    per_node = max(max(Counter(one.node_id for one in members if one.node_id).values(), default=1)
+                   for copies in groups.values() for members in copies.values())
     placement = {"placement": {"ranksPerNode": per_node}} if per_node > 1 else {}
     workers = [_group(name, number, copies) for number, (name, copies) in enumerate(groups.items())]
     return {**placement, "workers": workers}
@@ -81,7 +83,7 @@ def seen_shape(replica: Replica) -> dict[str, Any]:
 
 def _group(name: str, number: int, copies: Copies) -> dict[str, Any]:
     several = {"copies": len(copies)} if len(copies) > 1 else {}
-    label = name if _DNS_LABEL.fullmatch(name) else f"group-{number}"
+    label = name if re.fullmatch(DNS_LABEL, name) else f"group-{number}"
     return {"name": label, **several, "members": _members(copies[min(copies)])}
 
 
@@ -90,12 +92,10 @@ def _members(ranks: Sequence[ReplicaMember]) -> list[dict[str, Any]]:
     leader, *workers = (_claimed(rank) for rank in sorted(ranks, key=lambda one: one.rank))
     if not workers:
         return [_member({}, leader)]
-    members = [_member({"role": "Leader"}, leader)]
-    while workers:
-        alike = next((count for count, claimed in enumerate(workers) if claimed != workers[0]), len(workers))
-        members.append(_member({"role": "Worker", **({"count": alike} if alike > 1 else {})}, workers[0]))
-        workers = workers[alike:]
-    return members
+    counted = ((claimed, len(list(alike))) for claimed, alike in groupby(workers))
+    return [_member({"role": "Leader"}, leader),
+            *(_member({"role": "Worker", **({"count": count} if count > 1 else {})}, claimed)
+              for claimed, count in counted)]
 
 
 def _claimed(member: ReplicaMember) -> dict[str, int]:
@@ -106,8 +106,3 @@ def _claimed(member: ReplicaMember) -> dict[str, int]:
 def _member(role: dict[str, Any], claimed: Mapping[str, int]) -> dict[str, Any]:
     resources = {"resources": authored_resources(claimed)} if claimed else {}
     return {**role, **resources, "engine": {"command": [PLACEHOLDER]}}
-
-
-def _ranks_on_a_node(members: Sequence[ReplicaMember]) -> int:
-    nodes = Counter(member.node_id for member in members if member.node_id)
-    return max(nodes.values(), default=1)

@@ -36,7 +36,13 @@ def read_leader_worker_set(reading: Reading, key: str, draft: Draft) -> None:
     if not members:
         reading.lose(None, f"no pod: the model {key} is left out")
         return
-    _report_rest(spec, template)
+    policy = template.text("restartPolicy")
+    if policy not in (None, _RECREATES):
+        template.note("restartPolicy", f"{policy}: here a gang always restarts as a whole, at most restart.max times",
+                      "lost")
+    template.lose("subGroupPolicy", "there are no subgroups: write several worker groups")
+    template.lose("volumeClaimTemplates", "nothing is mounted: the weights must be on the nodes")
+    spec.lose_each(_LOST)
     draft.add({"key": key, "replicas": spec.count("replicas", "replicas"),
                "startupTimeout": duration_text(startup) if startup else None, "placement": placement,
                "workers": one_group(members)}, reading.place)
@@ -81,13 +87,3 @@ def _placement(reading: Reading, size: int) -> dict[str, Any]:
     annotations.note(_EXCLUSIVE, f"kept as placement.sameLabel: {topology}, a label the Ray nodes must carry; other "
                                  "groups may be in the same domain", "lost")
     return {"sameLabel": topology, **({"ranksPerNode": size} if topology == _HOSTNAME else {})}
-
-
-def _report_rest(spec: Reading, template: Reading) -> None:
-    policy = template.text("restartPolicy")
-    if policy not in (None, _RECREATES):
-        template.note("restartPolicy", f"{policy}: here a gang always restarts as a whole, at most restart.max times",
-                      "lost")
-    template.lose("subGroupPolicy", "there are no subgroups: write several worker groups")
-    template.lose("volumeClaimTemplates", "nothing is mounted: the weights must be on the nodes")
-    spec.lose_each(_LOST)

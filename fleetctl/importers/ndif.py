@@ -85,7 +85,8 @@ def _padded_bytes(one: Reading) -> int | None:
     size, factor, bias = one.whole("size_bytes"), one.amount("padding_factor"), one.amount("padding_bias")
     if size is None:
         for name in ("padding_factor", "padding_bias"):
-            one.note_if(name, "the padding of a size that NDIF measures itself", "lost")
+            if name in one:
+                one.note(name, "the padding of a size that NDIF measures itself", "lost")
         return None
     one.note("size_bytes", f"written as vram: {size} bytes with NDIF's padding, divided over the cards", "changed")
     for name, written in (("padding_factor", factor), ("padding_bias", bias)):

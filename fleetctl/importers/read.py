@@ -39,13 +39,9 @@ class Imported:
 
 def documents_of(read: Sequence[SourceBytes]) -> tuple[list[Document], list[Problem]]:
     """Return the documents of all files, and what is wrong with their YAML."""
-    documents: list[Document] = []
-    problems: list[Problem] = []
-    for source in read:
-        composed = compose_bytes(source)
-        documents += composed.documents
-        problems += composed.problems
-    return documents, problems
+    composed = [compose_bytes(source) for source in read]
+    documents = [document for one in composed for document in one.documents]
+    return documents, [problem for one in composed for problem in one.problems]
 
 
 def import_documents(documents: Sequence[Document], *, fleet: str, forced: str | None = None,
@@ -56,7 +52,9 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
     that moment; without it they are reported.
     """
     sources, records = sort_out(documents, forced)
-    draft = Draft(fleet, _made_from(documents, sources))
+    files = some(list(dict.fromkeys(document.source.file for document in documents)), 3)
+    kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
+    draft = Draft(fleet, f"{files} ({kinds})" if kinds else files)
     _read_objects([one for one in sources if (one.kind, one.type) in _OBJECTS], draft)
     for one in sources:
         if one.kind in _LISTS:
@@ -85,10 +83,3 @@ def _inventory(sources: Sequence[Source], observed_at: str | None, draft: Draft)
         return None
     found = read_inventory(classes, clusters, observed_at=observed_at, source=draft.made_from)
     return found if clusters else None
-
-
-def _made_from(documents: Sequence[Document], sources: Sequence[Source]) -> str:
-    files = list(dict.fromkeys(document.source.file for document in documents))
-    shown = some(files, 3)
-    kinds = ", ".join(dict.fromkeys(WORDS[one.kind] for one in sources))
-    return f"{shown} ({kinds})" if kinds else shown

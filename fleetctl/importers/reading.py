@@ -212,11 +212,6 @@ class Reading:
         """Remark on a value that is read all the same, or that is missing."""
         self.record.report(self.path if key is None else (*self.path, key), message, kind)
 
-    def note_if(self, key: str, message: str, kind: Kind) -> None:
-        """Remark on the value under a key, where there is one."""
-        if key in self:
-            self.note(key, message, kind)
-
     def lose_each(self, reasons: Mapping[str, str]) -> None:
         """Report every key of a table that is here, for the reason in the table."""
         for key, reason in reasons.items():
@@ -250,17 +245,11 @@ class Reading:
 
     def _scalar(self, part: str | int) -> str | None:
         node, path = self._below(part).node, (*self.path, part)
+        self.record.done.add(path)
         if node is None or node.children is not None or node.value is None:
-            self.record.done.add(path)
             self.record.report(path, f"not read: {_WORDS[str]} is expected here", "lost")
             return None
-        self.record.done.add(path)
         return node.raw
-
-
-def number_in(text: str | None) -> int | None:
-    """Return the whole number that a text writes; None where it is none, or has more than nine digits."""
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def is_taken(reading: Reading, key: str, draft: Draft) -> bool:

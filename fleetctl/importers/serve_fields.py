@@ -43,7 +43,10 @@ def replica_count(source: Reading) -> int:
     if isinstance(source.peek("autoscaling_config"), dict):
         if written not in (None, "auto"):
             source.note("num_replicas", "not kept: the replicas are those of autoscaling_config", "lost")
-        return _least(source.child("autoscaling_config"))
+        scaling = source.child("autoscaling_config")
+        least = scaling.count("min_replicas", "replicas")
+        scaling.lose_rest("there is no autoscaling: replicas is the least number, and it is kept")
+        return least
     if written == "auto":
         source.note("num_replicas", "auto: there is no autoscaling, and the least Serve keeps is 1", "lost")
         return 1
@@ -52,12 +55,6 @@ def replica_count(source: Reading) -> int:
     if written is not None:
         source.note("num_replicas", f"{written} is not a number of replicas: 1 is written", "todo")
     return 1
-
-
-def _least(scaling: Reading) -> int:
-    least = scaling.count("min_replicas", "replicas")
-    scaling.lose_rest("there is no autoscaling: replicas is the least number, and it is kept")
-    return least
 
 
 def report_runtime_env(runtime_env: Reading) -> None:

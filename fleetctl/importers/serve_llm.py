@@ -116,14 +116,9 @@ def _flags(arguments: Reading) -> list[str]:
             arguments.lose(name, "the engine listens on $(FLEETCTL_PORT), which its readiness asks")
         else:
             arguments.at((*arguments.path, name)).take()
-            found.append(_flag(flag, value))
+            written = f"={value if isinstance(value, (str, int, float)) else json.dumps(value)}"
+            found.append(f"--no-{flag}" if value is False else f"--{flag}{'' if value is True else written}")
     return found
-
-
-def _flag(flag: str, value: object) -> str:
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"--{flag}={value if isinstance(value, (str, int, float)) else json.dumps(value)}"
 
 
 def llm_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]:

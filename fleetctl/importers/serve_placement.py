@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import groupby
 from typing import Any
 
 from fleetctl.documents.selector import ACCELERATOR_LABEL
@@ -59,12 +60,7 @@ def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]
 
 def gang_members(ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the members of a gang: the first rank leads, and Workers that are alike are one entry."""
-    workers: list[dict[str, Any]] = []
-    for one in ranks[1:]:
-        if workers and {**workers[-1], "count": 1} == {"role": "Worker", "count": 1, **one}:
-            workers[-1]["count"] += 1
-        else:
-            workers.append({"role": "Worker", "count": 1, **one})
+    workers = [{"role": "Worker", "count": len(list(alike)), **one} for one, alike in groupby(ranks[1:])]
     return [{"role": "Leader", **ranks[0]}, *workers]
 
 
@@ -118,7 +114,8 @@ def _amount(source: Reading, key: str) -> Decimal | None:
     amount = source.amount(key)
     if isinstance(amount, (int, float)):
         return Decimal(str(amount))
-    source.note_if(key, "not read: a number is expected here", "todo")
+    if key in source:
+        source.note(key, "not read: a number is expected here", "todo")
     return None
 
 

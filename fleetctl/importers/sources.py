@@ -48,7 +48,7 @@ def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[So
     for record in map(Record, documents):
         records.append(record)
         for reading in _objects(Reading(record, record.document.root)):
-            if not is_ray_service(reading):
+            if reading.peek("kind") != "RayService" or not str(reading.peek("apiVersion")).startswith("ray.io/"):
                 found.append(_source(reading, forced))
             elif config := serve_config(reading):
                 records.append(config.record)
@@ -57,7 +57,6 @@ def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[So
 
 
 def _objects(reading: Reading) -> Iterator[Reading]:
-    """Yield the document, or the items of a Kubernetes List."""
     if reading.peek("kind") == "List" and isinstance(reading.peek("items"), list):
         reading.skip("apiVersion", "kind", "metadata")
         yield from reading.entries("items")
@@ -92,11 +91,6 @@ def _refusal(version: str, own: str) -> str:
         return "this is a fleet file already: give it to plan with -f"
     what = f"{own or 'a document'} of {version}" if version else "a document without apiVersion"
     return f"{what} is not imported: {EXPECTED}"
-
-
-def is_ray_service(reading: Reading) -> bool:
-    """Return whether this is a RayService."""
-    return reading.peek("kind") == "RayService" and str(reading.peek("apiVersion")).startswith("ray.io/")
 
 
 def serve_config(reading: Reading) -> Reading | None:

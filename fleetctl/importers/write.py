@@ -36,8 +36,11 @@ def write_draft(draft: Draft) -> str:
 
     The text is a fixed point of `fmt`. Whether it loads is another question: see `problems_of`.
     """
+    shapes, models = shared_shapes(draft)
+    spec = {**filled({"cluster": draft.cluster, "shapes": shapes}), "models": models}
+    document = {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
     header = [MODELINE, *(line for note in _header(draft) for line in comment_lines(note, 0))]
-    return "\n".join(header) + "\n" + block(_document(draft), _comments(draft))
+    return "\n".join(header) + "\n" + block(document, _comments(draft))
 
 
 def model_text(model: DraftModel, losses: Sequence[Loss]) -> str:
@@ -62,12 +65,6 @@ def comment_lines(text: str, indent: int) -> list[str]:
 def problems_of(text: str, file: str) -> tuple[Problem, ...]:
     """Return what keeps the text from being a sound fleet file called `file`."""
     return inspect_bytes([SourceBytes(file, text.encode())]).errors
-
-
-def _document(draft: Draft) -> dict[str, Any]:
-    shapes, models = shared_shapes(draft)
-    spec = {**filled({"cluster": draft.cluster, "shapes": shapes}), "models": models}
-    return {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": draft.name}, "spec": spec}
 
 
 def _header(draft: Draft) -> list[str]:
@@ -157,7 +154,9 @@ def shared_shapes(draft: Draft) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         if len(indices) < WORTH_IT:
             continue
         workers = models[indices[0]]["workers"]
-        name = _new_name(_name(workers), shapes)
+        usual = _name(workers)
+        name = next(one for one in (usual, *(f"{usual}-{number}" for number in range(2, len(shapes) + 3)))
+                    if one not in shapes)
         shapes[name] = {"workers": workers}
         for index in indices:
             models[index] = {key: value for key, value in models[index].items() if key != "workers"} | {"shape": name}
@@ -173,7 +172,3 @@ def _name(workers: list[dict[str, Any]]) -> str:
     gpus = claims.get("gpus", 0)
     size = f"{gpus}gpu" if isinstance(gpus, int) and gpus else "share" if gpus or claims.get("vram") else "cpu"
     return f"{engine}-{f'{count}x' if count > 1 else ''}{size}"
-
-
-def _new_name(name: str, taken: Mapping[str, Any]) -> str:
-    return next(one for one in (name, *(f"{name}-{number}" for number in range(2, len(taken) + 3))) if one not in taken)

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fleetctl.documents.base import moment_at
+from fleetctl.documents.base import clock_text, moment_at
 from fleetctl.documents.inventory import LAST_OUTPUT, Failure, Inventory
 from fleetctl.documents.quantity import plural
-from fleetctl.documents.time_text import clock_text
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
 

@@ -6,8 +6,7 @@ Both plans are made on the same inventory, so every difference between them come
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
@@ -15,21 +14,21 @@ from fleetctl.documents.plan import ModelRow, Plan
 from fleetctl.documents.quantity import count_of
 
 
-def change_caused(
-    base: Plan | None, head: Plan, differences: Sequence[Difference], revision: Revision
-) -> PlanChange:
+def change_caused(base: Plan | None, head: Plan, differences: Sequence[Difference], revision: Revision) -> PlanChange:
     """Return what the change since `revision` causes; `base` None = there was no fleet yet."""
-    before, after = _Counts(base), _Counts(head)
-    both = sum(min(row.create, before.rows[key].create) for key, row in after.rows.items() if key in before.rows)
+    before, after = _counts(base), _counts(head)
+    both = sum(min(now.create, before[key].create) for key, now in after.items() if key in before)
     return PlanChange(
         base=revision,
-        create=after.total("create") - both,
-        blocked=after.total("blocked") - before.total("blocked"),
+        create=sum(one.create for one in after.values()) - both,
+        blocked=sum(one.blocked for one in after.values()) - sum(one.blocked for one in before.values()),
         also_without=both,
-        no_longer=before.total("create") - both,
-        drift=len(after.drifting - before.drifting),
+        no_longer=sum(one.create for one in before.values()) - both,
+        drift=len(_drifting(head) - _drifting(base)),
         differences=list(differences),
-        models=list(_effects(before, after, {difference.model for difference in differences})),
+        models=[*_effects(before, after, head, {difference.model for difference in differences}),
+                *(ModelEffect(key=row.key, kind="removed", before=before[row.key], message=_removed(row))
+                  for row in (base.models if base else ()) if row.key not in after)],
     )
 
 
@@ -39,39 +38,33 @@ def with_change(plan: Plan, change: PlanChange) -> Plan:
     return whole.model_copy(update={"plan_id": plan_id(whole.model_dump(mode="json", by_alias=True))})
 
 
-class _Counts:
-    """The counts of one of the two plans by model; empty where there is no plan."""
-
-    def __init__(self, plan: Plan | None) -> None:
-        self.rows = {row.key: row for row in plan.models} if plan else {}
-        self.drifting = {(one.model, one.replica_id) for one in plan.drift} if plan else set()
-        self._drift = Counter(model for model, _ in self.drifting)
-        self._fetch = {one.model: len(one.nodes) for one in plan.prefetches} if plan else {}
-
-    def total(self, name: Literal["create", "blocked"]) -> int:
-        return sum(getattr(row, name) for row in self.rows.values())
-
-    def counts(self, key: str) -> CountsThen | None:
-        row = self.rows.get(key)
-        return CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
-                          drift=self._drift[key], fetch=self._fetch.get(key, 0)) if row else None
+def _counts(plan: Plan | None) -> dict[str, CountsThen]:
+    """Return the counts of a plan by model; none where there is no plan."""
+    if plan is None:
+        return {}
+    drift, fetch = Counter(one.model for one in plan.drift), {one.model: len(one.nodes) for one in plan.prefetches}
+    return {row.key: CountsThen(wanted=row.wanted, create=row.create, blocked=row.blocked, hold=row.surplus,
+                                drift=drift[row.key], fetch=fetch.get(row.key, 0)) for row in plan.models}
 
 
-def _effects(before: _Counts, after: _Counts, changed: Set[str | None]) -> Iterator[ModelEffect]:
-    """Yield the models that changed or get something else, in the order of the head, those taken out last."""
-    for key, row in after.rows.items():
-        was, now = before.counts(key), after.counts(key)
-        if was is None or now is None:
-            yield ModelEffect(key=key, kind="added", after=now, message=_added(row, now.fetch if now else 0))
+def _drifting(plan: Plan | None) -> set[tuple[str, int]]:
+    return {(one.model, one.replica_id) for one in plan.drift} if plan else set()
+
+
+def _effects(
+    before: Mapping[str, CountsThen], after: Mapping[str, CountsThen], head: Plan, changed: Set[str | None]
+) -> Iterator[ModelEffect]:
+    """Yield the models of the head that changed or get something else, in its order."""
+    for row in head.models:
+        key, now = row.key, after[row.key]
+        was, own = before.get(key), key in changed
+        if was is None:
+            yield ModelEffect(key=key, kind="added", after=now, message=_added(row, now.fetch))
         elif was != now:
-            own = key in changed
             yield ModelEffect(key=key, kind="changed" if own else "sideEffect", before=was, after=now,
                               message=_moved(was, now, own=own))
-        elif key in changed:
+        elif own:
             yield ModelEffect(key=key, kind="changed", before=was, after=now, message=_as_before(now))
-    for key, row in before.rows.items():
-        if key not in after.rows:
-            yield ModelEffect(key=key, kind="removed", before=before.counts(key), message=_removed(row))
 
 
 def _added(row: ModelRow, fetch: int) -> str:

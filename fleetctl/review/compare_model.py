@@ -28,7 +28,7 @@ def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]
         before, after = ({key: meaning(getattr(pair, side).model) for key, pair in pairs.items()}
                          for side in ("old", "new"))
         for key, *way in changed_ways(before, after):
-            ways[key].add(_whole_env_value(tuple(way)))
+            ways[key].add(tuple(way[:-1] if is_env_value(tuple(way[:-1])) else way))  # an env value as a whole
     return {key: [*map(pair.difference, sorted(ways[key], key=pair.reading_order)), *pair.reordered()]
             for key, pair in pairs.items()}
 
@@ -40,14 +40,8 @@ def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
             [member.weights.as_json()["from"] for group in model.workers for member in group.members if member.weights])
 
 
-def _whole_env_value(way: Steps) -> Steps:
-    return way[:-1] if is_env_value(way[:-1]) else way
-
-
 @dataclass(frozen=True)
 class _Pair:
-    """One model on both sides."""
-
     old: ModelView
     new: ModelView
 
@@ -69,14 +63,11 @@ class _Pair:
             message = HIDDEN_CHANGED
         item = _first_other_item(old, new)
         return Difference(
-            model=self.new.model.key, path=self.path_text(way), effect=effect, message=message, old=old, new=new,
+            model=self.new.model.key, path=path_text(self.new.named(way) or self.old.named(way) or way),
+            effect=effect, message=message, old=old, new=new,
             kind="added" if old is None else "removed" if new is None else "changed",
             old_source=self.old.place(way, item), new_source=self.new.place(way, item),
         )
-
-    def path_text(self, way: Steps) -> str:
-        """Return steps as people write them: groups by name, members by their index in the file."""
-        return path_text(self.new.named(way) or self.old.named(way) or way)
 
     def reordered(self) -> Iterator[Difference]:
         """Yield groups and members that are only in another order: that alone changes the spec hash."""

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fleetctl.documents.difference import Difference, Effect
-from fleetctl.documents.position import path_text
+from fleetctl.documents.position import Position, path_text
 from fleetctl.documents.selector import in_one_spelling
-from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
 from fleetctl.review.meaning import Steps, format_value
 from fleetctl.review.source_view import WrittenFleet
@@ -36,29 +35,37 @@ class _Entry:
         """Return a setting as written; `reserve: {}` sets a default, which is written nowhere."""
         if self.settings[setting] is None:
             return None
-        value = self.fleet.policy_value(self.number, setting)
-        return format_value(self.settings[setting], setting) if value is None else value
+        document, path = self.fleet.policies[self.number]
+        node = document.node((*path, *setting))
+        return format_value(self.settings[setting], setting) if node is None or node.value is None else node.value
+
+    def place(self, setting: Steps) -> Position:
+        """Return the position of a setting, or of the nearest key around where it would be."""
+        document, path = self.fleet.policies[self.number]
+        return document.place((*path, *setting))
 
 
 def node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
     """Yield the differences, in the order of the new entries; an entry without a setting means nothing."""
     before, after = _entries(old), _entries(new)
-    kinds = {_claims_cards(model) for model in new.fleet.models}
+    kinds = {any(member.resources.gpus or member.resources.vram for group in model.workers for member in group.members)
+             for model in new.fleet.models}
     for key in {**after, **before}:
         was, now = before.get(key), after.get(key)
         for setting in _SETTINGS:
             if _setting(was, setting) != _setting(now, setting):
                 yield _difference(key[0], setting, was, now, kinds)
-    if (order := _order_matters(before, after)) is not None:
+    moved = [setting for setting in _SETTINGS
+             if _setting_entries(setting, before, after) != _setting_entries(setting, after, before)]
+    if moved:
         yield Difference(
-            path="nodes", kind="changed", effect=order, old=[key[0] for key in before], new=[key[0] for key in after],
+            path="nodes", kind="changed", effect="drift" if _CAP in moved else "additive",
+            old=[key[0] for key in before], new=[key[0] for key in after],
             old_source=old.place(("spec", "nodes")), new_source=new.place(("spec", "nodes")),
             message=f"the last entry that sets a key wins, and another entry is the last one now; {_KEPT}")
 
 
-def _difference(
-    nodes: str, setting: Steps, was: _Entry | None, now: _Entry | None, kinds: Set[bool]
-) -> Difference:
+def _difference(nodes: str, setting: Steps, was: _Entry | None, now: _Entry | None, kinds: Set[bool]) -> Difference:
     """Return the difference of one setting; an entry is None where a side has none with its selector.
 
     `kinds` = whether there are models that claim GPU or VRAM, and models that do not: their default caps differ.
@@ -69,8 +76,7 @@ def _difference(
     return Difference(
         path=path_text(("nodes", number, *setting)), effect=effect, message=f"{nodes}: {message}",
         kind="added" if old is None else "removed" if new is None else "changed", old=old, new=new,
-        old_source=was.fleet.policy_place(was.number, setting) if was else None,
-        new_source=now.fleet.policy_place(now.number, setting) if now else None,
+        old_source=was.place(setting) if was else None, new_source=now.place(setting) if now else None,
     )
 
 
@@ -88,19 +94,8 @@ def _entries(written: WrittenFleet) -> dict[_Key, _Entry]:
     return found
 
 
-def _claims_cards(model: ResolvedModel) -> bool:
-    return any(member.resources.gpus or member.resources.vram for group in model.workers for member in group.members)
-
-
 def _setting(entry: _Entry | None, setting: Steps) -> Setting:
     return entry.settings[setting] if entry else None
-
-
-def _order_matters(before: Mapping[_Key, _Entry], after: Mapping[_Key, _Entry]) -> Effect | None:
-    """Return the effect of entries in another order; None where no two that set the same have changed places."""
-    moved = [setting for setting in _SETTINGS
-             if _setting_entries(setting, before, after) != _setting_entries(setting, after, before)]
-    return None if not moved else "drift" if _CAP in moved else "additive"
 
 
 def _setting_entries(setting: Steps, one: Mapping[_Key, _Entry], other: Mapping[_Key, _Entry]) -> list[_Key]:

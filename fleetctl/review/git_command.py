@@ -34,16 +34,16 @@ class Git:
 
     folder: str
     environ: Mapping[str, str]
+    timeout_s: float = TIMEOUT_S
 
-    def run(self, *arguments: str, timeout_s: float = TIMEOUT_S, stdin: bytes = b""
-            ) -> subprocess.CompletedProcess[bytes]:
+    def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run one command and return how it ended; raises RevisionError where git is missing, killed or has no answer.
         """
         with self.start(*arguments, stdin=stdin) as child:
             try:
-                done = child.wait(timeout_s)
+                done = child.wait(self.timeout_s)
             except subprocess.TimeoutExpired:
-                raise RevisionError(f"git {arguments[0]} did not answer within {timeout_s:g} s") from None
+                raise RevisionError(f"git {arguments[0]} did not answer within {self.timeout_s:g} s") from None
         if done.returncode < 0:
             raise RevisionError(f"git {arguments[0]} was ended by signal {-done.returncode}")
         return done

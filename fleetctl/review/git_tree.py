@@ -18,7 +18,7 @@ _FOLDER, _LINK, _SUBMODULE = "040000", "120000", "160000"
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One name in a tree: its mode and its object, as git has them."""
+    """One name in a tree, as git has it: `<mode> <type> <id>`."""
 
     mode: str
     id: str
@@ -32,13 +32,9 @@ class GitTree:
     commit: Commit
     _folders: dict[str, Mapping[str, _Entry]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def holds(self, path: str) -> bool:
+    def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
         """Return whether `path` is inside the repository, whether or not the commit has it."""
         return self._inside(path) is not None
-
-    def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
-        """Return whether `path` is inside the repository."""
-        return self.holds(path)
 
     def link_out(self, path: str, *, listed: bool = False) -> Link | None:  # noqa: ARG002
         """Return nothing: a link that leads out of a commit leads nowhere, and reading it says so."""
@@ -137,11 +133,10 @@ class GitTree:
         return _plain(inside)
 
     def _listing(self, folder: str) -> Mapping[str, _Entry]:
-        """Return the entries of a folder by name."""
         if folder not in self._folders:
             printed = self._git("ls-tree", "-z", "--full-tree", f"{self.commit.id}:{folder}")
             lines = (os.fsdecode(line).partition("\t") for line in printed.split(b"\0") if line)
-            self._folders[folder] = {name: _Entry(*_mode_and_id(head)) for head, _, name in lines}
+            self._folders[folder] = {name: _Entry(*head.split(" ")[::2]) for head, _, name in lines}
         return self._folders[folder]
 
     def _content(self, entry: _Entry) -> bytes:
@@ -160,8 +155,3 @@ class _NotHereError(OSError):  # no error of its own: it is shown as the one pro
 
 def _plain(inside: str) -> str:
     return "" if inside == "." else inside
-
-
-def _mode_and_id(head: str) -> tuple[str, str]:
-    mode, _, rest = head.partition(" ")
-    return mode, rest.rpartition(" ")[2]

@@ -95,7 +95,7 @@ def at_commit(commit: Commit, repository: Repository, files: Sequence[str]) -> P
     for file in files:
         if file == STDIN:
             raise UsageError("standard input has no revisions", hint="name the fleet files with -f, or two files")
-        if not tree.holds(file):
+        if not tree.in_checkout(file, file):
             raise RevisionError(f"{file} is outside of the git repository {repository.top or repository.git.folder}",
                                 hint="only files of one repository can be read at a revision")
     return Place(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")

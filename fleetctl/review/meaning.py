@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fleetctl.documents.fleet import WorkerGroup
-from fleetctl.documents.quantity import format_bytes, format_share
+from fleetctl.documents.quantity import format_bytes, format_seconds, share_number
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedModel
@@ -117,9 +117,9 @@ def format_value(value: object, steps: Steps) -> Any:  # noqa: ANN401  any YAML 
     if key in _BYTES and isinstance(value, int):
         return format_bytes(value)
     if key in _SHARES and isinstance(value, int):
-        return float(format_share(value)) if value % 10_000 else value // 10_000
+        return share_number(value)
     if key in _SECONDS and isinstance(value, (int, float)):
-        return f"{value / 60:g}m" if value >= 60 and value % 60 == 0 else f"{value:g}s"
+        return format_seconds(value)
     if isinstance(value, str) and value.startswith("["):
         return json.loads(value)
     return value

@@ -11,17 +11,14 @@ REORDERED = "the same in another order, but this changes the spec hash: running 
 HIDDEN_CHANGED = "the value is another one and is not shown; running replicas keep the old one, new ones get this"
 _DRIFT = "running replicas keep the old spec and are reported as drift; new ones get this"
 _SELECTOR = "running replicas stay, also where this no longer allows them, and are reported as drift; new ones follow"
-_PRIORITY = "decides who is placed first when room is short; nothing that runs is touched"
-_SERVING = "changes how `fleetctl endpoints` lists it; nothing that runs is touched"
-_LABELS = "says which --selector and which quotas the model is of; nothing that runs is touched"
-_ORIGINS = "says where new replicas look for their files; nothing that runs is touched"
-_LIFECYCLE = "holds for replicas created from now on; those that run keep the old value"
 _KEEP = "outdated replicas count toward the target; nothing that runs is touched"
 _COLD = "nodes without its weights may fetch them; nothing that runs is touched"
 _NOT_COLD = "nodes keep what they have; `fleetctl prune` removes what no file names"
 _IN_PLACE = "outdated replicas count toward the target, and reload where only their weights have changed"
 _RELOADED = "update: running replicas reload their weights in place, one at a time; new ones get this"
-_OTHERS = {"priority": _PRIORITY, "labels": _LABELS, "serving": _SERVING}
+_OTHERS = {"priority": "decides who is placed first when room is short; nothing that runs is touched",
+           "labels": "says which --selector and which quotas the model is of; nothing that runs is touched",
+           "serving": "changes how `fleetctl endpoints` lists it; nothing that runs is touched"}
 
 
 def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -> tuple[Effect, str]:
@@ -29,7 +26,7 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
     if steps == ("replicas",) and isinstance(old, int) and isinstance(new, int):
         return _target(old, new)
     if steps[4:] == ORIGINS:
-        return "none", _ORIGINS
+        return "none", "says where new replicas look for their files; nothing that runs is touched"
     if steps[0] in SPEC_KEYS:
         kept = _RELOADED if model.reload and steps[4:5] == ORIGINS[:1] else _DRIFT
         return "drift", update_effect(model) or (_SELECTOR if "nodeSelector" in steps else kept)
@@ -38,7 +35,7 @@ def model_effect(steps: Steps, old: object, new: object, model: ResolvedModel) -
                 else ("none", _IN_PLACE if model.reload else _KEEP))
     if steps[0] == "cold":
         return ("none", _NOT_COLD) if model.cold is None else ("additive", _COLD)
-    return "none", _OTHERS.get(steps[0], _LIFECYCLE)
+    return "none", _OTHERS.get(steps[0], "holds for replicas created from now on; those that run keep the old value")
 
 
 def update_effect(model: ResolvedModel) -> str:

@@ -118,20 +118,10 @@ class WrittenFleet:
         node = document.node(path) if document else None
         return node.value if node else None
 
-    def policy_place(self, number: int, setting: Steps) -> Position:
-        """Return the position of a setting of a node policy; `number` counts over all documents."""
-        document, index = self._policies[number]
-        return document.place(("spec", "nodes", index, *setting))
-
-    def policy_value(self, number: int, setting: Steps) -> Any:  # noqa: ANN401  any YAML value
-        """Return a setting of a node policy as written; None where it is not."""
-        document, index = self._policies[number]
-        node = document.node(("spec", "nodes", index, *setting))
-        return node.value if node else None
-
     @cached_property
-    def _policies(self) -> Sequence[tuple[Document, int]]:
-        return [(document, index) for document in self._documents
+    def policies(self) -> Sequence[tuple[Document, Path]]:
+        """The node policies of all documents, in order: each as its document and its path there."""
+        return [(document, ("spec", "nodes", index)) for document in self._documents
                 for index in range(len(document.value["spec"].get("nodes") or ()))]
 
 

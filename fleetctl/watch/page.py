@@ -5,7 +5,7 @@ Made of the same parts as the page of a plan. Nothing on it is asked of the clus
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -73,7 +73,7 @@ def watch_page(watcher: Watcher, before: LivePage | None = None) -> LivePage:
 
 
 def _drawn(watcher: Watcher, of: object) -> DrawnMap:
-    picture = watcher.map()
+    picture = watcher.planned.map() if watcher.planned else None
     return DrawnMap(of, map_part(picture, whole=True), map_rules(picture)) if picture else DrawnMap(of, None, "")
 
 
@@ -81,12 +81,10 @@ def _report(watcher: Watcher) -> Report:
     fleet = watcher.good.sound().name if watcher.good else ""
     conclusion, code = _state(watcher)
     planned = plan_report(watcher.planned.shown()) if watcher.planned else None
-    about_plan = planned.tables if planned else ()
     return Report(
         kind="watch", title=f"Fleet {fleet}" if fleet else "fleetctl watch", fleet=fleet,
         conclusion=conclusion, exit_code=code, facts=tuple(_facts(watcher)), totals=planned.totals if planned else (),
-        tables=(*_told(watcher), *_running(watcher),
-                *(table for table in about_plan if table.key != "model"), *_news(watcher), *_history(watcher)))
+        tables=tuple(_tables(watcher, planned.tables if planned else ())))
 
 
 def _state(watcher: Watcher) -> tuple[str, int]:
@@ -116,10 +114,16 @@ def _facts(watcher: Watcher) -> Iterator[tuple[str, str]]:
         yield "cluster", watcher.seen.source
 
 
-def _told(watcher: Watcher) -> Iterator[Table]:
+def _tables(watcher: Watcher, of_plan: Iterable[Table]) -> Iterator[Table]:
     rows = tuple((ABOUT[about], text) for about, text in watcher.state.told.items() if about in ABOUT)
     if rows:
         yield Table("told", "Needs attention", TOLD, rows)
+    yield from _running(watcher)
+    yield from (table for table in of_plan if table.key != "model")
+    if watcher.news:
+        yield Table("news", "News", NEWS, tuple(reversed(watcher.news)), folded=True)
+    if watcher.history and watcher.history.runs:
+        yield from (replace(table, folded=True) for table in history_report(watcher.history).tables)
 
 
 def _running(watcher: Watcher) -> Iterator[Table]:
@@ -136,14 +140,3 @@ def _running(watcher: Watcher) -> Iterator[Table]:
     for table in report.tables:
         if table.key != "drift":  # the plan's own says more
             yield replace(table, folded=table.key == "replica")
-
-
-def _news(watcher: Watcher) -> Iterator[Table]:
-    if watcher.news:
-        yield Table("news", "News", NEWS, tuple(reversed(watcher.news)), folded=True)
-
-
-def _history(watcher: Watcher) -> Iterator[Table]:
-    if watcher.history and watcher.history.runs:
-        for table in history_report(watcher.history).tables:
-            yield replace(table, folded=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from fleetctl.child import Child
 from fleetctl.documents.canonical import sha256_hex
@@ -25,37 +25,41 @@ STALE_S = 2 * SERVER_TIMEOUT_S
 """A lock or half a pack that is older than this has no git any more: none of ours runs for so long."""
 
 
-class Source(Protocol):
-    """The fleet files, and how they change."""
+class Source(ABC):
+    """The fleet files, and how they change; each revision may be used, and none is remembered, unless one says more."""
 
-    @property
-    def paths(self) -> Sequence[str]:
-        """The fleet files and folders, as given."""
+    paths: Sequence[str]
+    """The fleet files and folders, as given."""
 
+    @abstractmethod
     def newest(self) -> str:
         """Return the newest revision; raises RevisionError where it cannot be asked for."""
 
+    @abstractmethod
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a revision."""
 
-    def fault(self, revision: str) -> str:
+    def fault(self, revision: str) -> str:  # noqa: ARG002  files on a disk have no author
         """Return why a revision is not to be used, whatever is in its files; empty where it may be."""
+        return ""
 
-    def accept(self, revision: str) -> None:
+    def accept(self, revision: str) -> None:  # noqa: B027
         """Remember a revision as the last good one."""
 
     def remembered(self) -> str | None:
         """Return the last good revision that any watch like this one has remembered; None where there is none."""
+        return None
 
-    def facts(self, revision: str) -> GitFacts | None:
-        """Return what a plan says about its commit."""
+    def facts(self, revision: str) -> GitFacts | None:  # noqa: ARG002
+        """Return what a plan says about its commit; None = planning looks for it by itself."""
+        return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """End what still asks for the newest revision."""
 
 
 @dataclass(slots=True)
-class Files:
+class Files(Source):
     """Files and folders on this disk; a revision is a digest of their names, sizes and times."""
 
     paths: Sequence[str]
@@ -74,22 +78,6 @@ class Files:
                              [*{*self._composed_of, *(error.file for error in loaded.errors)}])
         return loaded
 
-    def fault(self, revision: str) -> str:  # noqa: ARG002
-        """Return nothing: files on a disk have no author."""
-        return ""
-
-    def accept(self, revision: str) -> None:
-        """Remember nothing."""
-
-    def remembered(self) -> None:
-        """Return nothing: the disk has only the newest."""
-
-    def facts(self, revision: str) -> None:
-        """Return nothing: planning looks for the commit of the files by itself."""
-
-    def close(self) -> None:
-        """End nothing."""
-
 
 def _below(path: str) -> list[str]:
     try:
@@ -107,7 +95,7 @@ def _state(path: str) -> str:
 
 
 @dataclass(slots=True)
-class Branch:
+class Branch(Source):
     """A branch (or another ref) of a repository, fetched into a bare clone in `folder`; nothing is checked out.
 
     `signed` = only commits whose signature git can verify are used; `rewind` = also commits that do not follow the last

@@ -139,7 +139,8 @@ def step(state: State, happened: Happened) -> tuple[State, list[Do]]:
 
 
 def _looked(state: State, now: Looked) -> tuple[State, list[Do]]:
-    judged = [("revision", _unusable(now))] if now.revision is not None else []
+    fault = f"{_short(now.revision)}: {now.fault}" if now.fault else ""
+    judged = [("revision", fault)] if now.revision is not None else []
     state, said = _tell(state, ("source", now.unreadable), *judged, ("cluster", now.away))
     if now.revision is not None and now.revision != state.seen:
         state = replace(state, seen=now.revision)
@@ -156,10 +157,6 @@ def _looked(state: State, now: Looked) -> tuple[State, list[Do]]:
     if target == state.planned_for and now.at < state.again_at:
         return state, [*said, state.rest(now.at)]
     return replace(state, planned_for=target), [*said, MakePlan(state.good)]
-
-
-def _unusable(now: Looked) -> str:
-    return f"{_short(now.revision)}: {now.fault}" if now.fault else ""
 
 
 def _short(revision: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +17,6 @@ from fleetctl.documents.canonical import canonical_json, sha256_hex
 from fleetctl.documents.events import RunSummary
 from fleetctl.documents.history import History
 from fleetctl.documents.inventory import Inventory
-from fleetctl.documents.placement_map import PlacementMap
-from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
@@ -85,10 +84,6 @@ class Watcher:
         """Remember something that is new."""
         self.news = (*self.news[1 - NEWS_KEPT:], (at, text))
 
-    def map(self) -> PlacementMap | None:
-        """Return the placement map as last planned; None where there is no plan yet."""
-        return self.planned.map() if self.planned else None
-
     def turns_within(self, seconds: float | None) -> None:
         """Note that the loop turns now, and again after so many seconds; None = not known."""
         self.turns_by = None if seconds is None else self.clock() + seconds + max(LATE_S, 3 * self.state.interval_s)
@@ -124,17 +119,18 @@ class Watcher:
             return ApplyEnded(self.clock(), "error", error.message)
         plan, self.plan_s = self.planned.plan, self.clock() - begun
         if self.keeps_history:
-            self._read_history(self.planned)
-        return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), _blocked(plan),
-                        "; ".join(finding.message for finding in refusing(plan.policy)), _cools_for(self.planned),
+            fleet = self.planned.fleet  # the next plan reads it again; nothing is decided by it
+            with (suppress(FleetctlError),
+                  open_dashboard(self.invocation, self.where.address, fleet.cluster.address) as client):
+                self.history = read_history(client, fleet.name, RUNS_SHOWN)
+        inventory = self.planned.inventory
+        cooled_at = find_cooled(self.planned.fleet, inventory).next_try
+        again_s = None if cooled_at is None else cooled_at - seconds(inventory.observed_at)
+        blocked = _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
+                           for row in plan.blocked])
+        return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
+                        "; ".join(finding.message for finding in refusing(plan.policy)), again_s,
                         "".join(one.model_dump_json() for one in plan.growth))
-
-    def _read_history(self, planned: Planned) -> None:
-        try:
-            with open_dashboard(self.invocation, self.where.address, planned.fleet.cluster.address) as client:
-                self.history = read_history(client, planned.fleet.name, RUNS_SHOWN)
-        except FleetctlError:
-            return  # the next plan reads it again; nothing is decided by it
 
     def apply(self) -> ApplyEnded:
         """Apply the plan that was made last."""
@@ -197,17 +193,6 @@ class Watcher:
             return None, error.message
         self.seen = seen if seen.complete else self.seen
         return cluster_digest(self.good.sound(), seen), "" if seen.complete else _listed(seen.warnings)
-
-
-def _cools_for(planned: Planned) -> float | None:
-    """Return in how many seconds the first thing that cools may be tried again; None where nothing cools."""
-    then = find_cooled(planned.fleet, planned.inventory).next_try
-    return then - seconds(planned.inventory.observed_at) if then is not None else None
-
-
-def _blocked(plan: Plan) -> str:
-    return _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
-                    for row in plan.blocked])
 
 
 def _listed(texts: Sequence[str]) -> str:

@@ -8,8 +8,6 @@ from fleetctl.documents.difference import Revision
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.fleetfile.load import LoadedFleet
-from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.options import PlanOptions
 from fleetctl.render.difference_text import revision_text
 from fleetctl.review.cause import change_caused, with_change
 from fleetctl.review.compare import differences, written
@@ -29,7 +27,8 @@ def add_change(invocation: Invocation, base: Side, loaded: LoadedFleet, planned:
     head = Side(Revision(name=WORKING_TREE, files=list(planned.options.files)), planned.fleet, loaded.documents)
     found = list(differences(written(base), written(head)))
     # planning takes its time, and most pull requests change no fleet
-    before = planned.plan if not found and _keys(base) == _keys(head) else _plan(invocation, base, planned)
+    keys, former = ([model.key for model in side.fleet.models] if side.fleet else [] for side in (head, base))
+    before = planned.plan if not found and keys == former else _plan(invocation, base, planned)
     return with_change(planned.plan, change_caused(before, planned.plan, found, base.revision))
 
 
@@ -39,34 +38,20 @@ def why_unknown(base: Side) -> str:
             "so what the change causes alone is unknown")
 
 
-def _keys(side: Side) -> list[str]:
-    return [model.key for model in side.fleet.models] if side.fleet else []
-
-
 def _plan(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
     """Return the plan of the base on the same inventory; None where there was no fleet yet."""
     from fleetctl.planner.plan import make_plan  # NumPy
 
     if base.fleet is None:
         return None
+    # the flags as far as they name models of the base: a model that --target does not name stays unplanned
+    left_out = planned.options.left_out
+    excludes = sorted(model.key for model in base.fleet.models if left_out(model.key, model.labels) is not None)
+    options = replace(planned.options, targets=(), selector=None, excludes=tuple(excludes))
     with invocation.working(f"planning the fleet at {revision_text(base.revision)}"):
-        made = make_plan(base.fleet, planned.inventory, _options(base.fleet, planned.options), planned.facts)
-    return _creating_nothing(made) if _in_another_namespace(base.fleet, planned) else made
-
-
-def _options(fleet: ResolvedFleet, options: PlanOptions) -> PlanOptions:
-    """Return the flags as far as they name models of the base; a model that --target does not name stays unplanned."""
-    excludes = sorted(model.key for model in fleet.models if options.left_out(model.key, model.labels) is not None)
-    return replace(options, targets=(), selector=None, excludes=tuple(excludes))
-
-
-def _in_another_namespace(fleet: ResolvedFleet, planned: Planned) -> bool:
-    """Return whether the base keeps its replicas in a namespace that this inventory does not count."""
-    used = planned.facts.namespace
-    return fleet.cluster.namespace != used == planned.fleet.cluster.namespace
-
-
-def _creating_nothing(plan: Plan) -> Plan:
-    """Return the plan of a fleet whose replicas this inventory does not show: it would create none of them again."""
-    rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in plan.models]
-    return plan.model_copy(update={"models": rows})
+        made = make_plan(base.fleet, planned.inventory, options, planned.facts)
+    if not base.fleet.cluster.namespace != planned.facts.namespace == planned.fleet.cluster.namespace:
+        return made
+    # this inventory does not count the replicas of the base, and it would create none of them again
+    rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]
+    return made.model_copy(update={"models": rows})

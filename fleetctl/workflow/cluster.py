@@ -61,9 +61,7 @@ def asking_about(source: InventorySource, fleet: ResolvedFleet | None) -> Invent
     return source if not cold or isinstance(source, Snapshot) else replace(source, cold=cold)
 
 
-def inventory_source(
-    invocation: Invocation, where: Where, cluster: Cluster
-) -> AbstractContextManager[InventorySource]:
+def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> AbstractContextManager[InventorySource]:
     """Return what gives the source of the inventory: the document of --inventory, or else the cluster."""
     if where.inventory:
         return nullcontext(Snapshot(where.inventory, stdin=invocation.stdin))
@@ -72,9 +70,7 @@ def inventory_source(
     return live_source(invocation, where, cluster, or_inventory=True)
 
 
-def read_from(
-    invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, ages: bool = False
-) -> Inventory:
+def read_from(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, ages: bool = False) -> Inventory:
     """Return the inventory that the flags and the fleet point to; it may be incomplete."""
     with inventory_source(invocation, where, cluster_of(fleet)) as source:
         return read(invocation, asking_about(source, fleet), ages=ages)

@@ -188,12 +188,12 @@ def _quoted(text: str) -> str:
 def _parsed(text: str, path: Path) -> object:
     import yaml
 
-    from fleetctl.documents.plain_yaml import PlainLoader, refuse_aliases_and_depth, refuse_duplicates
+    from fleetctl.documents.plain_yaml import PlainLoader, load_plain, refuse_duplicates
 
     try:
-        refuse_aliases_and_depth(text)
+        found = load_plain(text) or {}
         refuse_duplicates(yaml.compose(text, Loader=PlainLoader))
-        return yaml.load(text, Loader=PlainLoader) or {}  # noqa: S506  a safe loader, only plainer
+        return found
     except yaml.YAMLError as error:
         raise DocumentError(f"{path} is not YAML: {getattr(error, 'problem', None) or error}") from None
 
@@ -218,11 +218,13 @@ def _secret(source: SecretSource, what: str, environ: Mapping[str, str]) -> str:
     command = source.command or []
     try:
         found = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
-                               timeout=COMMAND_TIMEOUT_S, check=False)
-        lines, ended = found.stdout.strip().splitlines(), f"it ended with exit code {found.returncode}"
+                               timeout=COMMAND_TIMEOUT_S, check=True)
+        lines = found.stdout.strip().splitlines()
+        if len(lines) == 1:
+            return lines[0]
+        why = f"it printed {len(lines)} lines instead of one"
+    except subprocess.CalledProcessError as error:
+        why = f"it ended with exit code {error.returncode}"
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        found, lines, ended = None, [], getattr(error, "strerror", None) or type(error).__name__
-    if found is None or found.returncode or len(lines) != 1:
-        why = ended if found is None or found.returncode else f"it printed {len(lines)} lines instead of one"
-        raise InventoryError(f"{what} comes from the command {command[0]}, and {why}")
-    return lines[0]
+        why = getattr(error, "strerror", None) or type(error).__name__
+    raise InventoryError(f"{what} comes from the command {command[0]}, and {why}") from None

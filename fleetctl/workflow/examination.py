@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fleetctl.apply.history import read_run, runs_of
 from fleetctl.apply.node_jobs import Asker, examine
@@ -27,7 +28,7 @@ from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.invocation import Invocation, Where
 
 
-@dataclass(slots=True)
+@dataclass
 class Examination:
     """One run of the doctor: which cluster, which fleet, and in whose name its jobs are submitted.
 
@@ -39,18 +40,16 @@ class Examination:
     loaded: LoadedFleet | None
     starter: Starter
     opened: ExitStack
-    _known: Live | None = field(default=None, init=False)
 
     def asker(self) -> Asker:
         """Return what submits jobs to the cluster; raises InventoryError for a cluster that is not known."""
-        source = self._source()
-        return Asker(source.client, source.namespace, self.starter)
+        return Asker(self._source.client, self._source.namespace, self.starter)
 
     def evidence(self, job: str | None) -> Evidence:
         """Read the cluster; `job` = the id of the job that asks the nodes, None = they are not asked."""
         found = Evidence(self.invocation.now(), self.loaded)
         try:
-            source = self._source()
+            source = self._source
             with self.invocation.working("reading the cluster"):
                 vitals = read_vitals(source.client)
             found = replace(found, vitals=vitals, seen=read(self.invocation, replace(
@@ -59,14 +58,12 @@ class Examination:
             return replace(found, refusal=error)
         return self._asked(found, job) if job else found
 
+    @cached_property
     def _source(self) -> Live:
-        if self._known is None:
-            fleet = self.loaded.fleet if self.loaded else None
-            self._known = self.opened.enter_context(live_source(self.invocation, self.where, cluster_of(fleet)))
-        return self._known
+        fleet = self.loaded.fleet if self.loaded else None
+        return self.opened.enter_context(live_source(self.invocation, self.where, cluster_of(fleet)))
 
     def _asked(self, found: Evidence, job: str) -> Evidence:
-        """Add what the nodes answer."""
         needs = needs_by_node(found.fleet, found.inventory.nodes)
         if not needs:
             return found

@@ -26,16 +26,22 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
     paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
     if not paths:
         return None
-    git = Git(str(paths[0].parent), environ)
+    git = Git(str(paths[0].parent), environ, TIMEOUT_S)
     try:
         unfiltered = _without_filters(git)
         if unfiltered is None:
             return None
         answer = git.run(*unfiltered, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--",
-                         *(str(path) for path in paths), timeout_s=TIMEOUT_S)
+                         *(str(path) for path in paths))
     except RevisionError:
         return None
-    return _parse(answer.stdout.decode(errors="backslashreplace")) if answer.returncode == 0 else None
+    lines = answer.stdout.decode(errors="backslashreplace").splitlines() if answer.returncode == 0 else []
+    headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# ") and " " in line[2:])
+    commit, branch = headers.get("branch.oid", ""), headers.get("branch.head")
+    if not commit or commit == "(initial)":
+        return None
+    return GitFacts(commit=commit, branch=None if branch == "(detached)" else branch,
+                    dirty=any(not line.startswith("# ") for line in lines))
 
 
 def _without_filters(git: Git) -> list[str] | None:
@@ -44,7 +50,7 @@ def _without_filters(git: Git) -> list[str] | None:
     A filter is a program that `git status` runs on a file to see whether it has changed. One that a person has set up
     for all repositories, such as Git LFS, stays. A file whose filter is off is dirty unless its time proves otherwise.
     """
-    answer = git.run("config", "-z", "--show-scope", "--name-only", "--get-regexp", r"^filter\.", timeout_s=TIMEOUT_S)
+    answer = git.run("config", "-z", "--show-scope", "--name-only", "--get-regexp", r"^filter\.")
     if answer.returncode not in (0, NO_SUCH_KEY):
         return None
     words = os.fsdecode(answer.stdout).split("\0")
@@ -54,16 +60,3 @@ def _without_filters(git: Git) -> list[str] | None:
         return None
     off = ("clean=", "process=", "required=false")
     return [word for name in sorted(names) for setting in off for word in ("-c", f"{name}.{setting}")]
-
-
-def _parse(status: str) -> GitFacts | None:
-    lines = status.splitlines()
-    headers = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# ") and " " in line[2:])
-    commit, branch = headers.get("branch.oid", ""), headers.get("branch.head")
-    if not commit or commit == "(initial)":
-        return None
-    return GitFacts(
-        commit=commit,
-        branch=None if branch == "(detached)" else branch,
-        dirty=any(not line.startswith("# ") for line in lines),
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from fleetctl.errors import FleetctlError, ForgeError
 from fleetctl.forge.http import ForgeClient, json_object
@@ -20,9 +19,11 @@ def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
     except ForgeError as error:
         raise FleetctlError(f"Prometheus: {error.message}", hint="is --prometheus its address, and the query right?"
                             ) from None
-    rows = _rows(answer)
+    data = answer.get("data")
+    if not isinstance(data, dict) or data.get("resultType") != "vector":
+        raise FleetctlError("the query is no instant vector", hint="such as: ceil(sum by (model) (queue_length) / 20)")
     found: dict[str, float] = {}
-    for row in rows:
+    for row in data["result"]:
         value = float(row["value"][1])
         if label in row["metric"] and math.isfinite(value):
             found[row["metric"][label]] = max(value, found.get(row["metric"][label], value))
@@ -30,11 +31,3 @@ def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
         raise FleetctlError(f"no series of the query has a number and the label {label}",
                             hint="the query is to give replicas by model, such as: ceil(sum by (model) (queue) / 20)")
     return found
-
-
-def _rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
-    data = answer.get("data")
-    if not isinstance(data, dict) or data.get("resultType") != "vector":
-        raise FleetctlError("the query is no instant vector", hint="such as: ceil(sum by (model) (queue_length) / 20)")
-    rows: list[dict[str, Any]] = data["result"]
-    return rows

@@ -5,7 +5,7 @@ The plan made now is made again while it runs, for the replicas that nodes refus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from fleetctl.workflow.planning import AsIf, plan_fleet, plan_on
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 FINDINGS_LISTED = 20
+"""A policy may be broken for thousands of models."""
 
 OfferNewPlan = Callable[[PlanStale, Plan], Plan]
 """Offers a new plan for a stale one and returns it if a person takes it; raises the PlanStale otherwise."""
@@ -94,11 +95,9 @@ def plan_again(invocation: Invocation, plan: Plan, address: str | None, *, force
 
 
 def edited_since(plan: Plan, fresh: Plan) -> Iterator[str]:
-    """Yield the fleet files whose text has changed since the plan was made; their content may be unreviewed."""
+    """Return the fleet files whose text has changed since the plan was made; their content may be unreviewed."""
     then = {source.path: source.sha256 for source in plan.fleet.files}
-    for source in fresh.fleet.files:
-        if then.get(source.path) != source.sha256:
-            yield str(Path(source.path))
+    return (str(Path(source.path)) for source in fresh.fleet.files if then.get(source.path) != source.sha256)
 
 
 def refuse_by_policy(invocation: Invocation, plan: Plan, *, force: bool) -> None:
@@ -113,16 +112,10 @@ def require_allowed(plan: Plan, *, force: bool) -> None:
     findings = refusing(plan.policy, force=force)
     if findings:
         reasons = "" if len(findings) == 1 else f", for {len(findings)} reasons"
-        raise PolicyRefused(f"refused by the policy of the fleet{reasons}; nothing was started",
-                            listed=_listed([finding.message for finding in findings]),
+        listed, left_out = [finding.message for finding in findings[:FINDINGS_LISTED]], len(findings) - FINDINGS_LISTED
+        listed += [f"and {left_out} more; `fleetctl plan --format json` lists them"] if left_out > 0 else []
+        raise PolicyRefused(f"refused by the policy of the fleet{reasons}; nothing was started", listed=listed,
                             hint="go in smaller steps, or change spec.policy in a review of its own")
-
-
-def _listed(messages: Sequence[str]) -> list[str]:
-    """Return the messages an error lists: a policy may be broken for thousands of models."""
-    left_out = len(messages) - FINDINGS_LISTED
-    more = [f"and {left_out} more; `fleetctl plan --format json` lists them"] if left_out > 0 else []
-    return [*messages[:FINDINGS_LISTED], *more]
 
 
 class FleetReplanner:

@@ -71,7 +71,9 @@ class Round:
                                 hint="run this again when it is gone; `fleetctl status` shows it")
         candidates = [one for one in self.outdated if one.actor_id in agreed]
         if not candidates:
-            self._refuse_later_ones()
+            if later := [f"{self.model.key}/{one.replica_id}" for one in self.outdated]:
+                raise FleetctlError(f"{', '.join(later)}: started meanwhile, with another spec than the file's",
+                                    hint="is an older file applied somewhere? Run this again to replace it, too")
             return None
         has_room = self.model.surge or len(self.state.live) > self.model.replicas
         one = candidates[0] if has_room else self._leaving_room(candidates[:TRIED], options)
@@ -83,12 +85,6 @@ class Round:
             raise FleetctlError(f"{self.model.key}/{one.replica_id} stays: {left} would serve without it, and {least} "
                                 "have to", hint="run this again when more are ready; `fleetctl status` shows them")
         return one
-
-    def _refuse_later_ones(self) -> None:
-        """Raise FleetctlError where replicas are outdated that no person has agreed to end."""
-        if later := [f"{self.model.key}/{one.replica_id}" for one in self.outdated]:
-            raise FleetctlError(f"{', '.join(later)}: started meanwhile, with another spec than the file's",
-                                hint="is an older file applied somewhere? Run this again to replace it, too")
 
     def _leaving_room(self, candidates: Sequence[Replica], options: PlanOptions) -> Replica:
         from fleetctl.planner.plan import make_plan  # NumPy

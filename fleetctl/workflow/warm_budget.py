@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fleetctl.documents.fleet import NodePolicy
@@ -33,37 +34,30 @@ def budget_of(node: Node, policies: Sequence[NodePolicy]) -> int:
     return node.resources.total.memory // 2 if said is None else said
 
 
-def rooms_for(
-    seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()
-) -> list[WarmRoom]:
+def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()) -> list[WarmRoom]:
     """Return the nodes on which the weights of these replicas would be; raises FleetctlError where they cannot be.
 
     What an eviction that was broken off has loaded of them counts once. Where others have weights, the agent
     says of one without that it stays.
     """
-    more: dict[str, int] = {}
+    more: Counter[str] = Counter()
     for replica in chosen:
-        for (node_id, _, _), size in dict(_entries(replica)).items():
-            more[node_id] = more.get(node_id, 0) + size
+        folders = {(member.node_id, member.weights.artifact, member.weights.view): member.weights.bytes or 0
+                   for member in replica.members if member.weights and member.node_id}
+        for (node_id, *_), size in folders.items():
+            more[node_id] += size
     if not more:
         raise FleetctlError("nothing can be WARM: no member that is ready has `weights` in the fleet file",
                             hint="docs/weights.md says how fleetctl fetches them")
-    held: dict[str, int] = {}
+    held: Counter[str | None] = Counter()
     again = {(one.model, one.replica_id) for one in chosen}
     for replica in seen.replicas:
-        counts = replica.level == "WARM" and (replica.model, replica.replica_id) not in again
-        for member in replica.members if counts else ():
-            held[member.node_id or ""] = held.get(member.node_id or "", 0) + member.memory
-    rooms = [WarmRoom(node, budget_of(node, policies), held.get(node.id, 0), more[node.id])
+        if replica.level == "WARM" and (replica.model, replica.replica_id) not in again:
+            for member in replica.members:
+                held[member.node_id] += member.memory
+    rooms = [WarmRoom(node, budget_of(node, policies), held[node.id], more[node.id])
              for node in seen.nodes if node.id in more]
     if full := [room for room in rooms if room.held + room.more > room.budget]:
         raise FleetctlError("; ".join(map(str, full)),
                             hint="`fleetctl evict` of a WARM one gives some back")
     return rooms
-
-
-def _entries(replica: Replica) -> Iterator[tuple[tuple[str, str, str | None], int]]:
-    """Yield the folders of weights of a replica, by node, artifact and view, with their bytes."""
-    for member in replica.members:
-        if member.weights and member.node_id:
-            yield (member.node_id, member.weights.artifact, member.weights.view), member.weights.bytes or 0

@@ -6,14 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.documents.quantity import MAX_BYTES, MAX_SECONDS, parse_bytes, parse_cpus, parse_duration, parse_gpus
+from fleetctl.documents.quantity import (
+    MAX_BYTES,
+    MAX_SECONDS,
+    parse_bytes,
+    parse_cpus,
+    parse_duration,
+    parse_gpus,
+    share_number,
+)
 from fleetctl.documents.record import Lifecycle
 from fleetctl.importers.authored import (
     authored_lifecycle,
     authored_resources,
     bytes_text,
     duration_text,
-    share_number,
 )
 
 

@@ -113,13 +113,13 @@ def test_a_link_out_of_the_repository_is_a_problem_of_the_fleet(repository: GitF
 def test_what_lies_outside_is_not_held(repository: GitFolder, tmp_path: Path) -> None:
     tree = tree_at(repository)
     for path in ["..", "../x.yaml", str(tmp_path / "x.yaml"), "/", "a\0b"]:
-        assert not tree.holds(path)
+        assert not tree.in_checkout(path, "")
         assert not tree.is_file(path)
         assert not tree.is_folder(path)
         assert tree.identity(path) == path
         with pytest.raises(FileNotFoundError):
             tree.read(path, 9)
-    assert tree.holds("not/there/yet.yaml")
+    assert tree.in_checkout("not/there/yet.yaml", "")
 
 
 def test_a_folder_reached_through_a_link_is_the_same_repository(
@@ -139,7 +139,7 @@ def test_a_bare_repository_is_read_by_paths_from_its_top(
     monkeypatch.chdir(tmp_path / "bare.git")
     tree = tree_at(repository, "main")
     assert tree.names("fleets") == ["prod.yaml"]
-    assert not tree.holds("../repo/fleets/prod.yaml")
+    assert not tree.in_checkout("../repo/fleets/prod.yaml", "")
 
 
 def test_a_worktree_reads_its_own_head(repository: GitFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,9 +41,7 @@ def foreign_names(text: str) -> list[str]:
     return [match["name"] for match in _NAME.finditer(text) if match["name"].startswith(_FOREIGN)]
 
 
-def _renamed(
-    text: str, path: Path, container: Reading, variables: Variables, environment: Collection[str]
-) -> str:
+def _renamed(text: str, path: Path, container: Reading, variables: Variables, environment: Collection[str]) -> str:
     arithmetic = [match.span() for match in _ARITHMETIC.finditer(text)]
 
     def ours(match: re.Match[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from fleetctl.importers.draft import PLACEHOLDER, filled
-from fleetctl.importers.kubernetes.command_line import Variables, foreign_names, texts_with_our_variables
+from fleetctl.importers.kubernetes.command_line import OURS, Variables, foreign_names, texts_with_our_variables
 from fleetctl.importers.kubernetes.probes import liveness, readiness
 from fleetctl.importers.reading import Reading
 
@@ -32,7 +32,6 @@ _LOST = {
     "tty": "an engine has no terminal",
     "stdin": "an engine has no standard input",
 }
-RESERVED = "FLEETCTL_"
 SET_BY_US = "CUDA_VISIBLE_DEVICES"
 _SOURCES = {"secretKeyRef": "secret", "configMapKeyRef": "config map"}
 
@@ -52,7 +51,9 @@ def engine(container: Reading, variables: Variables, *, asks_readiness: bool) ->
 
     command, args = texts(container, "command"), texts(container, "args")
     if not command:
-        container.note("command", _no_command(image), "todo")
+        known = next((words for name, words in _ENTRYPOINTS.items() if image and name in image), None)
+        hint = f" (in {image} that is likely {known})" if known else ""
+        container.note("command", f"no command is given, so the image's own was started: write it here{hint}", "todo")
     found = filled({
         "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": _workdir(container),
         "readiness": readiness(container, texts) if asks_readiness else None, "liveness": liveness(container, texts),
@@ -63,12 +64,6 @@ def engine(container: Reading, variables: Variables, *, asks_readiness: bool) ->
                             "free for each")
     container.lose_each(_LOST)
     return found
-
-
-def _no_command(image: str | None) -> str:
-    known = next((words for name, words in _ENTRYPOINTS.items() if image and name in image), None)
-    hint = f" (in {image} that is likely {known})" if known else ""
-    return f"no command is given, so the image's own was started: write it here{hint}"
 
 
 def _workdir(container: Reading) -> str | None:
@@ -86,7 +81,7 @@ def environment(container: Reading) -> dict[str, Any]:
     last = {entry.peek("name"): number for number, entry in enumerate(entries) if isinstance(entry.peek("name"), str)}
     for number, entry in enumerate(entries):
         name = entry.text("name")
-        if not name or "=" in name or name.startswith(RESERVED) or name == SET_BY_US:
+        if not name or "=" in name or name.startswith(OURS) or name == SET_BY_US:
             entry.lose(None, _refusal(name))
             continue
         if last[name] != number:
@@ -103,8 +98,8 @@ def environment(container: Reading) -> dict[str, Any]:
 def _refusal(name: str | None) -> str:
     if not name:
         return "a variable without a name"
-    return f"{name} is set by fleetctl itself" if name == SET_BY_US or name.startswith(RESERVED) else (
-        "not the name of a variable")
+    ours = name == SET_BY_US or name.startswith(OURS)
+    return f"{name} is set by fleetctl itself" if ours else "not the name of a variable"
 
 
 def _literal(entry: Reading, name: str) -> str:

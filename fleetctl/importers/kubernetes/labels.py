@@ -26,9 +26,9 @@ _CLOUD = {
 def selector(owner: Reading, key: str) -> dict[str, str]:
     """Return the labels under a key as a nodeSelector; what Ray cannot say is reported."""
     found: dict[str, str] = {}
-    for name, value in owner.child(key).pairs().items():
+    at = owner.child(key)
+    for name, value in at.pairs().items():
         accelerator = accelerator_of_label(name, value)
-        at = owner.child(key)
         if accelerator is not None:
             at.note(name, f"kept only as {ACCELERATOR_LABEL}: {accelerator}, the label Ray gives its nodes", "lost")
             found[ACCELERATOR_LABEL] = accelerator

@@ -7,12 +7,12 @@ from typing import Any
 
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.quantity import parse_bytes, parse_cpus
+from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus
 from fleetctl.importers.draft import PLACEHOLDER, filled
 from fleetctl.importers.kubernetes.command_line import Variables
 from fleetctl.importers.kubernetes.container import engine
 from fleetctl.importers.kubernetes.labels import selector
-from fleetctl.importers.reading import Reading, number_in
+from fleetctl.importers.reading import Reading
 
 GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
 _CLAIMS = {"cpu": ("cpus", parse_cpus), "memory": ("memory", parse_bytes)}
@@ -61,16 +61,12 @@ def engine_of_pod(pod: Reading, variables: Variables, *, asks_readiness: bool) -
 
 def _engine_container(containers: Sequence[Reading]) -> Reading:
     """Return the container that is the engine: the first that asks for GPUs, else the first; others are reported."""
-    chosen = next((one for one in containers if _asks_for_gpus(one)), containers[0])
+    chosen = next((one for one in containers for part in ("requests", "limits") for key in GPU_RESOURCES
+                   if one.peek("resources", part, key) is not None), containers[0])
     for one in containers:
         if one is not chosen:
             one.lose(None, "another container: a member has one engine")
     return chosen
-
-
-def _asks_for_gpus(container: Reading) -> bool:
-    return any(container.peek("resources", part, key) is not None
-               for part in ("requests", "limits") for key in GPU_RESOURCES)
 
 
 def _resources(source: Reading) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fleetctl.importers.reading import Reading, number_in
+from fleetctl.documents.quantity import number_in
+from fleetctl.importers.reading import Reading
 
 Texts = Callable[[Reading, str], list[str]]
 """How the list of texts under a key is read, with our names of its variables."""

@@ -27,10 +27,13 @@ def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
     spec = reading.child("spec")
     template = _template(spec)
     selected = selector(template.child("clusterSelector"), "matchLabels")
-    cached = _cache(template)
+    cache = template.child("modelCacheRef").text("name")
+    if cache is not None:
+        template.child("modelCacheRef").note(
+            None, f"the cache {cache} was mounted at {CACHE_MOUNT}: the weights must be there on every node", "todo")
     workers: list[dict[str, Any]] = []
     for one in template.items("engines"):
-        group = _group(one.goes_to(key, ("workers", len(workers))), len(workers), selected, cached=cached)
+        group = _group(one.goes_to(key, ("workers", len(workers))), len(workers), selected, cached=cache is not None)
         workers += [group] if group else []
     if not workers:
         reading.lose(None, f"no engine with members: the model {key} is left out")
@@ -55,15 +58,6 @@ def _replicas(spec: Reading) -> int:
         spec.note("replicas", "not a number of replicas: 0 is written, which is not a target", "todo")
         return 0
     return replicas
-
-
-def _cache(template: Reading) -> bool:
-    """Report the cache; returns whether there is one."""
-    name = template.child("modelCacheRef").text("name")
-    if name is not None:
-        template.child("modelCacheRef").note(
-            None, f"the cache {name} was mounted at {CACHE_MOUNT}: the weights must be there on every node", "todo")
-    return name is not None
 
 
 def _group(source: Reading, index: int, selected: dict[str, str], *, cached: bool) -> dict[str, Any] | None:
@@ -103,7 +97,8 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
 
 def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
     container, found = engine_of_pod(pod, VARIABLES, asks_readiness=role != "Worker")
-    if cached and "command" not in container and not _names_model(found):
+    named = any(str(arg).split("=")[0] == "--model" for arg in found.get("args", ()))
+    if cached and "command" not in container and not named:
         container.note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
         found["args"] = [*found.get("args", []), f"--model={CACHE_MOUNT}"]
     if role != "Worker":
@@ -119,10 +114,6 @@ def _add_contract(container: Reading, found: dict[str, Any]) -> None:
         asked = " and asks GET /health there, which is written as readiness"
     container.note("readinessProbe", f"Modelplane calls every engine on port {PORT}{asked}; members on one node share "
                                      "its ports: give the engine $(FLEETCTL_PORT), and readiness no port", "todo")
-
-
-def _names_model(found: dict[str, Any]) -> bool:
-    return any(str(arg).split("=")[0] == "--model" for arg in found.get("args", ()))
 
 
 def _report_claimless_leader(source: Reading, members: list[dict[str, Any]]) -> None:

@@ -79,7 +79,7 @@ def _gpu_request(request: Reading) -> Wanted | None:
 
 
 def _no_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
-    expressions = [_one_line(str(one.peek("cel"))) for one in request.items("selectors")]
+    expressions = [" ".join(str(one.peek("cel")).split()) for one in request.items("selectors")]
     words = f": {' && '.join(expressions)}" if expressions else ""
     what = f"{_count(request)} x {name or 'a device'}"
     if wanted.is_gpu is None:
@@ -98,10 +98,6 @@ def _type_selector(request: Reading, wanted: Wanted) -> dict[str, str]:
     products = ", ".join(dict.fromkeys(wanted.products))
     request.note("selectors", f"{products}: kept only as {ACCELERATOR_LABEL}: {written}", "lost")
     return {ACCELERATOR_LABEL: written}
-
-
-def _one_line(cel: str) -> str:
-    return " ".join(cel.split())
 
 
 @dataclass(slots=True)
@@ -172,7 +168,6 @@ def _memory(part: str, wanted: Wanted) -> bool:
 
 
 def _product(part: str, wanted: Wanted) -> bool:
-    """Take a product by its full name, or one of several."""
     if not _PRODUCT_IS.fullmatch(part):
         return False
     names = [text[1:-1] for text in re.findall(_TEXT, part)][1:]

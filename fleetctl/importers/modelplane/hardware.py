@@ -130,10 +130,12 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
 
 
 def _cluster_labels(source: Reading) -> dict[str, str]:
-    labels = source.child("metadata").child("labels").pairs()
-    for key in [key for key, value in labels.items() if not is_selector(key, value)]:
-        source.child("metadata").child("labels").lose(key, "not a label that Ray can select by")
-    return {key: value for key, value in labels.items() if is_selector(key, value)}
+    labels = source.child("metadata").child("labels")
+    found = labels.pairs()
+    for key in [key for key, value in found.items() if not is_selector(key, value)]:
+        labels.lose(key, "not a label that Ray can select by")
+        del found[key]
+    return found
 
 
 def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping[str, Hardware],

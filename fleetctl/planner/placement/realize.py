@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fleetctl.planner.placement.claims import GroupShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.gang_split import GangNodes, Members, split_into_gangs
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
@@ -52,14 +51,13 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
         if not singles[number]:
             gangs = [[gangs for members in stand_of.get((number, place), {}).values()
                       for gangs in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
-            together = _in_one_domain(demand, gangs, problem) if demand.as_one else gangs
+            together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
             placed += _place_whole(problem, demand, together, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
         model = next(demands_of[piece.demand], None)
         if model is None:
             continue
-        seat = model.shape.seats[0]
-        assignments = placer.take_at(model.shape, {(seat.group, seat.copy, seat.rank): node})
+        assignments = placer.take_at(model.shape, {model.shape.seats[0].position: node})
         if assignments is not None:
             placed.append(Placed(model, assignments))
     return placed
@@ -133,16 +131,11 @@ def _place_whole(
                 return
             group = group_of(model.shape, place, problem)
             for copy, members in enumerate(mine):
-                nodes |= _seat_nodes(group, copy, members, problem)
+                left = {kind: list(nodes_of_kind) for kind, nodes_of_kind in members.items()}
+                nodes |= {seat.position: left[problem.number_of[seat.kind]].pop(0) for seat in group.seats(copy)}
         assignments = placer.take_at(model.shape, nodes)
         if assignments is not None:
             yield Placed(model, assignments)
-
-
-def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Problem) -> SeatNodes:
-    left = {kind: list(nodes) for kind, nodes in members.items()}
-    return {(seat.group, seat.copy, seat.rank): left[problem.number_of[seat.kind]].pop(0)
-            for seat in group.seats(copy)}
 
 
 def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:

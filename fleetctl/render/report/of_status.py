@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.base import age_text
 from fleetctl.documents.inventory import Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
-from fleetctl.documents.time_text import age_text
 from fleetctl.planner.failures import Failed
 from fleetctl.render.place_text import node_text, replica_name, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table

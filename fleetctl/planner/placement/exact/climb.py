@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -64,7 +64,7 @@ def climb(
     `at_last` = nothing else has reached the bound: a model is solved whatever its size, in NODES_AT_LAST.
     """
     known = [value for level in incumbent or () for value in level]
-    stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last)
+    stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
     reached = [stage.most * stage.unit for stage in stages]
     place = 0
     with suppress(InfeasibleError):
@@ -128,21 +128,18 @@ def _stages(relaxation: Relaxation) -> list[_Stage]:
     return stages
 
 
-@dataclass(slots=True)
 class _Ascent:
-    """Solves stages on a copy of the model's rows, each fixing what it reached."""
+    """Solves stages on a copy of the model's rows, each fixing what it reached.
 
-    relaxation: Relaxation
-    at_last: bool = False
-    values: Floats | None = None
-    point: Floats | None = None
-    """The last one found, whole or not."""
-    tight: bool = True
-    """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
-    model: LinearModel = field(init=False)
+    `tight` = that is what the stages before were bounded by; if not, later stages bound nothing. `point` = the last one
+    found, whole or not.
+    """
 
-    def __post_init__(self) -> None:
-        self.model = self.relaxation.model.copy()
+    def __init__(self, relaxation: Relaxation, *, at_last: bool = False) -> None:
+        self.relaxation, self.at_last, self.tight = relaxation, at_last, True
+        self.model = relaxation.model.copy()
+        self.values: Floats | None = None
+        self.point: Floats | None = None
 
     def raise_to_top(self, stages: Sequence[_Stage], have: int | None) -> list[int]:
         """Return the bound of the first stage, and of those of the same priority that were solved with it.
@@ -151,11 +148,13 @@ class _Ascent:
         is needed.
         """
         first = stages[0]
-        if not first.objective or have == first.most or self._at_top(first):
+        at_top = all(self.model.lows[column] == self.model.highs[column] for column in first.objective)
+        if at_top or have == first.most:
             self.keep(first, first.most)
             return [first.most]
         most, self.point = self.model.maximise(first.objective, relaxed=True)
-        if most == have or self._is_large:
+        limit = MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS
+        if most == have or (len(self.model.highs) > limit and not self.at_last):
             self.keep(first, most)
             return [most]
         return self._solve(_together(stages), most)
@@ -172,14 +171,6 @@ class _Ascent:
         """Return how many replicas of each class of demand the last point has."""
         return None if self.point is None else tuple(
             int(self.point[column] + WHOLE) for column in self.relaxation.replicas)
-
-    @property
-    def _is_large(self) -> bool:
-        return not self.at_last and len(self.model.highs) > (
-            MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS)
-
-    def _at_top(self, stage: _Stage) -> bool:
-        return all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)
 
     def _solve(self, stages: Sequence[_Stage], most: int) -> list[int]:
         """Solve some stages at once; `most` = a bound of the first."""
