@@ -92,7 +92,7 @@ class FleetCandidates:
 
     def __len__(self) -> int:
         self._follow()
-        return sum(self.buckets.count(bucket) for _, bucket in self._order)
+        return sum(map(self.buckets.count, self._listed & self.buckets.alive))
 
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
