@@ -35,9 +35,14 @@ def actions_for(
     documents = []
     for one, replica_id in placed:
         place = one.demand.place
-        members = [_member(assigned, ledger.nodes[assigned.node]) for assigned in one.assignments]
-        action = _action(models[place], replica_id, lifecycles[place], members, most[place])
-        documents.append({**action, "op": "promote"} if replica_id in warm[place] else action)
+        model = models[place]
+        documents.append({
+            **({"engineHash": model.engine_hash} if model.engine_hash else {}), "id": f"{model.key}/{replica_id}",
+            "lifecycle": lifecycles[place],
+            "members": [_member(assigned, ledger.nodes[assigned.node]) for assigned in one.assignments],
+            "model": model.key, "op": "promote" if replica_id in warm[place] else "create", "priority": model.priority,
+            "replicaId": replica_id, "specHash": model.spec_hash, "wanted": most[place],
+        })
     return documents
 
 
@@ -49,17 +54,6 @@ def read_actions(documents: Sequence[ActionDocument]) -> list[Action]:
 @lru_cache(maxsize=1)
 def _adapter() -> TypeAdapter[list[Action]]:
     return TypeAdapter(list[Action])
-
-
-def _action(
-    model: ResolvedModel, replica_id: int, lifecycle: dict[str, float], members: list[dict[str, Any]], most: int
-) -> ActionDocument:
-    engine = {"engineHash": model.engine_hash} if model.engine_hash else {}
-    return {
-        **engine, "id": f"{model.key}/{replica_id}", "lifecycle": lifecycle, "members": members, "model": model.key,
-        "op": "create", "priority": model.priority, "replicaId": replica_id, "specHash": model.spec_hash,
-        "wanted": most,
-    }
 
 
 def lifecycle_of(model: ResolvedModel) -> dict[str, float]:

@@ -8,14 +8,13 @@ success, and by what makes the past irrelevant.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import chain
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Cooldown, Member
-from fleetctl.documents.inventory import Failure, Inventory, Node, Replica
+from fleetctl.documents.inventory import Failure, Inventory, Node
 from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -84,13 +83,18 @@ class _Past:
     """When, of which spec, and on which nodes and cards."""
     nodes: Mapping[str, Node]
 
-    def last_success(self, counts: Callable[[Spec, frozenset[str]], bool]) -> float:
-        """Return when the latest success was that counts, by its spec and its nodes and cards; 0 = there is none."""
-        return max((at for at, spec, where in self.successes if counts(spec, where)), default=0.0)
+    def last_success(self, *, spec: Spec | None = None, place: str | None = None) -> float:
+        """Return when the latest success of a spec was, on a node or card, as far as these are given; 0 = never."""
+        return max((at for at, ready, where in self.successes
+                    if spec in (None, ready) and (place is None or place in where)), default=0.0)
 
-    def joined(self, nodes: Iterable[Node]) -> float:
-        """Return when the latest of some nodes joined; 0 = unknown."""
-        return max((seconds(node.started_at) for node in nodes), default=0.0)
+    def cooling_at(self, node: Node, specs: Sequence[Spec], uuid: str | None = None) -> Cooling | None:
+        """Several specs on one node, or one card of it; one that has failed elsewhere too is no sign against it."""
+        since = max(self.last_success(place=uuid or node.id), seconds(node.started_at))
+        rows = [self.in_a_row(self.by_spec[spec], since) for spec in specs]
+        here = [row for row in rows if row and all(
+            failure.node_ids == [node.id] and (uuid is None or uuid in failure.gpu_uuids) for failure in row)]
+        return self.cooling(sorted(chain.from_iterable(here), key=_order), len(here))
 
     def in_a_row(self, failures: Sequence[Failure], since: float) -> list[Failure]:
         """Return the latest failures, oldest first, that are later than `since` and not too far apart."""
@@ -133,9 +137,10 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
     for node_id, specs in _specs_by_node(past).items():
         if len(specs) < policy.failures:
             continue
-        found_cards = _of_cards(node_id, specs, past)
+        node = past.nodes[node_id]
+        found_cards = _of_cards(node, specs, past)
         cards.update(found_cards)
-        if (one := _of_node(node_id, specs, past)) is not None and not one.gpu_uuids & found_cards.keys():
+        if (one := past.cooling_at(node, specs)) is not None and not one.gpu_uuids & found_cards.keys():
             nodes[node_id] = one
     return Cooled(models, nodes, {key: found for key, found in left_out.items() if found}, cards)
 
@@ -152,7 +157,8 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
     for failure in sorted((one for one in inventory.failures if one.reload == reloads and _counts(one, nodes)),
                           key=_order):
         by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
-    successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), _nodes_and_cards(one))
+    successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
+                     place for member in one.members for place in (member.node_id, *member.gpu_uuids) if place))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
     successes += [(seconds(one.at), spec_of(one.model, one.spec_hash), frozenset((*one.node_ids, *one.gpu_uuids)))
                   for one in inventory.successes]
@@ -173,11 +179,11 @@ def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) ->
     Only for as long as the longest cooldown, from the failure that made it cool first: where nodes join often, it would
     never cool. The failures before that chance count for how long it cools.
     """
-    row = past.in_a_row(failures, past.last_success(lambda ready, _: ready == (model.key, model.spec_hash)))
+    row = past.in_a_row(failures, past.last_success(spec=(model.key, model.spec_hash)))
     if len(row) < past.policy.failures:
         return None
     last_chance = _at(row[past.policy.failures - 1]) + past.policy.max
-    joined = [past.joined([node]) for node in usable_nodes(model, past.nodes.values())]
+    joined = [seconds(node.started_at) for node in usable_nodes(model, past.nodes.values())]
     since = max((at for at in joined if at <= last_chance), default=0.0)
     latest = [failure for failure in row if _at(failure) > since]
     found = past.cooling(latest, len(row)) if len(latest) >= past.policy.failures else None
@@ -186,9 +192,8 @@ def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) ->
 
 def _of_pair(model: ResolvedModel, node_id: str, failures: Sequence[Failure], past: _Past) -> Cooling | None:
     """One spec on one node."""
-    spec = model.key, model.spec_hash
-    since = max(past.last_success(lambda ready, nodes: ready == spec and node_id in nodes),
-                past.joined([past.nodes[node_id]]))
+    since = max(past.last_success(spec=(model.key, model.spec_hash), place=node_id),
+                seconds(past.nodes[node_id].started_at))
     row = past.in_a_row([failure for failure in failures if node_id in failure.node_ids], since)
     return past.cooling(row, len(row))
 
@@ -203,31 +208,15 @@ def _specs_by_node(past: _Past) -> dict[str, list[Spec]]:
     return {node_id: list(found[node_id]) for node_id in sorted(found)}
 
 
-def _of_node(node_id: str, specs: Sequence[Spec], past: _Past) -> Cooling | None:
-    """Several specs on one node; one that has failed elsewhere too is no sign against the node."""
-    since = max(past.last_success(partial(_touches, node_id)), past.joined([past.nodes[node_id]]))
-    rows = [past.in_a_row(failures, since) for failures in map(past.by_spec.__getitem__, specs)]
-    here = [row for row in rows if row and all(failure.node_ids == [node_id] for failure in row)]
-    return past.cooling(sorted((failure for row in here for failure in row), key=_order), len(here))
-
-
-def _of_cards(node_id: str, specs: Sequence[Spec], past: _Past) -> dict[str, Cooling]:
-    """Several specs on one card of a node that has others; one that has failed without that card is no sign against it.
+def _of_cards(node: Node, specs: Sequence[Spec], past: _Past) -> dict[str, Cooling]:
+    """Several specs on one card of a node that has others.
 
     Of a node without success, all of whose failures were on a card that Ray hands out first, this is said at first:
     the next failure there, on another card, is a sign against the node.
     """
-    node, found = past.nodes[node_id], dict[str, Cooling]()
-    own = [card.uuid for card in node.gpus if card.uuid]
     seen = {uuid for spec in specs for failure in past.by_spec[spec] for uuid in failure.gpu_uuids}
-    for uuid in [uuid for uuid in own if uuid in seen]:
-        since = max(past.last_success(partial(_touches, uuid)), past.joined([node]))
-        rows = [past.in_a_row(past.by_spec[spec], since) for spec in specs]
-        here = [row for row in rows if row and all(
-            failure.node_ids == [node_id] and uuid in failure.gpu_uuids for failure in row)]
-        one = past.cooling(sorted((failure for row in here for failure in row), key=_order), len(here))
-        if one is not None:
-            found[uuid] = one
+    found = {card.uuid: one for card in node.gpus
+             if card.uuid in seen and (one := past.cooling_at(node, specs, card.uuid)) is not None}
     return found if len(found) < len(node.gpus) else {}
 
 
@@ -244,10 +233,6 @@ def may_take(node: Node, member: Member) -> bool:
             and matches(member.node_selector, {NODE_ID_LABEL: node.id, **node.labels}))
 
 
-def _touches(place: str, _: Spec, where: frozenset[str]) -> bool:
-    return place in where
-
-
 def seconds(moment: str | None) -> float:
     """Return a `Moment` in seconds since the epoch; 0 = unknown."""
     return as_datetime(moment).timestamp() if moment else 0.0
@@ -259,7 +244,3 @@ def _at(failure: Failure) -> float:
 
 def _order(failure: Failure) -> tuple[float, str, str, int]:
     return _at(failure), failure.actor_id or "", failure.model, failure.replica_id
-
-
-def _nodes_and_cards(replica: Replica) -> frozenset[str]:
-    return frozenset(one for member in replica.members for one in (member.node_id, *member.gpu_uuids) if one)

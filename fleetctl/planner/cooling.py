@@ -20,7 +20,7 @@ from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
 
-CODE, NODE_CODE = "COOLING_DOWN", "NODE_COOLING"
+COOLING_DOWN, NODE_COOLING = "COOLING_DOWN", "NODE_COOLING"
 ADVICE = "it is tried again then; at once with --ignore-cooldown, or when its spec has changed"
 WAITS = "yes"
 """Value of the label of a node that a model leaves out in any case; one that it may try has a value of its own."""
@@ -48,11 +48,6 @@ class Limits:
     """Models for which every node that may take them is left out, or closed."""
     alone: frozenset[str] = frozenset()
     """Values of the labels of nodes that are tried with one replica of whatever model."""
-
-    @property
-    def method(self) -> str:
-        """Return why a certificate counts no more new replicas."""
-        return "what cools down waits" if self.most else ""
 
     @property
     def tries(self) -> list[str]:
@@ -84,7 +79,7 @@ class Limits:
 
     def waiting(self, key: str, replicas: int, place: int) -> Blocked:
         """Return replicas that are not tried."""
-        return Blocked(model=key, replicas=replicas, code=CODE, message=self.why[place], no_remedy=ADVICE)
+        return Blocked(model=key, replicas=replicas, code=COOLING_DOWN, message=self.why[place], no_remedy=ADVICE)
 
     def explained(self, blocked: Blocked, place: int, no_room: Collection[str]) -> Blocked:
         """Return what found no room, with the breaker's reason where it leaves out a node that might have had some.
@@ -93,12 +88,12 @@ class Limits:
         """
         because = next((text for node_id, text in self.because.get(place, {}).items()
                         if self.left_out[place][node_id] not in no_room), None)
-        if because is None or not any(reason.code == NODE_CODE for reason in blocked.reasons):
+        if because is None or not any(reason.code == NODE_COOLING for reason in blocked.reasons):
             return blocked
         why = self.why.get(place, because)
-        if blocked.code != NODE_CODE and place not in self.only:
+        if blocked.code != NODE_COOLING and place not in self.only:
             return blocked.model_copy(update={"message": f"{blocked.message}; {why}"})
-        return blocked.model_copy(update={"code": CODE, "message": why, "no_remedy": ADVICE})
+        return blocked.model_copy(update={"code": COOLING_DOWN, "message": why, "no_remedy": ADVICE})
 
 
 @dataclass(slots=True)

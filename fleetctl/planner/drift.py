@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
+from functools import cache
 
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Drift
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_outdated
-from fleetctl.planner.placement.claims import ReplicaShape
+from fleetctl.planner.placement.claims import ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 
-Seats = Mapping[tuple[str | None, str], tuple[Sequence[Mapping[str, str]], dict[str, bool]]]
-"""The selectors a live member may be held to, by group and role; none when the file has no such seat any more.
-
-With them, by node id, whether they allow it, as far as that was asked; models with the same selectors share it.
-"""
-Allowed = dict[tuple[tuple[tuple[str, str], ...], ...], dict[str, bool]]
+Seats = Mapping[tuple[str | None, str], tuple[Selector, ...]]
+"""The selectors a live member may be held to, by group and role; none when the file has no such seat any more."""
 
 
 def find_drift(
@@ -32,30 +29,24 @@ def find_drift(
     by_id = {node.id: node for node in nodes}
     capped = {wants_cards: frozenset(node.id for node in nodes if node.policy.cap_for(wants_cards).limit < NO_CAP)
               for wants_cards in (False, True)}
+
+    @cache  # asked for each member that runs
+    def allow(selectors: tuple[Selector, ...], node_id: str) -> bool:
+        return node_id not in by_id or any(matches(dict(one), by_id[node_id].labels) for one in selectors)
+
     found: list[Drift] = []
-    allowed_by: Allowed = {}
     for model in models:
         shape, live = shapes[model.key], states[model.key].live
-        above = _above_cap(shape, live, by_id, capped[shape.wants_cards])
-        if live:
-            found += _of_model(model, live, above, by_id, allowed_by, reloading)
+        above, seats = _above_cap(shape, live, by_id, capped[shape.wants_cards]), _seats(shape)
+        for replica in live:
+            number = replica.replica_id or 0
+            if is_outdated(replica, model) and replica.actor_id not in reloading:
+                found.append(spec_drift(model, replica))
+            if left := _left_selector(seats, replica, by_id, allow):
+                found.append(Drift(model=model.key, replica_id=number, code="SELECTOR_NO_LONGER_MATCHES", message=left))
+            if number in above:
+                found.append(Drift(model=model.key, replica_id=number, code="ABOVE_SLOT_CAP", message=above[number]))
     return found
-
-
-def _of_model(
-    model: ResolvedModel, live: Sequence[Replica], above: Mapping[int, str], nodes: Mapping[str, LedgerNode],
-    allowed_by: Allowed, reloading: Set[str],
-) -> Iterator[Drift]:
-    seats = _seats(model, allowed_by)
-    for replica in live:
-        number = replica.replica_id or 0
-        if is_outdated(replica, model) and replica.actor_id not in reloading:
-            yield spec_drift(model, replica)
-        moved = _left_selector(seats, replica, nodes)
-        if moved:
-            yield Drift(model=model.key, replica_id=number, code="SELECTOR_NO_LONGER_MATCHES", message=moved)
-        if number in above:
-            yield Drift(model=model.key, replica_id=number, code="ABOVE_SLOT_CAP", message=above[number])
 
 
 def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
@@ -66,35 +57,24 @@ def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
             f"outdated: runs spec {str(replica.spec_hash)[:12]}, the file has {model.spec_hash[:12]}; kept as it is"))
 
 
-def _seats(model: ResolvedModel, allowed_by: Allowed) -> Seats:
-    seats: dict[tuple[str | None, str], list[Mapping[str, str]]] = {}
-    for group in model.workers:
+def _seats(shape: ReplicaShape) -> Seats:
+    seats: dict[tuple[str | None, str], tuple[Selector, ...]] = {}
+    for group in shape.groups:
         for member in group.members:
-            seats.setdefault((group.name, member.role), []).append(member.node_selector)
-    return {seat: (selectors, allowed_by.setdefault(tuple(tuple(one.items()) for one in selectors), {}))
-            for seat, selectors in seats.items()}
+            seat = group.name, member.role
+            seats[seat] = (*seats.get(seat, ()), member.selector)
+    return seats
 
 
-def _left_selector(seats: Seats, replica: Replica, nodes: Mapping[str, LedgerNode]) -> str | None:
+def _left_selector(
+    seats: Seats, replica: Replica, nodes: Mapping[str, LedgerNode], allow: Callable[[tuple[Selector, ...], str], bool]
+) -> str | None:
     for member in replica.members:
-        seat, node_id = seats.get((member.group, member.role)), member.node_id or ""
-        if seat is None or node_id not in nodes:
-            continue
-        selectors, known = seat
-        allowed = known.get(node_id)
-        if allowed is None:
-            allowed = known[node_id] = _allowed(selectors, nodes[node_id].labels)
-        if not allowed:
-            wanted = ", ".join(f"{key}={value}" for key, value in sorted(selectors[0].items()))
+        selectors, node_id = seats.get((member.group, member.role)), member.node_id or ""
+        if selectors and not allow(selectors, node_id):
+            wanted = ", ".join(f"{key}={value}" for key, value in selectors[0])
             return f"runs on {nodes[node_id].name}, which the selector {wanted} no longer allows; kept where it is"
     return None
-
-
-def _allowed(selectors: Sequence[Mapping[str, str]], labels: Mapping[str, str]) -> bool:
-    for selector in selectors:  # noqa: SIM110  a loop: asked for each replica that runs
-        if matches(selector, labels):
-            return True
-    return False
 
 
 def _above_cap(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica
+from fleetctl.documents.inventory import LIVE_STATES, Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape
@@ -27,9 +27,6 @@ def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
     ours = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
     for replica in inventory.replicas:
         if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in ours:
-            yield ReplicaShape("", (GroupShape("", 1, _members(replica)),))
-
-
-def _members(replica: Replica) -> tuple[MemberShape, ...]:
-    return tuple(MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
-                 for member in replica.members)
+            yield ReplicaShape("", (GroupShape("", 1, tuple(
+                MemberShape(member.role, 1, Claim(member.gpus, member.vram, member.cpus, member.memory), ())
+                for member in replica.members)),))

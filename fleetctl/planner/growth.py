@@ -6,30 +6,30 @@ gets the fewest nodes with which as much fits as with all that may come; the las
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.grow import GrowType
-from fleetctl.documents.inventory import Inventory, Node
+from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.plan import WAITS_FOR_NODES, Blocked, GrowingModel, Growth
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import SHARE, count_of
+from fleetctl.planner.breaker import seconds
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.node_types import living, next_node, unreported
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import pack_greedily
-from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape
-from fleetctl.planner.placement.reasons.trial import Fresh
+from fleetctl.planner.placement.reasons.trial import Fresh, fewest, ledger_with
 
 AT_MAX = "MAX_NODES"
+REPORTED_S = 60.0
+"""How long after a node has joined its cards may be unknown: Ray asks the driver every some seconds."""
 ADVICE = "an apply asks Ray's autoscaler for them, and with --wait-for-nodes waits until they are there"
 
 
@@ -42,14 +42,6 @@ class _OnNew(NamedTuple):
     @property
     def model(self) -> str:
         return self.placed.demand.shape.key
-
-
-class Found(NamedTuple):
-    """A row per type; what is blocked in the light of it; and what would run on new nodes."""
-
-    rows: list[Growth]
-    blocked: list[Blocked]
-    waiting: list[Placed]
 
 
 @dataclass(frozen=True)
@@ -71,9 +63,12 @@ class Growing:
 
     def find(
         self, short: Sequence[Demand], state: LiveState, placed: Sequence[Placed], blocked: Sequence[Blocked]
-    ) -> Found:
-        """Say which new nodes are needed; `short` = what found no room."""
-        wants_memory = any(seat.claim.vram for one in short for seat in one.shape.seats)
+    ) -> tuple[list[Growth], list[Blocked], list[Placed]]:
+        """Return a row per type, what is blocked in the light of it, and what would run on new nodes.
+
+        `short` = what found no room.
+        """
+        wants_memory = any(claim.vram for one in short for claim, _ in one.shape.kinds)
         soon = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
         counts = self._fewest(short, self._at_most(short, soon))
         on_new = self._packed(short, counts)
@@ -83,11 +78,11 @@ class Growing:
         demands = {one.shape.key: one for one in short}
         explained = [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
                      for row in blocked]
-        return Found(rows, explained, [one.placed for one in on_new])
+        return rows, explained, [one.placed for one in on_new]
 
     def most(self, short: Sequence[Demand]) -> Counter[str]:
         """Return how many replicas of each model would run with all nodes that may come, and only with them."""
-        return Counter(one.model for one in self._packed(short, self._at_most(short, [0] * len(self.types))))
+        return self._fitting(short, self._at_most(short, [0] * len(self.types)))
 
     def _at_most(self, short: Sequence[Demand], soon: Sequence[int]) -> list[int]:
         """Return how many nodes of each type may count as new; `soon` = that have joined without their cards."""
@@ -96,14 +91,11 @@ class Growing:
                 for one, nodes, unknown in zip(self.types, self._living, soon, strict=True)]
 
     def _fewest(self, short: Sequence[Demand], most: Sequence[int]) -> list[int]:
-        counts, fitting = list(most), Counter(one.model for one in self._packed(short, most))
+        fitting = self._fitting(short, most)
+        return fewest(most, [0] * len(most), lambda counts: self._fitting(short, counts) == fitting, last_first=True)
 
-        def enough(at: int, many: int) -> bool:
-            return Counter(one.model for one in self._packed(short, [*counts[:at], many, *counts[at + 1:]])) == fitting
-
-        for at in reversed(range(len(counts))):
-            counts[at] = bisect_left(range(counts[at]), True, key=partial(enough, at))
-        return counts
+    def _fitting(self, short: Sequence[Demand], counts: Sequence[int]) -> Counter[str]:
+        return Counter(one.model for one in self._packed(short, counts))
 
     def _packed(self, short: Sequence[Demand], counts: Sequence[int]) -> list[_OnNew]:
         """Return what fits with so many new nodes of each type, and only with them."""
@@ -111,12 +103,7 @@ class Growing:
             return []
         old, type_of = len(self.ledger.nodes), [at for at, count in enumerate(counts) for _ in range(count)]
         fresh = [one for at, count in enumerate(counts) for one in self._fresh(at, count, sum(counts[:at]))]
-        nodes = [*self.ledger.nodes, *(node for node, _ in fresh)]
-        spread = {one.shape.key: one.shape.spread.label for one in short if one.shape.spread is not None}
-        ledger = Ledger.opened(
-            nodes, [*map(self.ledger.offer, range(old)), *(offer for _, offer in fresh)], {},
-            lambda key: dict(self.ledger.slots_of(key)),
-            Crowds(nodes, spread, _known={key: dict(self.ledger.crowd(key)) for key in spread}))
+        ledger = ledger_with(self.ledger, range(old), fresh, [one.shape for one in short])
         packed = [_OnNew(one, frozenset(type_of[assigned.node - old] for assigned in one.assignments
                                         if assigned.node >= old))
                   for one in pack_greedily(state_problem(short, ledger), Placer(ledger))]
@@ -133,9 +120,7 @@ class Growing:
                       nodes=count, max=one.max,
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
 
-    def _explained(
-        self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth]
-    ) -> Blocked:
+    def _explained(self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth]) -> Blocked:
         """Say of what is blocked on which new nodes it would run, or that there may be no more of those it needs."""
         mine = [one for one in on_new if one.model == row.model]
         limits = "; ".join(self._limits(demand, rows)) if len(mine) < demand.missing else ""
@@ -156,8 +141,35 @@ class Growing:
     def _limits(self, demand: Demand, rows: Sequence[Growth]) -> Iterator[str]:
         """Yield the types that could take the replica, if there might be more of them."""
         for at, row in enumerate(rows):
-            fresh = self._fresh(at, demand.shape.size)
-            alone = Ledger.opened([node for node, _ in fresh], [offer for _, offer in fresh], {})
+            alone = ledger_with(self.ledger, (), self._fresh(at, demand.shape.size), ())
             if Placer(alone).place(demand.shape) is not None:
                 there = len(self._living[at]) + row.nodes
                 yield f"spec.cluster.grow allows too few {row.name} nodes ({there} of {row.max})"
+
+
+def living(inventory: Inventory, kind: GrowType) -> list[Node]:
+    """Return the nodes of a type that are alive, and stay so."""
+    return [node for node in inventory.nodes
+            if node.state == "ALIVE" and kind.node.labels.items() <= node.labels.items()]
+
+
+def unreported(inventory: Inventory, nodes: Sequence[Node]) -> int:
+    """Return how many of them have just joined, and do not say yet what memory their cards have."""
+    now = seconds(inventory.observed_at)
+    return sum(bool(node.resources.total.gpu) and not any(card.memory_total for card in node.gpus)
+               and now - seconds(node.started_at) < REPORTED_S for node in nodes)
+
+
+def next_node(kind: GrowType, nodes: Sequence[Node]) -> Node:
+    """Return an empty node of a type, with no more than the least of those there are.
+
+    A file that promises more than the nodes have would ask for one node after the other.
+    """
+    made, totals = kind.node, [node.resources.total for node in nodes]
+    seen = [card.memory_total for node in nodes for card in node.gpus if card.memory_total]
+    memory = min([*([made.vram] if made.vram else ()), *seen], default=None)
+    total = Amounts(gpu=min([made.gpus, *(one.gpu for one in totals)]),
+                    cpu=min([made.cpus / SHARE, *(one.cpu for one in totals)]),
+                    memory=min([made.memory, *(one.memory for one in totals)]))
+    cards = [Gpu(index=index, memory_total=memory) for index in range(int(total.gpu))]
+    return Node(id="", name="", labels=made.labels, resources=NodeResources(total=total, used=Amounts()), gpus=cards)

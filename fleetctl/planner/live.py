@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
+from itertools import count as counting
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import (
@@ -20,6 +21,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Lost, Unmanaged
+    from fleetctl.planner.placement.claims import Position
 
 
 @dataclass(slots=True)
@@ -74,13 +76,8 @@ class ModelState:
 
     def new_ids(self, count: int) -> list[int]:
         """Return ids for new replicas: counting on from the highest, past names that others hold."""
-        ids: list[int] = []
-        candidate = self.highest_id + 1
-        while len(ids) < count:
-            if candidate not in self.taken_ids:
-                ids.append(candidate)
-            candidate += 1
-        return ids
+        free = (number for number in counting(self.highest_id + 1) if number not in self.taken_ids)
+        return list(islice(free, count))
 
 
 @dataclass(slots=True)
@@ -129,6 +126,14 @@ def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
     return max(0, min(wanted - current, wanted + surge - (current + outdated)))
 
 
+def is_warm_with(replica: Replica, wanted: Mapping[Position, str | None]) -> bool:
+    """Return whether a replica is WARM with the artifact that each member of it is to have; None = any or none."""
+    members = {(member.group or "", member.copy_index, member.rank): member for member in replica.members}
+    return replica.level == "WARM" and replica.state == "ALIVE" and members.keys() == wanted.keys() and all(
+        artifact is None or ((weights := members[position].weights) is not None and weights.artifact == artifact)
+        for position, artifact in wanted.items())
+
+
 def is_outdated(replica: Replica, model: ResolvedModel) -> bool:
     """Return whether a replica is known to have been started with another spec than the file's."""
     return replica.spec_hash is not None and not model.has_spec(replica.spec_hash)
@@ -140,19 +145,9 @@ def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
     for replica in replicas:
         by_model.setdefault(replica.model, []).append(replica)
     for model in sorted(by_model):
-        found = by_model[model]
-        ids = {replica.replica_id for replica in found}
-        # where each has an id of its own, that is all there is to compare
-        plain = None not in ids and len(ids) == len(found)
-        yield from sorted(found, key=_replica_id if plain else _fixed_order)
-
-
-_replica_id: Callable[[Replica], int] = attrgetter("replica_id")
-
-
-def _fixed_order(replica: Replica) -> tuple[int, str, str, str]:
-    number = -1 if replica.replica_id is None else replica.replica_id
-    return number, replica.fleet or "", replica.foreign_id or "", replica.actor_id or ""
+        yield from sorted(by_model[model], key=lambda one: (
+            -1 if one.replica_id is None else one.replica_id, one.fleet or "", one.foreign_id or "",
+            one.actor_id or ""))
 
 
 def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours: bool, lost: bool) -> None:
@@ -176,11 +171,8 @@ def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours:
             model.claimed_by.add(replica.fleet)
 
 
-def _node_ids(replica: Replica) -> list[str]:
-    return sorted({member.node_id for member in replica.members if member.node_id is not None})
-
-
-def _node_names(node_ids: Iterable[str], names: Mapping[str, str]) -> list[str]:
+def _node_names(replica: Replica, names: Mapping[str, str]) -> list[str]:
+    node_ids = {member.node_id for member in replica.members if member.node_id is not None}
     return sorted(names.get(node_id, node_id) for node_id in node_ids)
 
 
@@ -192,7 +184,7 @@ def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
            else f"its constructor never returned, so it serves nothing; `fleetctl evict {name}` removes it")
     return Lost(model=replica.model, replica_id=replica.replica_id or 0,
                 code="NODE_DEAD" if replica.constructed else "NEVER_CONSTRUCTED",
-                nodes=_node_names(_node_ids(replica), names),
+                nodes=_node_names(replica, names),
                 message=f"its actor is {replica.state} but {why}; not counted, its id is not reused")
 
 
@@ -207,5 +199,5 @@ def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool) -> Unm
         message = "carries no fleet's mark; counted as capacity in use"
     return Unmanaged(
         model=replica.model, replica_id=replica.replica_id, foreign_id=replica.foreign_id, fleet=replica.fleet,
-        state=replica.state, nodes=_node_names(_node_ids(replica), names), message=message,
+        state=replica.state, nodes=_node_names(replica, names), message=message,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Node
@@ -39,16 +39,9 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
         elif held is not None and held.limit != labelled.limit:
             winner = "a note" if node.slots is not None else "the fleet file"
             together.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
-    return list(_notes(together))
-
-
-def _notes(together: dict[tuple[str, str], list[str]]) -> Iterator[Note]:
-    for (text, instead), names in together.items():
-        shown = some(names, SHOWN)
-        if instead:
-            yield Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),
-                       message=f"{shown}: the label {SLOTS_LABEL} says {text}; {instead}")
-        else:
-            yield Note(code="SLOTS_LABEL_IGNORED", level="warning", nodes=names[:SHOWN], node_count=len(names),
-                       message=f'{shown}: the label {SLOTS_LABEL} is "{text}", which is not a whole number of '
-                               "at least 1; it is ignored")
+    return [Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),
+                 message=f"{some(names, SHOWN)}: the label {SLOTS_LABEL} says {text}; {instead}") if instead
+            else Note(code="SLOTS_LABEL_IGNORED", level="warning", nodes=names[:SHOWN], node_count=len(names),
+                      message=f'{some(names, SHOWN)}: the label {SLOTS_LABEL} is "{text}", which is not a whole number '
+                              "of at least 1; it is ignored")
+            for (text, instead), names in together.items()]

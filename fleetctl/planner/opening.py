@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from fleetctl.documents.fleet import NodePolicy
@@ -49,35 +49,29 @@ def open_ledger(
 
     labels = {key: shape.spread.label for key, shape in shapes.items() if shape.spread is not None}
     crowds = Crowds(facts, labels, live_nodes)
-    return Ledger.opened(facts, _offers(nodes, facts, state.holding), {}, held_by, crowds)
+    return Ledger.opened(facts, _offers(nodes, facts, state.holding), held_by, crowds)
 
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
     """Return the slots each node's replicas of one model hold; an unknown slot counts as the lowest free one."""
     by_node: dict[str, list[int | None]] = {}
     for replica in live:
-        for node_id, slot in _slot_by_node(replica.members):
-            if node_id in by_node:
-                by_node[node_id].append(slot)
-            elif node_id is not None:
-                by_node[node_id] = [slot]
+        for node_id, slot in _slot_by_node(replica.members).items():
+            if node_id is not None:
+                by_node.setdefault(node_id, []).append(slot)
     return {node_id: _slot_numbers(slots) for node_id, slots in by_node.items()}
 
 
-def _slot_by_node(members: Sequence[ReplicaMember]) -> Iterable[tuple[str | None, int | None]]:
-    """Return the nodes a replica touches, each once, with its slot as the first member reports it."""
-    if len(members) == 1:
-        return ((members[0].node_id, members[0].slot),)
+def _slot_by_node(members: Sequence[ReplicaMember]) -> dict[str | None, int | None]:
+    """Return the nodes a replica touches, each with its slot as the first member reports it."""
     by_node: dict[str | None, int | None] = {}
     for member in members:
         if by_node.get(member.node_id) is None:
             by_node[member.node_id] = member.slot
-    return by_node.items()
+    return by_node
 
 
 def _slot_numbers(slots: list[int | None]) -> Slots:
-    if len(slots) == 1:
-        return frozenset((slots[0] or 0,))
     held: set[int] = set()
     for slot in sorted(slots, key=lambda slot: slot is None):
         lowest = next(index for index in range(len(slots) + 1) if index not in held)

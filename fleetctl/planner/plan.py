@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.base import FORMAT_VERSION
@@ -36,7 +37,7 @@ from fleetctl.planner.complete import require_complete
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.expectation import expect
-from fleetctl.planner.live import LiveState, ModelState, sort_out
+from fleetctl.planner.live import LiveState, sort_out
 from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
@@ -45,16 +46,17 @@ from fleetctl.planner.placement.claims import ReplicaShape, replica_shape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.occupants import Occupants, look_around, planned
+from fleetctl.planner.placement.occupants import look_around, new_occupants
 from fleetctl.planner.placement.pack import pack
-from fleetctl.planner.placement.reasons.remedies import Inquiry
 from fleetctl.planner.policy import Doing, policy_findings, refusing
 from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.reloads import Reloads, find_reloads
-from fleetctl.planner.rows import model_row
-from fleetctl.planner.update import needs_room
+from fleetctl.planner.rows import model_row, needs_room
 from fleetctl.planner.weights import add_weights
+
+if TYPE_CHECKING:
+    from fleetctl.planner.placement.reasons.remedies import Inquiry
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,11 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    planned = [(place, model) for place, model in enumerate(fleet.models)
-               if options.left_out(model.key, model.labels) is None]
-    demands = [_demand(place, model, state.models[model.key], shapes[model.key]) for place, model in planned]
+    demands = [Demand(shapes[model.key], (own := state.models[model.key]).to_create(model), len(own.live),
+                      model.priority, place)
+               for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, demands, state.models)
-    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed,
-                         limits.cards)
+    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
     whole, demands = demands, [limits.narrowed(demand) for demand in demands]
     free = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
@@ -108,22 +109,22 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
                       placer, lambda placed: quotas.keeps(placed).total() == len(placed))
     named = with_ids([*packing.placed, *tries.placed], fleet.models, state.models, ledger, start)
     placed, most = [one for one, _ in named], packing.most + len(limits.tries)
-    occupants, repacked = Occupants((), ()), None
+    inquiry, repacked = None, None
     if found.no_room:  # what explains a shortfall is imported only then: a third of the time of a small plan
+        from fleetctl.planner.placement.reasons.remedies import Inquiry
         from fleetctl.planner.repacked import repacked_bound
 
-        occupants = _occupants(fleet, inventory, state, named, ledger)
+        occupants = look_around(inventory.nodes, ledger.nodes, state.running,
+                                {model.key: model for model in fleet.models})
+        occupants.replicas += new_occupants(named, fleet.models)
         repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
+        inquiry = Inquiry(placer, occupants, fleet.policies)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in free)
-    method = packing.method or ("the quotas leave no more" if limited else limits.method)
+    waits = "what cools down waits" if limits.most else ""
+    method = packing.method or ("the quotas leave no more" if limited else waits)
     certificate = certify(demands, placed, most, method, repacked)
 
-    def inquire() -> Inquiry:
-        from fleetctl.planner.placement.reasons.remedies import Inquiry
-
-        return Inquiry(placer, occupants, fleet.policies)
-
-    blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, cache(inquire))
+    blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, inquiry)
     reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
     decided = _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, (), (), reloads)
     return _with_growth(decided, inventory, found.short(placed)) if fleet.cluster.grow else decided
@@ -140,22 +141,9 @@ def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand
     return replace(decided, certificate=certificate, blocked=blocked, growth=growth, waiting=waiting)
 
 
-def _occupants(
-    fleet: ResolvedFleet, inventory: Inventory, state: LiveState, placed: Sequence[tuple[Placed, int]],
-    ledger: Ledger,
-) -> Occupants:
-    found = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
-    found.replicas += planned(placed, fleet.models)
-    return found
-
-
-def _demand(place: int, model: ResolvedModel, state: ModelState, shape: ReplicaShape) -> Demand:
-    return Demand(shape, state.to_create(model), len(state.live), model.priority, place)
-
-
 def _blocked(
     models: Sequence[ResolvedModel], demands: Sequence[Demand], found: WithinQuotas, tries: Tries, quotas: Quotas,
-    state: LiveState, limits: Limits, inquiry: Callable[[], Inquiry],
+    state: LiveState, limits: Limits, inquiry: Inquiry | None,
 ) -> list[Blocked]:
     placed = [*found.packing.placed, *tries.placed]
     created, totals = Counter(one.demand.place for one in placed), cache(lambda: quotas.after(placed))
@@ -167,14 +155,13 @@ def _blocked(
             continue
         if claimed_by := sorted(state.models[key].claimed_by):
             result.append(_claimed(key, short, claimed_by))
-        elif demand.place in found.no_room:
+        elif inquiry is not None and demand.place in found.no_room:
             no_room = tries.no_room.get(demand.place, ())
             shape, left = limits.narrowed(demand, no_room).shape, totals().leave(demand)
-            blocked = inquiry().blocked(shape, short, demand.priority)
+            blocked = inquiry.blocked(shape, short, demand.priority)
             said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
             found_no_room = limits.explained(blocked.model_copy(update={"message": said}), demand.place, no_room)
-            result.append(needs_room(found_no_room, models[demand.place], state.models[key],
-                                     created[demand.place]))
+            result.append(needs_room(found_no_room, models[demand.place], state.models[key], created[demand.place]))
         elif demand.place in limits.most:
             result.append(limits.waiting(key, short, demand.place))
         else:
@@ -251,14 +238,12 @@ def _doing(decided: _Decided, actions: Sequence[ActionDocument]) -> Doing:
         created=Counter(action["model"] for action in actions) + waiting,
         waiting=waiting.total(),
         new_gpus=sum(member["gpus"] for action in actions for member in action["members"])
-        + sum(assigned.gpus for one in decided.waiting for assigned in one.assignments),
+        + sum(one.gpus for one in decided.waiting),
         live=sum(len(model.live) for model in decided.state.models.values()),
     )
 
 
-def _summary(
-    decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]
-) -> Summary:
+def _summary(decided: _Decided, rows: Sequence[ModelRow], holds: Sequence[Hold], drift: Sequence[Drift]) -> Summary:
     return Summary(
         wanted=sum(row.wanted for row in rows), live=sum(row.live for row in rows),
         create=len(decided.placed), hold=sum(hold.surplus for hold in holds),

@@ -70,22 +70,19 @@ def _thresholds(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> Iterator[
     policy, create = fleet.policy, sum(doing.created.values())
     later = f" ({count_of(doing.waiting, 'replica')} on new nodes)" if doing.waiting else ""
     creates = f"creates {count_of(create, 'replica')}{later}"
+    broken: list[tuple[str, str, str, str]] = []
     if policy.max_new_replicas is not None and create > policy.max_new_replicas:
-        yield _threshold(fleet, "MAX_NEW_REPLICAS", "maxNewReplicas", str(policy.max_new_replicas),
-                         creates, force=force)
+        broken.append(("MAX_NEW_REPLICAS", "maxNewReplicas", str(policy.max_new_replicas), creates))
     if policy.max_new_gpus is not None and doing.new_gpus > policy.max_new_gpus:
-        yield _threshold(fleet, "MAX_NEW_GPUS", "maxNewGpus", format_share(policy.max_new_gpus),
-                         f"takes {amount_of(doing.new_gpus, 'GPU')}{later}", force=force)
+        broken.append(("MAX_NEW_GPUS", "maxNewGpus", format_share(policy.max_new_gpus),
+                       f"takes {amount_of(doing.new_gpus, 'GPU')}{later}"))
     most = policy.max_change_percent
     if most is not None and doing.live >= MIN_LIVE_FOR_PERCENT and 100 * create > most * doing.live:
-        yield _threshold(fleet, "MAX_CHANGE_PERCENT", "maxChangePercent", str(most),
-                         f"{creates} beside {doing.live} live ones, "
-                         f"which is {_percent(create, doing.live)} %", force=force)
-
-
-def _threshold(fleet: ResolvedFleet, code: str, key: str, limit: str, found: str, *, force: bool) -> PolicyFinding:
+        broken.append(("MAX_CHANGE_PERCENT", "maxChangePercent", str(most),
+                       f"{creates} beside {doing.live} live ones, which is {_percent(create, doing.live)} %"))
     how = "lifted by --force" if force else HOW_TO_LIFT
-    return _finding(fleet, code, key, limit, found, how, liftable=True, lifted=force)
+    for code, key, limit, found in broken:
+        yield _finding(fleet, code, key, limit, found, how, liftable=True, lifted=force)
 
 
 def _protected(fleet: ResolvedFleet, doing: Doing, acted_on: Sequence[ResolvedModel]) -> Iterator[PolicyFinding]:

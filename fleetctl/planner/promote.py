@@ -9,15 +9,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from fleetctl.documents.inventory import Replica
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.live import ModelState
+from fleetctl.planner.live import ModelState, is_warm_with
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.greedy.greedy import take_again
-from fleetctl.planner.placement.greedy.lifts import Lifts, nodes_of
+from fleetctl.planner.placement.greedy.lifts import Lifts
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.ledger.replica import Assigned, Placer, SeatNodes
+from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.weights import weights_by_rank
 
 MOST_TRIED = 8
@@ -60,25 +59,15 @@ def _warm(
     """Yield the replicas of a model that may be promoted."""
     state = states[model.key]
     free = state.not_hot_ids
-    wanted = {(seat.group, seat.copy, seat.rank): weights.index if weights else None
+    wanted = {seat.position: weights.index if weights else None
               for ranks in [weights_by_rank(model)] if ranks for seat in shape.seats
               for weights in [ranks[seat.group][seat.rank]]}
     for one in sorted(state.not_hot, key=lambda one: one.replica_id or 0):
-        if one.replica_id in free and one.level == "WARM" and one.state == "ALIVE" and _has(one, wanted, numbers):
+        if wanted and one.replica_id in free and is_warm_with(one, wanted) and all(
+                member.node_id in numbers for member in one.members):
             seats = {(member.group or "", member.copy_index, member.rank): numbers[member.node_id or ""]
                      for member in one.members}
             yield Warm(place, one.replica_id or 0, model.has_spec(one.spec_hash), seats)
-
-
-def _has(
-    replica: Replica, wanted: Mapping[tuple[str, int, int], str | None], numbers: Mapping[str, int]
-) -> bool:
-    """Return whether a replica has a member for each that is wanted, on a node that is listed, with its weights."""
-    members = {(member.group or "", member.copy_index, member.rank): member for member in replica.members}
-    return bool(wanted) and members.keys() == wanted.keys() and all(
-        members[seat].node_id in numbers
-        and (index is None or ((weights := members[seat].weights) is not None and weights.artifact == index))
-        for seat, index in wanted.items())
 
 
 def _promoted(
@@ -97,13 +86,13 @@ class _Promotion:
     """A packing that is on the ledger, and which of its replicas have the ids of WARM ones."""
 
     def __init__(self, placed: Sequence[Placed], ledger: Ledger, opening: Sequence[int]) -> None:
-        self._lifts = Lifts(ledger, opening, {id(one): one for one in placed})
+        self._lifts = Lifts(ledger, opening, placed)
         self._placer = Placer(ledger)
         self._ids: dict[int, int] = {}
 
     def has_there(self, warm: Warm) -> bool:
         """Give its id to a replica that is on its nodes as it is; returns whether there is one."""
-        found = next((one for one in self._free(warm) if _seats(one) == warm.seats), None)
+        found = next((one for one in self._free(warm) if one.seats == warm.seats), None)
         if found is not None:
             self._ids[id(found)] = warm.replica_id
         return found is not None
@@ -112,14 +101,13 @@ class _Promotion:
         """Move a replica onto its nodes, where one may be there and fits, and give it its id."""
         free = self._free(warm)
         nodes = set(warm.seats.values())
-        free.sort(key=lambda one: nodes.isdisjoint(nodes_of(one)))
+        free.sort(key=lambda one: nodes.isdisjoint(one.nodes))
         for one in free[:MOST_TRIED]:
             if not _allows(one.demand.shape, warm.seats, self._lifts.ledger):
                 continue
             mark = self._lifts.ledger.mark()
             found = self._placer.take_at(one.demand.shape, warm.seats) if self._lifts.lift([one]) else None
-            if found is not None and _gpus(found) <= _gpus(one.assignments):
-                moved = Placed(one.demand, found)
+            if found is not None and (moved := Placed(one.demand, found)).gpus <= one.gpus:
                 self._lifts.accept([one], [moved])
                 self._ids[id(moved)] = warm.replica_id
                 return
@@ -136,22 +124,14 @@ class _Promotion:
                 if one.demand.place == warm.place and number not in self._ids]
 
 
-def _seats(one: Placed) -> SeatNodes:
-    return {(found.seat.group, found.seat.copy, found.seat.rank): found.node for found in one.assignments}
-
-
-def _gpus(assignments: Sequence[Assigned]) -> int:
-    return sum(assigned.gpus for assigned in assignments)
-
-
 def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
     """Return whether a shape may be on these nodes, by selectors, by labels and by the ranks on one node."""
     gangs: dict[tuple[str, int], list[int]] = {}
     for seat in shape.seats:
-        node = seats[seat.group, seat.copy, seat.rank]
+        node = seats[seat.position]
         if node not in ledger.selected(seat.selector):
             return False
-        gangs.setdefault(seat.gang, []).append(node)
+        gangs.setdefault((seat.group, seat.copy), []).append(node)
     together = [[node for nodes in gangs.values() for node in nodes]] if shape.as_one else list(gangs.values())
     values = [{ledger.nodes[node].labels.get(shape.same_label) for node in nodes}
               for nodes in together if shape.same_label and len(nodes) > 1]

@@ -70,7 +70,7 @@ class Quotas:
         counts = self._counts()
         for demand, most in _in_turn(demands):
             gpus, place = _least_gpus(demand.shape), demand.place
-            mine = self._counting(counts, demand)
+            mine = counts.get(demand.shape.key, [])
             count = min([left[place] - asked[place], most, *(one.more(gpus) for one in mine)])
             asked[place] += count
             for one in mine:
@@ -85,12 +85,12 @@ class Quotas:
         kept: Counter[int] = Counter()
         counts = self._counts()
         for demand, most in _in_turn([found[0].demand for found in waiting.values()]):
-            mine = self._counting(counts, demand)
+            mine = counts.get(demand.shape.key)
             if not mine:
                 kept[demand.place] = len(waiting[demand.place])
                 continue
             for one in waiting[demand.place][kept[demand.place]:][:most]:
-                gpus = _gpus(one)
+                gpus = one.gpus
                 if any(not standing.more(gpus) for standing in mine):
                     break
                 kept[demand.place] += 1
@@ -102,17 +102,15 @@ class Quotas:
         """Return what the quotas leave once all of `placed` is counted."""
         counts, most = self._counts(), dict[int, int]()
         for one in placed:
-            gpus, place = _gpus(one), one.demand.place
-            most[place] = max(gpus, most.get(place, 0))
-            for standing in self._counting(counts, one.demand):
-                standing.add(1, gpus)
-        return Totals(self._fleet, {key: [counts[number] for number in mine] for key, mine in self._of.items()}, most)
+            most[one.demand.place] = max(one.gpus, most.get(one.demand.place, 0))
+            for standing in counts.get(one.demand.shape.key, ()):
+                standing.add(1, one.gpus)
+        return Totals(self._fleet, counts, most)
 
-    def _counts(self) -> list[_Standing]:
-        return [replace(one) for one in self._quotas]
-
-    def _counting(self, counts: Sequence[_Standing], demand: Demand) -> list[_Standing]:
-        return [counts[number] for number in self._of.get(demand.shape.key, ())]
+    def _counts(self) -> dict[str, list[_Standing]]:
+        """Return the quotas of each model as they are before a plan, to count with."""
+        counts = [replace(one) for one in self._quotas]
+        return {key: [counts[number] for number in mine] for key, mine in self._of.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,13 +194,7 @@ def _whose(quota: Quota) -> str:
 
 def _least_gpus(shape: ReplicaShape) -> int:
     """Return the GPUs a replica takes at the least: a member that asks for VRAM alone takes some share of a card."""
-    shared = sum(group.copies * member.count for group in shape.groups for member in group.members
-                 if member.claim.vram and not member.claim.gpus)
-    return shape.gpu_units + shared
-
-
-def _gpus(one: Placed) -> int:
-    return sum(assigned.gpus for assigned in one.assignments)
+    return shape.gpu_units + sum(count for (claim, _), count in shape.kinds.items() if claim.vram and not claim.gpus)
 
 
 def _in_turn(demands: Sequence[Demand]) -> list[tuple[Demand, int]]:

@@ -15,8 +15,8 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact.climb import most_replicas
+from fleetctl.planner.placement.exact.exact import relax
 from fleetctl.planner.placement.exact.linear import InfeasibleError
-from fleetctl.planner.placement.exact.relaxation import relax
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.occupants import Occupant, Occupants
 from fleetctl.planner.placement.problem import state_problem

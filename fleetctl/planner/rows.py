@@ -1,4 +1,4 @@
-"""A row and a reason for every model of the file, also when there is nothing to do."""
+"""A row and a reason for every model of the file, also when there is nothing to do; how far an update is, in words."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.inventory import Replica, was_restarted_recently
 from fleetctl.documents.plan import Blocked, ModelRow
+from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.live import ModelState
-from fleetctl.planner.update import update_reason
+from fleetctl.planner.cooling import COOLING_DOWN
+from fleetctl.planner.live import ModelState, is_outdated
 
 
 def model_row(
@@ -38,7 +39,7 @@ def _reason(
     notes = list(_notes(row, state, outdated=not updates))
     live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
     if updates:
-        yield from [update_reason(row, model, state)] if row.create or not blocked else []
+        yield from [_update_reason(row, model, state)] if row.create or not blocked else []
         yield from [f"{blocked.replicas} blocked: {blocked.message}"] if blocked else []
         yield from [", ".join(notes)] if notes else []
     elif left_out or row.surplus or not row.wanted:
@@ -89,3 +90,33 @@ def _worst(found: Sequence[Replica]) -> str:
     most = worst.restart_max
     used = f"restart {restarts}" if most is None else f"{restarts} of {most} restart{'s' if most > 1 else ''} used"
     return f"{'up to ' if len(found) > 1 else ''}{used}{f': {worst.error}' if worst.error else ''}"
+
+
+def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:
+    """Return how far an update with mode surge is, and what comes next; nothing of it is blocked."""
+    progress = f"{row.current} current of {row.wanted}"
+    if row.create:
+        return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
+    may_go = min(row.outdated, max(0, row.live - row.starting - row.wanted))
+    if not may_go:
+        return f"{progress}; {row.outdated} outdated, one may go when another is ready: {_outdated(model, state)}"
+    way = "end them when you like" if may_go == row.outdated else f"end {may_go} to go on"
+    return f"{progress}; outdated, {way}: {_outdated(model, state)}"
+
+
+def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, created: int) -> Blocked:
+    """Return what is blocked as lack of room for an update, where the target itself is reached.
+
+    Whether the new spec fits in the place of an outdated replica is not part of the answer.
+    """
+    outdated, live = state.outdated(model), len(state.live)
+    if not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN:
+        return blocked
+    serving = max(0, live - state.starting - 1)
+    return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (
+        f"no room beside the {outdated} outdated, which go on serving ({_outdated(model, state)}): {blocked.message}; "
+        f"without one of them {serving} of {model.replicas} would serve (fleetctl replace --in-place)")})
+
+
+def _outdated(model: ResolvedModel, state: ModelState) -> str:
+    return some([f"{model.key}/{one.replica_id}" for one in state.live if is_outdated(one, model)])

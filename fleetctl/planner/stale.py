@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from fleetctl.documents.inventory import Inventory, ReplicaMember
+from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import plural
 from fleetctl.documents.selector import matches
-from fleetctl.planner.live import LiveState, ModelState, sort_out
+from fleetctl.planner.live import LiveState, ModelState, is_warm_with, sort_out
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -26,7 +26,9 @@ def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
     """Return one sentence for each thing `plan` relies on that is different in `inventory`; empty = still good."""
     state = sort_out(inventory, plan.fleet.name, set(plan.observed), plan.options.adopt_from)
     ledger = open_ledger(inventory, (), state)
-    return [*_session(plan, inventory), *_models(plan, state), *_reloads(plan, inventory), *_nodes(plan, ledger)]
+    then, now = plan.inventory.session_id, inventory.cluster.session_id
+    moved = [f"the cluster is another session: {then} when planned, {now} now"] if then and now and then != now else []
+    return [*moved, *_models(plan, state), *_reloads(plan, inventory), *_nodes(plan, ledger)]
 
 
 def _reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
@@ -35,12 +37,6 @@ def _reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
         if now.get(one.actor_id) != one.runs:
             found = f"runs spec {str(now[one.actor_id])[:12]} now" if one.actor_id in now else "is gone now"
             yield f"{one.id}: ran spec {one.runs[:12]} when planned, {found}"
-
-
-def _session(plan: Plan, inventory: Inventory) -> Iterator[str]:
-    then, now = plan.inventory.session_id, inventory.cluster.session_id
-    if then and now and then != now:
-        yield f"the cluster is another session: {then} when planned, {now} now"
 
 
 def _models(plan: Plan, state: LiveState) -> Iterator[str]:
@@ -59,17 +55,13 @@ def _models(plan: Plan, state: LiveState) -> Iterator[str]:
 
 def _is_warm(action: Action, model: ModelState) -> bool:
     """Return whether the replica of this id has the weights of each planned member in memory, on its node."""
-    wanted = {(one.group, one.copy_index, one.rank): one for one in action.members}
+    nodes = {(one.group, one.copy_index, one.rank): one.node_id for one in action.members}
+    wanted = {(one.group, one.copy_index, one.rank): one.weights.artifact if one.weights else None
+              for one in action.members}
     return action.replica_id in model.not_hot_ids and any(
-        one.replica_id == action.replica_id and one.level == "WARM" and one.state == "ALIVE"
-        and {(member.group, member.copy_index, member.rank) for member in one.members} == wanted.keys()
-        and all(_holds(member, wanted[member.group or "", member.copy_index, member.rank]) for member in one.members)
+        one.replica_id == action.replica_id and is_warm_with(one, wanted)
+        and all(member.node_id == nodes[member.group or "", member.copy_index, member.rank] for member in one.members)
         for one in model.not_hot)
-
-
-def _holds(member: ReplicaMember, planned: ActionMember) -> bool:
-    return member.node_id == planned.node_id and (planned.weights is None or (
-        member.weights is not None and member.weights.artifact == planned.weights.artifact))
 
 
 def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from fleetctl.planner.placement.claims import Claim
@@ -56,7 +54,7 @@ def test_whole_cards_are_the_clean_ones_with_memory_lowest_index_first() -> None
 
 
 def test_whole_cards_are_at_most_what_ray_has_free() -> None:
-    on = replace(offer(card(0), card(1)), free_gpus=10_000)
+    on = offer(card(0), card(1))._replace(free_gpus=10_000)
     assert picked(on, Claim(gpus=10_000)) == (0,)
     assert picked(on, Claim(gpus=20_000)) is None
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+from oracle.hard_cases import FAMILIES
 from planner_worlds import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.plan import Certificate
@@ -99,3 +101,22 @@ def test_replicas_on_a_cordoned_node_stay_where_they_lie() -> None:
     certificate = certificate_of(models, nodes, replicas=ONE_EACH,
                                  policies=[{"selector": {"node": "a"}, "cordon": True}])
     assert certificate.repacked_bound is None
+
+
+def test_a_hundred_nodes_short_of_cpu_are_proven_best() -> None:
+    """The best GPU share is found quickly; as many replicas as it allows were then searched for in vain."""
+    fleet, inventory = FAMILIES["cpu-bound"](Random("cpu-bound/2/100"), 100)
+    for model, replicas in zip(fleet["models"], (141, 48, 65, 304, 221, 29), strict=True):
+        model["replicas"] = replicas
+    found = plan_for(short_fleet(fleet), short_inventory(inventory)).certificate
+    assert (found.placed, found.status) == (469, "optimal")
+
+
+def test_on_a_large_fleet_large_replicas_yield_to_more_small_ones_that_fill_as_many_cards() -> None:
+    """Of 1,500 nodes, too many for the solver; the bound says how many of each model to place."""
+    nodes = [{"name": f"{gpus}-{number}", "gpus": gpus}
+             for gpus, count in ((2, 512), (8, 503), (4, 485)) for number in range(count)]
+    wanted = {"urgent": (1, 1801), "large": (4, 266), "middle": (2, 791), "small": (1, 2998), "other": (1, 1222)}
+    found = certificate_of([{"key": key, "gpus": gpus, "replicas": count, "priority": 5 * (key == "urgent")}
+                            for key, (gpus, count) in wanted.items()], nodes)
+    assert (found.placed, found.status) == (6503, "optimal")

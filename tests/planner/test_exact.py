@@ -18,9 +18,8 @@ from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.climb import climb
-from fleetctl.planner.placement.exact.exact import bound_replicas, examine
+from fleetctl.planner.placement.exact.exact import AT_LAST, bound_replicas, examine, relax, relax_by_node
 from fleetctl.planner.placement.exact.holdings import Holdings
-from fleetctl.planner.placement.exact.relaxation import MAX_BY_NODE, relax, relax_by_node
 from fleetctl.planner.placement.exact.solve import layout_at
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.objective import Level, levels_of
@@ -94,7 +93,7 @@ def test_what_ray_may_choose_blindly_is_found_out_by_its_own_rule() -> None:
 
 def test_a_fleet_too_large_to_tell_every_node_apart_has_a_bound_alone() -> None:
     models = [{"replicas": 900, "gpus": size, "priority": size} for size in range(1, 8)]
-    problem = problem_of(models, [{"gpus": 8}] * (MAX_BY_NODE // 7 + 1))
+    problem = problem_of(models, [{"gpus": 8}] * (AT_LAST // 7 + 1))
     found = examine(problem, nothing_placed(problem))
     assert (found.layout, len(found.relaxation.pools)) == (None, 1)
 
@@ -160,3 +159,13 @@ def test_the_bound_on_replicas_keeps_to_the_order_of_priorities() -> None:
     problem = problem_of(models, [{"gpus": 8}])
     reached = (Level(served=1, units=80_000, replicas=1), Level(served=0, units=0, replicas=0))
     assert bound_replicas(examine(problem, reached), reached) == 1
+
+
+def test_what_is_possible_at_most_is_asked_of_plans_as_good_as_the_one_found() -> None:
+    """With one large replica less there are seven replicas more, in a plan that is worse."""
+    models = [{"gpus": 8, "cpus": 8, "replicas": 2}, {"gpus": 7, "cpus": 8, "replicas": 1},
+              {"gpus": 0, "cpus": 1, "replicas": 24}]
+    problem = problem_of(models, [{"gpus": 8, "cpus": 8}] * 4, policies=[{"maxReplicasPerModel": 99}])
+    found = examine(problem, nothing_placed(problem))
+    assert found.levels == (Level(served=3, units=230_000, replicas=11),)
+    assert bound_replicas(found, (Level(served=3, units=220_000, replicas=4),)) == 11

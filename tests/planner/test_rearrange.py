@@ -53,7 +53,7 @@ def test_it_never_gets_worse_and_the_ledger_holds_the_result(asked: list[tuple[f
     assert score(after, demands, 0, 0) >= before
     again = Placer(fresh)
     for one in after:
-        again.retake(one.demand.shape, one.assignments)
+        again.take_at(one.demand.shape, one.seats)
     assert [placer.ledger.offer(node) for node in range(3)] == [fresh.offer(node) for node in range(3)]
     for node in range(3):
         for demand in demands:

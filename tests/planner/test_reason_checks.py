@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from how_many import cases
@@ -54,7 +52,7 @@ def test_a_claim_is_refused_where_it_cannot_be_taken_and_the_amounts_show_it(off
 @given(_offers(), Claims)
 def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim: Claim) -> None:
     code = check_offer(offer, claim).code
-    plenty = replace(offer, free_cpus=1 << 60, free_memory=1 << 60)
+    plenty = offer._replace(free_cpus=1 << 60, free_memory=1 << 60)
     assert (code in (Code.INSUFFICIENT_CPU, Code.INSUFFICIENT_MEMORY, Code.FITS)) == (take(plenty, claim) is not None)
     assert (code == Code.INSUFFICIENT_CPU) <= (offer.free_cpus < claim.cpus)
     assert (code == Code.INSUFFICIENT_MEMORY) <= (offer.free_cpus >= claim.cpus and offer.free_memory < claim.memory)
@@ -65,7 +63,7 @@ def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim
 def test_offers_of_one_kind_have_the_answers_that_each_has_alone(offers: list[Offer], claim: Claim) -> None:
     policy = effective_policy((), {})
     nodes = [LedgerNode(f"n{number}", f"n{number}", "ALIVE", {}, policy) for number in range(len(offers))]
-    kinds, places = OfferKinds(Ledger.opened(nodes, offers, {})), np.arange(len(offers))
+    kinds, places = OfferKinds(Ledger.opened(nodes, offers)), np.arange(len(offers))
     assert kinds.check_offer(claim, places).tolist() == [tuple(check_offer(offer, claim)) for offer in offers]
     for vram in (0, claim.vram):
         for place, free in enumerate(kinds.free_cards(places, vram).tolist()):
@@ -98,7 +96,7 @@ HALF, FULL = Card(4, 5000, 3 * GIB, 24 * GIB), Card(5, 0, 0, 24 * GIB)
     (offer(UNKNOWN), Claim(vram=GIB), Check(Code.CARD_MEMORY_UNKNOWN, GIB)),
     (offer(DIRTY, UNKNOWN), Claim(vram=GIB), Check(Code.CARD_IN_USE, 1)),
     (offer(HALF, FULL), Claim(vram=4 * GIB), Check(Code.INSUFFICIENT_VRAM, 4 * GIB, 3 * GIB)),
-    (offer(replace(HALF, free_share=1000)), Claim(vram=3 * GIB), Check(Code.INSUFFICIENT_GPU, 1250, 1000)),
+    (offer(HALF._replace(free_share=1000)), Claim(vram=3 * GIB), Check(Code.INSUFFICIENT_GPU, 1250, 1000)),
 ])
 def test_the_first_rule_that_stops_a_claim_is_named(on: Offer, claim: Claim, check: Check) -> None:
     assert check_offer(on, claim) == check

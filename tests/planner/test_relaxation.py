@@ -14,7 +14,7 @@ from stated import problem_of, stated
 from fleetctl.planner.placement.exact import pool_rows
 from fleetctl.planner.placement.exact.card_packings import Piece, TooManyError, maximal_packings
 from fleetctl.planner.placement.exact.climb import climb, most_replicas
-from fleetctl.planner.placement.exact.relaxation import relax
+from fleetctl.planner.placement.exact.exact import relax
 from fleetctl.planner.placement.objective import Level
 
 SEEDS = range(400, 400 + cases(1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -37,7 +36,7 @@ def offer(cards: int, cpus: int, *, memory: int = 512 * GIB) -> Offer:
 def ledger(*offers: Offer, labels: Sequence[dict[str, str]] = ()) -> Ledger:
     nodes = [LedgerNode(f"n{place}", f"n{place}", "ALIVE", labels[place] if labels else {}, POLICY)
              for place in range(len(offers))]
-    return Ledger.opened(nodes, list(offers), {})
+    return Ledger.opened(nodes, list(offers))
 
 
 def shape(claim: Claim, selector: Selector = (), count: int = 1) -> ReplicaShape:
@@ -84,7 +83,7 @@ def test_it_names_a_node_exactly_when_one_holds_the_member(
     placer = expecting(book, *[(claim, (), 1) for claim in data.draw(st.lists(claims, max_size=4))])
     for claim in asked:
         mark, candidates = book.mark(), placer.candidates((claim, ()))
-        holding = [place for place in range(len(some)) if book.peek_number(book.numbers[place], claim) is not None]
+        holding = [place for place in range(len(some)) if book.fit(book.numbers[place], claim) is not None]
         assert sorted(node for _, node in candidates.in_order()) == holding
         node = candidates.best(None, lambda _: 0)
         assert (node in holding) if holding else node is None
@@ -145,7 +144,7 @@ def test_among_equals_the_fuller_node_then_the_least_spread_wins() -> None:
 
 def test_whether_ray_picks_the_card_counted_on_comes_first() -> None:
     clean = offer(2, 8)
-    dirty = replace(clean, cards=(replace(clean.cards[0], foreign=GIB), *clean.cards[1:]))
+    dirty = clean._replace(cards=(clean.cards[0]._replace(foreign=GIB), *clean.cards[1:]))
     assert best(expecting(ledger(dirty, clean), (gpus(1), (), 3)), gpus(1)) == 1
 
 

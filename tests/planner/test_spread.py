@@ -248,7 +248,7 @@ def test_spreading_out_places_as_many_is_never_more_crowded_and_stands_on_the_le
     assert crowding(demands, ledger) <= before
     again = Placer(fresh)
     for one in after:
-        again.retake(one.demand.shape, one.assignments)
+        again.take_at(one.demand.shape, one.seats)
     assert [ledger.offer(node) for node in range(4)] == [fresh.offer(node) for node in range(4)]
     for demand in demands:
         assert ledger.crowd(demand.shape.key) == fresh.crowd(demand.shape.key)

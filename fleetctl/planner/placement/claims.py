@@ -6,7 +6,7 @@ Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is re
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -51,6 +51,10 @@ Kind = tuple[Claim, Selector]
 """What makes two members different for placing them: the claim, and where it may go."""
 
 
+Position = tuple[str, int, int]
+"""Group, copy and rank of a member."""
+
+
 class Spread(NamedTuple):
     """Over the values of which label the replicas of a model are spread; `most` may touch one value, None = any number.
 
@@ -73,9 +77,9 @@ class Seat:
     selector: Selector
 
     @property
-    def gang(self) -> tuple[str, int]:
-        """Return the gang it belongs to: group name and copy."""
-        return self.group, self.copy
+    def position(self) -> Position:
+        """Return which one of its replica it is."""
+        return self.group, self.copy, self.rank
 
     @property
     def kind(self) -> Kind:
@@ -140,14 +144,33 @@ class ReplicaShape:
         return tuple(seat for group in self.groups for copy in range(group.copies) for seat in group.seats(copy))
 
     @cached_property
+    def kinds(self) -> Mapping[Kind, int]:
+        """How many members of one replica are of each kind."""
+        counts = Counter[Kind]()
+        for group in self.groups:
+            for kind, count in group.classes().items():
+                counts[kind] += count * group.copies
+        return counts
+
+    @cached_property
     def size(self) -> int:
         """Number of members, without expanding them."""
-        return sum(group.copies * group.size for group in self.groups)
+        return sum(self.kinds.values())
 
     @cached_property
     def gpu_units(self) -> int:
         """GPU share one replica takes, in 1/10000; members that ask for VRAM alone count nothing here."""
-        return sum(g.copies * m.count * m.claim.gpus for g in self.groups for m in g.members)
+        return sum(count * claim.gpus for (claim, _), count in self.kinds.items())
+
+    @cached_property
+    def most_gpus(self) -> int:
+        """GPU share of its largest member, in 1/10000."""
+        return max(claim.gpus for claim, _ in self.kinds)
+
+    @cached_property
+    def selectors(self) -> list[Selector]:
+        """The selectors of its members, in order."""
+        return sorted({selector for _, selector in self.kinds})
 
     @property
     def most_per_value(self) -> int | None:
@@ -157,7 +180,7 @@ class ReplicaShape:
     @cached_property
     def wants_cards(self) -> bool:
         """Whether any member claims GPU or VRAM: such models have no default slot cap."""
-        return any(member.claim.wants_card for group in self.groups for member in group.members)
+        return any(claim.wants_card for claim, _ in self.kinds)
 
 
 def replica_shape(model: ResolvedModel) -> ReplicaShape:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import ReplicaShape
-from fleetctl.planner.placement.ledger.replica import Assigned
+from fleetctl.planner.placement.ledger.replica import Assigned, SeatNodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +25,18 @@ class Placed(NamedTuple):
 
     demand: Demand
     assignments: tuple[Assigned, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPU share that it takes, in 1/10000."""
+        return sum(assigned.gpus for assigned in self.assignments)
+
+    @property
+    def nodes(self) -> set[int]:
+        """The nodes it touches."""
+        return {assigned.node for assigned in self.assignments}
+
+    @property
+    def seats(self) -> SeatNodes:
+        """The node of each of its members."""
+        return {assigned.seat.position: assigned.node for assigned in self.assignments}

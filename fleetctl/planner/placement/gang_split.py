@@ -7,6 +7,7 @@ anything does (Gale and Ryser 1957). With several kinds it may end in a dead end
 from __future__ import annotations
 
 from collections import Counter
+from heapq import heappop, heappush, heapreplace
 
 from fleetctl.planner.placement.problem import Gang
 
@@ -34,7 +35,8 @@ class _Table:
     """Members being dealt out to as many gangs as there are members for."""
 
     def __init__(self, gang: Gang, members: Members, together: int) -> None:
-        self.gang, self.members, self.together = gang, members, together
+        self.members, self.together = members, together
+        self.alone, self.per_node = gang.size == 1, gang.per_node
         needs = dict(gang.parts)
         counts = Counter[int]()
         on_node = Counter[int]()
@@ -55,16 +57,20 @@ class _Table:
 
     def split_greedily(self) -> None:
         """Deal node by node, each member to the gang that still needs most."""
+        needy = [(-self.left[turn].total(), turn) for turn in range(self.count)]
         for node, kind in self.order:
-            count = self.members[node, kind]
-            while count:
-                turns = [turn for turn in range(self.count) if self._room(turn, node, kind)]
-                if not turns:
-                    break
-                turn = max(turns, key=lambda one: (self.left[one].total(), -one))
+            count, full = self.members[node, kind], []
+            while count and needy:
+                turn = needy[0][1]
                 given = min(count, self.together, self._room(turn, node, kind))
-                self._give(turn, node, kind, given)
-                count -= given
+                if given:
+                    self._give(turn, node, kind, given)
+                    heapreplace(needy, (-self.left[turn].total(), turn))
+                    count -= given
+                else:
+                    full.append(heappop(needy))
+            for one in full:
+                heappush(needy, one)
 
     def search(self, place: int) -> bool:
         """Deal all pieces from number `place` on, going back where one finds no gang; False when that fails."""
@@ -96,5 +102,5 @@ class _Table:
 
     def _room(self, turn: int, node: int, kind: int) -> int:
         """Return how many more of a kind one gang may have on a node."""
-        per_node = 1 if self.gang.size == 1 else self.gang.per_node - self.assigned[turn][node]
+        per_node = 1 if self.alone else self.per_node - self.assigned[turn][node]
         return max(0, min(per_node, self.left[turn][kind]))

@@ -30,14 +30,10 @@ Score = tuple[Levels, int, int]
 empty nodes broken."""
 
 
-def priorities(demands: Sequence[Demand]) -> tuple[int, ...]:
-    """Return the priorities at which something is missing, high to low."""
-    return tuple(sorted({demand.priority for demand in demands if demand.missing > 0}, reverse=True))
-
-
 def levels_of(demands: Sequence[Demand], counts: Mapping[int, int]) -> Levels:
     """Return what so many new replicas of each model (by place) reach, at each priority at which some are missing."""
-    sums = {priority: [0, 0, 0] for priority in priorities(demands)}
+    priorities = sorted({demand.priority for demand in demands if demand.missing > 0}, reverse=True)
+    sums = {priority: [0, 0, 0] for priority in priorities}
     for demand in demands:
         if count := counts.get(demand.place, 0):
             level = sums[demand.priority]

@@ -97,6 +97,10 @@ class Occupants:
         """Return the numbers of those on a node."""
         return self.by_place.get(place, ())
 
+    def on(self, place: int) -> list[Occupant]:
+        """Return those on a node."""
+        return [self.replicas[number] for number in self.here(place)]
+
     def offer_without(self, place: int, gone: Collection[int], *, sure: bool) -> tuple[Offer, bool]:
         """Return what a node would offer had some of its occupants ended, and whether all that is planned still fits.
 
@@ -143,7 +147,7 @@ def _beyond_target(running: Iterable[tuple[Replica, bool]], models: Mapping[str,
     return {key: sorted(found)[models[key].replicas] for key, found in ids.items() if len(found) > models[key].replicas}
 
 
-def planned(placed: Iterable[tuple[Placed, int]], models: Sequence[ResolvedModel]) -> Iterator[Occupant]:
+def new_occupants(placed: Iterable[tuple[Placed, int]], models: Sequence[ResolvedModel]) -> Iterator[Occupant]:
     """Yield what a plan would create, each with its id, in order of creation."""
     for one, replica_id in placed:
         model = models[one.demand.place]

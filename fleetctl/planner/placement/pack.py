@@ -1,21 +1,13 @@
 """The packer: which replicas to place, where, and in which order to create them.
 
-One greedy pass is the answer when it places everything. Otherwise a bound says how far one could get; on a fleet of
-some hundred nodes a solver finds out, on a larger one patterns of whole nodes come close, and remove and reinsert looks
-for the last replicas; where it leaves some, the solver tries a larger model than before. Each of them is compared with
-the best so far by one objective (objective.py), so none can make a plan worse. Work is counted in steps, so that the
-answer does not depend on the machine. Last, written spreads have what that leaves them. The result's order is the order
-of creation.
-
-A small plan goes where it leaves most room for what else is expected (greedy/leave_room.py): at once where everything
-fits so, else once more when it is known how much does. What is not needed where everything fits is imported where it is
-used.
+`docs/engine.md` tells of the steps. Each is compared with the best packing so far by one objective (objective.py), so
+none can make a plan worse. Work is counted in steps, so that the answer does not depend on the machine. The result's
+order is the order of creation. What is not needed where everything fits is imported where it is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -23,13 +15,12 @@ from fleetctl.planner.placement.greedy.greedy import pack_greedily, take_again, 
 from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, spread_out
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import Level, Levels, Score, score, wanted_levels
+from fleetctl.planner.placement.objective import Levels, Score, score, wanted_levels
 from fleetctl.planner.placement.problem import Problem, state_problem
 from fleetctl.planner.placement.worth.expected import Expected
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.exact.exact import Examined
-    from fleetctl.planner.placement.realize import Layout
 
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
@@ -49,10 +40,8 @@ class Packing(NamedTuple):
     """New replicas in order of creation, and what is known of better packings."""
 
     placed: list[Placed]
-    ceiling: Levels
-    """No packing has higher levels, in the order of priorities."""
     most: int
-    """No packing that keeps the order of priorities as far as it is proven has more new replicas."""
+    """No packing that is as good has more new replicas."""
     method: str = ""
     """The argument for that."""
 
@@ -66,7 +55,7 @@ def pack(
     """
     wanted, ledger = [demand for demand in demands if demand.missing > 0], placer.ledger
     if not wanted:
-        return Packing([], (), 0)
+        return Packing([], 0)
     count = sum(demand.missing for demand in wanted)
     if not expected or count > FEW:
         return _pack_reduced(wanted, ledger, on_ledger=on_ledger)
@@ -77,12 +66,12 @@ def pack(
     if all(demand.shape.spread is None for demand in wanted):
         placed = place_for_the_rest(wanted, ledger, worth)
         if len(placed) == count:
-            return Packing(placed, wanted_levels(wanted), count)
+            return Packing(placed, count)
         ledger.undo(mark)
     packing = _pack_reduced(wanted, ledger, on_ledger=True)
     placed = leave_room(packing.placed, mark, ledger, worth)
     if len(placed) < count:
-        _top_up(wanted, placed, placer)
+        top_up(wanted, placed, placer)
     return packing._replace(placed=placed)
 
 
@@ -101,60 +90,47 @@ def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) 
     return _pack(wanted, ledger)
 
 
-def _top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> None:
-    """Add what fits beside a packing on the ledger, largest first: small ones would break the gaps of large ones."""
-    top_up(sorted(demands, key=lambda demand: (-demand.priority, -demand.shape.gpu_units)), placed, placer)
-
-
 def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     search = _Search(state_problem(wanted, ledger), wanted)
     search.try_greedily()
     if search.is_done:
         search.spread_out()
-        return Packing(search.best, search.ceiling, len(search.best))
+        return Packing(search.best, len(search.best))
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
     examined = search.heed(examine(search.problem, search.levels))
-    for tier in (search.try_patterns, search.rearrange):
+    for tier in (search.try_patterns, lambda: search.follow_bound(examined.replicas), search.rearrange):
         if not search.is_good_enough:
             tier()
     if not search.is_done:
         missing = len(search.best) < sum(level.replicas for level in search.ceiling)
-        examined = search.heed(examine_at_last(
-            examined, search.levels, solve=missing and not search.is_good_enough))
+        examined = search.heed(examine_at_last(examined, search.levels, solve=missing and not search.is_good_enough))
     search.spread_out()
     search.restore_best()
     have = len(search.best)
     most = have if search.is_done else max(have + 1, bound_replicas(examined, search.levels))
-    return Packing(search.best, search.ceiling, most, argument_for(most, examined))
+    return Packing(search.best, most, argument_for(most, examined))
 
 
-@dataclass(slots=True)
 class _Search:
-    """The best packing so far; the ledger holds either that or nothing new."""
+    """The best packing so far; the ledger holds either that or nothing new.
 
-    problem: Problem
-    wanted: Sequence[Demand]
-    best: list[Placed] = field(default_factory=list)
-    levels: Levels = ()
-    ceiling: Levels = ()
-    placer: Placer = field(init=False)
-    spreading: Placer | None = None
-    """Puts written spreads first; None where there is none."""
-    opening: list[int] = field(default_factory=list)
-    """Numbers of the nodes' offers at the start."""
-    _score: Score | None = None
-    _start: int = 0
-    _is_on_ledger: bool = False
-    """The best packing is what the ledger holds."""
+    `opening` = numbers of the nodes' offers at the start; `spreading` puts written spreads first, None where there is
+    none.
+    """
 
-    def __post_init__(self) -> None:
-        self.ceiling = wanted_levels(self.wanted)
-        self._start = self.problem.ledger.mark()
-        self.opening = list(self.problem.ledger.numbers)
-        self.placer = Placer(self.problem.ledger)
-        if any(demand.shape.spread is not None for demand in self.wanted):
-            self.spreading = Placer(self.problem.ledger, spread_first=True)
+    def __init__(self, problem: Problem, wanted: Sequence[Demand]) -> None:
+        ledger = problem.ledger
+        self.problem, self.wanted, self.count = problem, wanted, sum(demand.missing for demand in wanted)
+        self.best: list[Placed] = []
+        self.levels: Levels = ()
+        self.ceiling = wanted_levels(wanted)
+        self.placer, self.opening = Placer(ledger), list(ledger.numbers)
+        spread = any(demand.shape.spread is not None for demand in wanted)
+        self.spreading = Placer(ledger, spread_first=True) if spread else None
+        self._start = ledger.mark()
+        self._score: Score | None = None
+        self._is_on_ledger = False  # the best packing is what the ledger holds
 
     @property
     def is_done(self) -> bool:
@@ -163,18 +139,11 @@ class _Search:
 
     @property
     def is_good_enough(self) -> bool:
-        """Return whether to stop: nothing can be better, or a large fleet is within a thousandth of what can be."""
+        """Return whether to stop: nothing can be better, or a large fleet has all but a thousandth of each number."""
         if self.is_done or self.count < FEW:
             return self.is_done
-        reached = [value for level in self.levels for value in level]
-        most = [value for level in self.ceiling for value in level]
-        have, best = next(pair for pair in zip(reached, most, strict=True) if pair[0] != pair[1])
-        return have * 1000 >= best * 999
-
-    @property
-    def count(self) -> int:
-        """Number of replicas wanted."""
-        return sum(demand.missing for demand in self.wanted)
+        return all(have * 1000 >= best * 999 for level, most in zip(self.levels, self.ceiling, strict=True)
+                   for have, best in zip(level, most, strict=True))
 
     def try_greedily(self) -> None:
         """One pass over the classes of demand, scarce ones first.
@@ -191,9 +160,12 @@ class _Search:
 
     def heed(self, examined: Examined) -> Examined:
         """Take what the exact tier says of how far one could get, and try what it may have for that."""
-        self.ceiling = tuple(Level(*level) for level in examined.levels)
+        self.ceiling = examined.levels
         if examined.layout is not None and not self.is_done:
-            self._try_layout(examined.layout)
+            from fleetctl.planner.placement.realize import realize
+
+            self._clear()
+            self._offer(realize(self.problem, examined.layout, self.placer))
         return examined
 
     def try_patterns(self) -> None:
@@ -213,6 +185,15 @@ class _Search:
             self._clear()
         else:
             self._offer([*gangs, *realize(problem, layout, self.placer)])
+
+    def follow_bound(self, most: Sequence[int] | None) -> None:
+        """One more greedy pass, of as many replicas of each class of demand as the bound has.
+
+        Large replicas yield to more small ones where those fill as many cards.
+        """
+        if most is not None:
+            self._clear()
+            self._offer(pack_greedily(self.problem, self.placer, most))
 
     def rearrange(self) -> None:
         """Improve the best packing by removing and reinserting, for as long as that goes well."""
@@ -246,16 +227,10 @@ class _Search:
         self.problem.ledger.undo(self._start)
         self._is_on_ledger = False
 
-    def _try_layout(self, layout: Layout) -> None:
-        from fleetctl.planner.placement.realize import realize
-
-        self._clear()
-        self._offer(realize(self.problem, layout, self.placer))
-
     def _offer(self, placed: list[Placed]) -> None:
         """Compare a packing that is on the ledger with the best one; the better one is kept."""
         if len(placed) < self.count:
-            _top_up(self._by_rank(), placed, self.placer)
+            top_up(self._by_rank(), placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
         reached = score(placed, self.wanted, crowds, self._broken(placed))
         if self._score is None or reached > self._score:

@@ -7,7 +7,7 @@ they are and never by their place in a file, so that reordering a fleet file can
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
@@ -83,9 +83,22 @@ class DemandClass:
         return sum(demand.live == 0 and demand.missing > 0 for demand in self.demands)
 
     @property
-    def as_one(self) -> bool:
-        """Whether all gangs of a replica are in the same value of the label that binds them."""
-        return self.shape.as_one
+    def value_limit(self) -> SpreadLimit | None:
+        """The limit of its spread, where several nodes share a value."""
+        return None if self.limit is None or self.limit.per_node else self.limit
+
+    def in_turn(self, count: int) -> Iterator[Demand]:
+        """Yield the model of each of `count` replicas: a first one for every model without any, then file order."""
+        left = {model.place: model.missing for model in self.demands}
+        for model in self.demands:
+            if model.live == 0 and count:
+                left[model.place] -= 1
+                count -= 1
+                yield model
+        for model in self.demands:
+            for _ in range(min(count, left[model.place])):
+                yield model
+            count -= min(count, left[model.place])
 
     def members(self) -> dict[int, int]:
         """Return how many members of each kind one replica has."""
@@ -161,7 +174,7 @@ def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:
 def state_demand(demands: Sequence[Demand], ledger: Ledger) -> WantedClasses:
     """Group demands with something missing into classes."""
     missing = [demand for demand in demands if demand.missing > 0]
-    kinds = tuple(sorted({kind for demand in missing for group in demand.shape.groups for kind in group.classes()}))
+    kinds = tuple(sorted({kind for demand in missing for kind in demand.shape.kinds}))
     number_of = {kind: number for number, kind in enumerate(kinds)}
     return WantedClasses(kinds, _demand_classes(missing, number_of, ledger), number_of)
 
@@ -187,13 +200,12 @@ class _Alike(NamedTuple):
     as_one: bool
 
 
-def _demand_classes(
-    wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger
-) -> tuple[DemandClass, ...]:
+def _demand_classes(wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger) -> tuple[DemandClass, ...]:
     together: dict[_Alike, list[Demand]] = {}
     for demand in wanted:
         key = demand.shape.key if ledger.tells_apart(demand.shape) else ""
-        alike = _Alike(-demand.priority, _gangs(demand.shape, number_of), key, demand.shape.as_one)
+        gangs = tuple(gang for gang, _ in _in_class_order(demand.shape, number_of))
+        alike = _Alike(-demand.priority, gangs, key, demand.shape.as_one)
         together.setdefault(alike, []).append(demand)
     return tuple(
         DemandClass(tuple(sorted(group, key=lambda one: (one.place, one.shape.key))), group[0].priority,
@@ -218,10 +230,6 @@ def _spread_limit(shape: ReplicaShape, ledger: Ledger) -> SpreadLimit | None:
     return SpreadLimit(label, most, per_node, {value: max(0, most - crowd.get(value, 0)) for value in nodes})
 
 
-def _gangs(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> tuple[Gang, ...]:
-    return tuple(gang for gang, _ in _in_class_order(shape, number_of))
-
-
 def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[tuple[Gang, GroupShape]]:
     gangs = []
     for group in shape.groups:
@@ -231,9 +239,7 @@ def _in_class_order(shape: ReplicaShape, number_of: Mapping[Kind, int]) -> list[
     return sorted(gangs, key=itemgetter(0))
 
 
-def _node_classes(
-    kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger: Ledger
-) -> tuple[NodeClass, ...]:
+def _node_classes(kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger: Ledger) -> tuple[NodeClass, ...]:
     selectors = sorted({selector for _, selector in kinds})
     allows = nodes_by_selector(ledger, selectors)
     packed = np.packbits(allows, axis=1)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fleetctl.planner.placement.claims import GroupShape
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.gang_split import GangNodes, Members, split_into_gangs
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
@@ -46,20 +45,19 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     """Take the replicas of a layout on the ledger; the result is in order of creation."""
     singles = [demand.shape.size == 1 for demand in problem.demands]
     stand_of = _index(layout, singles)
-    demands_of = [_by_turn(demand, count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
+    demands_of = [demand.in_turn(count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
             gangs = [[gangs for members in stand_of.get((number, place), {}).values()
                       for gangs in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
-            together = _in_one_domain(demand, gangs, problem) if demand.as_one else gangs
+            together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
             placed += _place_whole(problem, demand, together, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
         model = next(demands_of[piece.demand], None)
         if model is None:
             continue
-        seat = model.shape.seats[0]
-        assignments = placer.take_at(model.shape, {(seat.group, seat.copy, seat.rank): node})
+        assignments = placer.take_at(model.shape, {model.shape.seats[0].position: node})
         if assignments is not None:
             placed.append(Placed(model, assignments))
     return placed
@@ -75,20 +73,6 @@ def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
         replicas[number] += 1
         assignments[assigned.node].append(Piece(number, 0, problem.demands[number].gangs[0].parts[0][0]))
     return Layout(tuple(replicas), {node: tuple(pieces) for node, pieces in assignments.items()})
-
-
-def _by_turn(demand: DemandClass, count: int) -> Iterator[Demand]:
-    """Yield the model of each of `count` replicas: a first one for every model without any, then file order."""
-    left = {model.place: model.missing for model in demand.demands}
-    for model in demand.demands:
-        if model.live == 0 and count:
-            left[model.place] -= 1
-            count -= 1
-            yield model
-    for model in demand.demands:
-        for _ in range(min(count, left[model.place])):
-            yield model
-        count -= min(count, left[model.place])
 
 
 def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, int]]:
@@ -147,16 +131,11 @@ def _place_whole(
                 return
             group = group_of(model.shape, place, problem)
             for copy, members in enumerate(mine):
-                nodes |= _seat_nodes(group, copy, members, problem)
+                left = {kind: list(nodes_of_kind) for kind, nodes_of_kind in members.items()}
+                nodes |= {seat.position: left[problem.number_of[seat.kind]].pop(0) for seat in group.seats(copy)}
         assignments = placer.take_at(model.shape, nodes)
         if assignments is not None:
             yield Placed(model, assignments)
-
-
-def _seat_nodes(group: GroupShape, copy: int, members: GangNodes, problem: Problem) -> SeatNodes:
-    left = {kind: list(nodes) for kind, nodes in members.items()}
-    return {(seat.group, seat.copy, seat.rank): left[problem.number_of[seat.kind]].pop(0)
-            for seat in group.seats(copy)}
 
 
 def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:

@@ -90,9 +90,7 @@ def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
     )
 
 
-def _may_run_out(
-    amounts: Sequence[int], free: Ints, problem: Problem, tally: Tally, possible: Flags
-) -> bool:
+def _may_run_out(amounts: Sequence[int], free: Ints, problem: Problem, tally: Tally, possible: Flags) -> bool:
     """Return whether some node could run out of a resource before its cards are used up.
 
     Members with a share of cards take at most the largest amount per GPU unit for all the share there is; members
@@ -147,14 +145,10 @@ def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger
             selectors[sign] = (("", str(len(selectors))),)
             places = [place for node in np.flatnonzero(row) for place in problem.nodes[node].nodes]
             ledger.select(selectors[sign], sorted(places))
-        kinds[claim, selector] = _reduced_claim(claim, kept), selectors[sign]
+        keep_vram = kept.whole_vram if claim.whole_cards else kept.share_vram
+        kinds[claim, selector] = Claim(claim.gpus, claim.vram if keep_vram else 0, claim.cpus if kept.cpus else 0,
+                                       claim.memory if kept.memory else 0), selectors[sign]
     return kinds
-
-
-def _reduced_claim(claim: Claim, kept: Kept) -> Claim:
-    keep_vram = kept.whole_vram if claim.whole_cards else kept.share_vram
-    return Claim(claim.gpus, claim.vram if keep_vram else 0, claim.cpus if kept.cpus else 0,
-                 claim.memory if kept.memory else 0)
 
 
 def _reduced_shape(shape: ReplicaShape, kinds: Mapping[Kind, Kind]) -> ReplicaShape:

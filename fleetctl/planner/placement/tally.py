@@ -40,16 +40,10 @@ class Cards:
     memory: Ints
     """Bytes of the card; -1 = unknown."""
 
-    def shares_of(self, claim: Claim) -> Ints:
-        """Return the share a claim below one card takes on each card; more than a card where it cannot be known."""
-        if claim.gpus:
-            return np.full(len(self.share), claim.gpus, dtype=np.int64)
-        known = np.maximum(self.memory, 1)
-        return np.where(self.memory > 0, -(-claim.vram * SHARE // known), SHARE + 1)
-
     def counts_of(self, claim: Claim) -> Ints:
-        """Return how many equal claims below one card each card holds at most."""
-        counts = self.share // self.shares_of(claim)
+        """Return how many equal claims below one card each card holds at most; none where that cannot be known."""
+        by_vram = np.where(self.memory > 0, -(-claim.vram * SHARE // np.maximum(self.memory, 1)), SHARE + 1)
+        counts = self.share // (claim.gpus or by_vram)
         return np.minimum(counts, np.maximum(self.vram, 0) // claim.vram) if claim.vram else counts
 
 
@@ -84,14 +78,9 @@ class OfferTable:
         free: Ints = np.minimum(self._by_row(self.cards.share), np.maximum(self.gpus, 0))
         return free
 
-    @cached_property
-    def _card_starts(self) -> Ints:
-        return np.searchsorted(self.cards.node, np.arange(len(self.cpus) + 1))
-
     def cards_on(self, rows: Ints) -> Ints:
         """Return the entries in `cards` of some rows."""
-        starts = self._card_starts
-        spans = [np.arange(starts[row], starts[row + 1]) for row in rows.tolist()]
+        spans = [np.arange(*np.searchsorted(self.cards.node, (row, row + 1))) for row in rows.tolist()]
         return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
 
     def _by_row(self, of_card: Ints | Flags) -> Ints:

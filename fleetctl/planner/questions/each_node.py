@@ -7,8 +7,8 @@ and the same for the other nodes of their gangs) have one answer, so it is worke
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.what_if import LostModel, NodeLoss
@@ -18,7 +18,7 @@ from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.occupants import Occupant, Occupants
+from fleetctl.planner.placement.occupants import Occupant
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.reasons.explain import explain
 from fleetctl.planner.questions.changes import without_node
@@ -28,12 +28,16 @@ from fleetctl.planner.questions.scenario import Scenario
 
 def lose_each(scenario: Scenario, plan: Plan) -> list[NodeLoss]:
     """Return what the loss of each node that is not dead would mean, the gravest first; `plan` is its own."""
-    losses = _opened(scenario, plan)
+    losses = _Losses(scenario, plan)
     alike: dict[Hashable, list[int]] = {}
     for place, node in enumerate(losses.ledger.nodes):
         if node.state != "DEAD":
             alike.setdefault(losses.likeness(place), []).append(place)
-    return sorted((losses.loss_of(places) for places in alike.values()), key=_gravest_first)
+    nodes = losses.ledger.nodes
+    return sorted((NodeLoss(  # the first of equal nodes speaks for all
+        hardware=losses.hardware[places[0]], nodes=[nodes[place].name for place in places],
+        models=losses.models(places[0]), unmanaged=losses.strangers(places[0])) for places in alike.values()),
+        key=_gravest_first)
 
 
 def _gravest_first(loss: NodeLoss) -> tuple[int, int, str]:
@@ -41,23 +45,20 @@ def _gravest_first(loss: NodeLoss) -> tuple[int, int, str]:
     return -missing, -lost, loss.nodes[0]
 
 
-@dataclass(frozen=True, slots=True)
 class _Losses:
-    """The scenario as planned, and what is asked of it for every node."""
+    """The scenario as planned, and what is asked of it for every node.
 
-    scenario: Scenario
-    ledger: Ledger
-    """With the plan applied."""
-    occupants: Occupants
-    have: Counter[str]
-    """Replicas by model."""
-    shapes: Mapping[str, ReplicaShape]
-    labels: tuple[str, ...]
-    """The labels that models ask for in any way."""
-    hardware: tuple[str, ...]
-    """By number of the node."""
-    waiting: Counter[str]
-    """Replicas by model that the plan has waiting for new nodes."""
+    The ledger has the plan applied; `have` and `waiting` = replicas by model, there and for new nodes; `labels` = those
+    that models ask for in any way; `hardware` by number of the node.
+    """
+
+    def __init__(self, scenario: Scenario, plan: Plan) -> None:
+        self.scenario, self.shapes, self.ledger = scenario, scenario.shapes(), scenario.ledger()
+        self.occupants = scenario.occupants(self.ledger, plan)
+        self.have = Counter(one.model for one in self.occupants.replicas if one.counted)
+        self.labels = sorted(_labels_asked_for(self.shapes.values()))
+        self.hardware = [hardware(node) for node in self.occupants.nodes]
+        self.waiting = Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes})
 
     def content(self, place: int) -> Counter[str]:
         """Return how many replicas of each model a node has."""
@@ -65,36 +66,28 @@ class _Losses:
 
     def _on(self, place: int) -> list[Occupant]:
         """Return the replicas on a node that count toward a target."""
-        return [one for one in map(self.occupants.replicas.__getitem__, self.occupants.here(place)) if one.counted]
+        return [one for one in self.occupants.on(place) if one.counted]
 
-    def _strangers(self, place: int) -> int:
+    def strangers(self, place: int) -> int:
         return len(self.occupants.here(place)) - len(self._on(place))
 
     def likeness(self, place: int) -> Hashable:
         """Return a key that only nodes with the same answer share."""
         others = self._others(place)
         order = {other: number for number, other in enumerate(others)}
-        gangs = tuple((one.model, tuple(order.get(there, -1) for there in one.places))
-                      for one in self._spanning(place))
+        gangs = tuple((one.model, tuple(order.get(there, -1) for there in one.places)) for one in self._spanning(place))
         after = tuple((self._features(other), self._freed(place, other)) for other in others)
         return self._features(place), gangs, after
-
-    def loss_of(self, places: Sequence[int]) -> NodeLoss:
-        """Return what the loss of any one of these equal nodes would mean, worked out for the first."""
-        first, nodes = places[0], self.ledger.nodes
-        return NodeLoss(hardware=self.hardware[first], nodes=[nodes[place].name for place in places],
-                        models=self._models(first), unmanaged=self._strangers(first))
 
     def _features(self, place: int) -> Hashable:
         node = self.ledger.nodes[place]
         caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
-        return (self.hardware[place], self.ledger.numbers[place], node.open, caps, self._strangers(place),
+        return (self.hardware[place], self.ledger.numbers[place], node.open, caps, self.strangers(place),
                 tuple(node.labels.get(label) for label in self.labels), frozenset(self.content(place).items()))
 
     def _spanning(self, place: int) -> list[Occupant]:
         """Return the gangs on a node that end as a whole without it, those of other fleets too: see `without_node`."""
-        here = map(self.occupants.replicas.__getitem__, self.occupants.here(place))
-        return [one for one in here if len(one.places) > 1 and (one.ours or one.fleet is not None)]
+        return [one for one in self.occupants.on(place) if len(one.places) > 1 and (one.ours or one.fleet is not None)]
 
     def _others(self, place: int) -> list[int]:
         """Return the other nodes of the gangs on a node, in a fixed order."""
@@ -109,7 +102,8 @@ class _Losses:
         gone = [number for number in self.occupants.here(other) if id(self.occupants.replicas[number]) in gangs]
         return self.occupants.offer_without(other, gone, sure=False)[0]
 
-    def _models(self, place: int) -> list[LostModel]:
+    def models(self, place: int) -> list[LostModel]:
+        """Return what becomes of each model that has replicas on a node."""
         lost = self.content(place)
         demands = [demand for demand in self._demands(lost) if demand.missing]
         ledger = self.ledger.copied(
@@ -160,17 +154,9 @@ def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
     return needed
 
 
-def _opened(scenario: Scenario, plan: Plan) -> _Losses:
-    shapes, ledger = scenario.shapes(), scenario.ledger()
-    occupants = scenario.occupants(ledger, plan)
-    return _Losses(scenario, ledger, occupants, Counter(one.model for one in occupants.replicas if one.counted), shapes,
-                   tuple(sorted(_labels_asked_for(shapes.values()))), tuple(map(hardware, occupants.nodes)),
-                   Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes}))
-
-
 def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:
     asked: set[str] = set()
     for shape in shapes:
-        asked |= {key for group in shape.groups for member in group.members for key, _ in member.selector}
+        asked |= {key for selector in shape.selectors for key, _ in selector}
         asked |= {label for label in (shape.same_label, shape.spread and shape.spread.label) if label}
     return asked

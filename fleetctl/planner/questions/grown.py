@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count, islice
+from itertools import islice
 
 from fleetctl.documents.plan import Plan
-from fleetctl.planner.node_types import living, next_node
+from fleetctl.planner.growth import living, next_node
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.greedy.greedy import pack_greedily
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupant
 from fleetctl.planner.placement.problem import state_problem
+from fleetctl.planner.questions.new_node import new_names
 from fleetctl.planner.questions.scenario import Scenario, take_members
 
 
@@ -25,19 +26,16 @@ def asked_for(plan: Plan) -> dict[str, int]:
 
 def most_new(scenario: Scenario) -> dict[str, int]:
     """Return how many nodes of each type may be added."""
-    return {kind.name: max(0, kind.max - len(living(scenario.inventory, kind)))
-            for kind in scenario.fleet.cluster.grow}
+    return {kind.name: max(0, kind.max - len(living(scenario.inventory, kind))) for kind in scenario.fleet.cluster.grow}
 
 
 def with_new_nodes(scenario: Scenario, counts: Mapping[str, int]) -> Scenario:
     """Return the scenario with so many empty nodes of each type: `new-<type>-<n>`."""
-    taken = {text for node in scenario.inventory.nodes for text in (node.id, node.name)}
     nodes = []
     for kind in scenario.fleet.cluster.grow:
         like = next_node(kind, living(scenario.inventory, kind))
-        names = (name for number in count(1) if (name := f"new-{kind.name}-{number}") not in taken)
         nodes += [like.model_copy(update={"id": name, "name": name})
-                  for name in islice(names, counts.get(kind.name, 0))]
+                  for name in islice(new_names(scenario.inventory, f"new-{kind.name}"), counts.get(kind.name, 0))]
     inventory = scenario.inventory.model_copy(update={"nodes": [*scenario.inventory.nodes, *nodes]})
     return replace(scenario, inventory=inventory)
 

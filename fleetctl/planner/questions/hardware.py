@@ -7,7 +7,7 @@ from collections import Counter
 from fleetctl.documents.inventory import Gpu, Node
 from fleetctl.documents.quantity import amount_of, format_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector
+from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 
 
 def hardware(node: Node) -> str:
@@ -32,13 +32,8 @@ def _kind(card: Gpu) -> str:
 
 def need_text(shape: ReplicaShape) -> str:
     """Return what one replica takes, group by group: `2 x 8 GPUs of 120Gi each`."""
-    return ", ".join(_group_text(group) for group in shape.groups)
-
-
-def _group_text(group: GroupShape) -> str:
-    parts = [_times(count * group.copies, claim_text(claim) + _where(selector))
-             for (claim, selector), count in group.classes().items()]
-    return " + ".join(parts)
+    return ", ".join(" + ".join(_times(count * group.copies, claim_text(claim) + _where(selector))
+                                for (claim, selector), count in group.classes().items()) for group in shape.groups)
 
 
 def _times(count: int, text: str) -> str:
@@ -53,8 +48,7 @@ def claim_text(claim: Claim) -> str:
     """Return what one member takes on its node."""
     parts = []
     if claim.gpus:
-        parts.append(amount_of(claim.gpus, "GPU") + (
-            f" of {format_bytes(claim.vram)}" if claim.vram else ""))
+        parts.append(amount_of(claim.gpus, "GPU") + (f" of {format_bytes(claim.vram)}" if claim.vram else ""))
     elif claim.vram:
         parts.append(f"{format_bytes(claim.vram)} VRAM")
     if claim.cpus:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 
 from fleetctl.documents.inventory import Amounts, Gpu, Inventory, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.documents.selector import ACCELERATOR_LABEL, split_commas
 from fleetctl.errors import UsageError
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
+from fleetctl.planner.placement.reasons.node_shapes import empty
 from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.shape_syntax import (
     bytes_of,
@@ -29,7 +29,6 @@ from fleetctl.planner.questions.shape_syntax import (
 
 FLAG = "--add-node"
 KEYS = ("gpus", "type", "vram", "cpus", "memory", "label")
-NAME_LABEL = "fleet.io/node"
 MAX_NODES = 10_000
 MAX_CARDS = 64
 MIB = 1 << 20
@@ -67,8 +66,7 @@ def new_nodes(text: str, inventory: Inventory) -> tuple[list[Node], str]:
         model, source = _of_type(int(short[1]), short[2], inventory)
     else:
         model, source = _spelt(body)
-    names = _names(inventory)
-    nodes = [_fresh(model, next(names)) for _ in range(times)]
+    nodes = [empty(model, name) for name in islice(new_names(inventory, "new"), times)]
     return nodes, f"{times} x {hardware(model)} {source}" if times > 1 else f"{hardware(model)} {source}"
 
 
@@ -109,31 +107,25 @@ def _spelt(body: str) -> tuple[Node, str]:
     if "type" in said:
         labels[ACCELERATOR_LABEL] = said["type"]
     memory = bytes_of(said["vram"], FLAG) if "vram" in said else CARD_MEMORY.get(said.get("type", ""))
-    node = _node(cards // SHARE, memory, labels)
-    total = Amounts(
-        gpu=cards // SHARE, cpu=cpus_of(said["cpus"], FLAG) / SHARE if "cpus" in said else PLENTY_CPUS,
-        memory=bytes_of(said["memory"], FLAG) if "memory" in said else PLENTY_MEMORY)
+    cpus = cpus_of(said["cpus"], FLAG) / SHARE if "cpus" in said else PLENTY_CPUS
+    host_memory = bytes_of(said["memory"], FLAG) if "memory" in said else PLENTY_MEMORY
+    node = _node(cards // SHARE, memory, labels, cpus, host_memory)
     plenty = [name for key, name in (("cpus", "CPUs"), ("memory", "memory")) if key not in said]
     source = f"with {' and '.join(plenty)} plenty" if plenty else "as given"
-    return node.model_copy(update={"resources": NodeResources(total=total)}), source
+    return node, source
 
 
-def _node(cards: int, memory: int | None, labels: dict[str, str]) -> Node:
+def _node(
+    cards: int, memory: int | None, labels: dict[str, str], cpus: float = PLENTY_CPUS, host_memory: int = PLENTY_MEMORY
+) -> Node:
     if cards > MAX_CARDS:
         raise UsageError(f"{FLAG}: a node has at most {MAX_CARDS} GPUs, not {cards}")
-    total = Amounts(gpu=cards, cpu=PLENTY_CPUS, memory=PLENTY_MEMORY)
+    total = Amounts(gpu=cards, cpu=cpus, memory=host_memory)
     gpus = [Gpu(index=index, memory_total=memory) for index in range(cards)] if memory else []
     return Node(id="new", name="new", labels=labels, resources=NodeResources(total=total), gpus=gpus)
 
 
-def _fresh(model: Node, name: str) -> Node:
-    """Return an empty copy of `model`: the same cards and labels, another name, nothing in use."""
-    labels = {key: name if key == NAME_LABEL else value for key, value in model.labels.items() if key != NODE_ID_LABEL}
-    cards = [card.model_copy(update={"uuid": None, "memory_used": 0, "share": None}) for card in model.gpus]
-    resources = NodeResources(total=model.resources.total, used=Amounts())
-    return Node(id=name, name=name, labels=labels, resources=resources, gpus=cards)
-
-
-def _names(inventory: Inventory) -> Iterator[str]:
-    taken = {node.name for node in inventory.nodes} | {node.id for node in inventory.nodes}
-    return (name for number in count(1) if (name := f"new-{number}") not in taken)
+def new_names(inventory: Inventory, prefix: str) -> Iterator[str]:
+    """Yield names that no node has: `new-1`, `new-2` for the prefix `new`."""
+    taken = {text for node in inventory.nodes for text in (node.id, node.name)}
+    return (name for number in count(1) if (name := f"{prefix}-{number}") not in taken)

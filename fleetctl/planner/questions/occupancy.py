@@ -53,15 +53,11 @@ def placement_map(scenario: Scenario, plan: Plan | None = None) -> PlacementMap:
 
 def of_models(drawn: PlacementMap, keys: Collection[str]) -> PlacementMap:
     """Return the map with the nodes alone that have, or would have, replicas of these models."""
-    models = {node.id: _models_on(node) for node in drawn.nodes}
+    models = {node.id: {*(piece.model for card in node.cards for piece in card.pieces),
+                        *(one.model for one in node.beside)} for node in drawn.nodes}
     nodes = [node for node in drawn.nodes if not models[node.id].isdisjoint(keys)]
     here = {key for node in nodes for key in models[node.id]}
     return drawn.model_copy(update={"nodes": nodes, "legend": [one for one in drawn.legend if one.model in here]})
-
-
-def _models_on(node: MapNode) -> set[str | None]:
-    pieces = [piece for card in node.cards for piece in card.pieces]
-    return {piece.model for piece in pieces} | {one.model for one in node.beside}
 
 
 def _cards_now(node: Node, place: int, ledger: Ledger, state: LiveState) -> tuple[Card, ...]:
@@ -89,8 +85,7 @@ class _Member(NamedTuple):
 
 def _members(scenario: Scenario, found: Occupants, place: int) -> Iterator[_Member]:
     """Yield the members on a node: those there now, then the planned ones."""
-    for number in found.here(place):
-        one = found.replicas[number]
+    for one in found.on(place):
         for member in one.live.get(place, ()):
             known = card_indices(member, found.nodes[place].gpus)
             cards = tuple(known) if len(known) * SHARE >= member.gpus else ()
@@ -138,7 +133,10 @@ def _laid(cards: Sequence[Card], here: Sequence[_Member]) -> dict[int, _Sheet]:
         _lay_told(member, sheets, certain=True)
     for member in sorted((one for one in now if one.gpus and not one.cards), key=lambda one: -one.gpus):
         for share in member.shares():
-            _infer(member, share, sheets)
+            # the card that Ray most likely chose: the fullest on which so much is granted
+            granted = {index: sheet.granted for index, sheet in sheets.items() if sheet.granted >= share}
+            if granted:
+                sheets[min(granted, key=lambda index: (granted[index], index))].lay(member, share, certain=False)
     for member in here[len(now):]:
         _lay_told(member, sheets, certain=False)  # Ray picks the card when it comes
     return sheets
@@ -147,14 +145,6 @@ def _laid(cards: Sequence[Card], here: Sequence[_Member]) -> dict[int, _Sheet]:
 def _lay_told(member: _Member, sheets: Mapping[int, _Sheet], *, certain: bool) -> None:
     for index in member.cards:
         sheets[index].lay(member, min(SHARE, member.gpus), certain=certain)
-
-
-def _infer(member: _Member, share: int, sheets: Mapping[int, _Sheet]) -> None:
-    """Put a piece on the card that Ray most likely chose: the fullest on which so much is granted."""
-    holding = [index for index, sheet in sheets.items() if sheet.granted >= share]
-    if holding:
-        index = min(holding, key=lambda index: (sheets[index].granted, index))
-        sheets[index].lay(member, share, certain=False)
 
 
 def _node(

@@ -131,17 +131,12 @@ def typed_shape(text: str) -> ReplicaShape:
         members *= count_of(short[1] or "1", FLAG)
         parts[0] = f"gpus={short[2]}"
     found = words(parts, KEYS, FLAG, "8, 2x8 or gpus=1,vram=16Gi")
-    _refuse_repeated(found)
+    keys = [key for key, _ in found]
+    if repeated := next((key for key in keys if key in ONCE and keys.count(key) > 1), None):
+        raise UsageError(f"{FLAG}: {repeated} is given twice")
     if members > MAX_MEMBERS:
         raise UsageError(f"{FLAG}: a gang has at most {MAX_MEMBERS} members, and this one has {members}")
     return _shape(f"shape {text.strip()}", found, members)
-
-
-def _refuse_repeated(found: Words) -> None:
-    keys = [key for key, _ in found]
-    repeated = next((key for key in keys if key in ONCE and keys.count(key) > 1), None)
-    if repeated:
-        raise UsageError(f"{FLAG}: {repeated} is given twice")
 
 
 def _shape(key: str, found: Words, members: int) -> ReplicaShape:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from fleetctl.documents.plan import Blocked, ModelRow, Plan, Reason
+from fleetctl.documents.plan import Blocked, ModelRow
 from fleetctl.documents.what_if import Change, Counts, ModelChange, NewReplica, WhatIf
 from fleetctl.errors import UsageError
 from fleetctl.planner.questions.changes import CORDON_LABEL, Changes, changed
@@ -34,7 +34,8 @@ def what_if(scenario: Scenario, supposed: Changes, *, each_node: bool = False) -
     return WhatIf(
         fleet=scenario.fleet.name, inventory=scenario.about(), changes=changes, models=rows,
         before=_total(row.before for row in rows), after=_total(row.after for row in rows),
-        unmanaged_lost=_unmanaged_on(scenario, changes), created=_created(after),
+        unmanaged_lost=_unmanaged_on(scenario, changes), created=[
+            NewReplica(model=one.model, replica_id=one.replica_id, members=one.members) for one in after.actions],
         blocked=[_named(one, after_it) for one in after.blocked], growth=after.growth,
         certificate=after.certificate, each_node=losses, exit_code=3 if unplaced else after.exit_code,
     )
@@ -62,11 +63,6 @@ def _total(counts: Iterable[Counts]) -> Counts:
     return Counts(**{name: sum(getattr(row, name) for row in rows) for name in Counts.model_fields})
 
 
-def _created(plan: Plan) -> list[NewReplica]:
-    return [NewReplica(model=action.model, replica_id=action.replica_id, members=action.members)
-            for action in plan.actions]
-
-
 def _unmanaged_on(scenario: Scenario, changes: Sequence[Change]) -> list[str]:
     """Name what would go with the nodes and is not this fleet's to plan again; `scenario` is the one before."""
     names = {name for change in changes if change.op == "loseNode" for name in change.nodes}
@@ -80,9 +76,5 @@ def _named(blocked: Blocked, scenario: Scenario) -> Blocked:
     ours = f"spec.nodes[{len(scenario.fleet.policies) - 1}].cordon"
     if not any(CORDON_LABEL in policy.selector for policy in scenario.fleet.policies):
         return blocked
-    reasons = [_renamed(reason, ours) for reason in blocked.reasons]
+    reasons = [one.model_copy(update={"need": one.need.replace(ours, "--cordon")}) for one in blocked.reasons]
     return blocked.model_copy(update={"message": blocked.message.replace(ours, "--cordon"), "reasons": reasons})
-
-
-def _renamed(reason: Reason, ours: str) -> Reason:
-    return reason.model_copy(update={"need": reason.need.replace(ours, "--cordon")})

@@ -32,7 +32,7 @@ def ledger_of(hosts: Sequence[Host]) -> Ledger:
         Offer(tuple(Card(index) for index in range(host.cards)), host.cards * SHARE, host.cpu_milli * SHARE // 1000,
               host.mib * MIB)
         for host in hosts
-    ], {})
+    ])
 
 
 def kind_of(task: Task) -> tuple[Claim, Selector]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
-from fleetctl.planner.placement import reduce
+from fleetctl.planner.placement import pack, reduce
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import exact
 from fleetctl.planner.placement.greedy import rearrange
@@ -31,6 +31,7 @@ def _as_large(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
 TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "solver": (exact, "relax_by_node", _nothing),
     "patterns": (patterns, "pack_by_patterns", _nothing),
+    "follow-bound": (pack._Search, "follow_bound", _nothing),
     "rearrange": (rearrange, "rearrange", _as_it_was),
     "reduce": (reduce, "reduce_problem", _as_large),
 }

@@ -18,7 +18,7 @@ from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.ledger.ledger import Ledger
-from fleetctl.planner.placement.problem import DemandClass, Gang, SpreadLimit, state_problem
+from fleetctl.planner.placement.problem import DemandClass, Gang, state_problem
 from fleetctl.planner.placement.tally import Tally
 
 
@@ -81,19 +81,16 @@ def replicas_alone(tally: Tally) -> tuple[int, ...]:
 
 
 def _replicas(demand: DemandClass, tally: Tally) -> int:
-    most = demand.missing if demand.limit is None else min(demand.missing, _by_limit(demand.limit, demand.gangs))
-    if demand.as_one:
+    most = demand.missing
+    if demand.limit is not None:  # where nodes share no value, a gang touches several
+        values = max(-(-gang.size // gang.per_node) for gang in demand.gangs) if demand.limit.per_node else 1
+        most = min(most, sum(demand.limit.left.values()) // values)
+    if demand.shape.as_one:
         return min(most, sum(replicas_by_domain(demand, most, tally).values()))
     for gang in demand.gangs:
         if most:
             most = min(most, int(sum(gangs_by_domain(demand, gang, most * gang.copies, tally).values())) // gang.copies)
     return most
-
-
-def _by_limit(limit: SpreadLimit, gangs: Sequence[Gang]) -> int:
-    """Bound the replicas by the limit of their spread; where nodes share no value, a gang touches several."""
-    apart = max(-(-gang.size // gang.per_node) for gang in gangs) if limit.per_node else 1
-    return sum(limit.left.values()) // apart
 
 
 def replicas_by_domain(demand: DemandClass, wanted: int, tally: Tally) -> dict[str | None, int]:

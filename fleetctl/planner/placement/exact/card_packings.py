@@ -23,9 +23,7 @@ class TooManyError(Exception):
     """More packings than the limit."""
 
 
-def maximal_packings(
-    pieces: Sequence[Piece], share: int, vram: int, limit: int
-) -> tuple[tuple[int, ...], ...]:
+def maximal_packings(pieces: Sequence[Piece], share: int, vram: int, limit: int) -> tuple[tuple[int, ...], ...]:
     """Return the maximal packings of a card with `share` and `vram` free, as counts per piece.
 
     Every packing of the card is contained in one of them. Raises TooManyError beyond `limit` packings.

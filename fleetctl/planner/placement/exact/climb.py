@@ -1,13 +1,17 @@
 """The order of priorities over a relaxation: one stage after another, what an earlier one reached staying fixed.
 
 A stage is the models served, the GPU share or the replicas of one priority. The values reached are together never
-below, in that order, what any plan can have; a plan that has exactly these is proven best.
+below, in that order, what any plan can have; a plan that has exactly these is proven best. Where whole numbers have to
+be searched for, the stages of one priority are one objective, each weighing more than all that follow: a second search
+among the points that are best so far hardly finds one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
@@ -30,6 +34,14 @@ three of eight fleets; with it none, for 1 to 3 s more of the processor in these
 """
 
 
+MAX_WEIGHED = 4e8
+"""The largest value of such an objective; up to there the solver's relative tolerance (1e-9) is below a replica."""
+
+
+WHOLE = 1e-6
+"""So little below a whole number is one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Climb:
     """How high the stages of a relaxation go."""
@@ -39,7 +51,9 @@ class Climb:
     attained: bool
     """The incumbent has exactly these levels."""
     values: Floats | None
-    """A point of the relaxation with these levels, by column; None when none was needed or found."""
+    """A whole point of the relaxation with these levels, by column; None when none was needed or found."""
+    replicas: tuple[int, ...] | None
+    """Of each class of demand at the last point found, whole or not, rounded down."""
 
 
 def climb(
@@ -50,20 +64,22 @@ def climb(
     `at_last` = nothing else has reached the bound: a model is solved whatever its size, in NODES_AT_LAST.
     """
     known = [value for level in incumbent or () for value in level]
-    stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last)
+    stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
     reached = [stage.most * stage.unit for stage in stages]
-    try:
-        for place, stage in enumerate(stages):
-            have, valid = (known[place] if known[:place] == reached[:place] else None) if known else None, ascent.tight
-            value = ascent.raise_to_top(stage, None if have is None else have // stage.unit) * stage.unit
-            if valid:
-                reached[place] = value
-            if known and reached[place] != have and not to_the_top:
+    place = 0
+    with suppress(InfeasibleError):
+        while place < len(stages):
+            have, valid = known[place] if known and known[:place] == reached[:place] else None, ascent.tight
+            level_ends = place + 3 - place % 3
+            values = ascent.raise_to_top(stages[place:level_ends], None if have is None else have // stages[place].unit)
+            for stage, value in zip(stages[place:], values, strict=False):
+                if valid:
+                    reached[place] = value * stage.unit
+                place += 1
+            if known and reached[:place] != known[:place] and not to_the_top:
                 break
-    except InfeasibleError:
-        ascent.values = None
     levels = tuple(Level(*reached[place:place + 3]) for place in range(0, len(reached), 3))
-    return Climb(levels, reached == known, ascent.values)
+    return Climb(levels, reached == known, ascent.values, ascent.replicas())
 
 
 def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
@@ -76,7 +92,7 @@ def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
         ascent.keep(stage, value // stage.unit)
     everything = _stage(relaxation.model, dict.fromkeys(relaxation.replicas, 1))
     try:
-        return ascent.raise_to_top(everything, None)
+        return ascent.raise_to_top([everything], None)[0]
     except InfeasibleError:
         if not at_least:
             raise
@@ -112,34 +128,36 @@ def _stages(relaxation: Relaxation) -> list[_Stage]:
     return stages
 
 
-@dataclass(slots=True)
 class _Ascent:
-    """Solves stages on a copy of the model's rows, each fixing what it reached."""
+    """Solves stages on a copy of the model's rows, each fixing what it reached.
 
-    relaxation: Relaxation
-    at_last: bool = False
-    values: Floats | None = None
-    tight: bool = True
-    """What was reached is what the stages before were bounded by; if not, later stages bound nothing."""
-    model: LinearModel = field(init=False)
+    `tight` = that is what the stages before were bounded by; if not, later stages bound nothing. `point` = the last one
+    found, whole or not.
+    """
 
-    def __post_init__(self) -> None:
-        self.model = self.relaxation.model.copy()
+    def __init__(self, relaxation: Relaxation, *, at_last: bool = False) -> None:
+        self.relaxation, self.at_last, self.tight = relaxation, at_last, True
+        self.model = relaxation.model.copy()
+        self.values: Floats | None = None
+        self.point: Floats | None = None
 
-    def raise_to_top(self, stage: _Stage, have: int | None) -> int:
-        """Return the bound of a stage, and let later ones keep what it reached.
+    def raise_to_top(self, stages: Sequence[_Stage], have: int | None) -> list[int]:
+        """Return the bound of the first stage, and of those of the same priority that were solved with it.
 
-        `have` = what an incumbent has: often that is the bound already, and no point is needed.
+        Later ones keep what it reached. `have` = what an incumbent has: often that is the bound already, and no point
+        is needed.
         """
-        if not stage.objective or have == stage.most or self._at_top(stage):
-            self.keep(stage, stage.most)
-            return stage.most
-        most = self.model.maximise(stage.objective, relaxed=True).bound
-        if most == have or self._is_large:
-            self.values = None
-            self.keep(stage, most)
-            return most
-        return self._solve(stage, most)
+        first = stages[0]
+        at_top = all(self.model.lows[column] == self.model.highs[column] for column in first.objective)
+        if at_top or have == first.most:
+            self.keep(first, first.most)
+            return [first.most]
+        most, self.point = self.model.maximise(first.objective, relaxed=True)
+        limit = MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS
+        if most == have or (len(self.model.highs) > limit and not self.at_last):
+            self.keep(first, most)
+            return [most]
+        return self._solve(_together(stages), most)
 
     def keep(self, stage: _Stage, value: int) -> None:
         """Let nothing later fall below what a stage reached."""
@@ -149,22 +167,49 @@ class _Ascent:
         elif value:
             self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
 
-    @property
-    def _is_large(self) -> bool:
-        return not self.at_last and len(self.model.highs) > (
-            MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS)
+    def replicas(self) -> tuple[int, ...] | None:
+        """Return how many replicas of each class of demand the last point has."""
+        return None if self.point is None else tuple(
+            int(self.point[column] + WHOLE) for column in self.relaxation.replicas)
 
-    def _at_top(self, stage: _Stage) -> bool:
-        return all(self.model.lows[column] == self.model.highs[column] for column in stage.objective)
-
-    def _solve(self, stage: _Stage, most: int) -> int:
-        answer = self.model.maximise(stage.objective, relaxed=False,
-                                     nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
-        bound, reached = min(answer.bound, most), answer.bound
-        self.values = answer.values
+    def _solve(self, stages: Sequence[_Stage], most: int) -> list[int]:
+        """Solve some stages at once; `most` = a bound of the first."""
+        objective: Counter[int] = Counter()
+        weight = 1
+        for stage in reversed(stages):
+            for column, factor in stage.objective.items():
+                objective[column] += factor * weight
+            weight *= stage.most + 1
+        answer = self.model.maximise(objective, relaxed=False, nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
+        bounds = _parts(answer.bound, stages)
+        if bounds[0] > most:
+            bounds = [most, *(stage.most for stage in stages[1:])]
+        reached = bounds
         if answer.values is not None:
-            reached = round(sum(factor * answer.values[column] for column, factor in stage.objective.items()))
-        self.keep(stage, reached)
-        if reached < bound:
-            self.tight = False
-        return bound
+            self.values = self.point = point = answer.values
+            reached = [round(sum(factor * point[column] for column, factor in stage.objective.items()))
+                       for stage in stages]
+        for stage, value in zip(stages, reached, strict=True):
+            self.keep(stage, value)
+        self.tight = self.tight and reached == bounds
+        return bounds
+
+
+def _together(stages: Sequence[_Stage]) -> Sequence[_Stage]:
+    """Return the stages from the first on that one objective can weigh."""
+    count, whole = 1, stages[0].most + 1
+    for stage in stages[1:]:
+        whole *= stage.most + 1
+        if whole > MAX_WEIGHED:
+            break
+        count += 1
+    return stages[:count]
+
+
+def _parts(value: int, stages: Sequence[_Stage]) -> list[int]:
+    """Take the value of a weighed objective apart."""
+    parts = []
+    for stage in reversed(stages[1:]):
+        value, part = divmod(value, stage.most + 1)
+        parts.append(part)
+    return [value, *reversed(parts)]

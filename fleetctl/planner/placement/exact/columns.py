@@ -101,9 +101,4 @@ def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
     if demand.shape.size == 1 or slots is None or int(slots.min(initial=demand.missing)) >= demand.missing:
         return False
     first = demand.gangs[0]
-    return limits_values(demand) or len(demand.gangs) > 1 or (first.copies, first.per_node) != (1, 1)
-
-
-def limits_values(demand: DemandClass) -> bool:
-    """Return whether the spread of a class has a limit that several nodes share."""
-    return demand.limit is not None and not demand.limit.per_node
+    return demand.value_limit is not None or len(demand.gangs) > 1 or (first.copies, first.per_node) != (1, 1)

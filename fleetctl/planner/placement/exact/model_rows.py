@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 import numpy as np
 
 from fleetctl.planner.placement.exact.bound import gangs_by_domain, replicas_alone, replicas_by_domain
-from fleetctl.planner.placement.exact.columns import SHARED, Made, Member, Owner, Pool, limits_values, needs_replicas
+from fleetctl.planner.placement.exact.columns import SHARED, Made, Member, Owner, Pool, needs_replicas
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.linear import LinearModel
 from fleetctl.planner.placement.exact.pool_rows import Term, add_card_rows, add_sum_rows
@@ -53,8 +53,8 @@ class Relaxation:
                 add_replica_rows(self, number, demand)
                 continue
             self._demand_rows(number, demand)
-            if demand.limit is not None and limits_values(demand):
-                self._limit_rows(number, demand, demand.limit)
+            if demand.value_limit is not None:
+                self._limit_rows(number, demand, demand.value_limit)
         for kind, uses in sorted(self.shared.items()):
             self._shared_members(kind, uses)
         terms: list[list[Term]] = [[] for _ in self.pools]
@@ -77,7 +77,7 @@ class Relaxation:
 
     def _demand_rows(self, number: int, demand: DemandClass) -> None:
         replicas = self.replicas[number]
-        if demand.as_one and self._knows_domains:
+        if demand.shape.as_one and self._knows_domains:
             self.in_one_domain(number, demand, Made(replicas, 1, int(self.model.highs[replicas])))
             return
         for place, gang in enumerate(demand.gangs):
@@ -94,7 +94,7 @@ class Relaxation:
         made = Made(self.replicas[owner.demand], gang.copies, high)
         if gang.domain_label and self._knows_domains:
             self.by_domain(owner, demand, gang, made)
-        elif gang.domain_label or limits_values(demand) or self._is_crowded(demand, gang, high):
+        elif gang.domain_label or demand.value_limit or self._is_crowded(demand, gang, high):
             self.anywhere(owner, demand, gang, made)
         else:
             for kind, count in gang.parts:
@@ -135,16 +135,15 @@ class Relaxation:
         pools = sorted({pool for kind, _ in gang.parts for pool in self.pools_of[kind]})
         self._stand_in(owner, demand, gang, pools, made)
 
-    def _stand_in(
-        self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made
-    ) -> None:
+    def _stand_in(self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made) -> None:
         """Let a gang's members use some pools."""
         counter, per_unit, most = made
         by_kind: dict[int, list[int]] = {kind: [] for kind, _ in gang.parts}
         for pool in pools:
-            here = {kind: self._column(owner, demand, gang, kind, count, pool, most)
+            here = {kind: self.model.column(self._limit(demand, gang, kind, count, pool, most))
                     for kind, count in gang.parts if pool in self.reach[kind]}
             for kind, column in here.items():
+                self.members[Member(owner, kind, pool)] = column
                 by_kind[kind].append(column)
             if gang.size > 1 and here:
                 apart = gang.per_node * self._nodes_for(here, pool) * per_unit
@@ -156,13 +155,6 @@ class Relaxation:
                     self.model.at_most([(column, 1) for column in here.values()], touched * gang.copies * gang.per_node)
         for kind, count in gang.parts:
             self.model.row([*((column, 1) for column in by_kind[kind]), (counter, -count * per_unit)], 0, 0)
-
-    def _column(
-        self, owner: Owner, demand: DemandClass, gang: Gang, kind: int, count: int, pool: int, gangs: int
-    ) -> int:
-        column = self.model.column(self._limit(demand, gang, kind, count, pool, gangs))
-        self.members[Member(owner, kind, pool)] = column
-        return column
 
     def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
         """Let each gang use nodes of one value of the label that binds it."""
@@ -225,9 +217,9 @@ def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None
     values: dict[str, list[int]] = {}
     for replica, column in enumerate(exist):
         before = len(rows.members)
-        if demand.as_one:
+        if demand.shape.as_one:
             rows.in_one_domain(number, demand, Made(column, 1, 1), replica)
-        for place, gang in enumerate(() if demand.as_one else demand.gangs):
+        for place, gang in enumerate(() if demand.shape.as_one else demand.gangs):
             made, owner = Made(column, gang.copies, gang.copies), Owner(number, place, replica)
             if gang.domain_label:
                 rows.by_domain(owner, demand, gang, made)
@@ -248,12 +240,11 @@ def _touch_columns(
     values: dict[str, list[int]],
 ) -> None:
     """Say which nodes and which values of its spread's label one replica touches."""
-    label = demand.limit.label if demand.limit is not None and limits_values(demand) else None
     by_pool: dict[int, list[int]] = {}
     by_value: dict[str, list[int]] = {}
     for member, column in members:
         by_pool.setdefault(member.pool, []).append(column)
-        value = None if label is None else rows.pools[member.pool].domain(label)
+        value = rows.pools[member.pool].domain(demand.value_limit.label) if demand.value_limit else None
         if value is not None:
             by_value.setdefault(value, []).append(column)
     for pool, columns in by_pool.items():

@@ -6,7 +6,7 @@ do not hold a member of 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from math import gcd
 from typing import NamedTuple
@@ -51,9 +51,7 @@ class _Used(NamedTuple):
     vram: int
 
 
-def add_card_rows(
-    model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term], holdings: Holdings
-) -> None:
+def add_card_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term], holdings: Holdings) -> None:
     """Bound the members with cards on a pool; where that is one node and Ray's choice matters, by its own rule."""
     asked = [term for term in terms if term.claim.wants_card]
     whole = [term for term in asked if term.claim.whole_cards]
@@ -69,9 +67,7 @@ def add_card_rows(
         _total_row(model, tally, pool, asked)
 
 
-def _holding_rows(
-    model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term], holdings: Holdings
-) -> bool:
+def _holding_rows(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term], holdings: Holdings) -> bool:
     """Let a node hold one of the multisets that Ray's rule allows; False where it need not, or they are too many."""
     offer = tally.problem.nodes[int(pool.rows[0])].offer
     claims = sorted({term.claim.on_cards for term in asked})
@@ -90,9 +86,7 @@ def _holding_rows(
     return True
 
 
-def _group_rows(
-    model: LinearModel, tally: Tally, pool: Pool, whole: Sequence[Term], used: Sequence[_Used]
-) -> None:
+def _group_rows(model: LinearModel, tally: Tally, pool: Pool, whole: Sequence[Term], used: Sequence[_Used]) -> None:
     """Groups of s whole cards with at least v bytes each: those wanted are no more than those the nodes hold."""
     nodes = pool.counts
     sizes = sorted({term.claim.whole_cards for term in whole})
@@ -114,9 +108,7 @@ def _in_groups(terms: Sequence[Term], size: int) -> tuple[tuple[int, float], ...
     return tuple((column, float(count)) for column, count in groups if count)
 
 
-def _total_row(
-    model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term]
-) -> None:
+def _total_row(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term]) -> None:
     """The GPU share that Ray has free, which may be less than that of the cards."""
     amounts = [(term.column, term.claim.gpus) for term in asked if term.claim.gpus]
     if amounts:
@@ -163,7 +155,8 @@ def _card_classes(
     ):
         seen = (share, vram, memory) if tell else (share, 0, 0)
         if seen not in known:
-            packings = _packings_on(claims, share, vram, memory)
+            pieces = [Piece(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
+            packings = maximal_packings(pieces, share, vram, MAX_PACKINGS)
             known[seen] = CardClass(share == SHARE, max(0, vram) if share == SHARE and tell_vram else 0, packings)
             columns += len(packings)
         classes.setdefault(known[seen], []).append(row)
@@ -172,38 +165,18 @@ def _card_classes(
     return {kind: found for kind, found in classes.items() if any(any(packing) for packing in kind.packings)}
 
 
-def _packings_on(
-    claims: Sequence[tuple[int, int]], share: int, vram: int, memory: int
-) -> tuple[tuple[int, ...], ...]:
-    """Return the maximal packings of one card by (gpus, vram) claims, as counts per claim."""
-    pieces = [Piece(gpus or share_of(asked, memory), asked) for gpus, asked in claims]
-    return maximal_packings(pieces, share, vram, MAX_PACKINGS)
-
-
-def add_sum_rows(
-    model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term]
-) -> None:
+def add_sum_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term]) -> None:
     """Bound the CPU and the memory that members can take on a pool."""
-    amounts: list[tuple[Callable[[Claim], int], Ints]] = [
-        (lambda claim: claim.cpus, tally.cpus), (lambda claim: claim.memory, tally.memory),
-    ]
-    for amount, free in amounts:
-        asked = [(term.column, amount(term.claim)) for term in terms]
-        add_floor_rows(model, [pair for pair in asked if pair[1]], free[pool.rows], pool.counts)
+    cpus = [(term.column, term.claim.cpus) for term in terms if term.claim.cpus]
+    memory = [(term.column, term.claim.memory) for term in terms if term.claim.memory]
+    add_floor_rows(model, cpus, tally.cpus[pool.rows], pool.counts)
+    add_floor_rows(model, memory, tally.memory[pool.rows], pool.counts)
 
 
-def add_floor_rows(
-    model: LinearModel, asked: Sequence[tuple[int, int]], free: Ints, nodes: Ints
-) -> None:
+def add_floor_rows(model: LinearModel, asked: Sequence[tuple[int, int]], free: Ints, nodes: Ints) -> None:
     """Add sum(floor(amount / t) * members) <= sum(floor(free / t)) over nodes, for each t; (column, amount) pairs."""
-    if not asked:
-        return
     sizes = sorted({amount for _, amount in asked})
-    for step in {_unit(sizes), *sizes}:
+    # the unit in which all are whole; a coarser one where numbers would grow too long
+    for step in {max(gcd(*sizes), sizes[-1] // FINEST), *sizes} if sizes else ():
         terms = [(column, float(amount // step)) for column, amount in asked if amount >= step]
         model.at_most(terms, float(nodes @ (free.clip(min=0) // step)))
-
-
-def _unit(sizes: Sequence[int]) -> int:
-    """Return the largest unit in which all sizes are whole; a coarser one where numbers would grow too long."""
-    return max(gcd(*sizes), sizes[-1] // FINEST)

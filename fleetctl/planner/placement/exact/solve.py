@@ -21,7 +21,7 @@ Spots = list[tuple[int, int]]
 
 
 def layout_at(model: Relaxation, values: Floats) -> Layout:
-    """Return the layout that a point of a model by node (relaxation.py:relax_by_node) means."""
+    """Return the layout that a point of a model by node (exact.py:relax_by_node) means."""
     counts = np.rint(values).astype(np.int64).tolist()
     replicas = tuple(counts[column] for column in model.replicas)
     on_node: dict[int, Counter[Piece]] = defaultdict(Counter)

@@ -8,33 +8,48 @@ between equals.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import DemandClass, WantedClasses
 
-Rank = Callable[[DemandClass], tuple[int, ...]]
 
+def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | None = None) -> list[Placed]:
+    """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken.
 
-def pack_greedily(wanted: WantedClasses, placer: Placer) -> list[Placed]:
-    """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken."""
+    `most` = replicas of each class of demand, at most.
+    """
     placer.expect([selector for _, selector in wanted.kinds])
-    rank = fewest_nodes_first(wanted, placer)
+
+    def fewest_nodes_first(demand: DemandClass) -> tuple[int, ...]:
+        claims = [wanted.kinds[kind][0] for kind in demand.members()]
+        return (min(len(placer.candidates(wanted.kinds[kind])) for kind in demand.members()),
+                -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
+                -max(claim.cpus for claim in claims), -demand.shape.size)
+
+    left = Counter({demand.place: demand.missing for one in wanted.demands for demand in one.demands})
+    if most is not None:
+        left = Counter(demand.place for one, count in zip(wanted.demands, most, strict=True)
+                       for demand in one.in_turn(count))
     result: list[Placed] = []
     for priority in wanted.priorities:
-        result += _fill(sorted((one for one in wanted.demands if one.priority == priority), key=rank), placer)
+        classes = sorted((one for one in wanted.demands if one.priority == priority), key=fewest_nodes_first)
+        result += _fill([demand for one in classes for demand in one.demands], left, placer)
     return result
 
 
 def take_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
     """Take replicas where they were placed before an undo; one that the ledger refuses now is left out."""
-    taken = ((one.demand, placer.retake(one.demand.shape, one.assignments)) for one in placed)
+    taken = ((one.demand, placer.take_at(one.demand.shape, one.seats)) for one in placed)
     return [Placed(demand, assignments) for demand, assignments in taken if assignments is not None]
 
 
 def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> None:
     """Ask every model with something missing once more, until nothing changes; what is found is appended.
+
+    Largest first: small ones would break the gaps of large ones.
 
     A later placement can make room: it may move Ray's next choice to a card with more memory. Without this, the plan
     after an apply could find something more to do.
@@ -45,7 +60,7 @@ def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> N
     found = True
     while found:
         found = False
-        for demand in demands:
+        for demand in sorted(demands, key=lambda demand: (-demand.priority, -demand.shape.gpu_units)):
             if left[demand.place] > 0:
                 more = list(place_some(demand, left[demand.place], placer))
                 placed += more
@@ -66,25 +81,11 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
         yield Placed(demand, found)
 
 
-def fewest_nodes_first(wanted: WantedClasses, placer: Placer) -> Rank:
-    """Return the order of a pass: the class with the fewest suitable nodes first, and among equals the largest."""
-
-    def rank(demand: DemandClass) -> tuple[int, ...]:
-        claims = [wanted.kinds[kind][0] for kind in demand.members()]
-        return (min(len(placer.candidates(wanted.kinds[kind])) for kind in demand.members()),
-                -max(claim.gpus for claim in claims), -max(claim.vram for claim in claims),
-                -max(claim.cpus for claim in claims), -demand.shape.size)
-
-    return rank
-
-
-def _fill(classes: Sequence[DemandClass], placer: Placer) -> list[Placed]:
-    """Place a first replica of every model without any, then the rest."""
+def _fill(models: Sequence[Demand], left: Counter[int], placer: Placer) -> list[Placed]:
+    """Place a first replica of every model without any, then the rest; `left` = how many, by the model's place."""
     result: list[Placed] = []
-    models = [demand for one in classes for demand in one.demands]
-    left = {demand.place: demand.missing for demand in models}
     for demand in models:
-        if demand.live == 0 and (found := list(place_some(demand, 1, placer))):
+        if demand.live == 0 and left[demand.place] and (found := list(place_some(demand, 1, placer))):
             result += found
             left[demand.place] -= 1
     for demand in models:

@@ -21,8 +21,7 @@ from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 def place_for_the_rest(demands: Sequence[Demand], ledger: Ledger, worth: RoomWorth) -> list[Placed]:
     """Place as much as goes in one pass, each member where that costs the rest least; the result stays taken."""
-    spread = any(demand.shape.spread is not None for demand in demands)
-    return pack_greedily(state_demand(demands, ledger), Placer(ledger, worth, spread_first=spread))
+    return pack_greedily(state_demand(demands, ledger), Placer(ledger, worth, spread_first=True))
 
 
 def leave_room(placed: list[Placed], mark: int, ledger: Ledger, worth: RoomWorth) -> list[Placed]:

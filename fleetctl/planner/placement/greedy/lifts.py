@@ -6,7 +6,7 @@ Only replicas of this plan are lifted; what runs is not known here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -22,19 +22,20 @@ class Lifts:
     ledger: Ledger
     opening: Sequence[int]
     """Numbers of the nodes' offers before any of them was placed."""
-    placed: dict[int, Placed]
+    packing: InitVar[Sequence[Placed]]
+    placed: dict[int, Placed] = field(default_factory=dict)
     on_node: dict[int, list[Placed]] = field(default_factory=dict)
     _loosened: set[tuple[int, str]] = field(default_factory=set)
     """(node, model) pairs from which a replica was lifted for good."""
 
-    def __post_init__(self) -> None:
-        for one in self.placed.values():
+    def __post_init__(self, packing: Sequence[Placed]) -> None:
+        for one in packing:
             self._enter(one)
 
     def lift(self, chosen: Iterable[Placed]) -> bool:
         """Take some replicas off the ledger; False when what stays would then land on other cards."""
         lifted = {id(one): one for one in chosen}
-        for node in {node for one in lifted.values() for node in nodes_of(one)}:
+        for node in {node for one in lifted.values() for node in one.nodes}:
             if not self._replay(node, [one for one in self.on_node[node] if id(one) not in lifted]):
                 return False
         for one in lifted.values():
@@ -45,11 +46,10 @@ class Lifts:
         """Let `added`, which are on the ledger, take the place of what was lifted."""
         for one in lifted:
             del self.placed[id(one)]
-            for node in nodes_of(one):
+            for node in one.nodes:
                 self._loosened.add((node, one.demand.shape.key))
                 self.on_node[node] = [other for other in self.on_node[node] if other is not one]
         for one in added:
-            self.placed[id(one)] = one
             self._enter(one)
 
     def closed_up(self) -> list[Placed]:
@@ -67,21 +67,16 @@ class Lifts:
         return placed
 
     def _enter(self, one: Placed) -> None:
-        for node in nodes_of(one):
+        self.placed[id(one)] = one
+        for node in one.nodes:
             self.on_node.setdefault(node, []).append(one)
 
     def _replay(self, node: int, staying: Sequence[Placed]) -> bool:
-        number: int | None = self.opening[node]
-        for one in staying:
-            for assigned in one.assignments:
-                if assigned.node == node and number is not None:
-                    number = self.ledger.after(number, assigned.seat.claim)
-        if number is None:
-            return False
+        number = self.opening[node]
+        for assigned in (assigned for one in staying for assigned in one.assignments if assigned.node == node):
+            fit = self.ledger.fit(number, assigned.seat.claim)
+            if fit is None:
+                return False
+            number = fit[1]
         self.ledger.shift(node, number)
         return True
-
-
-def nodes_of(one: Placed) -> set[int]:
-    """Return the nodes a replica touches."""
-    return {assigned.node for assigned in one.assignments}

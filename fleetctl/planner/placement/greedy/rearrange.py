@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 from fleetctl.planner.placement.claims import Selector
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -32,29 +31,21 @@ def rearrange(
     `opening` = numbers of the nodes' offers before the packing; `steps` = placements to try at most; `enough` = levels
     at which nothing can be better.
     """
-    walk = _Walk(demands, placer, Lifts(placer.ledger, opening, {id(one): one for one in placed}))
+    walk = _Walk(demands, placer, Lifts(placer.ledger, opening, placed))
     while walk.steps < steps and walk.levels != enough and walk.has_missing():
         walk.step()
     return walk.lifts.closed_up()
 
 
-@dataclass(slots=True)
 class _Walk:
     """The present packing, and where the walk is."""
 
-    demands: Sequence[Demand]
-    placer: Placer
-    lifts: Lifts
-    steps: int = 0
-    levels: Levels = ()
-    counts: Counter[int] = field(default_factory=Counter)
-    gaps: dict[Selector, list[int]] = field(default_factory=dict)
-    age: int = 0
-    state: int = 20_000_303
-
-    def __post_init__(self) -> None:
-        self.counts = Counter(one.demand.place for one in self.lifts.placed.values())
+    def __init__(self, demands: Sequence[Demand], placer: Placer, lifts: Lifts) -> None:
+        self.demands, self.placer, self.lifts = demands, placer, lifts
+        self.counts = Counter(one.demand.place for one in lifts.placed.values())
         self.levels = self._levels()
+        self.gaps: dict[Selector, list[int]] = {}
+        self.steps, self.age, self.state = 0, 0, 20_000_303
 
     def has_missing(self) -> bool:
         """Return whether any model still misses a replica."""
@@ -96,12 +87,11 @@ class _Walk:
 
     def _nodes_to_clear(self, target: Demand) -> list[int]:
         """Choose nodes that the target could use, half of them with something left over."""
-        groups = target.shape.groups
-        selectors = sorted({selector for group in groups for _, selector in group.classes()})
-        useful, gaps = (self._useful(selectors[self._draw(len(selectors))]))
+        selectors = target.shape.selectors
+        useful, gaps = self._useful(selectors[self._draw(len(selectors))])
         if not useful:
             return []
-        wanted = 1 + self._draw(5) + min(6, max(group.size for group in groups) - 1)
+        wanted = 1 + self._draw(5) + min(6, max(group.size for group in target.shape.groups) - 1)
         chosen = set()
         for _ in range(wanted):
             pool = gaps if gaps and self._draw(2) else useful
@@ -142,8 +132,8 @@ class _Walk:
         involved = [demand for demand in self.demands
                     if demand.place in lifted or self.counts[demand.place] < demand.missing]
         ranks: list[Callable[[Demand], tuple[int, ...]]] = [
-            lambda demand: (-demand.priority, -_largest(demand)),
-            lambda demand: (-_largest(demand), -demand.priority),
+            lambda demand: (-demand.priority, -demand.shape.most_gpus),
+            lambda demand: (-demand.shape.most_gpus, -demand.priority),
             lambda demand: (self._draw(1000), demand.place),
         ]
         for demand in sorted(involved, key=ranks[self._draw(3)]):
@@ -151,7 +141,3 @@ class _Walk:
                 yield demand, 1
         for demand in sorted(involved, key=ranks[self._draw(3)]):
             yield demand, demand.missing
-
-
-def _largest(demand: Demand) -> int:
-    return max(member.claim.gpus for group in demand.shape.groups for member in group.members)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from fleetctl.planner.placement.claims import Selector, Spread
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.greedy.greedy import place_some
-from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts, nodes_of
+from fleetctl.planner.placement.greedy.lifts import MOST_LIFTED, Lifts
 from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
@@ -44,7 +44,7 @@ def spread_out(
     `placer` puts a written spread first; `opening` = numbers of the nodes' offers before the packing; `steps` =
     placements to try at most.
     """
-    mover = _Mover(placer, Lifts(placer.ledger, opening, {id(one): one for one in placed}), steps)
+    mover = _Mover(placer, Lifts(placer.ledger, opening, placed), steps)
     spread = [demand for demand in demands if demand.shape.spread is not None]
     while mover.steps > 0 and any(mover.spread(demand) for demand in spread):
         pass
@@ -58,7 +58,7 @@ class _Mover:
     placer: Placer
     lifts: Lifts
     steps: int
-    _values_of: dict[tuple[Spread | None, frozenset[Selector]], set[Value]] = field(default_factory=dict)
+    _values_of: dict[tuple[Spread | None, tuple[Selector, ...]], set[Value]] = field(default_factory=dict)
     """By spread and selectors: the values that members of a replica may be on."""
 
     def spread(self, demand: Demand) -> bool:
@@ -73,7 +73,8 @@ class _Mover:
         if max(crowd.values(), default=0) <= least + 1:
             return False
         mine = [one for one in self.lifts.placed.values() if one.demand.place == demand.place]
-        worst = {id(one): max(crowd[value] for value in self._values(one)) for one in mine}
+        values = self.placer.ledger.values
+        worst = {id(one): max(crowd[value] for value in values(demand.shape.key, one.nodes)) for one in mine}
         crowded = sorted((one for one in mine if worst[id(one)] > least + 1), key=lambda one: -worst[id(one)])
         return any(self._moves(one, ()) for one in crowded) or any(
             self._moves(one, beside) for one in crowded for beside in self._beside(one, worst[id(one)]))
@@ -102,11 +103,12 @@ class _Mover:
     def _beside(self, one: Placed, crowded: int) -> Iterator[list[Placed]]:
         """Yield what is on single nodes of less crowded values, alone and with what is beside the replica."""
         ledger, shape = self.placer.ledger, one.demand.shape
-        crowd, selectors = ledger.crowd(shape.key), {seat.selector for seat in shape.seats}
-        mine = nodes_of(one)
-        nodes = {node for selector in selectors for node in ledger.selected(selector) if node not in mine}
+        crowd = ledger.crowd(shape.key)
+        mine = one.nodes
+        nodes = {node for selector in shape.selectors for node in ledger.selected(selector) if node not in mine}
         ranked = sorted((count, node) for node in nodes if self.lifts.on_node.get(node)
-                        and (count := crowd.get(self._value(one.demand, node), 0)) + 1 < crowded)
+                        and (count := sum(crowd.get(value, 0) for value in ledger.values(shape.key, (node,)))) + 1
+                        < crowded)
         here = {id(other): other for node in sorted(mine) for other in self.lifts.on_node[node] if other is not one}
         for own in ({}, here) if here else ({},):
             for _, node in ranked[:SWAPS]:
@@ -117,19 +119,12 @@ class _Mover:
     def _least(self, demand: Demand) -> int:
         """Return how many replicas are on the least crowded value that a member may be on."""
         ledger, spread = self.placer.ledger, demand.shape.spread
-        reach = spread, frozenset(seat.selector for seat in demand.shape.seats)
+        reach = spread, tuple(demand.shape.selectors)
         if reach not in self._values_of:
             nodes = {node for selector in reach[1] for node in ledger.selected(selector)}
-            self._values_of[reach] = {self._value(demand, node) for node in nodes}
+            self._values_of[reach] = ledger.values(demand.shape.key, nodes)
         crowd = ledger.crowd(demand.shape.key)
         return min((crowd.get(value, 0) for value in self._values_of[reach]), default=0)
-
-    def _values(self, one: Placed) -> set[Value]:
-        return {self._value(one.demand, node) for node in nodes_of(one)}
-
-    def _value(self, demand: Demand, node: int) -> Value:
-        spread = demand.shape.spread
-        return None if spread is None else self.placer.ledger.nodes[node].labels.get(spread.label)
 
 
 def _largest_first(one: Placed) -> tuple[int, ...]:

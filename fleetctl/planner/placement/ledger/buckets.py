@@ -78,11 +78,6 @@ class Buckets:
             self._enter(node, tag, numbers[node])
         self._cursor = len(changes)
 
-    def allowed(self, selector: Selector) -> list[int]:
-        """Return the living buckets that a selector allows."""
-        tags = self._selectors[selector]
-        return [bucket for bucket in self.alive if self._tags[bucket] in tags]
-
     def allows(self, selector: Selector, bucket: int) -> bool:
         """Return whether a selector allows the nodes of a bucket."""
         return self._tags[bucket] in self._selectors[selector]
@@ -144,14 +139,11 @@ class Buckets:
         self._area_of_tag = [area for _, area in tags]
         self._selectors = {selector: frozenset(np.flatnonzero(matches[first, column]).tolist())
                            for column, selector in enumerate(selectors)}
-        self._file_all()
-
-    def _file_all(self) -> None:
         self.age += 1
         self.awake, self.alive, self.number, self.area, self._tags = [], set(), [], [], []
         self._ids, self._nodes, self._count = {}, [], []
-        self._bucket_of = [NO_BUCKET] * len(self.ledger.nodes)
-        for node in reversed(range(len(self.ledger.nodes))):
-            if self._tag_of[node] != NO_BUCKET:
-                self._enter(node, self._tag_of[node], self.ledger.numbers[node])
+        self._bucket_of = [NO_BUCKET] * len(nodes)
+        for place in reversed(range(len(nodes))):
+            if self._tag_of[place] != NO_BUCKET:
+                self._enter(place, self._tag_of[place], self.ledger.numbers[place])
         self._cursor = len(self.ledger.changes)

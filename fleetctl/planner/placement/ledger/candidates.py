@@ -58,7 +58,12 @@ class Fits:
         """Return the rank of a fit on the offer with a number."""
         known = self._known.get((number, area), NOT_KNOWN)
         if known is NOT_KNOWN:
-            known = self._known[number, area] = self._look_up(number, area)
+            known, fit = None, self.ledger.fit(number, self.claim)
+            if fit is not None:
+                known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
+                if self.worth is not None:
+                    known = (known[0], self.worth.harm(number, fit[1], area), *known[1:])
+            self._known[number, area] = known
         return known
 
     def on(self, node: int) -> FitKey | None:
@@ -68,18 +73,8 @@ class Fits:
     def look_at(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Prepare for many (number of an offer, area): their worth is worked out at once."""
         if self.worth is not None:
-            after = ((self.ledger.after(number, self.claim), area) for number, area in pairs)
-            self.worth.look_at([*pairs, *((number, area) for number, area in after if number is not None)])
-
-    def _look_up(self, number: int, area: int) -> FitKey | None:
-        taken = self.ledger.peek_number(number, self.claim)
-        if taken is None:
-            return None
-        key = fit_key(self.ledger.numbered(number), taken, self.claim)
-        after = None if self.worth is None else self.ledger.after(number, self.claim)
-        if self.worth is None or after is None:
-            return key
-        return (key[0], self.worth.harm(number, after, area), *key[1:])
+            fits = ((self.ledger.fit(number, self.claim), area) for number, area in pairs)
+            self.worth.look_at([*pairs, *((fit[1], area) for fit, area in fits if fit is not None)])
 
 
 @dataclass(slots=True)
@@ -97,7 +92,7 @@ class FleetCandidates:
 
     def __len__(self) -> int:
         self._follow()
-        return sum(self.buckets.count(bucket) for _, bucket in self._order)
+        return sum(map(self.buckets.count, self._listed & self.buckets.alive))
 
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
@@ -129,42 +124,24 @@ class FleetCandidates:
                 yield key, node
 
     def _follow(self) -> None:
+        """List the buckets that got their first node since; all of them anew where the nodes were sorted again."""
         buckets = self.buckets
         buckets.follow()
-        if self._age == buckets.age and self._cursor == len(buckets.awake):
+        if self._age != buckets.age:
+            self._age, self._cursor, self._order, self._listed = buckets.age, 0, [], set()
+        elif self._cursor == len(buckets.awake):
             return
-        if self._age != buckets.age or len(buckets.awake) - self._cursor > len(buckets.alive):
-            self._build()
-        else:
-            new = [bucket for bucket in dict.fromkeys(buckets.awake[self._cursor:])
-                   if bucket not in self._listed and buckets.allows(self.selector, bucket)]
-            self._look_at(new)
-            for bucket in new:
-                self._list(bucket)
-        self._cursor = len(buckets.awake)
-
-    def _build(self) -> None:
-        self._age = self.buckets.age
-        buckets, found = self.buckets.allowed(self.selector), []
-        self._look_at(buckets)
-        for bucket in buckets:
-            key = self._fit(bucket)
+        few = len(buckets.awake) - self._cursor <= len(buckets.alive)
+        new = [bucket for bucket in (dict.fromkeys(buckets.awake[self._cursor:]) if few else buckets.alive)
+               if bucket not in self._listed and buckets.allows(self.selector, bucket)]
+        offered = [(buckets.number[bucket], buckets.area[bucket]) for bucket in new]
+        self.fits.look_at(offered)
+        for bucket, offer in zip(new, offered, strict=True):
+            key = self.fits.of(*offer)
             if key is not None:
-                found.append((key, bucket))
-        self._order = sorted(found)
-        self._listed = {bucket for _, bucket in found}
-
-    def _list(self, bucket: int) -> None:
-        key = self._fit(bucket)
-        if key is not None:
-            insort(self._order, (key, bucket))
-            self._listed.add(bucket)
-
-    def _look_at(self, buckets: Sequence[int]) -> None:
-        self.fits.look_at([(self.buckets.number[bucket], self.buckets.area[bucket]) for bucket in buckets])
-
-    def _fit(self, bucket: int) -> FitKey | None:
-        return self.fits.of(self.buckets.number[bucket], self.buckets.area[bucket])
+                insort(self._order, (key, bucket))
+                self._listed.add(bucket)
+        self._cursor = len(buckets.awake)
 
 
 @dataclass(slots=True)

@@ -9,20 +9,19 @@ Source of the rule: Ray's per-instance resource allocation (`NodeInstanceSet`), 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim
 
 
-@dataclass(frozen=True, slots=True)
-class Card:
+class Card(NamedTuple):
     """One card: `free_share` in 1/10000, bytes (None = unknown); `foreign` = used beyond what is granted on it.
 
     `tries` = how many more replicas it takes, 0 while it cools; None = any number.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # in place of the method of tuples
     free_share: int = SHARE
     free_vram: int | None = None
     memory: int | None = None
@@ -55,8 +54,7 @@ class Card:
         return Card(self.index, left, free, self.memory, self.foreign, self.tries and self.tries - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(NamedTuple):
     """What a node still has. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing is on the node yet."""
 
     cards: tuple[Card, ...] = ()
@@ -66,8 +64,7 @@ class Offer:
     empty: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """An offer after a claim: what is left, the GPU share really claimed, and on which cards."""
 
     left: Offer
@@ -144,7 +141,6 @@ def blind_pick(offer: Offer, share: int) -> Card | None:
         return None
     best = None
     for card in offer.cards:  # a loop: asked for every kind of offer by every kind of claim
-        if card.free_share >= share and (
-                best is None or (card.free_share, card.index) < (best.free_share, best.index)):
+        if card.free_share >= share and (best is None or (card.free_share, card.index) < (best.free_share, best.index)):
             best = card
     return best

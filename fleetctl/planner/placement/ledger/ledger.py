@@ -25,6 +25,8 @@ NOTHING_ELSE: Mapping[int, Offer] = {}
 FIRST_SLOT: Slots = frozenset({0})
 HeldBy = Callable[[str], dict[int, Slots]]
 """The slots that live replicas of a model hold, by node."""
+Fit = tuple[Taken, int]
+"""An offer after a claim, and the number of what is left."""
 Change = tuple[int, int] | tuple[int, str, Slots] | tuple[str, Value, int, None]
 """What undo puts back: (node, number of its offer before), (node, model key, its slots before), or (model key, value of
 its spread label, replicas that touched it before, None)."""
@@ -64,24 +66,18 @@ class Ledger:
     _held_by: HeldBy = lambda _key: {}
     _crowds: Crowds = field(default_factory=lambda: Crowds(()))
     _journal: list[Change] = field(default_factory=list)
-    _fits: dict[Claim, dict[int, Taken | None]] = field(default_factory=dict)
-    _left: dict[Claim, dict[int, int]] = field(default_factory=dict)
+    _fits: dict[Claim, dict[int, Fit | None]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
     _by_label: dict[str, dict[str | None, list[int]]] = field(default_factory=dict)
     _capped: dict[bool, bool] = field(default_factory=dict)
 
     @classmethod
     def opened(
-        cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], slots: Mapping[tuple[int, str], Slots],
-        held_by: HeldBy = lambda _key: {}, crowds: Crowds | None = None,
+        cls, nodes: Sequence[LedgerNode], offers: Sequence[Offer], held_by: HeldBy = lambda _key: {},
+        crowds: Crowds | None = None,
     ) -> Ledger:
-        """Open a ledger over `nodes` with their first offers and the slots live replicas hold, by (node, model).
-
-        `held_by` returns them for the models that are not in `slots`.
-        """
+        """Open a ledger over `nodes` with their first offers and the slots that live replicas hold."""
         ledger = cls(nodes, _held_by=held_by, _crowds=crowds or Crowds(nodes))
-        for (node, key), held in slots.items():
-            ledger._slots.setdefault(key, {})[node] = held
         ledger.numbers = [ledger._number(offer) for offer in offers]
         return ledger
 
@@ -93,40 +89,26 @@ class Ledger:
         """Return the offer with a number."""
         return self._offers[number]
 
-    def peek_number(self, number: int, claim: Claim) -> Taken | None:
-        """Return what taking `claim` from the offer with a number would leave, or None when it does not fit."""
+    def fit(self, number: int, claim: Claim) -> Fit | None:
+        """Return what taking `claim` from the offer with a number would leave; None when it does not fit."""
         known = self._fits.get(claim)
         if known is None:
             known = self._fits[claim] = {}
         if number not in known:
-            known[number] = take(self._offers[number], claim)
+            taken = take(self._offers[number], claim)
+            known[number] = None if taken is None else (taken, self._number(taken.left))
         return known[number]
 
     def take(self, node: int, claim: Claim) -> Taken | None:
         """Take `claim` on a node; None, and no change, when it does not fit."""
-        before = self.numbers[node]
-        number = self.after(before, claim)
-        if number is None:
+        fit = self.fit(self.numbers[node], claim)
+        if fit is None:
             return None
-        self._journal.append((node, before))
-        self._set(node, number)
-        return self._fits[claim][before]
-
-    def after(self, number: int, claim: Claim) -> int | None:
-        """Return the number of the offer that taking `claim` from an offer leaves, or None when it does not fit."""
-        left = self._left.get(claim)
-        if left is None:
-            left = self._left[claim] = {}
-        after = left.get(number)
-        if after is None:
-            taken = self.peek_number(number, claim)
-            if taken is None:
-                return None
-            after = left[number] = self._number(taken.left)
-        return after
+        self.shift(node, fit[1])
+        return fit[0]
 
     def shift(self, node: int, number: int) -> None:
-        """Let a node offer another numbered offer, for new replicas that are lifted off it again; can be undone."""
+        """Let a node offer another numbered offer; can be undone."""
         self._journal.append((node, self.numbers[node]))
         self._set(node, number)
 
@@ -170,10 +152,14 @@ class Ledger:
         """Return how many replicas of a model touch each value of its spread label; it follows later changes."""
         return self._crowds.of(key)
 
+    def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
+        """Return the values of its spread label that a replica of a model touches on some nodes."""
+        return self._crowds.values(key, nodes)
+
     def _touch(self, key: str, nodes: Iterable[int], more: int) -> None:
         if key not in self._crowds.labels:
             return
-        for value in self._crowds.values(key, nodes):
+        for value in self.values(key, nodes):
             before = self._crowds.put(key, value, self._crowds.of(key).get(value, 0) + more)
             self._journal.append((key, value, before, None))
 

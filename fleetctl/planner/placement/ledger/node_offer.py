@@ -66,7 +66,9 @@ class _CardLoads:
     def put(self, share: int, vram: int) -> None:
         """Assign a grant whose card is not known: whole cards first, then the share below one card."""
         whole, part = divmod(share, SHARE)
-        taken = self._whole_places()[:whole]
+        # a grant of whole cards is on those that are reported as taken, or else free
+        possible = [place for place in range(len(self.cards)) if SHARE in (self.reported[place], self.free(place))]
+        taken = sorted(possible, key=lambda place: (self.reported[place] != SHARE, *self._likely(place)))[:whole]
         for place in taken:
             self.grant(place, SHARE, vram)
         for _ in range(whole - len(taken)):
@@ -75,11 +77,6 @@ class _CardLoads:
             self._spill(SHARE, vram)
         if part:
             self._put_share(part, vram)
-
-    def _whole_places(self) -> list[int]:
-        """Return the cards that a whole-card grant may be on, likeliest first: reported as taken, then free."""
-        places = [place for place in range(len(self.cards)) if SHARE in (self.reported[place], self.free(place))]
-        return sorted(places, key=lambda place: (self.reported[place] != SHARE, *self._likely(place)))
 
     def _put_share(self, share: int, vram: int) -> None:
         places = range(len(self.cards))
@@ -151,12 +148,11 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
 def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
     """Return what a node with these facts still offers under a policy."""
     if facts.gpus_used >= len(facts.cards) * SHARE:
-        cards = _all_taken(facts.cards, policy.gpu_memory)
-        return Offer(cards, max(0, facts.gpus_total - facts.gpus_used), facts.free_cpus, facts.free_memory,
-                     empty=not facts.held and not facts.gpus_used)
-    loads = _card_loads(facts.cards, policy.gpu_memory)
-    if facts.grants:
-        _put_grants(loads, facts.grants)
+        return Offer(_all_taken(facts.cards, policy.gpu_memory), max(0, facts.gpus_total - facts.gpus_used),
+                     facts.free_cpus, facts.free_memory, empty=not facts.held and not facts.gpus_used)
+    cards = tuple([(card[0], card[1] or policy.gpu_memory, *card[2:]) for card in facts.cards])
+    loads = _CardLoads(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
+    _put_grants(loads, facts.grants)
     assigned = sum(loads.share) + sum(loads.reported)
     if facts.gpus_used > assigned:
         loads.put(facts.gpus_used - assigned, 0)
@@ -171,12 +167,6 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
 def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Card, ...]:
     """Return cards of which nothing is left; most nodes of a settled fleet have them, so equal ones are one object."""
     return tuple([_finished((index, memory or gpu_memory, 0, 0, False), SHARE, 0, 0) for index, memory, *_ in cards])
-
-
-def _card_loads(cards: tuple[BareCard, ...], gpu_memory: int | None) -> _CardLoads:
-    if gpu_memory is not None:
-        cards = tuple([(card[0], card[1] or gpu_memory, *card[2:]) for card in cards])
-    return _CardLoads(cards, [card[3] for card in cards], [0] * len(cards), [0] * len(cards))
 
 
 def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[BareCard, ...]:
@@ -199,20 +189,10 @@ def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[Ba
 
 
 def _grants(gpus: Sequence[Gpu], cards: Sequence[BareCard], members: Sequence[ReplicaMember]) -> tuple[Grant, ...]:
-    claiming = [member for member in members if member.gpus]
-    if not claiming:
-        return ()
     by_uuid = {gpu.uuid: gpu.index for gpu in gpus if gpu.uuid}
     known = {card[0] for card in cards}
-    grants: list[Grant] = []
-    for member in claiming:
-        uuids = member.gpu_uuids
-        if len(uuids) == 1 and uuids[0] in by_uuid:
-            indices: tuple[int, ...] = (by_uuid[uuids[0]],)
-        else:
-            indices = tuple(indices_among(member, by_uuid, known))
-        grants.append((member.gpus, member.vram, indices))
-    return tuple(grants)
+    return tuple([(member.gpus, member.vram, tuple(indices_among(member, by_uuid, known)))
+                  for member in members if member.gpus])
 
 
 def _put_grants(loads: _CardLoads, grants: Sequence[Grant]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, ReplicaShape, Seat, Selector, Spread
+from fleetctl.planner.placement.claims import Claim, Kind, Position, ReplicaShape, Seat, Selector
 from fleetctl.planner.placement.ledger.buckets import Buckets
 from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates
 from fleetctl.planner.placement.ledger.crowds import Value
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
 
-SeatNodes = dict[tuple[str, int, int], int]
-"""Node number by (group, copy, rank)."""
+SeatNodes = dict[Position, int]
+"""The number of the node of each member."""
 
 
 class Assigned(NamedTuple):
@@ -85,15 +85,18 @@ class Placer:
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _fits: dict[Claim, Fits] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
-    _refused: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """(model, group or "" for a whole replica, value of its domain label) -> version of the domain in which it found no
-    place."""
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
         """Return the nodes, all or those of a domain, that can take one kind of member now."""
         found = self._candidates.get((kind, domain))
         if found is None:
-            found = self._candidates[kind, domain] = self._look(*kind, domain)
+            claim, selector = kind
+            fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
+            if domain is None:
+                found = FleetCandidates(self.expect([selector]), selector, fits)
+            else:
+                found = DomainCandidates(sorted(domain.nodes.intersection(self.ledger.selected(selector))), fits)
+            self._candidates[kind, domain] = found
         return found
 
     def expect(self, selectors: Sequence[Selector]) -> Buckets:
@@ -103,24 +106,19 @@ class Placer:
         self._buckets.expect(selectors)
         return self._buckets
 
-    def _look(self, claim: Claim, selector: Selector, domain: Domain | None) -> Candidates:
-        fits = self._fits.setdefault(claim, Fits(self.ledger, claim, self.worth))
-        if domain is not None:
-            places = sorted(domain.nodes.intersection(self.ledger.selected(selector)))
-            return DomainCandidates(places, fits)
-        return FleetCandidates(self.expect([selector]), selector, fits)
-
     def place(self, shape: ReplicaShape) -> tuple[Assigned, ...] | None:
         """Take one whole replica from the ledger; None, and no change, when it does not fit."""
         if shape.size == 1:
             return next(self.place_singles(shape, 1), None)
-        if not all(self._may_fit(shape, group) for group in shape.groups):
-            return None
+        for group in shape.groups:
+            most = shape.ranks_per_node if group.size > 1 else 1
+            if any(len(self.candidates(kind)) * most < count for kind, count in group.classes().items()):
+                return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
         fewest_nodes_first = sorted(gangs, key=lambda seats: (
             min(len(self.candidates(seat.kind)) for seat in seats), -len(seats)))
         orders = (fewest_nodes_first, gangs) if fewest_nodes_first != gangs else (gangs,)
-        for domain in self._domains_for(shape, gangs, self._crowding_first(shape)) if shape.as_one else (None,):
+        for domain in self._domains_for(shape, gangs, self._crowding(shape)) if shape.as_one else (None,):
             for order in orders:
                 nodes = self._place_gangs(shape, order, domain)
                 assignments = None if nodes is None else self.take_at(shape, nodes)
@@ -130,45 +128,24 @@ class Placer:
 
     def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Assigned, ...]]:
         """Take up to `count` replicas of a shape with one member, one after the other, each at its best node."""
-        if self.spread_first and shape.spread is not None:
-            yield from self._spread_singles(shape, shape.spread, count)
-            return
-        seat, ledger = shape.seats[0], self.ledger
-        candidates = self.candidates(seat.kind)
-        allowed = self.allowed(shape)
-        crowded = self.crowded(shape)
-        left = count
-        while left:
-            node = candidates.best(allowed, crowded)
-            while node is not None and left:
-                fit = None if allowed else candidates.fits.on(node)
-                taken = ledger.take(node, seat.claim)
-                if taken is None:
-                    return
-                yield (Assigned(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node]),)
-                left -= 1
-                again = None if fit is None else candidates.fits.on(node)
-                if fit is None or again is None or again >= fit:
-                    break  # another node may be as good now
-            if node is None:
-                return
-
-    def _spread_singles(self, shape: ReplicaShape, spread: Spread, count: int) -> Iterator[tuple[Assigned, ...]]:
-        seat, ledger = shape.seats[0], self.ledger
-        nodes = Spreading(self.candidates(seat.kind), self.allowed(shape), self.crowded(shape),
-                          self._crowding(shape, spread))
+        seat, ledger, crowding = shape.seats[0], self.ledger, self._crowding(shape)
+        candidates, allowed, crowded = self.candidates(seat.kind), self.allowed(shape), self.crowded(shape)
+        spreading = None if crowding is None else Spreading(candidates, allowed, crowded, crowding)
+        fits_on, node = candidates.fits.on, None
         for _ in range(count):
-            node = nodes.best()
+            if node is None:
+                node = candidates.best(allowed, crowded) if spreading is None else spreading.best()
+            fit = None if node is None else fits_on(node)
             taken = None if node is None else ledger.take(node, seat.claim)
-            if node is None or taken is None:
+            if node is None or fit is None or taken is None:
                 return
             assigned = Assigned(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node])
-            nodes.took(node)
+            if spreading is not None:
+                spreading.took(node)
             yield (assigned,)
-
-    def retake(self, shape: ReplicaShape, assignments: Sequence[Assigned]) -> tuple[Assigned, ...] | None:
-        """Take a replica again where it was placed before an undo; None, and no change, when it does not fit now."""
-        return self.take_at(shape, {(s.seat.group, s.seat.copy, s.seat.rank): s.node for s in assignments})
+            again = None if allowed or spreading else fits_on(node)
+            if again is None or again >= fit:  # another node may be as good now
+                node = None
 
     def domains(self, label: str) -> Domains:
         """Return the nodes of each value of a label."""
@@ -185,11 +162,14 @@ class Placer:
         nodes = self.ledger.nodes
         return lambda node: nodes[node].labels.get(label)
 
-    def _crowding(self, shape: ReplicaShape, spread: Spread) -> Crowding:
-        domains = self.domains(spread.label)
+    def _crowding(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Crowding | None:
+        """Return how crowded the values of a written spread are, where that comes before the fit."""
+        if not self.spread_first or shape.spread is None:
+            return None
+        domains, value_of = self.domains(shape.spread.label), self._value_of(shape.spread.label)
         values = len(domains.by_value) + domains.some_without
-        return Crowding(self.ledger.crowd(shape.key), self._value_of(spread.label), values,
-                        apart=values == len(self.ledger.nodes))
+        return Crowding(self.ledger.crowd(shape.key), value_of, values, apart=values == len(self.ledger.nodes),
+                        mine={value_of(node) for node in touched})
 
     def allowed(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
         """Return which nodes a replica may touch, by slots and its spread's limit; None where any will do.
@@ -214,17 +194,6 @@ class Placer:
         most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
         return lambda node: (value := value_of(node)) is not None and crowd.get(value, 0) < most
 
-    def _may_fit(self, shape: ReplicaShape, group: GroupShape) -> bool:
-        most = shape.ranks_per_node if group.size > 1 else 1
-        return all(len(self.candidates(kind)) * most >= count for kind, count in group.classes().items())
-
-    def _crowding_first(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Crowding | None:
-        """Return how crowded the values of a written spread are, where that comes before the fit."""
-        if not self.spread_first or shape.spread is None:
-            return None
-        crowding = self._crowding(shape, shape.spread)
-        return replace(crowding, mine={crowding.value_of(node) for node in touched})
-
     def place_gang(
         self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int], domain: Domain | None = None
     ) -> SeatNodes | None:
@@ -233,30 +202,27 @@ class Placer:
         `domain` = that of its whole replica; where that is not given, a gang of such a replica may be anywhere.
         """
         allowed, crowded = self.allowed(shape, touched), self.crowded(shape)
-        crowding = self._crowding_first(shape, touched)
+        crowding = self._crowding(shape, touched)
         ordered = sorted(seats, key=lambda seat: (len(self.candidates(seat.kind)), -seat.claim.gpus, seat.rank))
         per_node = shape.ranks_per_node if len(seats) > 1 else 1
         for inside in (domain,) if shape.as_one else self._domains_for(shape, [seats], crowding):
             gang = _Gang(ordered, per_node, inside, allowed, crowded, crowding)
             if self._greedy(gang) or (1 < len(seats) <= SEARCH_SEATS and self._search(gang)):
-                return {(seat.group, seat.copy, seat.rank): node
-                        for seat, node in zip(ordered, gang.nodes, strict=True)}
+                return {seat.position: node for seat, node in zip(ordered, gang.nodes, strict=True)}
         return None
 
-    def _place_gangs(
-        self, shape: ReplicaShape, gangs: list[list[Seat]], domain: Domain | None
-    ) -> SeatNodes | None:
+    def _place_gangs(self, shape: ReplicaShape, gangs: list[list[Seat]], domain: Domain | None) -> SeatNodes | None:
         """Find nodes for all gangs of one replica; the ledger is left as it was."""
-        mark = self.ledger.mark()
-        nodes: SeatNodes = {}
-        for seats in gangs:
-            found = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
-            if found is None:
-                self.ledger.undo(mark)
-                return None
-            nodes.update(found)
-        self.ledger.undo(mark)
-        return nodes
+        mark, nodes = self.ledger.mark(), SeatNodes()
+        try:
+            for seats in gangs:
+                found = self.place_gang(shape, seats, frozenset(nodes.values()), domain)
+                if found is None:
+                    return None
+                nodes |= found
+            return nodes
+        finally:
+            self.ledger.undo(mark)
 
     def _domains_for(
         self, shape: ReplicaShape, gangs: list[list[Seat]], crowding: Crowding | None
@@ -267,28 +233,15 @@ class Placer:
         """
         if shape.same_label is None or (len(gangs) == len(gangs[0]) == 1):
             return [None]
-        slots_matter = self.allowed(shape) is not None
-        if crowding is None:
-            return self._domains_with_room(shape, shape.same_label, gangs, ask_again=slots_matter)
-        found = self._domains_with_room(shape, shape.same_label, gangs, ask_again=True)
-        return sorted(found, key=lambda domain: min(map(crowding.at, domain.nodes)))
-
-    def _domains_with_room(
-        self, shape: ReplicaShape, label: str, gangs: list[list[Seat]], *, ask_again: bool
-    ) -> Iterator[Domain]:
-        """Yield domains that may hold some gangs; one that refused and has not changed since is not asked again."""
-        domains = self.domains(label)
         kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
+        gpus = sum(seat.claim.gpus for seats in gangs for seat in seats)
         fewest = max(-(-len(seats) // shape.ranks_per_node) for seats in gangs)
-        group = "" if shape.as_one else gangs[0][0].group
-        for domain in domains.with_room(sum(seat.claim.gpus for seats in gangs for seat in seats), fewest):
-            memo, version = (shape.key, group, domain.value), domains.versions[domain.value]
-            if not ask_again and self._refused.get(memo) == version:
-                continue
-            if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count
-                   for counts in kinds for kind, count in counts.items()):
-                yield domain
-            self._refused[memo] = version
+        possible = (domain for domain in self.domains(shape.same_label).with_room(gpus, fewest)
+                    if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count
+                           for counts in kinds for kind, count in counts.items()))
+        if crowding is None:
+            return possible
+        return sorted(possible, key=lambda domain: min(map(crowding.at, domain.nodes)))
 
     def _greedy(self, gang: _Gang) -> bool:
         mark = self.ledger.mark()
@@ -325,7 +278,7 @@ class Placer:
         mark, allowed = self.ledger.mark(), self.allowed(shape)
         taken: list[tuple[Seat, int, int]] = []
         for seat in shape.seats:
-            node = nodes[seat.group, seat.copy, seat.rank]
+            node = nodes[seat.position]
             took = None if allowed is not None and not allowed(node) else self.ledger.take(node, seat.claim)
             if took is None:
                 self.ledger.undo(mark)

@@ -6,8 +6,8 @@ and kept by value, so that placing many replicas of one model looks at each node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Set
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from fleetctl.planner.placement.ledger.candidates import Allowed, Candidates, FitKey
@@ -47,29 +47,21 @@ class Crowding:
         return 1 if len(self.crowd) < self.values else 1 + min(self.crowd.values(), default=0)
 
 
-@dataclass(slots=True)
 class Spreading:
     """The fitting nodes of one kind of member, as far as they had to be looked at.
 
     Between two questions nothing may change but what `took` reports.
     """
 
-    candidates: Candidates
-    allowed: Allowed | None
-    count: Count
-    crowding: Crowding
-    _unseen: Iterator[tuple[FitKey, int]] = field(init=False)
-    _next: tuple[FitKey, int] | None = field(init=False)
-    _waiting: dict[Value, list[Waiting]] = field(default_factory=dict)
-    """By value: a heap of the nodes seen."""
-    _first: list[tuple[int, int, FitKey, int, int]] = field(default_factory=list)
-    """A heap of the best node of each value: risk, crowd, fit, count, node; some are out of date."""
-    _least: int = 0
-
-    def __post_init__(self) -> None:
-        self._unseen = self.candidates.in_order()
+    def __init__(self, candidates: Candidates, allowed: Allowed | None, count: Count, crowding: Crowding) -> None:
+        self.candidates, self.allowed, self.count, self.crowding = candidates, allowed, count, crowding
+        self._unseen = candidates.in_order()
         self._next = next(self._unseen, None)
-        self._least = self.crowding.least
+        self._waiting: dict[Value, list[Waiting]] = {}
+        """By value: a heap of the nodes seen."""
+        self._first: list[tuple[int, int, FitKey, int, int]] = []
+        """A heap of the best node of each value: risk, crowd, fit, count, node; some are out of date."""
+        self._least = crowding.least
 
     def best(self) -> int | None:
         """Return the best node; None when none fits."""

@@ -68,7 +68,9 @@ class Dive:
     def _price(self, price: Floats) -> tuple[int, float]:
         """Add the best columns at `price`; return how many are new, and what the prices promise at most."""
         wanted = self._open()
-        news, bound = 0, self._demand_bound(price)
+        worth, news = self.master.worth, 0
+        bound = float(np.maximum(worth.first - price, 0) @ worth.most_first
+                      + np.maximum(worth.further - price, 0) @ worth.most_further + price @ self.supply)
         for number in np.flatnonzero(self.left).tolist():
             pricer = self.pricers[number]
             items = pricer.items
@@ -80,12 +82,6 @@ class Dive:
                 places = np.flatnonzero(counts)
                 news += self.master.add(number, tuple((int(items[k]), int(counts[k])) for k in places))
         return news, bound
-
-    def _demand_bound(self, price: Floats) -> float:
-        worth = self.master.worth
-        gain = np.maximum(worth.first - price, 0) @ worth.most_first + np.maximum(worth.further - price, 0) @ \
-            worth.most_further
-        return float(gain + price @ self.supply)
 
     def _open(self) -> Ints:
         still: Ints = np.maximum(self.wanted - self.supply, 0)

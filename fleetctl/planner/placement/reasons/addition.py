@@ -6,10 +6,8 @@ is derived from the claim. Counted for the model alone, on what this plan leaves
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 from fleetctl.documents.plan import Addition
@@ -18,7 +16,7 @@ from fleetctl.planner.placement.claims import NODE_ID_LABEL, Kind, ReplicaShape
 from fleetctl.planner.placement.reasons.explain import fitting_by_value
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes, names_a_node
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
-from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, helpful_places
+from fleetctl.planner.placement.reasons.trial import MAX_MEMBERS, Fresh, count_placed, fewest, helpful_places
 
 MAX_TRIED_TOGETHER, BATCH = 200, 64
 """More members than this are not tried together: batches of so many are, and their nodes are added up."""
@@ -40,9 +38,10 @@ class _Seeker:
     label: tuple[str, str] | None
     """What a new node must have so that a gang stays together."""
 
-    def parts(self, kinds: dict[Kind, int], missing: Kind) -> list[list[_Part]]:
+    def parts(self, missing: Kind) -> list[list[_Part]]:
         """Return what to try: one shape for everything, one for the member that is missing, or one for each kind."""
-        each = {kind: self._shape_for(kind) for kind in kinds}
+        kinds = self.shape.kinds
+        each = {kind: self.shapes.smallest([kind]) or self.shapes.derived(*kind) for kind in kinds}
         choices = []
         one = self.shapes.smallest(tuple(kinds))
         if one is not None:
@@ -53,9 +52,6 @@ class _Seeker:
         if len(known) == len(kinds) > 1:
             choices.append(known)
         return choices
-
-    def _shape_for(self, kind: Kind) -> NodeShape | None:
-        return self.shapes.smallest([kind]) or self.shapes.derived(*kind)
 
     def seek(self, parts: Sequence[_Part], blocked: int) -> list[Addition]:
         """Return the addition made of these parts; nothing where they will not do, or that is not known."""
@@ -94,19 +90,13 @@ class _Seeker:
     def _fewest(self, parts: Sequence[_Part], places: Sequence[int], replicas: int, most: Sequence[int],
                 least: Sequence[int]) -> list[int] | None:
         """Return how many nodes of each part it takes, between `least` and `most`; None when `most` will not do."""
-        counts = list(most)
-
-        def enough(at: int, many: int) -> bool:
+        def enough(counts: Sequence[int]) -> bool:
             fresh: list[Fresh] = []
-            for part, count in zip(parts, [*counts[:at], many, *counts[at + 1:]], strict=True):
+            for part, count in zip(parts, counts, strict=True):
                 fresh += part.shape.fresh(count, self.shapes.policies, self.label, start=len(fresh))
             return count_placed(self.shape, self.shapes.table, places, fresh=fresh, replicas=replicas) == replicas
 
-        if not enough(0, counts[0]):
-            return None
-        for at, low in enumerate(least):
-            counts[at] = low + bisect_left(range(low, counts[at]), True, key=partial(enough, at))
-        return counts
+        return fewest(most, least, enough) if enough(most) else None
 
 
 def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
@@ -118,13 +108,9 @@ def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[
         return _for_one_member(missing, blocked, shapes)
     if shape.size > MAX_MEMBERS:
         return []
-    kinds: dict[Kind, int] = {}
-    for group in shape.groups:
-        for kind, count in group.classes().items():
-            kinds[kind] = kinds.get(kind, 0) + count * group.copies
     for label in _labels_to_try(missing):
         seeker = _Seeker(shape, shapes, label)
-        for parts in seeker.parts(kinds, (missing.claim, missing.selector)):
+        for parts in seeker.parts((missing.claim, missing.selector)):
             if found := seeker.seek(parts, blocked):
                 return found
     return []

@@ -24,8 +24,7 @@ from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, parts_text, spread_text, with_claim
 
-NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "NODE_COOLING", "CORDONED",
-                 "NODE_DRAINING")
+NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "NODE_COOLING", "CORDONED", "NODE_DRAINING")
 """Codes that say more than a count of nodes when no node at all can take a member of a gang."""
 VALUES_TRIED = 64
 """Values of the label of a whole replica that are looked at, those with most GPUs free."""
@@ -67,9 +66,7 @@ def explain(shape: ReplicaShape, placer: Placer, table: NodeTable | None = None)
     return found._replace(missing=nearest.part.missing)  # what would help is sought where most of it fits already
 
 
-def _without_place(
-    shape: ReplicaShape, placer: Placer, table: NodeTable, domain: Domain | None = None
-) -> _Part | None:
+def _without_place(shape: ReplicaShape, placer: Placer, table: NodeTable, domain: Domain | None = None) -> _Part | None:
     """Place the parts of a replica one after another, and return the first that finds no place; None = all do.
 
     `domain` = that of the whole replica. The ledger is left as it was.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -12,7 +12,7 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
-from fleetctl.planner.placement.arrays import Flags, Ints
+from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import NODE_ID_LABEL, Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
@@ -22,6 +22,7 @@ from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.trial import Fresh
 
 GIB = 1 << 30
+NAME_LABEL = "fleet.io/node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +64,20 @@ class NodeShapes:
     table: NodeTable
     nodes: Sequence[Node]
     policies: Sequence[NodePolicy]
-    _fits: dict[Claim, Flags] = field(default_factory=dict)
 
     def smallest(self, kinds: Sequence[tuple[Claim, Selector]]) -> NodeShape | None:
         """Return the smallest shape of which one empty node could take a member of each of `kinds`, one at a time."""
         if any(names_a_node(selector) for _, selector in kinds):
             return None
-        fits = np.ones(len(self.table), dtype=bool)
-        for claim, selector in kinds:
-            fits &= self.table.selected(selector) & self._takes(claim)
-        places = np.flatnonzero(fits)
-        if not len(places):
-            return None
-        best = self.nodes[int(places[self._order[places].argmin()])]
-        return NodeShape(empty(best), best.name)
+        allowed = np.ones(len(self.table), dtype=bool)
+        for _, selector in kinds:
+            allowed &= self.table.selected(selector)
+        for offer, places in self._by_size:
+            here = places[allowed[places]]
+            if len(here) and all(take(offer, claim) is not None for claim, _ in kinds):
+                best = self.nodes[int(here[0])]
+                return NodeShape(empty(best), best.name)
+        return None
 
     def derived(self, claim: Claim, selector: Selector) -> NodeShape | None:
         """Return a shape made from the claim of one member; None where no new node would be allowed to take it."""
@@ -95,39 +96,24 @@ class NodeShapes:
         return effective_policy(self.policies, _asked_labels(selector))
 
     @cached_property
-    def _ranked(self) -> tuple[Ints, list[Offer | None]]:
-        """Per node the rank of its shape, from the smallest; per rank what an empty node offers, None = cordoned.
+    def _by_size(self) -> list[tuple[Offer, Ints]]:
+        """Return what an empty node of each shape offers, smallest first, and the nodes of it, those alive first.
 
-        Of one shape the node with the least host memory speaks for all.
+        Of one shape the node with the least host memory speaks for all; shapes that are cordoned are left out.
         """
         alike: dict[object, list[int]] = {}
         facts = self.table.ledger.nodes
         for place, node in enumerate(self.nodes):
             total = node.resources.total
             cards = tuple([(card.index, card.memory_total) for card in node.gpus])
-            key = total.gpu, cards, total.cpu, total.memory // GIB, facts[place].policy
-            alike.setdefault(key, []).append(place)
+            if facts[place].policy.cordoned_by is None:
+                key = total.gpu, cards, total.cpu, total.memory // GIB, facts[place].policy
+                alike.setdefault(key, []).append(place)
         scantiest = [(min(places, key=lambda place: self.nodes[place].resources.total.memory), places)
                      for places in alike.values()]
-        ranks, offers = np.zeros(len(self.nodes), dtype=np.int64), list[Offer | None]()
-        for rank, (place, places) in enumerate(sorted(scantiest, key=lambda one: _size(self.nodes[one[0]]))):
-            ranks[places] = rank
-            policy = facts[place].policy
-            offers.append(offer_of(empty(self.nodes[place]), (), policy) if policy.cordoned_by is None else None)
-        return ranks, offers
-
-    @cached_property
-    def _order(self) -> Ints:
-        """Per node: smaller shapes come first, and of one shape nodes that are alive."""
-        order: Ints = 2 * self._ranked[0] + ~self.table.alive
-        return order
-
-    def _takes(self, claim: Claim) -> Flags:
-        ranks, offers = self._ranked
-        if claim not in self._fits:
-            self._fits[claim] = np.array([offer is not None and take(offer, claim) is not None for offer in offers],
-                                         dtype=bool)
-        return self._fits[claim][ranks]
+        return [(offer_of(empty(self.nodes[place]), (), facts[place].policy),
+                 np.array(sorted(places, key=lambda place: not self.table.alive[place]), dtype=np.int64))
+                for place, places in sorted(scantiest, key=lambda one: _size(self.nodes[one[0]]))]
 
 
 def _size(node: Node) -> tuple[float, ...]:
@@ -135,14 +121,13 @@ def _size(node: Node) -> tuple[float, ...]:
     return total.gpu, max((card.memory_total or 0 for card in node.gpus), default=0), total.cpu, total.memory
 
 
-def empty(node: Node) -> Node:
-    """Return a node like this one on which nothing runs."""
-    labels = {key: value for key, value in node.labels.items() if key != NODE_ID_LABEL}
-    cards = [card.model_copy(update={"uuid": None, "memory_used": None, "share": None}) for card in node.gpus]
-    return node.model_copy(update={
-        "state": "ALIVE", "labels": labels, "gpus": cards,
-        "resources": NodeResources(total=node.resources.total, used=None),
-    })
+def empty(node: Node, name: str = "") -> Node:
+    """Return a node like this one, the same cards and labels, with another name, on which nothing runs."""
+    labels = {key: name if name and key == NAME_LABEL else value
+              for key, value in node.labels.items() if key != NODE_ID_LABEL}
+    cards = [card.model_copy(update={"uuid": None, "memory_used": 0, "share": None}) for card in node.gpus]
+    resources = NodeResources(total=node.resources.total, used=Amounts())
+    return Node(id=name, name=name, labels=labels, resources=resources, gpus=cards)
 
 
 def _asked_labels(selector: Selector) -> dict[str, str]:

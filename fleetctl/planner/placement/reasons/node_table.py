@@ -22,17 +22,14 @@ from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code,
 from fleetctl.planner.placement.tally import OfferTable
 
 
-@dataclass
 class OfferKinds:
-    """The offers of all nodes, in ledger order."""
+    """The offers of all nodes, in ledger order; those with the same cards are one kind."""
 
-    ledger: Ledger
-    _judged: dict[Claim, Checks] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        offers = [self.ledger.offer(place) for place in range(len(self.ledger.nodes))]
+    def __init__(self, ledger: Ledger) -> None:
+        offers = [ledger.offer(place) for place in range(len(ledger.nodes))]
         self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
         self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
+        self._judged: dict[Claim, Checks] = {}
         kinds: dict[tuple[tuple[Card, ...], int], int] = {}
         self._kinds: Ints = np.array([kinds.setdefault((offer.cards, offer.free_gpus), len(kinds)) for offer in offers],
                                      dtype=np.int64)
@@ -139,15 +136,7 @@ class NodeTable:
             self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
         return self._candidates[selector]
 
-    def _slots_full(self, shape: ReplicaShape) -> Flags:
-        held = np.zeros(len(self), dtype=np.int64)
-        for place, slots in self.ledger.slots_of(shape.key).items():
-            held[place] = len(slots)
-        return held >= self._caps[int(shape.wants_cards)]
-
-    def checks(
-        self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()
-    ) -> Checks:
+    def checks(self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()) -> Checks:
         """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
         places = self.candidates(selector)
         found = np.full(len(self), np.array(Check(Code.NODE_SELECTOR_MISMATCH), dtype=CHECK))
@@ -161,7 +150,10 @@ class NodeTable:
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
             found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
         if self.ledger.is_capped(wants_cards=shape.wants_cards):
-            found[places[self._slots_full(shape)[places]]] = Check(Code.SLOTS_FULL, need=1)
+            held = np.zeros(len(self), dtype=np.int64)
+            for place, slots in self.ledger.slots_of(shape.key).items():
+                held[place] = len(slots)
+            found[places[(held >= self._caps[int(shape.wants_cards)])[places]]] = Check(Code.SLOTS_FULL, need=1)
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)

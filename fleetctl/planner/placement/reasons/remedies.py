@@ -5,7 +5,7 @@ One inquiry serves one plan. Models that ask alike are answered once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -13,7 +13,7 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.plan import Addition, Blocked, InTheWay
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.occupants import Occupant, Occupants
+from fleetctl.planner.placement.occupants import Occupants
 from fleetctl.planner.placement.policies import ONE_EACH
 from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
 from fleetctl.planner.placement.reasons.explain import CASE_MATTERS, DID_YOU_MEAN, UNKNOWN_LABEL, Explanation, explain
@@ -56,7 +56,8 @@ class Inquiry:
             notes.append(why_nothing(why.missing, self._shapes))
         return Blocked(
             model=shape.key, replicas=replicas, code=why.code, message=why.message, reasons=why.reasons,
-            counted=why.counted, make_room=[] if isinstance(removal, str) else self._named(removal), would_fit=added,
+            counted=why.counted, make_room=[] if isinstance(removal, str) else list(self._in_the_way(removal)),
+            would_fit=added,
             no_remedy="; ".join(note for note in notes if note),
         )
 
@@ -96,16 +97,12 @@ class Inquiry:
             self._added[shape, replicas] = find_addition(why.missing, replicas, self._shapes)
         return self._added[shape, replicas]
 
-    def _named(self, removal: Removal) -> list[InTheWay]:
-        return [self._in_the_way(self.occupants.replicas[number], removal) for number in removal.gone]
-
-    def _in_the_way(self, one: Occupant, removal: Removal) -> InTheWay:
-        places = [place for place in removal.places if place in one.places]
-        return InTheWay(
-            replica=one.name, model=one.model, replica_id=one.replica_id,
-            nodes=[self.placer.ledger.nodes[place].name for place in places],
-            frees=sum(one.units(place) for place in places), planned=bool(one.planned),
-            surplus=not one.wanted,
-            owner="fleet" if one.ours else "otherFleet" if one.fleet is not None else "foreign",
-            fleet=None if one.ours else one.fleet, priority=one.priority,
-        )
+    def _in_the_way(self, removal: Removal) -> Iterator[InTheWay]:
+        for one in map(self.occupants.replicas.__getitem__, removal.gone):
+            places = [place for place in removal.places if place in one.places]
+            yield InTheWay(
+                replica=one.name, model=one.model, replica_id=one.replica_id,
+                nodes=[self.placer.ledger.nodes[place].name for place in places],
+                frees=sum(one.units(place) for place in places), planned=bool(one.planned), surplus=not one.wanted,
+                owner="fleet" if one.ours else "otherFleet" if one.fleet is not None else "foreign",
+                fleet=None if one.ours else one.fleet, priority=one.priority)

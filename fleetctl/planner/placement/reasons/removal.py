@@ -22,7 +22,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer, take
-from fleetctl.planner.placement.occupants import Occupant, Occupants
+from fleetctl.planner.placement.occupants import Occupants
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.shortfall import Shortfall
@@ -243,7 +243,9 @@ class _Seeker:
 
     def _smallest(self, place: int) -> Gone | None:
         """Return the smallest set found without which one more member fits on a node."""
-        here = sorted((number for number in self.search.occupants.here(place) if self._may_go(number)),
+        occupants, key = self.search.occupants, self.missing.shape.key
+        here = sorted((number for number in occupants.here(place) if self.pool.members[number]
+                       and not (occupants.replicas[number].ours and occupants.replicas[number].model == key)),
                       key=lambda number: self._regret(number, place))
         least = int(self._least[place])
         found = self._first_of(place, here, 1) if least == 1 else None
@@ -253,7 +255,7 @@ class _Seeker:
         if not here or not self._fits(place, replicas):
             return None
         found = replicas
-        for number in sorted(here, key=lambda number: (self._units(number, place), tuple(
+        for number in sorted(here, key=lambda number: (occupants.replicas[number].units(place), tuple(
                 -part for part in self._regret(number, place)))):
             if self._fits(place, found - {number}):
                 found -= {number}
@@ -269,20 +271,10 @@ class _Seeker:
         sets = map(frozenset, combinations(here, size))
         return next((gone for gone in sets if self._fits(place, gone)), None)
 
-    def _may_go(self, number: int) -> bool:
-        one = self._occupant(number)
-        return bool(self.pool.members[number]) and not (one.ours and one.model == self.missing.shape.key)
-
     def _regret(self, number: int, place: int) -> tuple[int, ...]:
         """Rank an occupant, those one could best do without first: spare ones, low priorities, not started yet."""
-        one = self._occupant(number)
-        return not one.ours, one.wanted, one.priority or 0, not one.planned, self._units(number, place), number
-
-    def _units(self, number: int, place: int) -> int:
-        return self._occupant(number).units(place)
-
-    def _occupant(self, number: int) -> Occupant:
-        return self.search.occupants.replicas[number]
+        one = self.search.occupants.replicas[number]
+        return not one.ours, one.wanted, one.priority or 0, not one.planned, one.units(place), number
 
     def _fits(self, place: int, gone: Gone) -> bool:
         offer = self.search.without(place, gone)
@@ -294,7 +286,8 @@ class _Seeker:
         if shape.size == 1:
             return True
         closed = table.closed != Code.FITS
-        stood_on = {place for number in removal.gone for place in self._occupant(number).places if not closed[place]}
+        stood_on = {place for number in removal.gone
+                    for place in self.search.occupants.replicas[number].places if not closed[place]}
         offers: dict[int, Offer] = {}
         for place in stood_on:
             offer = self.search.without(place, frozenset(removal.gone))

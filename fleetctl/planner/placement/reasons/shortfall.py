@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fleetctl.documents.plan import Counted, Reason
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import SHARE, format_bytes
 from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim, GroupShape, ReplicaShape, Selector, without_left_out
 from fleetctl.planner.placement.reasons.check import IN_WORDS, Check, Checks, Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.words import amount, in_use_text, need_text
+from fleetctl.planner.placement.reasons.words import amount, need_text, users_text
 
 MAX_EXAMPLES = 5
 
@@ -103,7 +103,8 @@ class Shortfall:
         node = self.table.ledger.nodes[place]
         cards = {card.index: card for card in node.gpus}
         why = {one.index: f"card {one.index} on {node.name}: {one.why}" for one in node.policy.cooling_cards}
-        return [in_use_text(card.foreign, cards[card.index], node.name) if card.foreign else why.get(card.index, "")
+        return [f"{format_bytes(card.foreign)} of card {card.index} on {node.name} are in use"
+                f"{users_text(cards[card.index])}" if card.foreign else why.get(card.index, "")
                 for card in self.table.ledger.offer(place).cards
                 if card.dirty and card.free_share and card.index in cards][:MAX_EXAMPLES]
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
-from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.ledger import NOTHING_ELSE, Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
@@ -21,24 +22,44 @@ Fresh = tuple[LedgerNode, Offer]
 """A node that does not exist yet, and what it would offer."""
 
 
+def ledger_with(
+    ledger: Ledger, places: Sequence[int], fresh: Sequence[Fresh], shapes: Iterable[ReplicaShape],
+    offers: Mapping[int, Offer] = NOTHING_ELSE,
+) -> Ledger:
+    """Return a ledger of nodes at `places`, whose `offers` may differ, and of `fresh` ones, to place `shapes` on."""
+    nodes = [*(ledger.nodes[place] for place in places), *(node for node, _ in fresh)]
+    number_of = {place: number for number, place in enumerate(places)}
+    spread = {shape.key: shape.spread.label for shape in shapes if shape.spread is not None}
+    return Ledger.opened(
+        nodes, [*(offers.get(place) or ledger.offer(place) for place in places), *(offer for _, offer in fresh)],
+        lambda key: {number_of[place]: held for place, held in ledger.slots_of(key).items() if place in number_of},
+        Crowds(nodes, spread, _known={key: dict(ledger.crowd(key)) for key in spread}))
+
+
 def count_placed(
-    shape: ReplicaShape, table: NodeTable, places: Sequence[int], *, offers: Mapping[int, Offer] | None = None,
+    shape: ReplicaShape, table: NodeTable, places: Sequence[int], *, offers: Mapping[int, Offer] = NOTHING_ELSE,
     fresh: Sequence[Fresh] = (), replicas: int = 1,
 ) -> int:
     """Return how many of `replicas` fit on the nodes at `places`, whose `offers` may differ, and on `fresh` ones."""
-    ledger, offers = table.ledger, offers or {}
-    nodes = [*(ledger.nodes[place] for place in places), *(node for node, _ in fresh)]
-    trial = Ledger.opened(
-        nodes, [*(offers.get(place) or ledger.offer(place) for place in places), *(offer for _, offer in fresh)],
-        {(number, shape.key): ledger.slots(place, shape.key) for number, place in enumerate(places)},
-        crowds=Crowds(nodes, {shape.key: shape.spread.label}, _known={shape.key: dict(ledger.crowd(shape.key))})
-        if shape.spread is not None else None,
-    )
-    placer = Placer(trial)
+    placer = Placer(ledger_with(table.ledger, places, fresh, [shape], offers))
     for placed in range(replicas):
         if placer.place(shape) is None:
             return placed
     return replicas
+
+
+def fewest(
+    most: Sequence[int], least: Sequence[int], enough: Callable[[Sequence[int]], bool], *, last_first: bool = False
+) -> list[int]:
+    """Return the fewest of each kind of node that are `enough`, one kind after the other, all others as they are then.
+
+    Between `least` and `most`, which are enough.
+    """
+    counts = list(most)
+    for at in reversed(range(len(counts))) if last_first else range(len(counts)):
+        counts[at] = least[at] + bisect_left(range(least[at], counts[at]), True, key=lambda many: enough(
+            [*counts[:at], many, *counts[at + 1:]]))
+    return counts
 
 
 def helpful_places(

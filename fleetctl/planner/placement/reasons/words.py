@@ -63,14 +63,16 @@ def _vram_each(claim: Claim) -> str:
 def need_text(code: str, need: int, claim: Claim, card: int) -> str:
     """Return what a code of amounts asks for, with its unit; `card` = the one Ray would hand out, -1 = none to name."""
     picked = f" (Ray would hand out card {card})" if card >= 0 else ""
+    cards = f" {plural(need, 'GPU')}" if claim.whole_cards else " card"
     about = {
         "INSUFFICIENT_CPU": " free CPUs",
         "INSUFFICIENT_MEMORY": " free memory",
         "INSUFFICIENT_VRAM": f" free VRAM on a card{picked}",
         "CARD_MEMORY_UNKNOWN": " VRAM on a card whose memory is known",
-        "INSUFFICIENT_GPU": _cards(need, "free GPU") if claim.whole_cards else _of_a_card(claim),
-        "CARD_IN_USE": f"{_cards(need, 'GPU') if claim.whole_cards else ' card'} that nothing else uses{picked}",
-        "CARD_COOLING": f"{_cards(need, 'GPU') if claim.whole_cards else ' card'} not cooling{picked}",
+        "INSUFFICIENT_GPU": f" {plural(need, 'free GPU')}" if claim.whole_cards
+                            else f" of {'one' if claim.gpus else 'a'} card",
+        "CARD_IN_USE": f"{cards} that nothing else uses{picked}",
+        "CARD_COOLING": f"{cards} not cooling{picked}",
     }[code]
     return f"{amount(code, need, claim)}{about}"
 
@@ -86,21 +88,8 @@ def amount(code: str, value: int, claim: Claim) -> str:
 MOST_PROCESSES = 3
 
 
-def in_use_text(foreign: int, card: Gpu, node: str) -> str:
-    """Say how much of a card is in use that nothing granted on it explains, and which processes have memory of it."""
-    return f"{format_bytes(foreign)} of card {card.index} on {node} are in use{users_text(card)}"
-
-
 def users_text(card: Gpu) -> str:
     """Return ` by process 4242 (ray::Trainer)` for the processes of a card, the largest first; empty = none known."""
     largest = sorted(card.processes, key=lambda one: (-(one.memory or 0), one.pid))
     named = [f"process {one.pid}{f' ({one.command})' if one.command else ''}" for one in largest]
     return f" by {some(named, MOST_PROCESSES)}" if named else ""
-
-
-def _cards(count: int, noun: str) -> str:
-    return f" {plural(count, noun)}"
-
-
-def _of_a_card(claim: Claim) -> str:
-    return " of one card" if claim.gpus else " of a card"

@@ -32,10 +32,9 @@ def expected_kinds(expected: Iterable[Expected], free_share: int) -> list[tuple[
     """
     missing, total = dict[Kind, float](), dict[Kind, float]()
     for shape, short, in_all in expected:
-        for group in shape.groups:
-            for kind, count in group.classes().items():
-                missing[kind] = missing.get(kind, 0.0) + short * group.copies * count
-                total[kind] = total.get(kind, 0.0) + in_all * group.copies * count
+        for kind, count in shape.kinds.items():
+            missing[kind] = missing.get(kind, 0.0) + short * count
+            total[kind] = total.get(kind, 0.0) + in_all * count
     left = free_share - sum(_share(kind) * count for kind, count in missing.items())
     made_of = sum(_share(kind) * count for kind, count in total.items())
     more = max(0.0, left / made_of) if made_of else 0.0

@@ -35,7 +35,10 @@ class Areas:
 def find_areas(tally: Tally) -> Areas:
     """Return the areas of all classes; beyond the most common ones a class goes to the area most like its own."""
     kinds, allowed = tally.problem.kinds, tally.allowed.T
-    memory = _memory(tally) if any(claim.vram for claim, _ in kinds) else [-1] * len(allowed)
+    # bytes of the largest card of each class; -1 = unknown, or not asked for
+    by_vram = any(claim.vram for claim, _ in kinds)
+    memory = [max((card.memory or -1 for card in node.offer.cards), default=-1) if by_vram else -1
+              for node in tally.problem.nodes]
     packed = np.packbits(allowed, axis=1)
     keys = [(size, packed[row].tobytes()) for row, size in enumerate(memory)]
     nodes = Counter[tuple[int, bytes]]()
@@ -47,11 +50,6 @@ def find_areas(tally: Tally) -> Areas:
     of_class = [common.index(key) if key in common else int((allowed[shown] != allowed[row]).sum(axis=1).argmin())
                 for row, key in enumerate(keys)]
     return Areas(np.array(of_class, np.int64), shares or (np.full(len(kinds), -1, np.int64),))
-
-
-def _memory(tally: Tally) -> list[int]:
-    """Return the bytes of the largest card of each class; -1 = unknown."""
-    return [max((card.memory or -1 for card in node.offer.cards), default=-1) for node in tally.problem.nodes]
 
 
 def _shares(kinds: Sequence[Kind], allowed: Flags, memory: int) -> Ints:

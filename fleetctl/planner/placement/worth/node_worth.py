@@ -80,23 +80,16 @@ def node_worth(
     cpu_prices = np.repeat(np.array(cpu_grid, np.int64), len(mib_grid))
     mib_prices = np.tile(np.array(mib_grid, np.int64), len(cpu_grid))
     left = worth[:, None] - cpus[:, None] * cpu_prices // SHARE - mib[:, None] * mib_prices // 1024
-    steps = _cpu_steps(cpus)
+    # the amounts of CPU at which more kinds fit, thinned out evenly; the first is nothing at all
+    distinct = np.unique(np.append(cpus, -1))
+    steps = np.unique(distinct[np.arange(CPU_STEPS) * (len(distinct) - 1) // (CPU_STEPS - 1)])
     fits = cpus[:, None] <= steps
     kept = np.where(fits[:, :, None], np.maximum(left, NEVER)[:, None, :], NEVER).astype(np.int32)
     card, whole = _filled(np.stack(shares), kept, step, cards)
     return NodeWorth(step, cpu_prices, mib_prices, steps, card, whole)
 
 
-def _cpu_steps(cpus: Ints) -> Ints:
-    """Return the amounts of CPU at which more kinds fit, thinned out evenly; the first is nothing at all."""
-    distinct = np.unique(np.append(cpus, -1))
-    places = np.arange(CPU_STEPS) * (len(distinct) - 1) // (CPU_STEPS - 1)
-    return np.unique(distinct[places])
-
-
-def _filled(
-    shares: Ints, worth: npt.NDArray[np.int32], step: int, cards: int
-) -> tuple[npt.NDArray[np.int32], Ints]:
+def _filled(shares: Ints, worth: npt.NDArray[np.int32], step: int, cards: int) -> tuple[npt.NDArray[np.int32], Ints]:
     """Fill one card level by level, then whole cards, in all areas at once.
 
     `shares` has the shape (areas, kinds), `worth` (kinds, CPU steps, prices).

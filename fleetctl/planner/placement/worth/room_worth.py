@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -114,11 +114,8 @@ def rarities(ledger: Ledger) -> list[int]:
     result = [0] * len(ledger.nodes)
     for place, size in zip(open_nodes, memory, strict=True):
         as_large = len(sizes) - bisect_left(sizes, size)
-        common = min(as_large / len(sizes), _commonness(ledger.nodes[place].labels, groups))
+        labels = ledger.nodes[place].labels
+        common = min([as_large / len(sizes), *(by_value[labels[key]] / max(by_value.values())
+                                               for key, by_value in groups.items() if key in labels)])
         result[place] = round(STEPS * (1 - common))
     return result
-
-
-def _commonness(labels: Mapping[str, str], groups: Mapping[str, Counter[str]]) -> float:
-    return min((by_value[labels[key]] / max(by_value.values()) for key, by_value in groups.items() if key in labels),
-               default=1.0)
