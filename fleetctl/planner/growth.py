@@ -25,7 +25,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.problem import state_problem
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape
-from fleetctl.planner.placement.reasons.trial import Fresh, fewest, ledger_with
+from fleetctl.planner.placement.reasons.trial import fewest, ledger_with
 
 AT_MAX = "MAX_NODES"
 REPORTED_S = 60.0
@@ -102,15 +102,13 @@ class Growing:
         if not any(counts):
             return []
         old, type_of = len(self.ledger.nodes), [at for at, count in enumerate(counts) for _ in range(count)]
-        fresh = [one for at, count in enumerate(counts) for one in self._fresh(at, count, sum(counts[:at]))]
+        fresh = [one for at, count in enumerate(counts)
+                 for one in self._shapes[at].fresh(count, self.policies, start=sum(counts[:at]))]
         ledger = ledger_with(self.ledger, range(old), fresh, [one.shape for one in short])
         packed = [_OnNew(one, frozenset(type_of[assigned.node - old] for assigned in one.assignments
                                         if assigned.node >= old))
                   for one in pack_greedily(state_problem(short, ledger), Placer(ledger))]
         return [one for one in packed if one.types]
-
-    def _fresh(self, at: int, count: int, start: int = 0) -> list[Fresh]:
-        return self._shapes[at].fresh(count, self.policies, start=start)
 
     def _row(self, at: int, used: Set[str | None], short: int, count: int, on_new: Sequence[_OnNew]) -> Growth:
         """Return the row of a type of which `short` nodes are missing, `count` of them not even started."""
@@ -141,7 +139,7 @@ class Growing:
     def _limits(self, demand: Demand, rows: Sequence[Growth]) -> Iterator[str]:
         """Yield the types that could take the replica, if there might be more of them."""
         for at, row in enumerate(rows):
-            alone = ledger_with(self.ledger, (), self._fresh(at, demand.shape.size), ())
+            alone = ledger_with(self.ledger, (), self._shapes[at].fresh(demand.shape.size, self.policies), ())
             if Placer(alone).place(demand.shape) is not None:
                 there = len(self._living[at]) + row.nodes
                 yield f"spec.cluster.grow allows too few {row.name} nodes ({there} of {row.max})"

@@ -66,8 +66,7 @@ class ModelState:
     @property
     def own_ids(self) -> set[int]:
         """Ids of ours that are not DEAD."""
-        return {replica.replica_id for replica in (*self.live, *self.lost, *self.not_hot)
-                if replica.replica_id is not None}
+        return {one.replica_id for one in (*self.live, *self.lost, *self.not_hot) if one.replica_id is not None}
 
     @property
     def not_hot_ids(self) -> set[int]:

@@ -9,13 +9,7 @@ from fleetctl.documents.inventory import Node
 from fleetctl.documents.plan import Note
 from fleetctl.documents.quantity import some
 from fleetctl.planner.placement.claims import NODE_ID_LABEL
-from fleetctl.planner.placement.policies import (
-    SLOTS_LABEL,
-    EffectivePolicy,
-    effective_policy,
-    labelled_cap,
-    with_notes,
-)
+from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy, labelled_cap, with_notes
 
 SHOWN = 5
 

@@ -13,13 +13,7 @@ from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
 from fleetctl.planner.placement.ledger.node_offer import Facts, facts_of, offer_from
-from fleetctl.planner.placement.policies import (
-    SLOTS_LABEL,
-    CoolingCards,
-    EffectivePolicy,
-    effective_policy,
-    with_notes,
-)
+from fleetctl.planner.placement.policies import SLOTS_LABEL, CoolingCards, EffectivePolicy, effective_policy, with_notes
 
 NO_SHAPES: Mapping[str, ReplicaShape] = {}
 NOTHING: Mapping[str, str] = {}

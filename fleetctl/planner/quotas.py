@@ -130,7 +130,8 @@ class Totals:
         """Return the arithmetic of the quota that allows no more of this demand."""
         need, standing = self._need(demand), self.standing[demand.shape.key]
         one = next((one for one in standing if not one.more(need)), standing[0])
-        live, new, whose = one.live_replicas, one.new_replicas, _whose(one.quota)
+        live, new = one.live_replicas, one.new_replicas
+        whose = ", ".join(f"{key}={value}" for key, value in one.quota.selector.items()) or "every model"
         if one.quota.replicas is not None and live + new >= one.quota.replicas:
             sums = f"needs 1 replica, 0 left of {count_of(one.quota.replicas, 'replica')}: {live} live, {new} planned"
         else:
@@ -186,10 +187,6 @@ def pack_within(
         undo()
         at_most |= over or short
         rounds += 1
-
-
-def _whose(quota: Quota) -> str:
-    return ", ".join(f"{key}={value}" for key, value in quota.selector.items()) or "every model"
 
 
 def _least_gpus(shape: ReplicaShape) -> int:

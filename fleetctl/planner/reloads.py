@@ -99,8 +99,8 @@ def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[
     members = [{"copy": member.copy_index, "group": member.group, "node": nodes.get(member.node_id or "", ""),
                 "nodeId": member.node_id, "rank": member.rank} for member in replica.members]
     return {
-        "actorId": replica.actor_id, "http": in_order(request),
-        "id": name, "lifecycle": lifecycle_of(model), "members": members, "model": model.key,
+        "actorId": replica.actor_id, "http": in_order(request), "id": name, "lifecycle": lifecycle_of(model),
+        "members": members, "model": model.key,
         "priority": model.priority, "replicaId": replica.replica_id, "runs": replica.spec_hash,
         "specHash": model.spec_hash,
     }

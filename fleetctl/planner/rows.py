@@ -21,7 +21,7 @@ def model_row(
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
-        restarted=len(_restarted_recently(state.live, state.observed_at)),
+        restarted=sum(was_restarted_recently(replica, state.observed_at) for replica in state.live),
         current=sum(model.has_spec(replica.spec_hash) for replica in state.live),
         outdated=state.outdated(model), create=create, reload=reload, blocked=blocked.replicas if blocked else 0,
         surplus=max(0, len(state.live) - model.replicas), startup_timeout=model.startup_timeout_s, reason="-",
@@ -68,15 +68,10 @@ def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]
             yield f"{unbuilt} never constructed"
 
 
-def _restarted_recently(live: Sequence[Replica], observed_at: str) -> list[Replica]:
-    """Return the replicas that are ready again, and may not stay so."""
-    return [replica for replica in live if was_restarted_recently(replica, observed_at)]
-
-
 def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
     """Yield how many are restarting, and how many were a short while ago: since when, in which restart, and why."""
     for word, at, found in (("restarting", "since", [one for one in live if one.state == "RESTARTING"]),
-                            ("restarted", "at", _restarted_recently(live, observed_at))):
+                            ("restarted", "at", [one for one in live if was_restarted_recently(one, observed_at)])):
         if found:
             times = [one.since for one in found if one.since]
             when = f" {at} {clock_text(min(times), observed_at)}" if times else ""

@@ -34,13 +34,13 @@ def test_a_hundred_models_that_ask_alike_cost_what_one_costs() -> None:
     one, (told,) = _ask(1, gpus=8)
     many, all_told = _ask(100, gpus=8)
     assert set(all_told) == {told}
-    assert many.questions == one.questions > 0
+    assert many.search.steps == one.search.steps > 0
 
 
 def test_a_gang_of_eighty_gpus_is_answered_after_few_questions() -> None:
     inquiry, (told,) = _ask(1, gang={"gpus": 8, "workers": 9})
     assert "needs 10 nodes with 8 free GPUs, 0 found; 1200 GPUs are free but spread over 200 nodes" in told
-    assert inquiry.questions <= 40
+    assert inquiry.search.steps <= 40
 
 
 def test_what_is_worked_out_in_one_plan_is_limited_and_says_so() -> None:
@@ -50,7 +50,7 @@ def test_what_is_worked_out_in_one_plan_is_limited_and_says_so() -> None:
         fleet = short_fleet({"models": [{"key": "late", "replicas": 1, "gpus": 8, "memory": memory}]})
         late = inquiry.blocked(replica_shape(fleet.models[0]), 1, 0)
         notes.append(late.no_remedy)
-        asked.append(inquiry.questions)
+        asked.append(inquiry.search.steps)
         assert late.would_fit[0].nodes == 1
     assert notes[0] == ""
     assert notes[-1] == "which replicas would have to go was not worked out: too much else is blocked in this plan"

@@ -172,11 +172,6 @@ class ReplicaShape:
         """The selectors of its members, in order."""
         return sorted({selector for _, selector in self.kinds})
 
-    @property
-    def most_per_value(self) -> int | None:
-        """How many replicas may touch one value of the spread label; None where there is no limit."""
-        return None if self.spread is None else self.spread.most
-
     @cached_property
     def wants_cards(self) -> bool:
         """Whether any member claims GPU or VRAM: such models have no default slot cap."""

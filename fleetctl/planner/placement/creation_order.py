@@ -18,19 +18,15 @@ Asked = tuple[int, Claim]
 """(item, claim of one member)."""
 
 
-def creation_order(
-    offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]
-) -> tuple[list[int], Offer]:
-    """Return items in an order that fits, and what is left of an offer; what finds no card is left out.
+def creation_order(offer: Offer, pattern: Sequence[tuple[int, int]], claims: Mapping[int, Claim]) -> list[int]:
+    """Return items in an order in which an offer takes them; what finds no card is left out.
 
     `pattern` = (item, how many); `claims` = by item.
     """
     asked = sorted(((item, claims[item]) for item, count in pattern for _ in range(count)), key=_large_first)
-    issued, left = _issued(offer, asked)
-    if len(issued) < len(asked):
-        found = _Search(asked).order(offer)
-        return _issued(offer, found) if found is not None else (issued, left)
-    return issued, left
+    issued = _issued(offer, asked)
+    found = _Search(asked).order(offer) if len(issued) < len(asked) else None
+    return issued if found is None else [item for item, _ in found]
 
 
 def _large_first(asked: Asked) -> tuple[int, ...]:
@@ -38,14 +34,14 @@ def _large_first(asked: Asked) -> tuple[int, ...]:
     return -claim.whole_cards, -claim.gpus, -claim.vram, -claim.cpus, item
 
 
-def _issued(offer: Offer, order: Sequence[Asked]) -> tuple[list[int], Offer]:
+def _issued(offer: Offer, order: Sequence[Asked]) -> list[int]:
     issued = []
     for item, claim in order:
         taken = take(offer, claim)
         if taken is not None:
             offer = taken.left
             issued.append(item)
-    return issued, offer
+    return issued
 
 
 class _Search:

@@ -7,7 +7,9 @@ order is the order of creation. What is not needed where everything fits is impo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -16,11 +18,12 @@ from fleetctl.planner.placement.greedy.spread_out import crowding, pack_again, s
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, Score, score, wanted_levels
-from fleetctl.planner.placement.problem import Problem, state_problem
+from fleetctl.planner.placement.problem import Problem, state_demand, state_problem
 from fleetctl.planner.placement.worth.expected import Expected
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.exact.exact import Examined
+    from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 REARRANGE_STEPS = 3_000
 """Placements that each round of remove and reinsert may try."""
@@ -59,12 +62,11 @@ def pack(
     count = sum(demand.missing for demand in wanted)
     if not expected or count > FEW:
         return _pack_reduced(wanted, ledger, on_ledger=on_ledger)
-    from fleetctl.planner.placement.greedy.leave_room import leave_room, place_for_the_rest
     from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
     worth, mark = RoomWorth(ledger, expected), ledger.mark()
     if all(demand.shape.spread is None for demand in wanted):
-        placed = place_for_the_rest(wanted, ledger, worth)
+        placed = _place_for_the_rest(wanted, ledger, worth)
         if len(placed) == count:
             return Packing(placed, count)
         ledger.undo(mark)
@@ -73,6 +75,28 @@ def pack(
     if len(placed) < count:
         top_up(wanted, placed, placer)
     return packing._replace(placed=placed)
+
+
+def _place_for_the_rest(demands: Sequence[Demand], ledger: Ledger, worth: RoomWorth) -> list[Placed]:
+    """Place as much as goes in one pass, each member where that costs the rest least; the result stays taken."""
+    return pack_greedily(state_demand(demands, ledger), Placer(ledger, worth, spread_first=True))
+
+
+def leave_room(placed: list[Placed], mark: int, ledger: Ledger, worth: RoomWorth) -> list[Placed]:
+    """Return as many replicas of each model where that costs the rest least, or the packing; it is on the ledger then.
+
+    `placed` is on the ledger, since `mark`. Written spreads come first.
+    """
+    counts, demand_of = Counter(one.demand.place for one in placed), {one.demand.place: one.demand for one in placed}
+    crowded = crowding(demand_of.values(), ledger)
+    ledger.undo(mark)
+    demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
+    again = _place_for_the_rest(demands, ledger, worth)
+    if len(again) == len(placed) and crowding(demands, ledger) <= crowded:
+        return [one._replace(demand=demand_of[one.demand.place]) for one in again]
+    ledger.undo(mark)
+    take_again(placed, Placer(ledger))
+    return placed
 
 
 def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) -> Packing:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.plan import ModelRow, Plan
+from fleetctl.documents.plan import ModelRow
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
@@ -44,20 +44,16 @@ def capacity(
         plan, ledger = scenario.plan(), scenario.ledger()
         take_planned(plan, ledger)
         after, rows = _Counter(scenario, ledger, limit), {row.key: row for row in plan.models}
-        grown = _grown(scenario, plan, limit) if scenario.fleet.cluster.grow else None
+        if scenario.fleet.cluster.grow:  # with every node there that may be added, the plan, and what waits for them
+            whole = with_new_nodes(scenario, most_new(scenario))
+            ledger = whole.ledger()
+            take_planned(plan, ledger)
+            take_waiting(whole, plan, ledger)
+            grown = _Counter(whole, ledger, limit)
     return Capacity(
         fleet=scenario.named, inventory=scenario.about(), limit=limit,
         rows=[_row(shape, now, after, grown, rows.get(shape.key)) for shape in (*chosen, *typed)],
     )
-
-
-def _grown(scenario: Scenario, plan: Plan, limit: int) -> _Counter:
-    """Return what counts with every node there that may be added, beside the plan and what it has waiting for them."""
-    whole = with_new_nodes(scenario, most_new(scenario))
-    ledger = whole.ledger()
-    take_planned(plan, ledger)
-    take_waiting(whole, plan, ledger)
-    return _Counter(whole, ledger, limit)
 
 
 def _chosen(scenario: Scenario, models: Sequence[str], *, everything: bool) -> list[ReplicaShape]:

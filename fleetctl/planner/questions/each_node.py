@@ -113,8 +113,15 @@ class _Losses:
         needed = {demand.shape.key: demand.missing for demand in demands}
         on_new = self._on_new([replace(one, missing=one.missing - placed[one.shape.key]) for one in demands],
                               place, ledger)
-        return [self._model(key, lost[key], needed.get(key, 0), placed[key], on_new[key], ledger)
-                for key in self.shapes if lost[key]]
+        found = []
+        for key, shape in self.shapes.items():
+            if lost[key]:
+                missing = needed.get(key, 0) - placed[key]
+                code, message = explain(shape, Placer(ledger))[:2] if missing else (None, "")
+                found.append(LostModel(
+                    model=key, lost=lost[key], replaced=placed[key], surplus=lost[key] - needed.get(key, 0),
+                    missing=missing, on_new_nodes=on_new[key], code=code, message=message))
+        return found
 
     def _on_new(self, short: Sequence[Demand], place: int, ledger: Ledger) -> Counter[str]:
         """Return how many of each model would run on nodes that may be added, beside what waits for such nodes."""
@@ -134,13 +141,6 @@ class _Losses:
                 left = self.have[model.key] - lost[model.key]
                 missing = min(lost[model.key], max(0, model.replicas - left))
                 yield Demand(self.shapes[model.key], missing, left, model.priority, number)
-
-    def _model(self, key: str, lost: int, needed: int, placed: int, on_new: int, ledger: Ledger) -> LostModel:
-        code, message = None, ""
-        if placed < needed:
-            code, message = explain(self.shapes[key], Placer(ledger))[:2]
-        return LostModel(model=key, lost=lost, replaced=placed, surplus=lost - needed, missing=needed - placed,
-                         on_new_nodes=on_new, code=code, message=message)
 
 
 def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:

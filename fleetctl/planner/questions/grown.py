@@ -19,11 +19,6 @@ from fleetctl.planner.questions.new_node import new_names
 from fleetctl.planner.questions.scenario import Scenario, take_members
 
 
-def asked_for(plan: Plan) -> dict[str, int]:
-    """Return how many new nodes of each type an apply of the plan asks for."""
-    return {row.name: row.nodes for row in plan.growth if row.nodes}
-
-
 def most_new(scenario: Scenario) -> dict[str, int]:
     """Return how many nodes of each type may be added."""
     return {kind.name: max(0, kind.max - len(living(scenario.inventory, kind))) for kind in scenario.fleet.cluster.grow}

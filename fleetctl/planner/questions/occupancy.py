@@ -20,7 +20,7 @@ from fleetctl.planner.placement.ledger.cards import Card
 from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.node_offer import offer_of
 from fleetctl.planner.placement.occupants import Occupant, Occupants
-from fleetctl.planner.questions.grown import asked_for, take_waiting, with_new_nodes
+from fleetctl.planner.questions.grown import take_waiting, with_new_nodes
 from fleetctl.planner.questions.hardware import hardware
 from fleetctl.planner.questions.scenario import Scenario
 
@@ -34,7 +34,7 @@ def placement_map(scenario: Scenario, plan: Plan | None = None) -> PlacementMap:
     plan = scenario.plan() if plan is None and scenario.named else plan
     there = {node.id for node in scenario.inventory.nodes}
     if plan and plan.growth:
-        scenario = with_new_nodes(scenario, asked_for(plan))
+        scenario = with_new_nodes(scenario, {row.name: row.nodes for row in plan.growth})
     ledger, state = scenario.opened(), scenario.sorted_out()
     nodes = {node.id: node for node in scenario.inventory.nodes}
     cards = [_cards_now(nodes[fact.id], place, ledger, state) for place, fact in enumerate(ledger.nodes)]

@@ -94,9 +94,7 @@ def take_planned(plan: Plan, ledger: Ledger) -> list[Occupant]:
 
 
 def take_members(model: str, replica_id: int, members: Iterable[tuple[int, Claim, int]], ledger: Ledger) -> Occupant:
-    """Take the members of a replica from the ledger: place, claim, and GPU share in 1/10000; ValueError if they do not
-    fit.
-    """
+    """Take a replica from the ledger; `members` = place, claim, GPU share in 1/10000. ValueError if it does not fit."""
     there: dict[int, tuple[Planned, ...]] = {}
     for place, claim, gpus in members:
         taken = ledger.take(place, claim)

@@ -62,5 +62,5 @@ def _in_order(problem: Problem, offer: Offer, pieces: Counter[Piece]) -> tuple[P
     numbered = sorted(pieces)
     claims = {number: problem.kinds[piece.kind][0] for number, piece in enumerate(numbered)}
     pattern = [(number, pieces[piece]) for number, piece in enumerate(numbered)]
-    ordered = [numbered[number] for number in creation_order(offer, pattern, claims)[0]]
+    ordered = [numbered[number] for number in creation_order(offer, pattern, claims)]
     return (*ordered, *(pieces - Counter(ordered)).elements())

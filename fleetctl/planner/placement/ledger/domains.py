@@ -28,17 +28,14 @@ class Domains:
                 values.setdefault(node.labels[label], set()).add(place)
         self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
         self._of = {place: domain for domain in self.by_value.values() for place in domain.nodes}
+        self.values = len(self.by_value) + (len(self._of) < len(ledger.nodes))
+        """How many values there are; nodes without the label are one together."""
         self._known = {place: ledger.offer(place).free_gpus for place in self._of}
         """By node: its free GPU share as it was last counted."""
         self._free = {value: sum(self._known[place] for place in domain.nodes)
                       for value, domain in self.by_value.items()}
         self._order = sorted((free, value) for value, free in self._free.items())
         self._cursor = len(ledger.changes)
-
-    @property
-    def some_without(self) -> bool:
-        """Whether some node is in no domain."""
-        return len(self._of) < len(self.ledger.nodes)
 
     def with_room(self, gpus: int, nodes: int) -> Iterator[Domain]:
         """Yield the domains with so many nodes and so much GPU share free in all, those with least free first."""

@@ -177,7 +177,8 @@ class Ledger:
 
     def tells_apart(self, shape: ReplicaShape) -> bool:
         """Return whether it matters which model asks: for its slots, or for the limit of its spread."""
-        return shape.most_per_value is not None or self.is_capped(wants_cards=shape.wants_cards)
+        limited = shape.spread is not None and shape.spread.most is not None
+        return limited or self.is_capped(wants_cards=shape.wants_cards)
 
     def mark(self) -> int:
         """Return a mark to undo to."""

@@ -167,9 +167,8 @@ class Placer:
         if not self.spread_first or shape.spread is None:
             return None
         domains, value_of = self.domains(shape.spread.label), self._value_of(shape.spread.label)
-        values = len(domains.by_value) + domains.some_without
-        return Crowding(self.ledger.crowd(shape.key), value_of, values, apart=values == len(self.ledger.nodes),
-                        mine={value_of(node) for node in touched})
+        return Crowding(self.ledger.crowd(shape.key), value_of, domains.values,
+                        apart=domains.values == len(self.ledger.nodes), mine={value_of(node) for node in touched})
 
     def allowed(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
         """Return which nodes a replica may touch, by slots and its spread's limit; None where any will do.

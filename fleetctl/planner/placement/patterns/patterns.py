@@ -73,7 +73,7 @@ def _layout(problem: Problem, used: Mapping[tuple[int, Pattern], int]) -> Layout
     for number, uses in by_class.items():
         nodes = iter(problem.nodes[number].nodes)
         for pattern, count in uses:
-            order, _ = creation_order(problem.nodes[number].offer, pattern, claims)
+            order = creation_order(problem.nodes[number].offer, pattern, claims)
             pieces = tuple([Piece(item, 0, problem.demands[item].gangs[0].parts[0][0]) for item in order])
             for _ in range(count):
                 assignments[next(nodes)] = pieces

@@ -61,11 +61,6 @@ class Inquiry:
             no_remedy="; ".join(note for note in notes if note),
         )
 
-    @property
-    def questions(self) -> int:
-        """How many questions were asked of single nodes so far; there is a limit to it."""
-        return self._search.steps
-
     @cached_property
     def table(self) -> NodeTable:
         """The ledger as a table."""
@@ -76,7 +71,8 @@ class Inquiry:
         return NodeShapes(self.table, self.occupants.nodes, self.policies)
 
     @cached_property
-    def _search(self) -> RemovalSearch:
+    def search(self) -> RemovalSearch:
+        """Which replicas would have to go; one search for all models, as there is a limit to its steps."""
         return RemovalSearch(self.occupants)
 
     @cached_property
@@ -87,7 +83,7 @@ class Inquiry:
         if why.missing is None:
             return ""
         if (shape, priority) not in self._removals:
-            self._removals[shape, priority] = self._search.find(replace(why.missing, shape=shape), priority)
+            self._removals[shape, priority] = self.search.find(replace(why.missing, shape=shape), priority)
         return self._removals[shape, priority]
 
     def _addition(self, shape: ReplicaShape, why: Explanation, replicas: int) -> list[Addition]:
