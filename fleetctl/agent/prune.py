@@ -50,7 +50,7 @@ def _outcome(root: str, artifact: str) -> Dict[str, Any]:
     try:
         return {"removed": _removed(root, artifact)}
     except OSError as error:
-        return {"removed": False, "trouble": str(error)}
+        return {"removed": False, "trouble": error.strerror or str(error)}
 
 
 def _removed(root: str, artifact: str) -> bool:
