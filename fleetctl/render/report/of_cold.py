@@ -9,7 +9,7 @@ from fleetctl.render.report.weights_tables import AMOUNTS, ID_SHOWN, got_cells
 
 FETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *AMOUNTS)
 CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
-          Column("state", "state"))
+          Column("result", "state"))
 
 
 def prefetched_report(answer: Prefetched) -> Report:
