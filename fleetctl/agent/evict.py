@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, Dict, List, Mapping, Set
 
 import ray
@@ -59,7 +60,8 @@ def end_all(job: Job) -> List[Outcome]:
     deadline = time.monotonic() + GONE_S
     outcomes = [stays.get(replica["actorId"]) or _outcome(job, replica, replica["actorId"] in found, deadline)
                 for replica in job.replicas]
-    forget_dead()
+    with suppress(Exception):  # what was ended is told all the same
+        forget_dead()
     return outcomes
 
 
