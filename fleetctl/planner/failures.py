@@ -70,7 +70,7 @@ def last_words(message: str) -> str:
     Of an engine that exited by itself that line alone is the reason; else something ended it, or gave up on it.
     """
     reason, said, output = message.rpartition(LAST_OUTPUT)
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
     text = lines[-1] if lines else "no reason known"
     if said and EXITED not in reason:
         text = f"{reason}{said}{text}"
