@@ -24,6 +24,8 @@ SHORTFALL_S = 3.0
 """Ray reports its free resources with a delay; a shortfall must last this long to count."""
 ANSWER_S = 5.0
 NO_WORKER_S = 60.0
+TOLD_S = 10.0
+"""What waits for room as long says so: another run may just have taken it."""
 WORKER_S = 300.0
 """How long a worker may take to start once its replica may be granted; Ray itself tries again after 60 s."""
 CONSTRUCTED_S = 10.0
@@ -64,7 +66,7 @@ class Attempt:
         self.key = str(replica["id"])
         self.result: Optional[Outcome] = None
         self.created: Optional[CreatedHere] = None
-        self.granted = False
+        self.granted = self._told = False
         self._context = context
         self._begun = context.clock()
         self._since = self._begun
@@ -138,6 +140,7 @@ class Attempt:
             except ValueError:
                 return self._end("failed", "NAME_TAKEN", f"{refusal}, but it is gone again")
             self.granted = True
+            self.replica = {**self.replica, "members": []}  # it may be on other nodes than those planned here
             return self._go_on(self._await_ready)
         return self._end("skipped" if refusal.code == "TARGET_REACHED" else "blocked", refusal.code, str(refusal))
 
@@ -158,7 +161,7 @@ class Attempt:
             return self._go_on(self._await_ready)
         timeout_s = float(self.replica["lifecycle"]["schedulingTimeout"])
         if self._passed() < timeout_s:
-            return None
+            return self._tell_what_is_short(created, node_id)
         short = cluster.shortfalls(self.replica["members"])
         if short and not self._context.grants.may_be_granted(created, node_id):
             take_back(created)
@@ -167,6 +170,16 @@ class Attempt:
         if self._passed() >= max(timeout_s, WORKER_S):
             return self._no_worker()
         return None
+
+    def _tell_what_is_short(self, created: CreatedHere, node_id: str) -> None:
+        """Say once, after a while, that it waits for room, where it does."""
+        if self._told or self._passed() < TOLD_S:
+            return
+        self._told = True
+        short = cluster.shortfalls(self.replica["members"])
+        if short and not self._context.grants.may_be_granted(created, node_id):
+            self._context.emit("roomAwaited", f"{self.key}: waits for room: {'; '.join(short)}",
+                               model=self.replica["model"], replicaId=self.replica["replicaId"])
 
     def _no_worker(self) -> None:
         self._end("starting", "NO_WORKER",

@@ -18,6 +18,7 @@ class EventStream:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seq = 0
+        self._broken = ""
 
     def emit(self, kind: str, message: str, level: str = "info", **fields: Any) -> None:
         """Write one event; `fields` are JSON values and must not hold anything secret."""
@@ -32,7 +33,12 @@ class EventStream:
             event.update(fields)
             self._seq += 1
             # ASCII alone: an engine's last output may hold other line ends, or characters that the job's locale lacks
-            print(json.dumps(event, separators=(",", ":")), flush=True)
+            line = self._broken + json.dumps(event, separators=(",", ":"))
+            try:
+                print(line, flush=True)
+                self._broken = ""
+            except OSError:  # a full disk costs words, not the run
+                self._broken = "\n"
 
     def begin(self, request: Mapping[str, Any], **fields: Any) -> None:
         """Write the event that opens a run: who speaks, for which job of which release of the client."""

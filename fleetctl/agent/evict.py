@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, Dict, List, Mapping, Set
 
 import ray
@@ -12,6 +13,7 @@ from .events import EventStream
 from .explicit import Job, Outcome, find_actor, key_of, result, run_explicit
 from .levels import at_level, prepare
 from .mark import actor_name
+from .reload import forget_dead
 
 LEAVE_S = 20.0
 """How long an engine may take to end and its cards to be free, before its actor is ended all the same."""
@@ -56,8 +58,11 @@ def end_all(job: Job) -> List[Outcome]:
         ray.kill(handle, no_restart=True)
     job.lock.release()
     deadline = time.monotonic() + GONE_S
-    return [stays.get(replica["actorId"]) or _outcome(job, replica, replica["actorId"] in found, deadline)
-            for replica in job.replicas]
+    outcomes = [stays.get(replica["actorId"]) or _outcome(job, replica, replica["actorId"] in found, deadline)
+                for replica in job.replicas]
+    with suppress(Exception):  # what was ended is told all the same
+        forget_dead()
+    return outcomes
 
 
 def _up(model: str) -> Set[str]:

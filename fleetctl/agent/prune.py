@@ -40,10 +40,17 @@ def list_here(keep: List[str]) -> Dict[str, Any]:
 
 
 def remove_here(artifacts: List[str]) -> Dict[str, Any]:
-    """Remove artifacts from the cache of this node; runs there."""
+    """Remove artifacts from the cache of this node, each for itself; runs there."""
     root = cache_root()
     return {"root": root, "artifacts": [
-        {**_row(one), "removed": _removed(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
+        {**_row(one), **_outcome(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
+
+
+def _outcome(root: str, artifact: str) -> Dict[str, Any]:
+    try:
+        return {"removed": _removed(root, artifact)}
+    except OSError as error:
+        return {"removed": False, "trouble": error.strerror or str(error)}
 
 
 def _removed(root: str, artifact: str) -> bool:

@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
 
 import ray
-from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
-from . import node
+from . import cluster, node
 from .failure import KV_NAMESPACE, StartFailed, start_failure
 from .mark import seat_of, utc_now
 from .reload_call import RELOAD_FAILED
@@ -25,6 +25,8 @@ UNKNOWN_SPEC = "unknown"
 """What a plan says that a replica runs where that is not known; see inventory/reloads.py."""
 ASK_S = 1.0
 """Less time than this is none: an engine that is asked and not waited for may have loaded anything."""
+KEPT = b"reloaded:"
+"""What Ray's keys begin with that hold an actor's last reload; its id follows."""
 Steps = Callable[[str, Mapping[int, Tuple[Any, ...]]], Dict[int, Any]]
 """Calls a method of these members' seats, all at once, and returns what each answers; raises StartFailed."""
 
@@ -130,5 +132,12 @@ def as_reloaded(replica: Dict[str, Any]) -> Dict[str, Any]:
                                 for member in left["members"]]}
 
 
+def forget_dead() -> None:
+    """Remove what is kept of actors that have ended for good, however they did."""
+    for key in _internal_kv_list(KEPT, namespace=KV_NAMESPACE):
+        if cluster.actor_record(key[len(KEPT):].decode()).state == "DEAD":
+            _internal_kv_del(key, namespace=KV_NAMESPACE)
+
+
 def _key() -> bytes:
-    return f"reloaded:{ray.get_runtime_context().get_actor_id()}".encode()
+    return KEPT + str(ray.get_runtime_context().get_actor_id()).encode()

@@ -279,6 +279,14 @@ def run_engine(config: Dict[str, Any]) -> None:
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
 
 
+def remove_fresh_dir(config: Dict[str, Any]) -> None:
+    """Remove the engine's own working directory: its maker, or the other guard, may be gone by now."""
+    if config.get("freshDir"):
+        import shutil  # only now: it is slow to import
+
+        shutil.rmtree(config["freshDir"], ignore_errors=True)
+
+
 def run_inner(config: Dict[str, Any], parent: int, output: Output) -> None:
     """The inner guard: starts the engine, says which process it is, and moves its output."""
     reader = become_guard(parent)
@@ -286,7 +294,9 @@ def run_inner(config: Dict[str, Any], parent: int, output: Output) -> None:
     if engine == 0:
         run_engine(config)
     os.write(1, b'{"started": %d}\n' % engine)
-    exit_like(guard(engine, reader, output, [output.pipe]))
+    status = guard(engine, reader, output, [output.pipe])
+    remove_fresh_dir(config)
+    exit_like(status)
 
 
 def main(config: Dict[str, Any]) -> None:
@@ -299,10 +309,7 @@ def main(config: Dict[str, Any]) -> None:
     if inner == 0:
         run_inner(config, outer, output)
     status = guard(inner, reader, output, [])
-    if config.get("freshDir"):  # its maker may be gone by now
-        import shutil  # only now: it is slow to import
-
-        shutil.rmtree(config["freshDir"], ignore_errors=True)
+    remove_fresh_dir(config)
     try:
         os.write(1, b'{"exited": %d}\n' % (128 + (status & 0x7F) if status & 0x7F else status >> 8))
     finally:

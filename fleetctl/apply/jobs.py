@@ -173,8 +173,8 @@ def _require_ok(answer: httpx.Response, doing: str) -> None:
 
 
 def _answer_text(answer: httpx.Response) -> str:
-    """Return an answer in one line: of a traceback the last."""
-    lines = answer.text.strip().splitlines()
+    """Return an answer in one line: of a traceback the last, which Ray may end with a line of its own, a full stop."""
+    lines = [line for line in answer.text.strip().splitlines() if line.strip(" .")]
     asked = f"{answer.request.method} {answer.request.url.path}"
     return f"{asked} answered {answer.status_code}{': ' + lines[-1][:300] if lines else ''}"
 

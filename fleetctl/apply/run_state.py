@@ -74,7 +74,8 @@ def status_of(job: Job, log: RunLog) -> RunStatus:
         return _without_log(job, log)
     if _was_idle(job, log):
         return RunStatus("refused", f"it ended before it did anything ({job.end_text})", "NOT_BEGUN")
-    return RunStatus("unknown", f"it ended without a summary ({job.end_text})", "DIED")
+    return RunStatus("unknown", f"it ended without a summary ({job.end_text})",
+                     "INTERRUPTED" if job.status == "STOPPED" else "DIED")
 
 
 def summary_of(log: RunLog) -> RunSummary | None:

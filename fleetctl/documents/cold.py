@@ -43,6 +43,7 @@ class CachedArtifact(Stored):
     bytes: int
     used: bool = Field(False, description="a process of the node uses it, so it stays")
     removed: bool = False
+    trouble: str = Field("", description="why it could not be removed")
 
 
 class NodeCache(Stored):

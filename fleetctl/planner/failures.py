@@ -14,6 +14,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
 
 SHOWN_NODES, SHOWN_CHARACTERS = 5, 160
+EXITED = "exited with code"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +65,15 @@ def node_names(node_ids: Collection[str], inventory: Inventory) -> str:
 
 
 def last_words(message: str) -> str:
-    """Return the end of a failure's message on one line: of an engine, the last line of its output."""
-    lines = [line.strip() for line in message.rpartition(LAST_OUTPUT)[2].splitlines() if line.strip()]
+    """Return a failure's message on one line, with no more of an engine's output than its last line.
+
+    Of an engine that exited by itself that line alone is the reason; else something ended it, or gave up on it.
+    """
+    reason, said, output = message.rpartition(LAST_OUTPUT)
+    lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
     text = lines[-1] if lines else "no reason known"
+    if said and EXITED not in reason:
+        text = f"{reason}{said}{text}"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 

@@ -81,7 +81,8 @@ class LiveProgress(PlainProgress):
             self._note = ""
         elif event.type in ("lockWaiting", "weightsFetched"):
             self._note = f"; {event.message}"
-        elif event.type in ("replanWanted", "replanned", "notReplanned", "nodesRequested", "nodesNotRequested"):
+        elif event.type in ("roomAwaited", "replanWanted", "replanned", "notReplanned", "nodesRequested",
+                            "nodesNotRequested"):
             self.say("note", event.message)
 
     def _render(self) -> RenderableType:

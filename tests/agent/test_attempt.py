@@ -205,7 +205,8 @@ def test_nothing_is_created_without_the_lock(here: Here) -> None:
 
 def test_a_replica_that_another_run_created_is_awaited_and_not_doubled(here: Here) -> None:
     here.names = {"ModelActor:m:2"}
-    assert here.run(here.attempt())["outcome"] == "ready"
+    told = here.run(here.attempt())
+    assert (told["outcome"], told["nodes"]) == ("ready", [])
     assert "created" not in here.events
 
 
@@ -280,6 +281,17 @@ def test_a_replica_that_holds_nothing_and_gets_nothing_is_taken_back_with_the_ar
     assert here.killed == ["ModelActor:m:2"]
 
 
+def test_a_replica_that_waits_for_room_says_so_once_before_it_is_taken_back(here: Here) -> None:
+    here.placed, here.granted = False, False
+    attempt = here.attempt()
+    attempt.step()
+    here.short = ["node-a has 0 GPU free, 1 needed"]
+    while here.now < 20:
+        here.now += 1
+        attempt.step()
+    assert (attempt.result, here.events) == (None, ["created", "replicaCreated", "roomAwaited"])
+
+
 @pytest.mark.parametrize("short", [[], ["node-a has 0 GPU free, 1 needed"]], ids=["room", "its own grant"])
 def test_a_replica_that_may_be_granted_is_never_taken_back(here: Here, short: list[str]) -> None:
     here.placed, here.granted = False, True
@@ -292,7 +304,7 @@ def test_a_replica_that_may_be_granted_is_never_taken_back(here: Here, short: li
     assert attempt.result is None
     here.placed = True
     assert here.run(attempt)["outcome"] == "ready"
-    assert here.killed == []
+    assert (here.killed, here.events) == ([], ["created", "replicaCreated"])
 
 
 def test_a_worker_that_never_starts_is_reported_and_left_alone(here: Here) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import re
+import sys
 import threading
+from typing import Any
 
 import pytest
 
@@ -38,6 +42,35 @@ def test_numbers_have_no_gaps_and_lines_are_whole_however_many_write(capsys: pyt
         thread.join(60)
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["seq"] for line in lines] == list(range(400))
+
+
+class Disk(io.RawIOBase):
+    """A file on a disk that has room for `room` more bytes."""
+
+    def __init__(self) -> None:
+        self.held, self.room = b"", 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        taken = bytes(data)[:self.room]
+        if not taken:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.held, self.room = self.held + taken, self.room - len(taken)
+        return len(taken)
+
+
+def test_a_run_goes_on_while_the_disk_of_its_log_is_full_and_speaks_again_once_it_has_room(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    disk, events = Disk(), EventStream()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(disk), "ascii"))
+    for disk.room in (1000, 50, *[0] * 100):
+        events.emit("progress", "x" * 200)
+    disk.room = 1_000_000
+    events.emit("runSummary", "1 of 1 ready", outcomes=[], exitCode=0)
+    read = [event for event in map(parse_line, disk.held.decode().splitlines()) if event]
+    assert (read[0].seq, read[-1].seq, read[-1].type) == (0, 102, "runSummary")
 
 
 @pytest.mark.parametrize("words", ["a\u2028b", "a\u2029b", "a\x85b", "a\x0bb\x0cc", "\ud800", "\N{SNOWMAN}", "a\r\nb"])

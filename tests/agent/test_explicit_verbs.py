@@ -10,8 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray_keys import Keys
 
-from fleetctl.agent import evict, explicit, restart
+from fleetctl.agent import evict, explicit, reload, restart
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.events import EventStream
 from fleetctl.agent.lock import LockBusy
@@ -25,6 +26,7 @@ class Played:
     def __init__(self) -> None:
         self.records = {f"ModelActor:org/m:{number}": ActorRecord("ALIVE", True, "{}", "", 0, 2) for number in range(4)}
         self.calls: list[str] = []
+        self.keys = Keys()
         self.broken: set[str] = set()
         self.old: set[str] = set()
         self.reborn: set[str] = set()
@@ -61,6 +63,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
         monkeypatch.setattr(module.cluster, "actor_record", lambda actor_id: cluster.records.get(actor_id, GONE))
     monkeypatch.setattr(evict.cluster, "taken_names", lambda: set(cluster.records))
     monkeypatch.setattr(restart, "kept_failure", lambda _: None)
+    cluster.keys.install(monkeypatch, reload)
     monkeypatch.setattr(explicit, "take_lock", lambda *_: SimpleNamespace(
         release=lambda: cluster.calls.append("release")))
     return cluster
@@ -86,6 +89,14 @@ def test_evict_ends_what_is_named_engines_first(played: Played, run: Any) -> Non
     assert played.calls == ["leave ModelActor:org/m:0", "end ModelActor:org/m:0", "end ModelActor:org/m:2",
                             "release", "release"]
     assert set(played.records) == {"ModelActor:org/m:1", "ModelActor:org/m:3"}
+
+
+def test_what_is_kept_of_a_reload_goes_with_its_actor_however_that_ended(played: Played, run: Any) -> None:
+    keys = {number: f"reloaded:ModelActor:org/m:{number}".encode() for number in (0, 1, 9)}  # 9 has ended by itself
+    for key in keys.values():
+        played.keys.put(key, b"{}", namespace=reload.KV_NAMESPACE)
+    run(evict.run_evict, 0)
+    assert played.keys.list(b"", namespace=reload.KV_NAMESPACE) == [keys[1]]
 
 
 def test_one_that_is_still_starting_is_not_asked_to_leave(played: Played, run: Any) -> None:

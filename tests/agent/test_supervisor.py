@@ -63,11 +63,13 @@ def start(tmp_path: Path, mark: str) -> Iterator[Start]:
     started: list[Supervised] = []
 
     def starting(
-        *argv: str, cwd: Path = tmp_path, source: str = SOURCE, log: str = "engine.log", **env: str
+        *argv: str, cwd: Path = tmp_path, source: str = SOURCE, log: str = "engine.log", fresh: Path | None = None,
+        **env: str,
     ) -> Supervised:
         path = tmp_path / log
         variables = {"PATH": os.environ["PATH"], MARK: mark, **env}
-        started.append(Supervised(*launch(source, argv, variables, str(cwd), str(path)), path))
+        started.append(Supervised(*launch(source, argv, variables, str(cwd), str(path), fresh and str(fresh)),
+                                  path))
         return started[-1]
 
     yield starting
@@ -92,9 +94,9 @@ def python(code: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", code)
 
 
-def family(start: Start, mark: str) -> Supervised:
+def family(start: Start, mark: str, fresh: Path | None = None) -> Supervised:
     """An engine with a child that called setsid and one that was orphaned; all three are up."""
-    supervised = start(*python(FAMILY))
+    supervised = start(*python(FAMILY), fresh=fresh)
     eventually(lambda: len(marked(mark)) == 3 and "complete" in unstamped(supervised.log), "the family is complete")
     return supervised
 
@@ -291,13 +293,17 @@ def test_bytes_that_are_not_text_pass_through_environment_and_arguments(start: S
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner"])
-def test_whichever_guard_is_killed_the_whole_family_goes(start: Start, mark: str, victim: str) -> None:
-    supervised = family(start, mark)
+def test_whichever_guard_is_killed_the_whole_family_goes_and_its_folder(
+        start: Start, mark: str, victim: str, tmp_path: Path) -> None:
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    supervised = family(start, mark, fresh)
     guards = (supervised.outer, supervised.inner)
     os.kill(getattr(supervised, victim), signal.SIGKILL)
     eventually(lambda: not marked(mark), "no process of the engine is left")
     supervised.process.wait(30)
     eventually(lambda: not any(map(alive, guards)), "no guard is left")
+    assert not fresh.exists()
 
 
 def test_with_both_guards_killed_the_engine_goes_too(start: Start, mark: str) -> None:

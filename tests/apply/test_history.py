@@ -45,7 +45,7 @@ def told(client: DashboardClient) -> HistoryEntry:
     (summary(0, code=1, message="no Python interpreter with ray"), "FAILED", "refused", "NOT_BEGUN"),
     (VERSION + summary(1, code=3, interrupted=True, message="interrupted before"), "STOPPED", "refused", "INTERRUPTED"),
     (BEGUN + CREATED, "FAILED", "unknown", "DIED"),
-    (BEGUN, "STOPPED", "unknown", "DIED"),
+    (BEGUN, "STOPPED", "unknown", "INTERRUPTED"),
     (VERSION, "FAILED", "refused", "NOT_BEGUN"),
     ("", "FAILED", "unknown", "LOG_GONE"),
     ("", "SUCCEEDED", "unknown", "LOG_GONE"),

@@ -31,6 +31,7 @@ from fleetctl.agent import (
     floor,
     lock,
     mailbox,
+    reload,
     replan,
     restart,
 )
@@ -440,6 +441,7 @@ class RayStandIn:
             patch.setattr(module, "kept_failure", lambda _: None)
         self._keys.install(patch, lock, apply, floor)
         packages = self.stand_in.packages
+        patch.setattr(reload, "_internal_kv_list", lambda *_, **__: [])
         patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
         patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 
+from fleetctl.apply.history import pick, runs_of
 from fleetctl.apply.jobs import Patience
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
@@ -42,10 +43,11 @@ def attach_to(
     invocation: Invocation, job: str | None, files: Sequence[str] | None, address: str | None, output: ApplyOutput,
     wait_timeout_s: float | None,
 ) -> int:
-    """Follow a running apply: `job`, or the only one there is (of the fleet in `files`, where given)."""
+    """Follow a running apply: `job`, an id or the beginning of one, or the only one (of the fleet in `files`)."""
     fleet = fleet_of(invocation, files)
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
-        job = job or only(running(client, fleet.name if fleet else None), "fleetctl apply --attach JOB").submission_id
+        job = (pick(runs_of(client, None), job) if job else
+               only(running(client, fleet.name if fleet else None), "fleetctl apply --attach JOB")).submission_id
         output.verb = verb_of(job)
         return _follow(Started(client, job), output, wait_timeout_s)
 

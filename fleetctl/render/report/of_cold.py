@@ -9,7 +9,7 @@ from fleetctl.render.report.weights_tables import AMOUNTS, ID_SHOWN, got_cells
 
 FETCHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("from", "from"), *AMOUNTS)
 CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Column("bytes", "size", numeric=True),
-          Column("state", "state"))
+          Column("result", "state"))
 
 
 def prefetched_report(answer: Prefetched) -> Report:
@@ -47,7 +47,7 @@ def pruned_report(answer: Pruned) -> Report:
 
 def _cached(node: NodeCache, *, dry_run: bool) -> list[tuple[str, str, str, str]]:
     if node.trouble:
-        return [(node.node, "", "", f"it did not answer: {node.trouble}")]
+        return [(node.node, "", "", f"failed: {node.trouble}")]
     return [(node.node, one.artifact[:ID_SHOWN], format_bytes(one.bytes), _state(one, dry_run=dry_run))
             for one in node.artifacts]
 
@@ -57,4 +57,4 @@ def _state(one: CachedArtifact, *, dry_run: bool) -> str:
         return "removed"
     if one.used:
         return "in use, stays"
-    return "would be removed" if dry_run else "not removed"
+    return "would be removed" if dry_run else f"not removed{f': {one.trouble}' if one.trouble else ''}"

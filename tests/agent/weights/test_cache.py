@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,6 +14,9 @@ from weights_world import SHARD, files_in
 
 from fleetctl.agent import prune
 from fleetctl.agent.weights.cache import Cached, cached, remove
+from fleetctl.agent.weights.store import Entry
+from fleetctl.documents.cold import CachedArtifact, NodeCache, Pruned
+from fleetctl.render.report.of_cold import pruned_report
 
 
 @contextmanager
@@ -96,3 +101,24 @@ def test_a_node_keeps_what_it_is_asked_to_keep_and_removes_only_what_is_named(
     assert (root / artifact).exists()
     assert (note.exists(), of_another.exists()) == (False, True)
     assert prune.list_here([])["artifacts"] == []
+
+
+def test_what_the_disk_does_not_let_go_is_named_and_the_rest_is_removed(
+        tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "node"))
+    with using(tmp_path / "node", artifact, origin):
+        pass
+    shutil.copytree(tmp_path / "node" / artifact, tmp_path / "node" / ("a" * 64))
+
+    def wiped(entry: Entry, wipe: Callable[[Entry], None] = Entry.wipe) -> None:
+        if entry.artifact == artifact:
+            raise OSError(errno.EROFS, "Read-only file system")
+        wipe(entry)
+
+    monkeypatch.setattr(prune, "start_of_path", lambda _: str(tmp_path / "no-note"))
+    monkeypatch.setattr(Entry, "wipe", wiped)
+    rows = {row["artifact"]: row for row in prune.remove_here([artifact, "a" * 64])["artifacts"]}
+    assert (rows["a" * 64]["removed"], rows[artifact]["removed"]) == (True, False)
+    document = CachedArtifact.model_validate(rows[artifact])
+    report = pruned_report(Pruned(nodes=[NodeCache(node_id="n", node="n", artifacts=[document])]))
+    assert (report.tables[0].rows[0][3], report.exit_code) == ("not removed: Read-only file system", 3)

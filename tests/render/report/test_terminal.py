@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 
+from fleetctl.documents.cold import NodeCache, Pruned
 from fleetctl.render.report.model import Column, Report, Table
+from fleetctl.render.report.of_cold import pruned_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.report.samples import hostile_texts, report
 
@@ -50,6 +52,12 @@ def test_where_the_columns_do_not_fit_the_last_go_below_and_no_name_breaks() -> 
         "REPLICA           NODES           GPUS", "org/model/0       node-a, node-b     2", "  10.0.0.1:40000"]
     assert shown(table, width=24).splitlines()[1:4] == [
         "org/model/0            2", "  node-a, node-b,", "  10.0.0.1:40000"]
+
+
+def test_a_node_keeps_its_name_beside_a_reason_with_a_long_path() -> None:
+    node = NodeCache(node_id="n", node="node-a", trouble=f"OSError: /{'x' * 150}")
+    [table] = pruned_report(Pruned(nodes=[node])).tables
+    assert shown(table).splitlines()[1].split()[:4] == ["node-a", "-", "-", "failed:"]
 
 
 @pytest.mark.parametrize("width", range(44, 121, 4))
