@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from contextlib import suppress
 from typing import Any
@@ -14,6 +15,7 @@ from oracle.exhaustive import TooLarge, try_everything
 from oracle.families import BLIND, FAMILIES, draw_world
 from oracle.optimum import best_possible
 from oracle.question import ask_about
+from planner_worlds import plan_for
 from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim
@@ -169,3 +171,10 @@ def test_what_is_possible_at_most_is_asked_of_plans_as_good_as_the_one_found() -
     found = examine(problem, nothing_placed(problem))
     assert found.levels == (Level(served=3, units=230_000, replicas=11),)
     assert bound_replicas(found, (Level(served=3, units=220_000, replicas=4),)) == 11
+
+
+def test_the_solver_writes_nothing_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
+    """HiGHS 1.12 prints a line of its own where it solves one of its points once more; a plan as JSON may be there."""
+    plan_for(*draw_world("card-sizes", 43))
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr().out == ""

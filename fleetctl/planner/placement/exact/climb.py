@@ -34,7 +34,7 @@ three of eight fleets; with it none, for 1 to 3 s more of the processor in these
 """
 
 
-MAX_WEIGHED = 4e8
+MAX_WEIGHED = 1e8
 """The largest value of such an objective; up to there the solver's relative tolerance (1e-9) is below a replica."""
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fleetctl.planner.placement.arrays import Floats
+from fleetctl.silence import c_silenced
 
 NODE_LIMIT, NODES_TIMES_COLUMNS = 2_000, 1_000_000
 """Branch-and-bound nodes of one solve; and times the number of columns, about 10 s of the processor.
@@ -84,12 +85,12 @@ class LinearModel:
         for column, value in objective.items():
             cost[column] = -value
         matrix = csr_array((self._values, (self._rows, self._columns)), shape=(len(self.row_lows), size))
-        result: Any = milp(
-            cost, bounds=Bounds(np.array(self.lows), np.array(self.highs)),
-            integrality=np.full(size, not relaxed),
-            constraints=[LinearConstraint(matrix, self.row_lows, self.row_highs)] if self.row_lows else [],
-            options={"mip_rel_gap": 0.0, "node_limit": min(nodes, NODES_TIMES_COLUMNS // size)},
-        )
+        rows = [LinearConstraint(matrix, self.row_lows, self.row_highs)] if self.row_lows else []
+        with c_silenced():
+            result: Any = milp(
+                cost, bounds=Bounds(np.array(self.lows), np.array(self.highs)),
+                integrality=np.full(size, not relaxed), constraints=rows,
+                options={"mip_rel_gap": 0.0, "node_limit": min(nodes, NODES_TIMES_COLUMNS // size)})
         if result.status == 2:
             raise InfeasibleError
         value = result.fun if relaxed else result.mip_dual_bound
