@@ -24,8 +24,8 @@ SHORTFALL_S = 3.0
 """Ray reports its free resources with a delay; a shortfall must last this long to count."""
 ANSWER_S = 5.0
 NO_WORKER_S = 60.0
-TOLD_S = 10.0
-"""What waits for room as long says so: another run may just have taken it."""
+SAID_AFTER_S = 10.0
+"""What has waited for room this long says so: another run may just have taken it."""
 WORKER_S = 300.0
 """How long a worker may take to start once its replica may be granted; Ray itself tries again after 60 s."""
 CONSTRUCTED_S = 10.0
@@ -66,7 +66,7 @@ class Attempt:
         self.key = str(replica["id"])
         self.result: Optional[Outcome] = None
         self.created: Optional[CreatedHere] = None
-        self.granted = self._told = False
+        self.granted = self._said = False
         self._context = context
         self._begun = context.clock()
         self._since = self._begun
@@ -161,7 +161,7 @@ class Attempt:
             return self._go_on(self._await_ready)
         timeout_s = float(self.replica["lifecycle"]["schedulingTimeout"])
         if self._passed() < timeout_s:
-            return self._tell_what_is_short(created, node_id)
+            return self._say_what_is_short(created, node_id)
         short = cluster.shortfalls(self.replica["members"])
         if short and not self._context.grants.may_be_granted(created, node_id):
             take_back(created)
@@ -171,11 +171,11 @@ class Attempt:
             return self._no_worker()
         return None
 
-    def _tell_what_is_short(self, created: CreatedHere, node_id: str) -> None:
+    def _say_what_is_short(self, created: CreatedHere, node_id: str) -> None:
         """Say once, after a while, that it waits for room, where it does."""
-        if self._told or self._passed() < TOLD_S:
+        if self._said or self._passed() < SAID_AFTER_S:
             return
-        self._told = True
+        self._said = True
         short = cluster.shortfalls(self.replica["members"])
         if short and not self._context.grants.may_be_granted(created, node_id):
             self._context.emit("roomAwaited", f"{self.key}: waits for room: {'; '.join(short)}",

@@ -60,7 +60,7 @@ def end_all(job: Job) -> List[Outcome]:
     deadline = time.monotonic() + GONE_S
     outcomes = [stays.get(replica["actorId"]) or _outcome(job, replica, replica["actorId"] in found, deadline)
                 for replica in job.replicas]
-    with suppress(Exception):  # what was ended is told all the same
+    with suppress(Exception):  # what was ended is reported all the same
         forget_dead()
     return outcomes
 
