@@ -17,9 +17,11 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from oracle.hard_cases import BLIND, FAMILIES, Short
 
 World = tuple[ResolvedFleet, Inventory]
-Size = Literal["tiny", "small", "big"]
-"""Tiny: small enough to try everything. Small: 2 to 7 nodes. Big: 10 to 40 nodes, up to 200 members."""
-MAX_MEMBERS = 200
+Size = Literal["tiny", "small", "big", "large"]
+"""Tiny: small enough to try everything. Small: 2 to 7 nodes. Big: 10 to 40, up to 200 members. Large: 60 to 120, up to
+600: CP-SAT proves most of them."""
+MAX_MEMBERS, MAX_REPLICAS = 200, 60
+MAX_LARGE = 600
 
 
 def draw_world(family: str, seed: int, size: Size = "small") -> World:
@@ -30,10 +32,11 @@ def draw_world(family: str, seed: int, size: Size = "small") -> World:
 
 def draw_short(family: str, seed: int, size: Size = "small") -> tuple[Short, Short]:
     """Return the same in short form."""
-    random = Random(f"{family}/{seed}/{size if size == 'tiny' else size == 'big'}")
-    nodes = random.randint(*{"tiny": (2, 3), "small": (2, 7), "big": (10, 40)}[size])
+    random = Random(f"{family}/{seed}/{size if size in ('tiny', 'large') else size == 'big'}")
+    nodes = random.randint(*{"tiny": (2, 3), "small": (2, 7), "big": (10, 40), "large": (60, 120)}[size])
     fleet, inventory = FAMILIES[family](random, nodes)
-    _set_targets(random, fleet["models"], inventory)
+    limits = (MAX_LARGE, MAX_LARGE) if size == "large" else (MAX_MEMBERS, MAX_REPLICAS)
+    _set_targets(random, fleet["models"], inventory, *limits)
     if size == "tiny":
         live = Counter(replica["model"] for replica in inventory.get("replicas", []))
         fleet["models"] = fleet["models"][:3]
@@ -59,8 +62,8 @@ def _members_of(model: Short) -> int:
     return model.get("copies", 1) * (1 + model["gang"]["workers"] if "gang" in model else 1)
 
 
-def _set_targets(random: Random, models: list[Short], inventory: Short) -> None:
-    """Spread a demand of 80 to 140 % of the cards over the models; of 200 members at most."""
+def _set_targets(random: Random, models: list[Short], inventory: Short, most: int, most_replicas: int) -> None:
+    """Spread a demand of 80 to 140 % of the cards over the models; `most` members, `most_replicas` of a model."""
     free = sum(node["gpus"] for node in inventory["nodes"]) * random.uniform(0.8, 1.4)
     shares = [random.random() + 0.1 for _ in models]
     members = 0
@@ -70,7 +73,7 @@ def _set_targets(random: Random, models: list[Short], inventory: Short) -> None:
         gpus = _gpus_of(model)
         few = 2 * len(inventory["nodes"]) if _members_of(model) == 1 else 4
         missing = max(1, math.floor(part / gpus + 0.5)) if gpus else random.randint(1, few)
-        missing = min(missing, (MAX_MEMBERS - members) // _members_of(model), 60)
+        missing = min(missing, (most - members) // _members_of(model), most_replicas)
         members += max(0, missing) * _members_of(model)
         model["replicas"] = max(0, missing) + live.count(model["key"])
 

@@ -89,6 +89,8 @@ def main() -> None:
     parser.add_argument("--family", action="append", choices=list(FAMILIES), help="only this family (again for more)")
     parser.add_argument("--big", dest="size", action="store_const", const="big", default="small",
                         help="fleets of 10 to 40 nodes instead of 2 to 7")
+    parser.add_argument("--large", dest="size", action="store_const", const="large",
+                        help="fleets of 60 to 120 nodes, not all of which CP-SAT can prove")
     parser.add_argument("--tiny", dest="size", action="store_const", const="tiny",
                         help="fleets of 2 or 3 nodes, held against every order and choice instead of CP-SAT")
     parser.add_argument("--budget", type=float, default=2.0, help="CP-SAT's deterministic time per solve")
