@@ -127,7 +127,7 @@ def _is_of_output(error: OSError) -> bool:
 
 
 def _output_refused(error: OSError) -> int:
-    """Say that standard output cannot be written, and let go what is left for it; return 1."""
+    """Say that standard output cannot be written, and drop what is left for it; return 1."""
     sys.stderr.write(f"error: cannot write to standard output: {error.strerror}\n")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

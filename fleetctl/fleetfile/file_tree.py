@@ -116,7 +116,7 @@ def _read(path: Path | str, limit: int) -> bytes:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         begun = stream.raw.read(1) if stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode) else None
         if begun == b"":
-            raise OSError(errno.EPIPE, "a pipe that nobody writes to", str(path))
+            raise OSError(errno.EPIPE, "a pipe without a writer", str(path))
         os.set_blocking(stream.fileno(), True)
         return (begun or b"") + stream.read(limit - len(begun or b""))
 

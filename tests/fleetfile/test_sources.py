@@ -205,7 +205,7 @@ def test_a_problem_as_json_leaves_out_what_it_does_not_know() -> None:
 def test_a_pipe_is_waited_for_only_while_somebody_may_write_to_it(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
-    assert only(tmp_path / "pipe.yaml").message == "cannot be read: a pipe that nobody writes to"
+    assert only(tmp_path / "pipe.yaml").message == "cannot be read: a pipe without a writer"
     ours, theirs = os.pipe()  # as a shell makes for <(...)
     wait = os.set_blocking
 
