@@ -105,20 +105,14 @@ def completion(
 
 def complete_model_keys(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the model keys that begin with `incomplete`; none where the files cannot be read."""
-    try:
-        keys = [model.key for model in _models(ctx)]
-        return [key for key in keys if key.startswith(incomplete) and key.isprintable()]
-    except Exception:  # noqa: BLE001  a broken file must not break the shell
-        return []
+    keys = [model.key for model in _models(ctx)]
+    return [key for key in keys if key.startswith(incomplete) and key.isprintable()]
 
 
 def complete_labels(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the labels of the models, as KEY=VALUE, that begin with `incomplete`."""
-    try:
-        labels = {f"{key}={value}" for model in _models(ctx) for key, value in model.labels.items()}
-        return sorted(label for label in labels if label.startswith(incomplete))
-    except Exception:  # noqa: BLE001  a broken file must not break the shell
-        return []
+    labels = {f"{key}={value}" for model in _models(ctx) for key, value in model.labels.items()}
+    return sorted(label for label in labels if label.startswith(incomplete))
 
 
 def complete_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -127,12 +121,15 @@ def complete_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def _models(ctx: typer.Context) -> tuple[ResolvedModel, ...]:
+    """Return the models of the fleet files named so far; none where they cannot be read."""
     sources = [source for source in ctx.params.get("files") or () if source != "-"]
     if not sources:
         return ()
 
     from fleetctl.fleetfile.load import load_fleet  # slow, and every command imports this module
 
-    return load_fleet(sources).models
-
+    try:
+        return load_fleet(sources).models
+    except Exception:  # noqa: BLE001  a broken file must not break the shell
+        return ()
 

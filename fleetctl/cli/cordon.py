@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
-from fleetctl.cli.node_note import EXIT_CODES, Lasting, NodeArgument, Reason, cordoning, found_node
+from fleetctl.cli.node_note import EXIT_CODES, Lasting, NodeArgument, Reason, cordoning, found_node, write
 from fleetctl.inventory.notes import CORDON
 
 app = command_app(
@@ -25,6 +25,6 @@ def cordon(
 
     It holds for every fleet: until --for is over or `fleetctl uncordon`, at most as long as the Ray session.
     """
-    with found_node(node, files, address) as found:
-        found.note(CORDON, **cordoning(reason, lasting))
+    with found_node(node, files, address) as (client, _, found):
+        write(client, CORDON, found, cordoning(reason, lasting))
     return 0

@@ -6,7 +6,6 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import typer
@@ -15,7 +14,7 @@ from fleetctl.cli import signals
 from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.console import write_document
 from fleetctl.cli.entry import callers_environment
-from fleetctl.demo.home import ClusterState, DemoHome
+from fleetctl.demo.home import ClusterState, DemoHome, without_other_clusters
 from fleetctl.demo.lifecycle import client_environment, left_in, running, start_cluster, stop_cluster
 from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.demo.tour import Tour, demo_fleet, stops_after_asking, stops_before_asking
@@ -77,7 +76,7 @@ def _tour(home: DemoHome) -> None:
     typer.echo("== Start\nA Ray of four nodes on this machine, with simulated GPUs.\n")
     try:
         state = _start(home)
-        env = {**_without_other_clusters(os.environ), **client_environment(home, state)}
+        env = {**without_other_clusters(os.environ), **client_environment(home, state)}
         tour = Tour([sys.executable, "-m", "fleetctl"], env, typer.echo)
         for stop in stops_before_asking(fleet):
             tour.visit(stop)
@@ -108,11 +107,6 @@ def _start(home: DemoHome) -> ClusterState:
                                  lambda name: _note(f"  {described[name]}"))
     _note(f"the demo cluster is {'' if fresh else 'already '}up at {state.address}")
     return state
-
-
-def _without_other_clusters(environ: Mapping[str, str]) -> dict[str, str]:
-    """Leave out the variables that name another cluster."""
-    return {name: value for name, value in environ.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
 
 
 def _exports(variables: dict[str, str], *, drop_token: bool) -> str:

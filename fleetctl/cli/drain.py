@@ -29,7 +29,7 @@ from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.notes import CORDON
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.options import PlanOptions
-from fleetctl.render.place_text import replica_name
+from fleetctl.render.place_text import name_of
 from fleetctl.workflow.dashboard import live_source
 from fleetctl.workflow.draining import Draining
 from fleetctl.workflow.invocation import Invocation
@@ -86,9 +86,9 @@ def drain(
         explicit.refuse_protected(found.fleet if evict else None, found.leaving())
         for one in found.staying():
             whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
-            say("stays", f"{_name(one)}: {whose if one.fleet else 'no fleet started it'}")
+            say("stays", f"{name_of(one)}: {whose if one.fleet else 'no fleet started it'}")
         for one in found.warm():
-            say("stays", f"{_name(one)}: it is WARM, and gone with the node; `fleetctl evict` ends it before")
+            say("stays", f"{name_of(one)}: it is WARM, and gone with the node; `fleetctl evict` ends it before")
         with one_command("drain"):
             return _drain(invocation, source, found, wanted)
 
@@ -101,7 +101,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
         if not _agreed(found, wanted, "cordon it"):
             return 0 if wanted.start.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)
-        return 0 if wanted.output_format == "table" else _show((), 0, wanted)
+        return 0 if wanted.output_format == "table" else explicit.show_steps((), 0, "drain", wanted.output_format)
     options = PlanOptions(models, force=wanted.start.force, files=tuple(wanted.files),
                           ignore_cooldown=wanted.start.ignore_cooldown)
     new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter().name})
@@ -118,20 +118,16 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
         code = carry_out(proposal.task, ApplyOptions(lock_timeout_s=wanted.start.lock_timeout), output,
                          wanted.start.wait_timeout)
     if code not in (0, PARTIAL):
-        return _show(output.outcomes, code, wanted)
+        return explicit.show_steps(output.outcomes, code, "drain", wanted.output_format)
     let_go, code = _let_go(replace(source, observed_at=invocation.now()), found, wanted)
-    return _show([*output.outcomes, *let_go], code, wanted)
-
-
-def _show(outcomes: Sequence[ReplicaOutcome], code: int, wanted: Wanted) -> int:
-    return explicit.show_steps(outcomes, code, "drain", wanted.output_format)
+    return explicit.show_steps([*output.outcomes, *let_go], code, "drain", wanted.output_format)
 
 
 def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
     """List what leaves the node, and ask; a dry run is never agreed to."""
     leaving = found.leaving()
     for one in leaving:
-        say("end" if wanted.evict else "leaves", _name(one))
+        say("end" if wanted.evict else "leaves", name_of(one))
     if wanted.start.dry_run:
         say("note", NOTHING_DONE)
         return False
@@ -162,7 +158,3 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
 
 def _left_alone(one: Replica, code: str, why: str) -> ReplicaOutcome:
     return ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="skipped", code=code, message=why)
-
-
-def _name(replica: Replica) -> str:
-    return replica_name(replica.model, replica.replica_id, replica.foreign_id)

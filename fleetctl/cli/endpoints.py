@@ -110,7 +110,10 @@ def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, 
 
 def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -> Endpoints:
     """Leave out what does not answer, and name it where it is not in `silent`: what did not answer before."""
-    paths = _probe_paths(fleet)
+    # of each engine's readiness GET, where there is one on the serving port
+    paths = {(model.key, group.name): member.engine.readiness.http.path
+             for model in (fleet.models if fleet else ()) for group in model.workers for member in group.members
+             if member.role != "Worker" and member.engine.readiness and member.engine.readiness.http}
     asked = [(one.address, one.port, paths.get((model.key, one.group)))
              for model in served.models for one in model.endpoints]
     answers, before, models = iter(answering(asked)), frozenset(silent), []
@@ -126,13 +129,6 @@ def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -
     for sentence in sorted(silent - before):
         say("warning", sentence)
     return served.model_copy(update={"models": models})
-
-
-def _probe_paths(fleet: ResolvedFleet | None) -> dict[tuple[str, str], str]:
-    """Return the path of the readiness GET by model and group, where there is one on the serving port."""
-    return {(model.key, group.name): member.engine.readiness.http.path
-            for model in (fleet.models if fleet else ()) for group in model.workers for member in group.members
-            if member.role != "Worker" and member.engine.readiness and member.engine.readiness.http}
 
 
 class KeptFile:

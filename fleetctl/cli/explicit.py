@@ -55,8 +55,7 @@ class Wanted:
 def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> None:
     """Raise PolicyRefused when the fleet file that was given protects one of the models."""
     for replica in chosen if fleet else ():
-        pattern = protecting(fleet.policy.protected_models, replica.model) if fleet else None
-        if fleet and pattern is not None:
+        if fleet and (pattern := protecting(fleet.policy.protected_models, replica.model)) is not None:
             raise PolicyRefused(f"{replica_name(replica.model, replica.replica_id)} stays: "
                                 f"{policy_at(fleet, 'protectedModels', pattern)} protects it",
                                 hint="no flag lifts this; change spec.policy in a review of its own")
@@ -77,8 +76,10 @@ def carry_out(
 
 def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes: Iterable[str]) -> int | None:
     """List the replicas and ask; returns None after a yes, else the exit code."""
-    names = {node.id: node.name for node in seen.nodes}
-    described = [(replica_name(one.model, one.replica_id), _describe(one, seen, names)) for one in chosen]
+    names, dead = {node.id: node.name for node in seen.nodes}, dead_node_ids(seen)
+    described = [(replica_name(one.model, one.replica_id),
+                  f"fleet {visible(one.fleet or '')}, {status_word(one, dead)}, on {node_text(one, names)}")
+                 for one in chosen]
     if len(chosen) > 1 or wanted.dry_run:
         for line in first_few([f"{name} ({text})" for name, text in described], LISTED):
             say(wanted.asks.lower(), line)
@@ -155,11 +156,6 @@ def show_steps(
     else:
         show_report(outcomes_report(outcomes, interrupted=interrupted, verb=verb))
     return code
-
-
-def _describe(replica: Replica, seen: Inventory, names: dict[str, str]) -> str:
-    return (f"fleet {visible(replica.fleet or '')}, {status_word(replica, dead_node_ids(seen))}, "
-            f"on {node_text(replica, names)}")
 
 
 def _afterwards(

@@ -13,7 +13,7 @@ from fleetctl.cli.console import say, write_document, write_file_diff, write_res
 from fleetctl.cli.process import read_stdin
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetFileError
-from fleetctl.fleetfile.format import Formatted, format_sources
+from fleetctl.fleetfile.format import format_sources
 from fleetctl.fleetfile.sources import STDIN_NAME
 from fleetctl.workflow.output_files import write_file
 
@@ -44,17 +44,13 @@ def fmt(
     elif check:
         write_result("".join(f"{one.file}\n" for one in changed))
     else:
-        _write(formatted)
+        for one in formatted:
+            if one.file == STDIN_NAME:
+                write_document(one.after)
+            elif one.changed:
+                write_file(Path(one.file), one.after, mode=None)
     did = "would change" if check or diff else "formatted"
     say("fmt", f"{count_of(len(formatted), 'file')}, {len(changed)} {did}")
     if problems:
         raise FleetFileError(problems)
     return 1 if check and changed else 0
-
-
-def _write(formatted: list[Formatted]) -> None:
-    for one in formatted:
-        if one.file == STDIN_NAME:
-            write_document(one.after)
-        elif one.changed:
-            write_file(Path(one.file), one.after, mode=None)

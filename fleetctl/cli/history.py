@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -12,10 +14,10 @@ from fleetctl.cli.commands import command_app, epilog
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import ReportFormatOption, ReportOption, formats_of, parse_reports, show
 from fleetctl.errors import UsageError
+from fleetctl.inventory.client import DashboardClient
 from fleetctl.render.report.of_history import history_report, run_report
-from fleetctl.workflow.cluster import fleet_of
+from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
-from fleetctl.workflow.invocation import Invocation
 
 app = command_app(
     "fleetctl history                     # the last 20, newest first",
@@ -54,9 +56,8 @@ def history(
     if context.invoked_subcommand is not None:
         _refuse_flags_before(context)
         return 0
-    wanted, invocation = parse_reports(report, reading=files or ()), this_invocation()
-    name, written = _fleet_and_address(invocation, files, fleet)
-    with open_dashboard(invocation, address, written) as client, invocation.working("reading the runs"):
+    wanted = parse_reports(report, reading=files or ())
+    with _opened(files, address, fleet, "reading the runs") as (client, name):
         found = read_history(client, name, limit)
     show(formats_of(found, history_report), output_format, wanted)
     return 0
@@ -76,24 +77,24 @@ def show_run(
 
     RUN is an id as `fleetctl history` shows it, a plan id, the beginning of either, or `latest`.
     """
-    wanted, invocation = parse_reports(report, reading=files or ()), this_invocation()
-    name, written = _fleet_and_address(invocation, files, fleet)
-    with open_dashboard(invocation, address, written) as client, invocation.working("reading the run"):
+    wanted = parse_reports(report, reading=files or ())
+    with _opened(files, address, fleet, "reading the run") as (client, name):
         found = read_run(client, wanted_run, name)
     show(formats_of(found, run_report), output_format, wanted)
     return 0
 
 
-def _fleet_and_address(
-    invocation: Invocation, files: list[str] | None, name: str | None
-) -> tuple[str | None, str | None]:
-    """Return the fleet to show and the address in its files; raises UsageError when flag and files disagree."""
+@contextmanager
+def _opened(
+    files: list[str] | None, address: str | None, name: str | None, doing: str
+) -> Iterator[tuple[DashboardClient, str | None]]:
+    """Open the cluster, and give it with the fleet to show; raises UsageError when --fleet and the files disagree."""
+    invocation = this_invocation()
     fleet = fleet_of(invocation, files)
-    if fleet is None:
-        return name, None
-    if name not in (None, fleet.name):
+    if fleet and name not in (None, fleet.name):
         raise UsageError(f"--fleet {name}, but the files are those of fleet {fleet.name}")
-    return fleet.name, fleet.cluster.address
+    with open_dashboard(invocation, address, cluster_of(fleet).address) as client, invocation.working(doing):
+        yield client, fleet.name if fleet else name
 
 
 def _refuse_flags_before(context: typer.Context) -> None:

@@ -88,11 +88,15 @@ def logs(
     cluster = cluster_of(fleet_of(invocation, files))
     begin = _before(invocation.now(), since) if since is not None else ""
     lines = tail if tail is not None else SINCE_TAIL if begin else TAIL
+
+    def chosen(logs: Sequence[EngineLog]) -> list[EngineLog]:
+        return [log for log in logs
+                if group in (None, log.group) and copy in (None, log.copy_index) and rank in (None, log.rank)]
+
     with live_source(invocation, where, cluster) as source:
         seen = read(invocation, source)
         running = running_replicas(seen, name, replica_id)
         model, number, search = _find(source, seen, running, name, replica_id)
-        chosen = partial(_chosen, group=group, copy=copy, rank=rank)
         if search.logs and not search.failed and not chosen(search.logs):
             raise absent(seen, f"{name} has no member of that --group, --copy and --rank",
                          hint="it has " + ", ".join(_listed(sorted({log.label for log in search.logs}))))
@@ -158,11 +162,6 @@ def _left_beside(source: Live, seen: Inventory, model: str, running: Set[int]) -
     if more := ended[:-MOST_ENDED]:
         say("note", f"{count_of(len(more), 'older one')} have ended, and are not shown: name one as {model}/{more[-1]}")
     return replace(found, logs=tuple(log for log in found.logs if log.replica_id in ended[-MOST_ENDED:]))
-
-
-def _chosen(logs: Sequence[EngineLog], group: str | None, copy: int | None, rank: int | None) -> list[EngineLog]:
-    return [log for log in logs
-            if group in (None, log.group) and copy in (None, log.copy_index) and rank in (None, log.rank)]
 
 
 def _read(source: Live, logs: Sequence[EngineLog], tail: int, begin: str) -> list[LogEnd]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -18,7 +17,6 @@ from fleetctl.cli.replica_argument import absent
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.notes import note_text
 from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import live_source
@@ -34,26 +32,15 @@ Reason = Annotated[str, flags.option("--reason", metavar="TEXT", help="Why; plan
 EXIT_CODES = "0 noted, or it was so already, 1 error, or there is no such node, 64 usage"
 
 
-@dataclass(frozen=True, slots=True)
-class FoundNode:
-    """A node of a running cluster."""
-
-    source: Live
-    seen: Inventory
-    node: Node
-
-    def note(self, verb: str, **said: str) -> None:
-        """Write a note about it, and say so."""
-        write(self.source.client, verb, self.node, said)
-
-
 @contextmanager
-def found_node(name: str, files: Sequence[str] | None, address: str | None) -> Iterator[FoundNode]:
-    """Look a node up by its name or id; raises what `node_of` raises."""
+def found_node(
+    name: str, files: Sequence[str] | None, address: str | None
+) -> Iterator[tuple[DashboardClient, Inventory, Node]]:
+    """Look a node of a running cluster up by its name or id; raises what `node_of` raises."""
     invocation = this_invocation()
     with live_source(invocation, Where(None, address), cluster_of(fleet_of(invocation, files))) as source:
         seen = source.read()
-        yield FoundNode(source, seen, node_of(seen, name))
+        yield source.client, seen, node_of(seen, name)
 
 
 def node_of(seen: Inventory, name: str) -> Node:

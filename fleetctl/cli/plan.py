@@ -76,8 +76,4 @@ def plan_formats(plan: Plan, placement_map: Callable[[], PlacementMap | None]) -
 
         return plan_page(plan, placement_map())
 
-    return Formats(
-        json=lambda: render_plan_json(plan),
-        report=lambda: plan_report(plan),
-        page=page,
-    )
+    return Formats(json=lambda: render_plan_json(plan), report=lambda: plan_report(plan), page=page)

@@ -21,9 +21,8 @@ from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import UsageError
-from fleetctl.fleetfile.edit import Edit, edit_fleet
+from fleetctl.fleetfile.edit import edit_fleet
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
-from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.forge.change import ForgeName
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.complete import require_complete
@@ -54,11 +53,6 @@ class Proposal:
     replicas: Mapping[str, int]
     why: Sequence[str] = ()
     added: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def fleet(self) -> ResolvedFleet:
-        """The fleet as it is now."""
-        return self.loaded.sound()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +174,7 @@ def _load(files: Sequence[str]) -> LoadedFleet:
 
 
 def _propose(made: Proposal, ways: Ways) -> int:
-    now = {one.key: one.replicas for one in made.fleet.models}
+    now = {one.key: one.replicas for one in made.loaded.sound().models}
     changes = {key: number for key, number in made.replicas.items() if number != now[key]}
     edits = edit_fleet(made.files, made.loaded, changes, made.added) if changes or made.added else []
     if not edits:
@@ -194,10 +188,12 @@ def _propose(made: Proposal, ways: Ways) -> int:
         f"{key}: {now[key]} to {number} replicas" for key, number in changes.items())])
     if ways.dry_run:
         return 0
+    files: Changes = {Path(one.file): (one.before, one.after) for one in edits}
+    message = "\n\n".join(filter(None, (title, "\n".join(made.why))))
     if ways.opens:
-        _open(made, ways, edits, title)
+        _open(made, ways, files, title, message)
     elif ways.branch is not None:
-        commit = commit_on_branch(ways.branch, _changes(edits), _message(title, made), this_invocation().environ)
+        commit = commit_on_branch(ways.branch, files, message, this_invocation().environ)
         say("committed", f"{commit[:10]} on {ways.branch}; for review: git push origin {ways.branch}")
     else:
         for one in edits:
@@ -206,15 +202,7 @@ def _propose(made: Proposal, ways: Ways) -> int:
     return 0
 
 
-def _message(title: str, made: Proposal) -> str:
-    return "\n\n".join(filter(None, (title, "\n".join(made.why))))
-
-
-def _changes(edits: Sequence[Edit]) -> Changes:
-    return {Path(one.file): (one.before, one.after) for one in edits}
-
-
-def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None:
+def _open(made: Proposal, ways: Ways, files: Changes, title: str, message: str) -> None:
     """Push the commit, and open or update the pull request; what the forge lacks is known before anything is pushed."""
     environ = this_invocation().environ
     if PASSWORD.match(ways.remote):
@@ -226,8 +214,8 @@ def _open(made: Proposal, ways: Ways, edits: Sequence[Edit], title: str) -> None
         raise UsageError("--open: this is no job of a forge", hint="give --forge github or --forge gitlab, and set the "
                          "variables of docs/propose.md")
     forge.check_access()
-    branch = f"fleetctl/{made.fleet.name}/{made.name}" if ways.branch is None else ways.branch
-    pushed = push_to_branch(ways.remote, branch, ways.into, _changes(edits), _message(title, made), environ)
+    branch = f"fleetctl/{made.loaded.sound().name}/{made.name}" if ways.branch is None else ways.branch
+    pushed = push_to_branch(ways.remote, branch, ways.into, files, message, environ)
     say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} has it already")
     evidence = [f"    {line}" for line in made.why]  # as code: a name from a cluster may look like Markdown
     text = "\n".join([*evidence, "", "Made by `fleetctl propose`."]).lstrip("\n")

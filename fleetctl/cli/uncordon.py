@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
-from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node
+from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node, write
 from fleetctl.inventory.jobs import ours
 from fleetctl.inventory.notes import UNCORDON, cordon_note
 
@@ -19,11 +19,11 @@ def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flag
     Also says that the node is good: what has failed there no longer counts, so nothing on it cools down, and `doctor`
     says no more of a cordon that has ended. A cordon in a fleet file (`nodes[].cordon`) is not a note: it stays.
     """
-    with found_node(node, files, address) as found:
-        failed = any(found.node.id in failure.node_ids for failure in found.seen.failures)
-        sure = found.seen.complete and not failed and found.node.cordon is None
-        if sure and cordon_note(found.node, ours(found.source.client)) is None:
-            say("note", f"no note cordons {found.node.name}")
+    with found_node(node, files, address) as (client, seen, found):
+        failed = any(found.id in failure.node_ids for failure in seen.failures)
+        sure = seen.complete and not failed and found.cordon is None
+        if sure and cordon_note(found, ours(client)) is None:
+            say("note", f"no note cordons {found.name}")
         else:
-            found.note(UNCORDON)
+            write(client, UNCORDON, found, {})
     return 0

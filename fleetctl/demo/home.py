@@ -36,11 +36,21 @@ class ClusterState:
     ready: bool = False
 
 
-@dataclass(frozen=True, slots=True)
 class DemoHome:
     """The folder, and the paths in it."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.state_file = path / "cluster.json"
+        """Where the state of the running cluster is."""
+        self.token_file = path / "token"
+        """Where the cluster's own token is: a Ray without one runs code from any client."""
+        self.launchers = path / "bin"
+        """A folder on the nodes' PATH, with the engine in it."""
+        self.log = path / "keeper.log"
+        """The output of the cluster's keeper."""
+        self.sessions = path / "ray"
+        """Ray's own folder (RAY_TMPDIR): logs and sockets."""
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> DemoHome:
@@ -48,31 +58,6 @@ class DemoHome:
         chosen = env.get("FLEETCTL_DEMO_HOME")
         path = Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"fleetctl-demo-{os.getuid()}"
         return cls(path.absolute())
-
-    @property
-    def state_file(self) -> Path:
-        """Where the state of the running cluster is."""
-        return self.path / "cluster.json"
-
-    @property
-    def token_file(self) -> Path:
-        """Where the cluster's own token is: a Ray without one runs code from any client."""
-        return self.path / "token"
-
-    @property
-    def launchers(self) -> Path:
-        """A folder on the nodes' PATH, with the engine in it."""
-        return self.path / "bin"
-
-    @property
-    def log(self) -> Path:
-        """The output of the cluster's keeper."""
-        return self.path / "keeper.log"
-
-    @property
-    def sessions(self) -> Path:
-        """Ray's own folder (RAY_TMPDIR): logs and sockets."""
-        return self.path / "ray"
 
     def prepare(self, python: str) -> None:
         """Make the folder, a fresh token and the engine's launcher. Raises FleetctlError for a folder we cannot use."""
@@ -125,6 +110,11 @@ class DemoHome:
             name.unlink(missing_ok=True)
         for folder in (self.sessions, self.launchers):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def without_other_clusters(env: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the variables that name another cluster, or set up another Ray."""
+    return {name: value for name, value in env.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
 
 
 def _write(path: Path, text: str, mode: int) -> None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from fleetctl.demo.home import ClusterState, DemoHome
+from fleetctl.demo.home import ClusterState, DemoHome, without_other_clusters
 from fleetctl.errors import FleetctlError
 
 START_TIMEOUT_S = 240.0
@@ -103,7 +103,7 @@ def _start(home: DemoHome, env: Mapping[str, str], python: str, say: Say) -> Clu
 def _keeper_environment(home: DemoHome, env: Mapping[str, str], state: ClusterState) -> dict[str, str]:
     """Return the user's environment without the settings of another Ray, with those of a private, quiet, light one."""
     return {
-        **{name: value for name, value in env.items() if not name.startswith(("RAY_", "FLEETCTL_"))},
+        **without_other_clusters(env),
         MARK: state.mark,
         "PATH": f"{home.launchers}{os.pathsep}{env.get('PATH', os.defpath)}",
         "RAY_TMPDIR": str(home.path),

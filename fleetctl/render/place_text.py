@@ -89,6 +89,11 @@ def replica_name(model: str, replica_id: int | None, foreign_id: str | None = No
     return visible(f"{model}/{replica_id}" if replica_id is not None else foreign_id or model)
 
 
+def name_of(replica: Replica) -> str:
+    """Return the name of a replica of the inventory."""
+    return replica_name(replica.model, replica.replica_id, replica.foreign_id)
+
+
 def status_word(replica: Replica, dead: Set[str]) -> str:
     """Return how a replica is, in a word or two; `dead` = the ids of dead nodes."""
     if not replica.constructed:

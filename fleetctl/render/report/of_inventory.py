@@ -19,7 +19,7 @@ from fleetctl.documents.inventory import (
 from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
-from fleetctl.render.place_text import ids_text, replica_name, state_text
+from fleetctl.render.place_text import ids_text, name_of, state_text
 from fleetctl.render.report.model import Column, Report, Table
 
 UNKNOWN = "unknown"
@@ -128,11 +128,7 @@ def _replica_rows(inventory: Inventory) -> Iterator[tuple[str | tuple[str, ...],
     names, dead = {node.id: node.name for node in inventory.nodes}, dead_node_ids(inventory)
     for replica in inventory.replicas:
         where = tuple(_where(member, names, alone=len(replica.members) == 1) for member in replica.members)
-        yield _name(replica), state_text(replica, dead), replica.fleet or "", where, replica.error or ""
-
-
-def _name(replica: Replica) -> str:
-    return replica_name(replica.model, replica.replica_id, replica.foreign_id)
+        yield name_of(replica), state_text(replica, dead), replica.fleet or "", where, replica.error or ""
 
 
 def _holders(replicas: Sequence[Replica], cards: Mapping[str, Sequence[Gpu]]) -> Holders:
@@ -141,7 +137,7 @@ def _holders(replicas: Sequence[Replica], cards: Mapping[str, Sequence[Gpu]]) ->
         for member in replica.members:
             if member.node_id is not None:
                 for index in card_indices(member, cards.get(member.node_id, ())) or (None,):
-                    holders[member.node_id, index][_name(replica)] = None
+                    holders[member.node_id, index][name_of(replica)] = None
     return {place: list(names) for place, names in holders.items()}
 
 

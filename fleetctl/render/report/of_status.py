@@ -10,7 +10,7 @@ from fleetctl.documents.base import age_text
 from fleetctl.documents.inventory import Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
-from fleetctl.render.place_text import node_text, replica_name, state_text, status_word
+from fleetctl.render.place_text import name_of, node_text, state_text, status_word
 from fleetctl.render.report.model import Cell, Column, Report, Table
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
         is_old = (replica.model, replica.replica_id) in old
         since = replica.since or ""
         age = age_text(since, observed_at) if since and observed_at else ""
-        yield (replica_name(replica.model, replica.replica_id, replica.foreign_id),
+        yield (name_of(replica),
                *([replica.level] if levels else []),
                state_text(replica, dead) + (", outdated" if is_old else ""), node_text(replica, names),
                format_share(sum(member.gpus for member in replica.members)),
@@ -114,9 +114,8 @@ def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Itera
     from fleetctl.render.report.weights_tables import served_text  # it tells of plans, too
 
     for replica in replicas:
-        name = replica_name(replica.model, replica.replica_id, replica.foreign_id)
         for member in replica.members:
-            yield (f"{name} {member.group or 'main'}/{member.copy_index} rank {member.rank}",
+            yield (f"{name_of(replica)} {member.group or 'main'}/{member.copy_index} rank {member.rank}",
                    names.get(member.node_id or "", member.node_id or "?"),
                    "" if member.slot is None else str(member.slot), ", ".join(map(str, member.gpu_indices)),
                    tuple(member.gpu_uuids) or "", format_bytes(member.vram) if member.vram else "", member.host_port,
