@@ -156,7 +156,7 @@ class Attempt:
             return self._end("failed", code, f"{self.replica['members'][0]['node']}: {text}")
         if record.placed or record.state == "DEAD":
             self.granted = True
-            self._context.grants.placed(created, node_id)
+            self._context.grants.placed(created)
             self._release_cards()
             return self._go_on(self._await_ready)
         timeout_s = float(self.replica["lifecycle"]["schedulingTimeout"])

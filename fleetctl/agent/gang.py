@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import ray
@@ -269,10 +270,7 @@ class GangCoordinator(Replica):
 
     def _start_engines(self) -> None:
         """Start all engines, once all have their weights, and return when every gang's leader is ready."""
-        sizes: Dict[Tuple[str, int], int] = {}
-        for place in self._places:
-            gang = (place["group"], place["copy"])
-            sizes[gang] = sizes.get(gang, 0) + 1
+        sizes = Counter((place["group"], place["copy"]) for place in self._places)
         deadline = deadline_after(self._replica["lifecycle"]) + MARGIN_S
         starts = []
         for actor, member, place in zip(self._members, self._replica["members"], self._places):

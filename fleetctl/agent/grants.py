@@ -11,7 +11,7 @@ a foreign actor explains it. In doubt it is granted, as only a replica that hold
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Set
+from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 
 from . import cluster
 from .claims import SHARE
@@ -42,46 +42,37 @@ class CardTurns:
         self._done.add(replica_id)
 
 
-class _Entry:
-    """One replica that this run created. `placed` = it has its worker."""
-
-    def __init__(self, created: CreatedHere, claim: Mapping[str, float]) -> None:
-        self.created = created
-        self.claim = claim
-        self.placed = False
-
-
 class Grants:
     """The replicas of one member that this run has created on each node, in order. Ray itself shows a gang's grant."""
 
     def __init__(self) -> None:
-        self._entries: Dict[str, List[_Entry]] = {}
+        self._claims: Dict[str, List[Tuple[str, Mapping[str, float]]]] = {}
+        """By node, the actor id and the claim of each."""
+        self._placed: Set[str] = set()
+        """The actors that have their worker."""
 
     def created(self, created: CreatedHere, member: Mapping[str, Any]) -> None:
         """Note a replica of one member that was just created."""
         claim = cluster.claims_by_node([member])[member["nodeId"]]
-        self._entries.setdefault(member["nodeId"], []).append(_Entry(created, claim))
+        self._claims.setdefault(member["nodeId"], []).append((created.actor_id, claim))
 
-    def placed(self, created: CreatedHere, node_id: str) -> None:
+    def placed(self, created: CreatedHere) -> None:
         """Note that it has its worker."""
-        for entry in self._entries.get(node_id, []):
-            entry.placed = entry.placed or entry.created is created
+        self._placed.add(created.actor_id)
 
     def ended(self, created: CreatedHere) -> None:
         """Note that it is dead, and holds nothing any more."""
-        for node_id, entries in self._entries.items():
-            self._entries[node_id] = [entry for entry in entries if entry.created is not created]
+        for node_id, claims in self._claims.items():
+            self._claims[node_id] = [one for one in claims if one[0] != created.actor_id]
 
     def may_be_granted(self, created: CreatedHere, node_id: str) -> bool:
         """Return whether what is free on the node has changed as if Ray had granted the replica what it claims."""
-        entries = self._entries[node_id]
-        place = next(place for place, entry in enumerate(entries) if entry.created is created)
-        own = entries[place]
-        ids = {entry.created.actor_id for entry in entries}
+        ids, claims = zip(*self._claims[node_id])
+        place = ids.index(created.actor_id)
         now = cluster.free_by_node().get(node_id, {})
         theirs = cluster.started_since(node_id, created.at_ms, but=ids)
-        granted_since = [entry.claim for entry in entries[place + 1:] if entry.placed]
-        for resource, amount in own.claim.items():
+        granted_since = [claims[later] for later in range(place + 1, len(ids)) if ids[later] in self._placed]
+        for resource, amount in claims[place].items():
             gone = created.free_before[node_id].get(resource, 0.0) - now.get(resource, 0.0)
             explained = theirs.get(resource, 0.0) + sum(claim.get(resource, 0.0) for claim in granted_since)
             if gone - explained + cluster.SLACK < amount:

@@ -6,7 +6,7 @@ import os
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import supervisor
-from .processes import command_of, parent_and_start
+from .processes import above, command_of, parent_and_start
 from .sockets import Listener, listeners, packed
 
 CHILDREN = "/proc/thread-self/children"
@@ -85,11 +85,7 @@ class Tree:
 
     def has(self, pid: int) -> bool:
         """Return for sure whether a process is one of them, by its parents."""
-        while pid > 1:
-            pid = parent_and_start(pid)[0]
-            if pid == self._root:
-                return True
-        return False
+        return self._root in above(pid)
 
 
 def _children(pid: int) -> List[int]:

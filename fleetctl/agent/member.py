@@ -12,7 +12,7 @@ from .engine import EngineProcess
 from .engine_log import LAST_OUTPUT, EngineLog
 from .environment import node_environment
 from .failure import StartFailed
-from .model_files import NEW_MODEL_DIR, ModelFiles
+from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
 from .ports import reserve_port
 
 
@@ -21,6 +21,7 @@ class MemberSeat:
 
     def __init__(self, member: Mapping[str, Any]) -> None:
         self.member = member
+        self._log = EngineLog(node.log_path(member["log"]))
         self._weights: Optional[ModelFiles] = None
         self._served: Optional[ModelFiles] = None
         self._new: Optional[ModelFiles] = None
@@ -54,8 +55,7 @@ class MemberSeat:
         """
         self._injected = injected
         if self.member.get("weights"):
-            log = EngineLog(node.log_path(self.member["log"]))
-            self._weights = ModelFiles(self.member, injected, deadline, log.say)
+            self._weights = ModelFiles(self.member, injected, deadline, self._log.say)
             self._serve(self._weights)
 
     def served_weights(self) -> Dict[str, Any]:
@@ -68,17 +68,15 @@ class MemberSeat:
         try:
             weights.serve(self.ip, former)
         except Exception as error:  # no replica must end because others cannot fetch from it
-            EngineLog(node.log_path(self.member["log"])).say(
-                f"weights: not served to others: {error.__class__.__name__}: {error}")
+            self._log.say(f"weights: not served to others: {error.__class__.__name__}: {error}")
         finally:
             if former and former is not self._weights:  # the engine's FLEETCTL_MODEL_DIR is that of the first ones
                 former.release()
 
     def fetch_new(self, weights: Mapping[str, Any], within_s: float) -> None:
         """Return once other weights are on this node, beside those of the engine; raises StartFailed."""
-        log = EngineLog(node.log_path(self.member["log"]))
         self._new = ModelFiles({**self.member, "weights": weights}, self._injected, time.monotonic() + within_s,
-                               log.say)
+                               self._log.say)
 
     def hold_liveness(self, for_s: float) -> None:
         """Let the engine be busy for as long: its liveness does not count meanwhile."""
@@ -105,9 +103,8 @@ class MemberSeat:
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
         """Start the engine; must run in a thread that lives as long as it: the actor's main thread."""
         variables = {**injected, **node.other_kinds(), **node.visible_devices(self._granted, node_environment()),
-                     **(self._weights.variables() if self._weights else {})}
-        log = EngineLog(node.log_path(self.member["log"]))
-        engine = EngineProcess(self.member, variables, log, self._reserved, self.ip)
+                     **({MODEL_DIR: self._weights.folder} if self._weights else {})}
+        engine = EngineProcess(self.member, variables, self._log, self._reserved, self.ip)
         engine.start()
         self._engine = engine
         return engine

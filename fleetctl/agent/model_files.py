@@ -16,6 +16,7 @@ from .weights.serve import Source, WeightsServer
 from .weights.store import OutOfTime, cache_root
 
 MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
+"""The variables by which an engine finds its weights, and a reload the new ones."""
 SECRET = b"weights-secret"
 MOST_NOTE = 300
 
@@ -55,10 +56,6 @@ class ModelFiles:
     def folder(self) -> str:
         """Return the folder with the files."""
         return self._fetched.entry.folder
-
-    def variables(self) -> Dict[str, str]:
-        """Return what the engine finds its weights by."""
-        return {MODEL_DIR: self.folder}
 
     def serve(self, ip: str, former: Optional[ModelFiles] = None) -> None:
         """Serve them from now on, in place of the `former` ones: at their port, and the former ones no longer."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import holders
-from .processes import environment_of, parent_and_start
+from .processes import above, environment_of, parent_and_start
 from .supervisor import GRACE_S
 
 MARK = (
@@ -46,13 +46,7 @@ def find_orphans() -> List[Dict[str, Any]]:
 def is_guarded(pid: int) -> bool:
     """Return whether a guard of ours, or a worker of Ray, is above a process."""
     return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words)
-               for words in map(_words, _above(pid)))
-
-
-def _above(pid: int) -> Iterator[int]:
-    while pid > 1:
-        pid = parent_and_start(pid)[0]
-        yield pid
+               for words in map(_words, above(pid)))
 
 
 def _words(pid: int) -> List[bytes]:

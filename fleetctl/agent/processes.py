@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from typing import Collection, Dict, Optional, Tuple
+from typing import Collection, Dict, Iterator, Optional, Tuple
 
 FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's name for the processes of the whole host."""
@@ -57,6 +57,13 @@ def parent_and_start(pid: int) -> Tuple[int, int]:
     except OSError:
         return 0, 0
     return int(fields[1]), int(fields[19])
+
+
+def above(pid: int) -> Iterator[int]:
+    """Yield the parents of a process, one above the other."""
+    while pid > 1:
+        pid = parent_and_start(pid)[0]
+        yield pid
 
 
 def _user(uid: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+from functools import partial
 from typing import Any, Callable, Dict, List, Mapping
 
 from .cold import start_of_path
@@ -15,16 +16,6 @@ from .events import EventStream
 from .on_nodes import tell_answers
 from .weights.cache import Cached, cached, remove
 from .weights.store import cache_root
-
-
-def run_caches(request: Mapping[str, Any], events: EventStream) -> int:
-    """Say which weights each node has on its disk, but for those to keep."""
-    return _ask(list_here, request, events)
-
-
-def run_prune(request: Mapping[str, Any], events: EventStream) -> int:
-    """Remove the weights that the request names for each node, as far as nothing uses them."""
-    return _ask(remove_here, request, events)
 
 
 def _ask(question: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream) -> int:
@@ -63,3 +54,9 @@ def _removed(root: str, artifact: str) -> bool:
 
 def _row(one: Cached) -> Dict[str, Any]:
     return {"artifact": one.artifact, "bytes": one.size, "used": one.used}
+
+
+run_caches = partial(_ask, list_here)
+"""Say which weights each node has on its disk, but for those to keep."""
+run_prune = partial(_ask, remove_here)
+"""Remove the weights that the request names for each node, as far as nothing uses them."""

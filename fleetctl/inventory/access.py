@@ -176,7 +176,10 @@ def tls_context(certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
     if certificate is None:
         return context
     for variable, path in zip((CERTIFICATE_VARIABLE, KEY_VARIABLE), certificate, strict=True):
-        _check_readable(variable, path)
+        try:
+            read_whole(path, SECRET_BYTES)
+        except OSError as error:
+            raise InventoryError(f"the file {path} of {variable} cannot be read: {error.strerror or error}") from None
     try:
         context.load_cert_chain(*certificate, password=_no_password)
     except (ssl.SSLError, ValueError) as error:
@@ -185,13 +188,6 @@ def tls_context(certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
                              hint=f"{CERTIFICATE_VARIABLE} names a PEM file with the certificate (and its chain), "
                                   f"{KEY_VARIABLE} one with its key, without a password") from None
     return context
-
-
-def _check_readable(variable: str, path: Path) -> None:
-    try:
-        read_whole(path, SECRET_BYTES)
-    except OSError as error:
-        raise InventoryError(f"the file {path} of {variable} cannot be read: {error.strerror or error}") from None
 
 
 def _no_password() -> str:

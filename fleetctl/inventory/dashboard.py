@@ -99,8 +99,9 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     sums = {**answers.summary.sums, **seen_by_agent}
     version = text_of(answers.version.get("ray_version"))
     replicas = find_replicas(actors, live.namespace, planned, answers.jobs or ())
-    parts = Parts(nodes, actors, replicas, answers.summary.entries, sums,
-                  memory_by_process=version is not None and not _in_percent(version))
+    # as the memory of a process some report its share in memory transfers (ray#61456)
+    in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
+    parts = Parts(nodes, actors, replicas, answers.summary.entries, sums, memory_by_process=not in_percent)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(live.client, parts, answers)
     elif answers.actors.cut:
@@ -209,11 +210,6 @@ def _read_version(client: DashboardClient) -> Mapping[str, Any]:
     if not isinstance(body, dict) or not text_of(body.get("session_name")):
         raise InventoryError("/api/version answered without a session")
     return body
-
-
-def _in_percent(version: str) -> bool:
-    """Return whether this Ray reports as the memory of a process what is its share in memory transfers (ray#61456)."""
-    return (2, 50) <= _numbers(version) < (2, 57)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -51,18 +51,15 @@ def find_planned(
     Logs are read at once, each once, and only those that are needed.
     """
     by_driver = {job.driver_id: job for job in jobs if job.driver_id}
-    silent = {actor.actor_id: job for actor in actors
+    silent = {actor.actor_id: (actor.name, job) for actor in actors
               if not actor.repr_name and (job := by_driver.get(actor.job_id))
               and (name := parse_actor_name(actor.name)) and name.replica_id is not None}
-    needed = list({job.submission_id: job for job in silent.values()}.values())
+    needed = list({job.submission_id: job for _, job in silent.values()}.values())
     with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
         logs = dict(zip([job.submission_id for job in needed],
                         pool.map(lambda job: dict(_records(client, job)), needed), strict=True))
-    names = {actor.actor_id: actor.name for actor in actors}
-    return {
-        actor_id: logs[job.submission_id].get(names[actor_id]) or _planned_by(job)
-        for actor_id, job in silent.items()
-    }
+    return {actor_id: logs[job.submission_id].get(name) or _planned_by(job)
+            for actor_id, (name, job) in silent.items()}
 
 
 def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Planned]]:

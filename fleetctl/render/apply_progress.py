@@ -58,16 +58,14 @@ class LiveProgress(PlainProgress):
         self._blocked = sum(one.replicas for one in plan.blocked) if plan else 0
         self._note = ""
         self._spinner = Spinner("dots")
-        self._live: Live | None = None
+        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> LiveProgress:
-        self._live = Live(get_renderable=self._render, console=self._console, refresh_per_second=4, transient=True)
         self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
+        self._live.stop()
 
     def relay(self, event: Event) -> None:
         """Take one event into the table."""

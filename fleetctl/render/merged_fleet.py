@@ -117,9 +117,7 @@ def _values(node: Node, path: Path) -> Iterator[Path]:
     """Yield the path of every value that is no collection, and of every empty one."""
     if not node.children:
         yield path
-    elif isinstance(node.children, dict):
-        for key, entry in node.children.items():
-            yield from _values(entry[2], (*path, key))
-    else:
-        for index, entry in enumerate(node.children):
-            yield from _values(entry[2], (*path, index))
+        return
+    entries = node.children.items() if isinstance(node.children, dict) else enumerate(node.children)
+    for part, (_, _, value) in entries:
+        yield from _values(value, (*path, part))

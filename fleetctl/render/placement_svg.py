@@ -59,7 +59,7 @@ def _svg(answer: PlacementMap) -> Iterator[str]:
     most = max([min(CARDS_PER_LINE, len(node.cards)) for node in answer.nodes] + [8])
     top = 64
     legend_top = top + sum(heights) + 24
-    lines = _legend_lines(answer)
+    lines = _legend_lines(answer, legend)
     longest = max([len(text) for _, text in lines] + [len(totals(answer))])
     width = max(left + most * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
                 round(len(visible(_about(answer))) * HEAD_LETTER) + 2 * MARGIN)
@@ -133,9 +133,8 @@ def _piece(piece: Piece, x: int, y: float, tall: float, legend: Legend) -> Itera
         yield f'<rect class="hatched" {place}/>'
 
 
-def _legend_lines(answer: PlacementMap) -> list[tuple[str, str]]:
+def _legend_lines(answer: PlacementMap, legend: Legend) -> list[tuple[str, str]]:
     """Return (colour, text) pairs; a colour that begins with a dot is a class."""
-    legend = Legend.of(answer)
     models = [(color_of(legend.numbers[entry.model]) if entry.live or entry.new else ".foreign",
                f"{legend.codes[entry.model]}  {visible(entry.model)}: {counts_of(entry)}") for entry in answer.legend]
     return [*models, (".new", f"+  {MEANINGS['+']}"), (".foreign", f"~  {MEANINGS['~']}"),

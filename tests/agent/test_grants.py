@@ -48,7 +48,7 @@ def test_what_became_less_by_its_claim_may_be_its_grant(node: Node) -> None:
 def test_a_later_replica_that_is_dead_explains_nothing(node: Node) -> None:
     """It took a card and gave it back: what became less is the earlier one's grant."""
     one, later = node.create(1), node.create(1)
-    node.grants.placed(later, NODE)
+    node.grants.placed(later)
     node.free = 3.0
     assert not node.may_hold(one)
     node.grants.ended(later)
@@ -76,7 +76,7 @@ def test_what_a_task_took_cannot_be_told_from_a_grant_and_counts_as_one(node: No
 def test_the_grant_of_another_replica_of_this_run_explains_only_itself(node: Node) -> None:
     first, second = node.create(1), node.create(3)
     node.free = 3.0
-    node.grants.placed(first, NODE)
+    node.grants.placed(first)
     assert not node.may_hold(second)
     node.free = 0.0
     assert node.may_hold(second)
@@ -88,21 +88,21 @@ def test_a_grant_that_was_seen_already_explains_nothing_when_its_worker_comes(no
     node.free = 3.0
     second = node.create(1)
     node.free = 2.0
-    node.grants.placed(first, NODE)
+    node.grants.placed(first)
     assert node.may_hold(second)
 
 
 def test_the_grant_of_a_later_replica_explains_what_became_less(node: Node) -> None:
     first, second = node.create(4), node.create(1)
     node.free = 3.0
-    node.grants.placed(second, NODE)
+    node.grants.placed(second)
     assert not node.may_hold(first)
 
 
 def test_one_that_was_placed_before_the_next_was_created_explains_nothing(node: Node) -> None:
     first = node.create(1)
     node.free = 3.0
-    node.grants.placed(first, NODE)
+    node.grants.placed(first)
     second: Any = node.create(1)
     node.free = 2.0
     assert node.may_hold(second)

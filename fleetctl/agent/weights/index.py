@@ -74,20 +74,11 @@ def _files_of(folder: str) -> Iterator[str]:
 def _hashed(folder: str, path: str) -> File:
     whole, chunks, size = hashlib.sha256(), [], 0
     with open(os.path.join(folder, path), "rb") as file:
-        for piece in pieces(file):
+        for piece in iter(lambda: file.read(PIECE), b""):
             whole.update(piece)
             chunks.append(hashlib.sha256(piece).hexdigest())
             size += len(piece)
     return File(path, size, whole.hexdigest(), tuple(chunks))
-
-
-def pieces(file: Any) -> Iterator[bytes]:
-    """Yield a file's pieces."""
-    while True:
-        piece = file.read(PIECE)
-        if not piece:
-            return
-        yield piece
 
 
 def read_index(data: bytes, name: Optional[str] = None) -> Index:

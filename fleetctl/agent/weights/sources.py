@@ -193,15 +193,13 @@ class FilesystemOrigin(Origin):
             yield Stream(file.readinto, self.limits)
 
 
-def _hugging_face(where: str) -> Origin:
-    return FilesystemOrigin(f"hf {where}", importlib.import_module("huggingface_hub").HfFileSystem(), where)
-
-
-def _s3(where: str) -> Origin:
-    return FilesystemOrigin(f"s3 {where}", importlib.import_module("fsspec").filesystem("s3"), where.rstrip("/"))
-
-
-KINDS: Dict[str, Callable[[str], Origin]] = {"path": PathOrigin, "http": HttpOrigin, "hf": _hugging_face, "s3": _s3}
+KINDS: Dict[str, Callable[[str], Origin]] = {
+    "path": PathOrigin,
+    "http": HttpOrigin,
+    "hf": lambda name: FilesystemOrigin(f"hf {name}", importlib.import_module("huggingface_hub").HfFileSystem(), name),
+    "s3": lambda name: FilesystemOrigin(f"s3 {name}", importlib.import_module("fsspec").filesystem("s3"),
+                                        name.rstrip("/")),
+}
 Left = Tuple[str, str]
 """A source that was left: its name, and why."""
 

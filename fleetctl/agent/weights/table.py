@@ -61,7 +61,7 @@ class Table:
     def reserve(self, key: Key, size: int) -> str:
         """Return `make` for the one caller that has to make a view, else its state; raises Refused."""
         with self._lock:
-            self._sweep()
+            self.sweep()
             entry = self._entries.get(key)
             if self._closed or (entry is not None and entry.state == DRAINING):
                 raise Refused("draining")
@@ -89,7 +89,7 @@ class Table:
     def begin(self, key: Key, fetch: str) -> None:
         """Begin a fetch, or go on with it; raises Refused, and then not a byte may be sent."""
         with self._lock:
-            self._sweep()
+            self.sweep()
             if fetch in self._fetches and self._fetches[fetch] != key:
                 raise Refused("anotherEntry")
             entry = self._entries.get(key)
@@ -108,7 +108,7 @@ class Table:
     def sent(self, fetch: str) -> bool:
         """Renew a fetch by bytes that were sent; returns whether it may go on."""
         with self._lock:
-            self._sweep()
+            self.sweep()
             key = self._fetches.get(fetch)
             if key is None:
                 return False
@@ -135,7 +135,13 @@ class Table:
     def sweep(self) -> None:
         """End leases and idle views whose time is over."""
         with self._lock:
-            self._sweep()
+            now = self._clock()
+            for fetch, key in list(self._fetches.items()):
+                if self._entries[key].leases[fetch] <= now:
+                    self.end(fetch)
+            for key, entry in list(self._entries.items()):
+                if self._idle(entry) and now - entry.used >= IDLE_S:
+                    self.drain(key)
 
     def state(self, key: Key) -> Optional[str]:
         """Return the state of an entry, None = there is none."""
@@ -147,15 +153,6 @@ class Table:
         """Return the number of fetches that are under way."""
         with self._lock:
             return len(self._fetches)
-
-    def _sweep(self) -> None:
-        now = self._clock()
-        for fetch, key in list(self._fetches.items()):
-            if self._entries[key].leases[fetch] <= now:
-                self.end(fetch)
-        for key, entry in list(self._entries.items()):
-            if self._idle(entry) and now - entry.used >= IDLE_S:
-                self.drain(key)
 
     def _idle(self, entry: Held) -> bool:
         return entry.state == READY and not entry.own and not entry.leases

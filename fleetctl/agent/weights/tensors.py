@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, BinaryIO, Dict, List, NamedTuple, Tuple
 
 from .index import WeightsError
@@ -61,9 +62,7 @@ def _tensor(name: str, entry: Dict[str, Any], data: int) -> Tensor:
     bits = BITS.get(entry["dtype"])
     if bits is None:
         raise ValueError(f"{name}: dtype {entry['dtype']!r} is not known")
-    for length in shape:
-        bits *= length
-    if bits != 8 * (end - begin):
+    if bits * math.prod(shape) != 8 * (end - begin):
         raise ValueError(f"{name}: {entry['dtype']} of shape {shape} does not take {end - begin} bytes")
     return Tensor(name, entry["dtype"], tuple(shape), data + begin, end - begin)
 

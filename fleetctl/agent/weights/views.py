@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import math
 import re
 from typing import Any, List, Mapping, NamedTuple, Optional, Pattern, Sequence, Tuple
 
@@ -139,9 +140,7 @@ def _part(path: str, tensor: Tensor, dim: Optional[int], rank: int, of: int) -> 
     if tensor.shape[dim] % of:
         raise WeightsError(f"{tensor.name}: dim {dim} has {tensor.shape[dim]} rows, which {of} does not divide")
     shape = (*tensor.shape[:dim], tensor.shape[dim] // of, *tensor.shape[dim + 1:])
-    outer = 1
-    for length in tensor.shape[:dim]:
-        outer *= length
+    outer = math.prod(tensor.shape[:dim])
     step = tensor.size // outer if outer else 0
     if step * 8 % of or step % of:
         raise WeightsError(f"{tensor.name}: a part of {of} does not begin at a whole byte")

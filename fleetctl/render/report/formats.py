@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -34,12 +35,8 @@ def render_report(report: Report, chosen: ReportFormat, *, root: str = "", cwd: 
 
     if chosen in OWN_FORMATS:
         raise ValueError(f"{chosen} is no text made from a report")
-    if chosen == "github":
-        return render_github(report, Checkout(root, cwd))
-    if chosen == "sarif":
-        return render_sarif(report, Checkout(root, cwd))
+    checkout = Checkout(root, cwd)
     write: dict[ReportFormat, Callable[[Report], str]] = {
-        "markdown": render_markdown, "html": report_page,
-        "junit": render_junit, "jsonl": render_jsonl,
-    }
+        "markdown": render_markdown, "html": report_page, "junit": render_junit, "jsonl": render_jsonl,
+        "github": partial(render_github, checkout=checkout), "sarif": partial(render_sarif, checkout=checkout)}
     return write[chosen](report)

@@ -70,7 +70,7 @@ def _tables(differences: Sequence[Difference], shared: Sequence[_Shared]) -> tup
     title = "What changed in meaning"
     if len(shared) == len(differences):
         return (Table("difference", title, DIFFERENCE_COLUMNS, every, rank=0, readers=NOT_IN_A_TERMINAL),)
-    once = tuple(difference_row(one.difference, _models(one.models)) for one in shared)
+    once = tuple(difference_row(one.difference, tuple(first_few(one.models, NAMES_SHOWN))) for one in shared)
     return (Table("change", title, DIFFERENCE_COLUMNS, once, rank=0, readers=NOT_IN_A_TERMINAL),
             Table("difference", "differences, each model counted by itself", DIFFERENCE_COLUMNS, every, counted=True,
                   readers=NOT_IN_A_TERMINAL))
@@ -119,10 +119,6 @@ def _notes(diff: FleetDiff) -> Iterator[str]:
     yield from (f"{TAGS[effect]}: {words}" for effect, words in EFFECTS.items() if diff.summary.get(effect))
 
 
-def _models(models: Sequence[str]) -> Cell:
-    return tuple(first_few(models, NAMES_SHOWN)) or THE_FLEET
-
-
 def _finding(shared: _Shared) -> Finding:
     difference, others = shared.difference, shared.models[1:]
     level: Level = "warning" if difference.effect in ("drift", "held") else "notice"
@@ -136,13 +132,11 @@ def _finding(shared: _Shared) -> Finding:
 
 def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
     """Return each difference once, with the models it is in, in the order of its first model."""
-    models: dict[object, list[str]] = {}
-    first: dict[object, Difference] = {}
+    found: dict[object, tuple[Difference, list[str]]] = {}
     for difference in differences:
-        key = _group_key(difference)
-        first.setdefault(key, difference)
-        models.setdefault(key, []).extend([] if difference.model is None else [difference.model])
-    return [_Shared(difference, tuple(models[key])) for key, difference in first.items()]
+        _, models = found.setdefault(_group_key(difference), (difference, []))
+        models += [] if difference.model is None else [difference.model]
+    return [_Shared(difference, tuple(models)) for difference, models in found.values()]
 
 
 def _blocks(differences: Sequence[Difference]) -> Iterator[tuple[tuple[str, ...], list[Difference]]]:

@@ -192,7 +192,6 @@ def _warnings(plan: Plan, places: dict[str, Position | None]) -> Iterator[Findin
                       places.get(drift.model), (*(drift.changes or ()), *way_on))
 
 
-
 def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:
     for hold in plan.holds:
         yield Finding("notice", "HELD", hold.model, f"{hold.surplus} beyond the target of {hold.wanted}, kept",

@@ -61,10 +61,11 @@ def _results(findings: Sequence[Finding], home: str, checkout: Checkout) -> list
     results = []
     for finding in findings:
         about = (finding.code, finding.subject)
+        named = "\0".join((*about, str(seen[about]))).encode("utf-8", "surrogatepass")
         results.append({
             "ruleId": finding.code, "level": LEVELS[finding.level],
             "message": {"text": _message(finding)}, "locations": _locations(finding, home, checkout),
-            "partialFingerprints": {"primaryLocationLineHash": _fingerprint(*about, str(seen[about]))},
+            "partialFingerprints": {"primaryLocationLineHash": sha256(named).hexdigest()[:32]},
         })
         seen[about] += 1
     return results
@@ -85,8 +86,4 @@ def _locations(finding: Finding, home: str, checkout: Checkout) -> list[dict[str
     region = {"region": {"startLine": place.line, "startColumn": place.column}} if place else {}
     uri = {"uri": quote(visible(path)), "uriBaseId": "%SRCROOT%"}
     return [{"physicalLocation": {"artifactLocation": uri, **region}}]
-
-
-def _fingerprint(*parts: str) -> str:
-    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
