@@ -250,8 +250,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
             lambda holder: events.emit(
                 "lockWaiting", f"the lock of {fleet} is held; to end its holder: fleetctl stop {holder.get('job')}",
                 holder=holder),
-            run.stop.is_set,
-        )
+            run.stop.is_set)
     except Interrupted:
         return events.end(3, "interrupted before anything was begun", interrupted=True)
     except LockBusy as busy:

@@ -53,8 +53,7 @@ class EngineProcess:
         self._refuse_taken_ports()
         self._log.begin(f"{self._member['group']}/{self._member['copy']} rank {self._member['rank']}")
         self._run = GuardedProcess(
-            self._member["supervisor"], self._argv, self._env, self._spec.get("workdir"), self._log.path
-        )
+            self._member["supervisor"], self._argv, self._env, self._spec.get("workdir"), self._log.path)
 
     def _refuse_taken_ports(self) -> None:
         """Fail where another process answers on a fixed port of a probe: it would count as the engine."""

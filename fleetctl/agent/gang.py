@@ -184,8 +184,7 @@ class GangCoordinator(Replica):
             [bundle_for(member) for member in self._replica["members"]],
             strategy="PACK",
             name=self._name(),
-            bundle_label_selector=[{"ray.io/node-id": member["nodeId"]} for member in self._replica["members"]],
-        )
+            bundle_label_selector=[{"ray.io/node-id": member["nodeId"]} for member in self._replica["members"]])
 
     def _give_back(self) -> None:
         """Remove our own placement group, of this incarnation or an earlier one, and wait until its name is free."""

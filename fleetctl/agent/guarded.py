@@ -33,8 +33,7 @@ def launch(
     try:
         process = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", LOAD_SUPERVISOR, "fleetctl-supervisor"], pass_fds=(output,),
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write_end, start_new_session=True,
-        )
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write_end, start_new_session=True)
     except BaseException:
         os.close(output)
         raise

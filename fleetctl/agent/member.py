@@ -31,8 +31,7 @@ class MemberSeat:
         self._granted = node.granted_cards()
         self._seen = cards.wait_for_clean_cards(
             self._granted, int(member["gpus"]), int(member["vram"]), node_environment(),
-            cooling=member.get("coolingCards", ()),
-        )
+            cooling=member.get("coolingCards", ()))
         if self._seen.objection:
             raise StartFailed(self._seen.code, f"{self._seen.objection} (node {member['node']})")
 

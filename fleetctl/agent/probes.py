@@ -66,8 +66,7 @@ def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s:
     try:
         process = subprocess.Popen(
             list(argv), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )
+            stderr=subprocess.DEVNULL, start_new_session=True)
     except OSError as error:
         return f"{argv[0]}: {error.strerror}"
     try:

@@ -194,5 +194,4 @@ def _console(stream: TextIO, plain_width: int = PLAIN_WIDTH) -> Console:
         width=width_for(os.environ, is_terminal=is_terminal, plain=plain_width),
         highlight=False,
         markup=False,
-        emoji=False,
-    )
+        emoji=False)

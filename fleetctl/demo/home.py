@@ -65,8 +65,7 @@ class DemoHome:
             raise FleetctlError(
                 f"the path of the demo's folder {self.path} is too long: Ray's sockets below it leave room for "
                 f"{MAX_HOME_LENGTH} characters",
-                hint="set FLEETCTL_DEMO_HOME to a shorter one, such as /tmp/fleetctl-demo",
-            )
+                hint="set FLEETCTL_DEMO_HOME to a shorter one, such as /tmp/fleetctl-demo")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.check_owner()
         self.launchers.mkdir(exist_ok=True)
@@ -80,8 +79,7 @@ class DemoHome:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
             raise FleetctlError(
                 f"{self.path} is not a folder of your own that is closed to others",
-                hint="remove it, or set FLEETCTL_DEMO_HOME to another folder",
-            )
+                hint="remove it, or set FLEETCTL_DEMO_HOME to another folder")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -35,8 +35,7 @@ class Gang:
             rank=int(env.get("FLEETCTL_RANK", "0")),
             size=int(env.get("FLEETCTL_GROUP_SIZE", "1")),
             leader=(env.get("FLEETCTL_LEADER_ADDRESS", "127.0.0.1"), int(env.get("FLEETCTL_LEADER_PORT") or 0)),
-            host=host,
-        )
+            host=host)
 
     def missing(self) -> list[int]:
         """Return the ranks this one still waits for: rank 0 for all others, the others for rank 0."""

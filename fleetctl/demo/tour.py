@@ -50,8 +50,7 @@ class Tour:
         self.say(f"\n== {stop.title}\n{stop.words}\n")
         self.say(f"$ {stop.piped}fleetctl {shlex.join(stop.arguments)}")
         done = subprocess.run(
-            [*self.fleetctl, *stop.arguments], env=dict(self.env), input=stop.stdin, text=True, check=False
-        )
+            [*self.fleetctl, *stop.arguments], env=dict(self.env), input=stop.stdin, text=True, check=False)
         self.say(f"(exit code {done.returncode}: {MEANING.get(done.returncode, 'not what the tour expects')})")
         if done.returncode != stop.expect:
             raise FleetctlError(f"`fleetctl {shlex.join(stop.arguments)}` ended with exit code {done.returncode}, "
@@ -71,8 +70,7 @@ class Tour:
     def _address_of(self, model: str) -> str:
         found = subprocess.run(
             [*self.fleetctl, "inventory", "--format", "json"],
-            env=dict(self.env), capture_output=True, text=True, check=False,
-        )
+            env=dict(self.env), capture_output=True, text=True, check=False)
         if found.returncode:
             raise FleetctlError(f"`fleetctl inventory` ended with exit code {found.returncode}: {found.stderr.strip()}")
         for replica in json.loads(found.stdout)["replicas"]:
@@ -114,8 +112,7 @@ def demo_fleet(near: Path) -> str:
 
 def _http_json(url: str, body: Mapping[str, str] | None) -> dict[str, list[dict[str, str]]]:
     request = urllib.request.Request(  # noqa: S310  the inventory has just named this address, and it is http
-        url, data=None if body is None else json.dumps(body).encode(), headers={"Content-Type": "application/json"}
-    )
+        url, data=None if body is None else json.dumps(body).encode(), headers={"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as response:  # noqa: S310
             answer: dict[str, list[dict[str, str]]] = json.load(response)

@@ -75,8 +75,7 @@ def find_access(environ: Mapping[str, str], home: Path) -> Access:
     return Access(
         token=find_token(environ, home),
         headers=parse_headers(environ.get(HEADERS_VARIABLE, "")),
-        certificate=(Path(certificate).expanduser(), Path(key or certificate).expanduser()) if certificate else None,
-    )
+        certificate=(Path(certificate).expanduser(), Path(key or certificate).expanduser()) if certificate else None)
 
 
 def find_token(environ: Mapping[str, str], home: Path) -> str | None:

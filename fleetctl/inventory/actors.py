@@ -116,8 +116,7 @@ def read_actor(row: Row) -> LiveActor | None:
         claim=read_claim_in_group(resources) if group else read_claim(resources),
         repr_name=text_of(row.get("repr_name")) or "",
         restarts=count_of(row.get("num_restarts")),
-        error=why_it_ended(row.get("death_cause")),
-    )
+        error=why_it_ended(row.get("death_cause")))
 
 
 def count_of(value: object) -> int:

@@ -66,8 +66,7 @@ def build_nodes(parts: Parts) -> list[Node]:
             started_at=node.started_at,
             resources=NodeResources(total=node.total.as_amounts(), used=used.as_amounts(),
                                     listed=None if used == claim else claim.as_amounts()),
-            gpus=_cards(parts, node, members.get(node.node_id, ()), by_slot, used.gpus),
-        )
+            gpus=_cards(parts, node, members.get(node.node_id, ()), by_slot, used.gpus))
         nodes.append(with_foreign_memory(found, members.get(node.node_id, ())))
     return sorted(nodes, key=lambda node: (node.name, node.id))
 

@@ -69,8 +69,7 @@ def _card(item: Mapping[str, Any], workers: Workers, memory_by_process: bool) ->
         index=index, uuid=text_of(item.get("uuid")), model=text_of(item.get("name")),
         memory_total=_bytes(item.get("memoryTotal"), zero_is_unknown=True),
         memory_used=used, memory_foreign=None if used is None else 0,
-        processes=list(_processes(list_of(item.get("processesPids")), workers, memory_by_process)),
-    )
+        processes=list(_processes(list_of(item.get("processesPids")), workers, memory_by_process)))
 
 
 def pids_of(entry: Mapping[str, Any]) -> frozenset[int]:

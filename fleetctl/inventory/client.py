@@ -197,8 +197,7 @@ class DashboardClient:
             raise PathNotServed(
                 f"{self.base_url}{path} does not exist (404)",
                 hint="is this the Ray dashboard? It needs `ray[default]` on the head node, and a proxy in front of it "
-                     "must pass this path",
-            )
+                     "must pass this path")
         if answer.status_code != 200:
             raise InventoryError(f"{path} answered {answer.status_code}{error_text(answer)}")
 

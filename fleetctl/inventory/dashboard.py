@@ -128,8 +128,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
         nodes=with_unfetched(with_notes(built, jobs, live.observed_at), jobs),
         replicas=lives,
         failures=failed,
-        successes=list(that_matter([*answers.ended.successes, *lost], failed)),
-    )
+        successes=list(that_matter([*answers.ended.successes, *lost], failed)))
 
 
 def _ask(client: DashboardClient, namespace: str) -> _Answers:

@@ -90,8 +90,7 @@ def _read(row: Row, namespace: str, tried_again: set[str]) -> Failure | Success 
         gpu_uuids=texts_of(said.get("gpuUuids")) or marks.gpu_uuids,
         code=text_of(said.get("code")) or "REPLICA_DIED",
         message=text_of(said.get("message")) or next((line for text in texts for line in text.splitlines()), ""),
-        at=moment_of(said.get("at")), restarts=count_of(row.get("num_restarts")),
-    )
+        at=moment_of(said.get("at")), restarts=count_of(row.get("num_restarts")))
 
 
 def success_of(model: str, marks: Marks, restarts: int) -> Success | None:

@@ -102,8 +102,7 @@ def _job(record: dict[str, Any]) -> Job:
     return Job(
         str(record.get("submission_id") or ""), str(record.get("status") or ""), dict(record.get("metadata") or {}),
         str(record.get("message") or ""), int(record.get("start_time") or 0), int(record.get("end_time") or 0),
-        str(record.get("error_type") or ""), str(object_of(record.get("driver_info")).get("id") or ""),
-    )
+        str(record.get("error_type") or ""), str(object_of(record.get("driver_info")).get("id") or ""))
 
 
 def _content(answer: Answer) -> dict[str, Any]:

@@ -50,8 +50,7 @@ def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
         labels={str(key): str(value) for key, value in object_of(row.get("labels")).items()},
         total=read_claim(row.get("resources_total")),
         called=_called(row, record),
-        started_at=moment_of_ms(row.get("start_time_ms")),
-    )
+        started_at=moment_of_ms(row.get("start_time_ms")))
 
 
 def _called(row: Row, record: Mapping[str, Any]) -> str:

@@ -75,8 +75,7 @@ def _replica(
         members=list(_members(actor, marks, planned)),
         constructed=not (actor.state == "ALIVE" and planned),
         error=actor.error,
-        tool_version=tool_version if ours else None,
-    )
+        tool_version=tool_version if ours else None)
     success = success_of(name.model, marks, actor.restarts) if ours and actor.state == "RESTARTING" else None
     return FoundReplica(replica, actor, marks.problems, marks.earlier_tries, success)
 

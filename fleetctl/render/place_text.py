@@ -29,8 +29,7 @@ def place_text(members: Sequence[ActionMember]) -> str:
         by_amount.setdefault(amount_text(there), []).append(node)
     return ", ".join(
         f"{amount} on {nodes[0]}" if len(nodes) == 1 else f"{amount} on each of {', '.join(nodes)}"
-        for amount, nodes in by_amount.items()
-    )
+        for amount, nodes in by_amount.items())
 
 
 def amount_text(members: Sequence[ActionMember]) -> str:

@@ -22,10 +22,8 @@ def render_problems(problems: Sequence[Problem], console: Console) -> None:
         console.print(
             Text.assemble(
                 (f"{visible(problem.file)}:{problem.line}:{problem.column}", "bold"), ": ",
-                (f"{problem.severity} {problem.code}", style), ": ", visible(problem.message),
-            ),
-            soft_wrap=True,
-        )
+                (f"{problem.severity} {problem.code}", style), ": ", visible(problem.message)),
+            soft_wrap=True)
         if problem.source_line and console.is_terminal:
             _print_source(problem.source_line, problem.column, console)
         if problem.allowed:

@@ -78,8 +78,7 @@ def apply(
     plan_file, files = told_apart([named] if named else [], files or [])
     job = Job(
         this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), where,
-        force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge),
-    )
+        force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge))
     if not plan_file and not job.files:
         raise UsageError("nothing to apply", hint="give a saved PLAN, or -f FLEET, or FLEETCTL_FILES")
     output = ApplyOutput("table")
@@ -131,8 +130,7 @@ def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
         id=f"apply:{plan.plan_id}", verb="apply", fleet=plan.fleet.name, state="ok" if code == 0 else "partial",
         message=said, plan_id=plan.plan_id, commit=git.commit if git else None,
         branch=git.branch if git else None, tool_version=plan.tool_version, create=len(plan.actions),
-        files=plan.fleet.files, outcomes=outcomes,
-    )
+        files=plan.fleet.files, outcomes=outcomes)
     report = run_report(run)
     facts = tuple(fact for fact in report.facts if fact[0] != "run")  # the plan's id is a fact of its own
     return replace(report, identity=f"apply:{plan.fleet.name}", conclusion=said, exit_code=code, facts=facts,

@@ -91,8 +91,7 @@ def review(
     job = Job(
         this_invocation(), lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base, out=out,
         reports=lines_of(report, "FLEETCTL_REPORTS"), fail_on=fail_on, force=force, ignore_cooldown=ignore_cooldown,
-        forge=find_forge(os.environ, forge, number=pull_request),
-    )
+        forge=find_forge(os.environ, forge, number=pull_request))
     job.check()
     try:
         result = _reviewed(job)

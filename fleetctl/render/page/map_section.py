@@ -56,8 +56,7 @@ def map_part(picture: PlacementMap, *, whole: bool) -> Part:
         "section", el("h2", "Placement map"), el("p", note), _legend(picture, legend),
         _changed(touched, legend, whole=whole), _same(same, legend),
         left_out(len(picture.nodes) - len(touched) - len(same), "node", "fleetctl map --all shows every one"),
-        id="map", class_=f"map{long}", aria_label="Placement map",
-    )
+        id="map", class_=f"map{long}", aria_label="Placement map")
     return Part("map", "Placement map", body)
 
 
@@ -232,8 +231,7 @@ def _planned_node(node_id: str, coming: list[tuple[Action, ActionMember]]) -> Ma
         id=node_id, name=coming[0][1].node, hardware=f"{amount_of(sum(m.gpus for _, m in coming), 'GPU')} planned",
         state="ALIVE", beside=beside,
         cards=[MapCard(index=index, free_share=SHARE - sum(piece.share for piece in pieces), pieces=pieces)
-               for index, pieces in enumerate(cards)],
-    )
+               for index, pieces in enumerate(cards)])
 
 
 def _piece(action: Action, share: int) -> Piece:

@@ -36,8 +36,7 @@ def whole_page(title: str, content: Markup, *, rules: str = "", live: str | None
         el("meta", name="referrer", content="no-referrer"),
         refresh,
         el("title", title),
-        el("style", Markup(style)),
-    )
+        el("style", Markup(style)))
     body = el("body", content, el("script", Markup(script)), data_live=live)
     return f"<!doctype html>\n{el('html', el('head', head), body, lang='en')}\n"
 

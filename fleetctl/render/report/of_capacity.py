@@ -27,8 +27,7 @@ def capacity_report(answer: Capacity) -> Report:
         heading=(f"Capacity: {asked_about(answer.fleet, answer.inventory)}",),
         tables=(_numbers(answer), *([_details(answer)] if len(rows) <= DETAILS_SHOWN else [])) if rows else (),
         notes=tuple(_notes(len(rows))),
-        conclusion="",
-    )
+        conclusion="")
 
 
 def _notes(rows: int) -> Iterator[str]:

@@ -52,8 +52,7 @@ def diff_report(diff: FleetDiff) -> Report:
         findings=tuple(map(_finding, shared)),
         subjects=tuple(dict.fromkeys(one.model for one in diff.differences if one.model is not None)),
         exit_code=diff.exit_code,
-        file=next(iter(diff.head.files), ""),
-    )
+        file=next(iter(diff.head.files), ""))
 
 
 def _facts(diff: FleetDiff) -> tuple[tuple[str, str], ...]:

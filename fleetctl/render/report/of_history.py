@@ -44,8 +44,7 @@ def history_report(history: History) -> Report:
         tables=(_runs(runs),),
         conclusion=_sentence(history, counts),
         findings=tuple(_finding(run) for run in runs if run.state in LEVEL_OF_STATE),
-        subjects=tuple(run.id for run in runs),
-    )
+        subjects=tuple(run.id for run in runs))
 
 
 def run_report(run: HistoryRun) -> Report:
@@ -65,8 +64,7 @@ def run_report(run: HistoryRun) -> Report:
         conclusion=_run_sentence(run),
         findings=tuple(_findings(run)),
         subjects=tuple(dict.fromkeys(row.model for row in run.outcomes)),
-        exit_code=EXIT_CODES.get(run.code or "", EXIT_CODES[run.state]),
-    )
+        exit_code=EXIT_CODES.get(run.code or "", EXIT_CODES[run.state]))
 
 
 def short_id(run_id: str) -> str:

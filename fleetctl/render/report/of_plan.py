@@ -48,8 +48,7 @@ def plan_report(plan: Plan) -> Report:
         findings=plan_findings(plan),
         subjects=tuple(row.key for row in plan.models),
         exit_code=plan.exit_code,
-        file=plan.fleet.files[0].path if plan.fleet.files else "",
-    )
+        file=plan.fleet.files[0].path if plan.fleet.files else "")
 
 
 def totals_line(plan: Plan) -> str:

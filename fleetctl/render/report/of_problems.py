@@ -35,8 +35,7 @@ def problems_report(loaded: LoadedFleet) -> Report:
         findings=tuple(map(_finding, loaded.problems)),
         subjects=tuple(subjects),
         exit_code=1 if errors else 0,
-        file=next(iter(subjects), ""),
-    )
+        file=next(iter(subjects), ""))
 
 
 def failure_report(error: FleetctlError, *, identity: str, fleet: str, title: str) -> Report:
@@ -54,8 +53,7 @@ def failure_report(error: FleetctlError, *, identity: str, fleet: str, title: st
         totals=(Total("errors", "error", 1),),
         tables=(Table("problem", "What happened", ERROR_COLUMNS, tuple(rows), rank=0),),
         findings=(Finding("error", type(error).__name__, fleet, error.message, details=error.listed),),
-        subjects=(fleet,), exit_code=error.exit_code,
-    )
+        subjects=(fleet,), exit_code=error.exit_code)
 
 
 def problems_conclusion(loaded: LoadedFleet) -> str:

@@ -36,8 +36,7 @@ def what_if_report(answer: WhatIf) -> Report:
         tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
                      if table.rows),
         notes=tuple(notes[:-1]),
-        conclusion=notes[-1] if notes else "",
-    )
+        conclusion=notes[-1] if notes else "")
 
 
 def _models(answer: WhatIf) -> Table:
