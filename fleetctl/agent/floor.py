@@ -44,7 +44,9 @@ def _ask(plan: Mapping[str, Any]) -> Optional[str]:
     """Write down what the fleet needs, and ask for everything; returns why that cannot be."""
     fleet = plan["fleet"]["name"]
     before, after = read_part(fleet), list(plan.get("growth") or [])
-    if not _is_whole(plan):
+    options = plan.get("options") or {}
+    if options.get("targets") or options.get("excludes") or options.get("selector"):
+        # they keep models out of the plan: nothing is known of what those need
         after = _with_what_was(after, settled([before], alive_nodes())[0])
     if not any(row["keeps"] or row["nodes"] for row in (*before, *after)):
         return None
@@ -53,12 +55,6 @@ def _ask(plan: Mapping[str, Any]) -> Optional[str]:
         write_part(fleet, after)
         request_nodes()
     return trouble
-
-
-def _is_whole(plan: Mapping[str, Any]) -> bool:
-    """Return whether no flag keeps models out of the plan: else nothing is known of what those need."""
-    options = plan.get("options") or {}
-    return not (options.get("targets") or options.get("excludes") or options.get("selector"))
 
 
 def _with_what_was(growth: Part, before: Part) -> Part:

@@ -10,6 +10,12 @@ MARK_VERSION = 1
 PLANNED = ("slot", "gpus", "vram", "cpus", "memory")
 """What the plan claims for a member: its repr repeats it, so that nothing else has to be remembered."""
 
+INJECTED = (
+    "FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK", "FLEETCTL_GROUP_SIZE",
+    "FLEETCTL_LEADER_ADDRESS", "FLEETCTL_LEADER_PORT", "FLEETCTL_PORT",
+)
+"""All of these are in the environment of an engine, and of every process that it starts."""
+
 
 def utc_now() -> str:
     """Return the time in UTC, RFC 3339."""
@@ -73,15 +79,7 @@ def injected_variables(
     replica: Mapping[str, Any], member: Mapping[str, Any], group_size: int, port: int, leader_host: str,
     leader_port: int,
 ) -> Dict[str, str]:
-    """Return the FLEETCTL_ variables that every engine finds in its environment."""
-    return {
-        "FLEETCTL_MODEL": str(replica["model"]),
-        "FLEETCTL_REPLICA_ID": str(replica["replicaId"]),
-        "FLEETCTL_GROUP": str(member["group"]),
-        "FLEETCTL_COPY": str(member["copy"]),
-        "FLEETCTL_RANK": str(member["rank"]),
-        "FLEETCTL_GROUP_SIZE": str(group_size),
-        "FLEETCTL_LEADER_ADDRESS": leader_host,
-        "FLEETCTL_LEADER_PORT": str(leader_port),
-        "FLEETCTL_PORT": str(port),
-    }
+    """Return the INJECTED variables, in their order."""
+    values = (replica["model"], replica["replicaId"], member["group"], member["copy"], member["rank"], group_size,
+              leader_host, leader_port, port)
+    return dict(zip(INJECTED, map(str, values)))

@@ -8,14 +8,9 @@ import time
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import holders
+from .mark import INJECTED
 from .processes import above, environment_of, parent_and_start
 from .supervisor import GRACE_S
-
-MARK = (
-    "FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK", "FLEETCTL_GROUP_SIZE",
-    "FLEETCTL_LEADER_ADDRESS", "FLEETCTL_LEADER_PORT", "FLEETCTL_PORT",
-)
-"""All of these are in the environment of an engine, and of every process that it starts."""
 
 GUARDS = (b"fleetctl-supervisor", b"default_worker.py")
 WORKER = b"ray::"
@@ -25,7 +20,7 @@ SHOWN = 200
 def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
     """Return the values of our variables; None for a process that lacks any of them, or that is another user's."""
     found = environment_of(pid)
-    values = [found.get(name.encode()) for name in MARK]
+    values = [found.get(name.encode()) for name in INJECTED]
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
 
 

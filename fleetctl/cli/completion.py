@@ -132,4 +132,3 @@ def _models(ctx: typer.Context) -> tuple[ResolvedModel, ...]:
         return load_fleet(sources).models
     except Exception:  # noqa: BLE001  a broken file must not break the shell
         return ()
-

@@ -27,21 +27,13 @@ def complete_contexts(incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete) and name.isprintable()]
 
 
-def _choose_later(name: str | None) -> str | None:
-    if name:
-        choose_context(name)
-    return name
-
-
 _SETTINGS: dict[str, Any] = {
     "metavar": "NAME", "show_default": False, "autocompletion": complete_contexts,
     "help": "Use the cluster of this context. Order: --address, FLEETCTL_ADDRESS, this, spec.cluster.address, the "
             "current context. [env var: FLEETCTL_CONTEXT]"}
 ContextOption = Annotated[str | None, typer.Option("--context", **_SETTINGS)]
 _LaterOption = Annotated[str | None, typer.Option(
-    "--context", expose_value=False, callback=_choose_later, **_SETTINGS)]
-
-
+    "--context", expose_value=False, callback=lambda name: name and choose_context(name), **_SETTINGS)]
 _LaterColor = Annotated[ColorChoice | None, typer.Option(
     "--color", expose_value=False, hidden=True, callback=lambda choice: choice and choose_color(choice))]
 

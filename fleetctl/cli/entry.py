@@ -73,7 +73,10 @@ def run(arguments: Sequence[str]) -> int:
     from fleetctl.cli import failures
 
     try:
-        refuse_undecodable(arguments)
+        for argument in arguments:
+            if as_utf8(argument) != argument:  # no document could hold it
+                raise UsageError(f"the argument {argument!r} is not UTF-8 text",
+                                 hint="rename the file, or set a locale")
         return _run_app(arguments)
     except FleetctlError as error:
         return failures.explain(error)
@@ -92,13 +95,6 @@ def usage_error_class() -> type[Exception]:
     import typer
 
     return next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "UsageError")
-
-
-def refuse_undecodable(arguments: Sequence[str]) -> None:
-    """Raise UsageError for an argument that is not text: no document could hold it."""
-    for argument in arguments:
-        if as_utf8(argument) != argument:
-            raise UsageError(f"the argument {argument!r} is not UTF-8 text", hint="rename the file, or set a locale")
 
 
 def _run_app(arguments: Sequence[str]) -> int:

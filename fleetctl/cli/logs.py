@@ -86,7 +86,9 @@ def logs(
     name = _one(names)
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
-    begin = _before(invocation.now(), since) if since is not None else ""
+    begin = ""
+    if since is not None:  # as logs have it
+        begin = f"{as_datetime(invocation.now()) - timedelta(seconds=since):%Y-%m-%dT%H:%M:%S.000Z}"
     lines = tail if tail is not None else SINCE_TAIL if begin else TAIL
 
     def chosen(logs: Sequence[EngineLog]) -> list[EngineLog]:
@@ -126,12 +128,6 @@ def _one(names: Sequence[str]) -> str:
         raise UsageError(f"logs takes one MODEL or MODEL/ID, and {names[1]} is another", hint=(
             "-f follows here; --file names a fleet file" if any(map(flags.names_fleet, names)) else None))
     return names[0]
-
-
-def _before(now: str, seconds: float) -> str:
-    """Return the time so long before now, as logs have it."""
-    begin = as_datetime(now) - timedelta(seconds=seconds)
-    return begin.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 def _find(

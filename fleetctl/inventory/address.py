@@ -91,7 +91,9 @@ def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting
                                   "pip install 'ray[default]'")
     urls = [line.removeprefix("url=") for line in found.stdout.splitlines() if line.startswith("url=http")]
     if found.returncode != 0 or not urls:
-        raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{_last_line(found.stderr)}",
+        said = [line.strip() for line in found.stderr.splitlines() if line.strip()]
+        why = f": {said[-1][:200]}" if said else ""
+        raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{why}",
                                  hint=_lookup_hint(address))
     return urls[-1].rstrip("/")
 
@@ -99,8 +101,3 @@ def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting
 def _lookup_hint(address: str) -> str:
     meant = f"did you mean the dashboard at http://{address}? " if ":" in address else ""
     return f"{meant}Allowed: {ADDRESSES}"
-
-
-def _last_line(stderr: str) -> str:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    return f": {lines[-1][:200]}" if lines else ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from fleetctl.documents.inventory import Amounts
 from fleetctl.documents.quantity import SHARE
+from fleetctl.inventory.json_values import object_of
 
 _IN_GROUP = re.compile(r"(GPU|CPU|memory)_group_[0-9a-f]{36}")
 """Ray's name for a resource taken out of a placement group, any bundle of it: GPU_group_<group id>."""
@@ -51,9 +52,8 @@ def claim_of_amounts(amounts: Amounts) -> Claim:
 
 def read_claim(resources: object) -> Claim:
     """Return what a Ray resource mapping claims from its node itself; other resources are left out."""
-    if not isinstance(resources, Mapping):
-        return Claim()
-    return Claim(_share(resources.get("GPU")), _share(resources.get("CPU")), round(_number(resources.get("memory"))))
+    found = object_of(resources)
+    return Claim(_share(found.get("GPU")), _share(found.get("CPU")), round(_number(found.get("memory"))))
 
 
 def read_claim_in_group(resources: object) -> Claim:
@@ -61,9 +61,8 @@ def read_claim_in_group(resources: object) -> Claim:
 
     The dashboard's own list has it under plain names, as if it were the node's.
     """
-    if not isinstance(resources, Mapping):
-        return Claim()
-    grouped = {match[1]: amount for name, amount in resources.items() if (match := _IN_GROUP.fullmatch(str(name)))}
+    grouped = {match[1]: amount for name, amount in object_of(resources).items()
+               if (match := _IN_GROUP.fullmatch(str(name)))}
     return read_claim(grouped or resources)
 
 
@@ -108,8 +107,7 @@ class AgentView:
 
 def read_sums(listed: object) -> Mapping[str, RaySum]:
     """Return Ray's sums by node id from `nodeLogicalResources`; a node whose text cannot be read is left out."""
-    entries = listed.items() if isinstance(listed, Mapping) else ()
-    return {str(node_id): found for node_id, text in entries if (found := read_sum(text)) is not None}
+    return {node_id: found for node_id, text in object_of(listed).items() if (found := read_sum(text)) is not None}
 
 
 def read_sum(text: object) -> RaySum | None:

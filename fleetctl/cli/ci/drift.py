@@ -79,6 +79,5 @@ def _checked(job: Job) -> tuple[JobResult, bool]:
     formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
     show(formats, "table")
     write_reports(formats, reports)
-    result = JobResult(report, report.exit_code, plan.plan_id, plan.acts,
-                       reports=tuple(str(one.path) for one in reports))
+    result = JobResult(report, report.exit_code, plan.plan_id, plan.acts, reports=reports)
     return result, result.code != NOTHING_TO_DO or bool(beside)

@@ -7,7 +7,7 @@ refuses a comment says nothing about the plan.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ import typer
 
 from fleetctl.cli.console import say, write_document
 from fleetctl.cli.identity import ci_address
-from fleetctl.cli.reporting import parse_reports
+from fleetctl.cli.reporting import WantedReport, parse_reports
 from fleetctl.errors import ForgeError, UsageError
 from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.forge.sticky import Posted
@@ -92,7 +92,7 @@ class JobResult:
     plan_id: str = ""
     has_changes: bool = False
     plan_file: str = ""
-    reports: tuple[str, ...] = ()
+    reports: Sequence[WantedReport] = ()
 
     def outputs(self, root: str) -> dict[str, str]:
         """Return the values for later steps; paths are relative to `root`, the checkout's, as steps expect.
@@ -106,7 +106,7 @@ class JobResult:
             "exit_code": str(self.code),
             "summary": counts if self.report.kind == "problems" else self.report.conclusion,
             "plan_file": _from_root(self.plan_file, root),
-            "reports": "\n".join(_from_root(file, root) for file in self.reports),
+            "reports": "\n".join(_from_root(str(one.path), root) for one in self.reports),
         }
 
 

@@ -28,7 +28,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import message_console
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.reporting import Formats, ReportOption, parse_reports, show, write_reports
+from fleetctl.cli.reporting import Formats, ReportOption, WantedReport, parse_reports, show, write_reports
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.forge.detect import find_forge
@@ -124,8 +124,7 @@ def _reviewed(job: Job) -> JobResult:
     render_problems(loaded.problems, message_console())
     report = add_warning(base, formats.report())
     report = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
-    return JobResult(report, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""),
-                     reports=tuple(str(one.path) for one in reports))
+    return JobResult(report, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
 
 
 def _revision(job: Job) -> str | None:
@@ -142,7 +141,7 @@ def _failed(job: Job, error: FleetctlError) -> JobResult:
     return JobResult(report, error.exit_code, reports=_write_failure(job, report))
 
 
-def _write_failure(job: Job, report: Report) -> tuple[str, ...]:
+def _write_failure(job: Job, report: Report) -> list[WantedReport]:
     """Write the reports that can hold the failure, which `table` and `json` cannot; return those written.
 
     A report that cannot be written, which may be the failure itself, does not keep the others from being written.
@@ -155,5 +154,5 @@ def _write_failure(job: Job, report: Report) -> tuple[str, ...]:
             except FleetctlError as error:
                 failures.explain(error)
             else:
-                written.append(str(one.path))
-    return tuple(written)
+                written.append(one)
+    return written

@@ -41,7 +41,6 @@ def validate(
     job.invocation.say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
     shown = formats.report()
     name = f"validate:{loaded.fleet.name}" if loaded.fleet else "validate"
-    result = JobResult(replace(shown, identity=name), shown.exit_code,
-                       reports=tuple(str(one.path) for one in reports))
+    result = JobResult(replace(shown, identity=name), shown.exit_code, reports=reports)
     publish(job, result, comment=False)
     return result.code

@@ -61,23 +61,20 @@ def status_report(
     rows = tuple(_replica_rows(replicas, node_names, dead_nodes, outdated, observed_at,
                                of_one_fleet=wanted is not None, levels=levels))
     columns = (REPLICA_ROW[0], LEVEL, *REPLICA_ROW[1:]) if levels else REPLICA_ROW
-    tables = (
+    tables = [
         Table("model", "Models", MODEL_ROW, tuple(_model_rows(replicas, dead_nodes, wanted or {}, live, old))),
         Table("replica", "Replicas", columns, rows, beside_from=0),
         Table("cold", "Weights on disks", COLD_ROW, tuple(cold)),
         Table("member", "Members", MEMBER_ROW, tuple(_member_rows(replicas, node_names)) if wide else ()),
         Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
-        Table("cooling", "Cooling", COOLING_ROW, tuple(cooling)),
-        *(_outdated(outdated, surplus) if outdated else ()))
+        Table("cooling", "Cooling", COOLING_ROW, tuple(cooling))]
+    if outdated:
+        from fleetctl.render.report.plan_tables import drift_table  # all that tells of plans, for few
+
+        tables.append(drift_table(outdated, surplus, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
                   conclusion=f"Replicas: {words}{f'; {len(outdated)} outdated' if outdated else ''}")
-
-
-def _outdated(outdated: Sequence[Drift], surplus: frozenset[str]) -> Iterator[Table]:
-    from fleetctl.render.report.plan_tables import drift_table  # all that tells of plans, for few
-
-    yield drift_table(outdated, surplus, "Outdated")
 
 
 def _model_rows(replicas: Sequence[Replica], dead: frozenset[str], wanted: Mapping[str, int], live: Counter[str],

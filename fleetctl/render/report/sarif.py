@@ -86,4 +86,3 @@ def _locations(finding: Finding, home: str, checkout: Checkout) -> list[dict[str
     region = {"region": {"startLine": place.line, "startColumn": place.column}} if place else {}
     uri = {"uri": quote(visible(path)), "uriBaseId": "%SRCROOT%"}
     return [{"physicalLocation": {"artifactLocation": uri, **region}}]
-
