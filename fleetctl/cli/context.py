@@ -39,9 +39,6 @@ COLUMNS = (Column("current", "current"), Column("name", "context", name=True), C
 
 NameArgument = Annotated[str, typer.Argument(
     metavar="NAME", show_default=False, autocompletion=complete_contexts, help="The context.")]
-OptionalNameArgument = Annotated[str | None, typer.Argument(
-    metavar="NAME", show_default=False, autocompletion=complete_contexts,
-    help="The context. [default: the one that commands use]")]
 app = command_app()
 
 
@@ -69,7 +66,9 @@ def list_contexts(output_format: flags.Format = "table") -> int:
 
 
 @app.command("show")
-def show_context(name: OptionalNameArgument = None) -> int:
+def show_context(name: Annotated[str | None, typer.Argument(
+        metavar="NAME", show_default=False, autocompletion=complete_contexts,
+        help="The context. [default: the one that commands use]")] = None) -> int:
     """Show one context, and what wins over it now."""
     invocation = this_invocation()
     path, contexts = _read(invocation)

@@ -25,24 +25,20 @@ app = command_app(
     exit_codes="0 compared, 1 a fleet file or revision is wrong, 64 usage; with --detailed-exitcode 2 where there "
                "is a difference")
 
-BaseArgument = Annotated[str | None, typer.Argument(
-    metavar="BASE", show_default=False,
-    help="A git revision, a range A..B or A...B, a file or a folder. [default: HEAD]")]
-HeadArgument = Annotated[str | None, typer.Argument(
-    metavar="HEAD", show_default=False, help="Likewise. [default: the working tree]")]
-DetailedExitCodeOption = Annotated[
-    bool, typer.Option("--detailed-exitcode", help="Exit 0 for no difference in meaning, 2 for differences.")
-]
-
 
 @app.command()
 def diff(
-    base: BaseArgument = None,
-    head: HeadArgument = None,
+    base: Annotated[str | None, typer.Argument(
+        metavar="BASE", show_default=False,
+        help="A git revision, a range A..B or A...B, a file or a folder. [default: HEAD]")] = None,
+    head: Annotated[str | None, typer.Argument(
+        metavar="HEAD", show_default=False, help="Likewise. [default: the working tree]")] = None,
     files: flags.OptionalFlaggedFiles = None,
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
-    detailed_exitcode: DetailedExitCodeOption = False,
+    detailed_exitcode: Annotated[
+        bool, typer.Option("--detailed-exitcode", help="Exit 0 for no difference in meaning, 2 for differences.")
+    ] = False,
 ) -> int:
     """Show what changed in meaning, and how it affects what runs.
 

@@ -35,7 +35,6 @@ FleetFilesOption = Annotated[list[str] | None, flags.option(
     "--file", "-f", metavar="PATH",
     help="Fleet file that names the cluster; show only the runs of its fleet. Repeatable.")]
 FleetOption = Annotated[str | None, flags.option("--fleet", metavar="NAME", help="Only the runs of this fleet.")]
-LimitOption = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many runs.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -44,7 +43,7 @@ def history(
     files: FleetFilesOption = None,
     address: flags.Address = None,
     fleet: FleetOption = None,
-    limit: LimitOption = 20,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many runs.")] = 20,
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
 ) -> int:

@@ -18,10 +18,6 @@ app = command_app(
     "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
     'fleetctl inventory --add-node "8xH100 x2" --format json > lab.json',
     exit_codes="0 read whole, 1 error, or something could not be read, 64 usage")
-AddOption = Annotated[list[str] | None, flags.option(
-    "--add-node", metavar="SHAPE",
-    help="Add a node that need not exist, to --inventory or to nothing, written as for what-if: 8xH200, 'gpus=8,"
-         "type=H200,label=pool=a x4'; repeatable.")]
 
 
 @app.command()
@@ -29,7 +25,10 @@ def inventory(
     *,
     files: flags.ClusterFiles = None,
     where: flags.Source,
-    add_node: AddOption = None,
+    add_node: Annotated[list[str] | None, flags.option(
+        "--add-node", metavar="SHAPE",
+        help="Add a node that need not exist, to --inventory or to nothing, written as for what-if: 8xH200, 'gpus=8,"
+             "type=H200,label=pool=a x4'; repeatable.")] = None,
     output_format: flags.Format = "table",
 ) -> int:
     """Show the nodes, the holders of their cards, and all replicas.

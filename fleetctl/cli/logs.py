@@ -42,22 +42,6 @@ LISTED, TAIL, SINCE_TAIL = 10, 1_000, 100_000
 MOST_ENDED = 20
 """Replicas of a model that have ended whose logs are read beside those that run."""
 
-LogsArgument = Annotated[list[str], typer.Argument(
-    metavar="MODEL|MODEL/ID", show_default=False, autocompletion=complete_replicas,
-    help="A model: all its replicas. Or one replica, as `fleetctl status` names it.")]
-FollowOption = Annotated[bool, typer.Option(
-    "--follow", "-f", help="Go on with what is written from now on, also by replicas that start later.")]
-SinceOption = Annotated[float | None, flags.option(
-    "--since", metavar="DURATION", parser=flags.duration, help="Only the lines of this time, such as 10m.")]
-TailOption = Annotated[int | None, flags.option(
-    "--tail", metavar="N", min=0, max=MOST_LINES,
-    help="Show this many lines, from the end. [default: 1000; with --since 100000]")]
-TimestampsOption = Annotated[bool, typer.Option("--timestamps", help="Show when each line was written.")]
-FileOption = Annotated[list[str] | None, flags.option(
-    "--file", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")]
-GroupOption = Annotated[str | None, flags.option("--group", metavar="NAME", help="Only this worker group.")]
-CopyOption = Annotated[int | None, flags.option("--copy", metavar="N", help="Only this copy.")]
-RankOption = Annotated[int | None, flags.option("--rank", metavar="N", help="Only this rank.")]
 Choice = Callable[[Sequence[EngineLog]], list[EngineLog]]
 ABSENT_LISTINGS = 2
 """A replica that is restarted may be missing from one listing."""
@@ -66,17 +50,24 @@ ABSENT_LISTINGS = 2
 @app.command()
 def logs(
     *,
-    names: LogsArgument,
+    names: Annotated[list[str], typer.Argument(
+        metavar="MODEL|MODEL/ID", show_default=False, autocompletion=complete_replicas,
+        help="A model: all its replicas. Or one replica, as `fleetctl status` names it.")],
     replica_id: ReplicaId = None,
-    follow: FollowOption = False,
-    since: SinceOption = None,
-    tail: TailOption = None,
-    timestamps: TimestampsOption = False,
-    files: FileOption = None,
+    follow: Annotated[bool, typer.Option(
+        "--follow", "-f", help="Go on with what is written from now on, also by replicas that start later.")] = False,
+    since: Annotated[float | None, flags.option(
+        "--since", metavar="DURATION", parser=flags.duration, help="Only the lines of this time, such as 10m.")] = None,
+    tail: Annotated[int | None, flags.option(
+        "--tail", metavar="N", min=0, max=MOST_LINES,
+        help="Show this many lines, from the end. [default: 1000; with --since 100000]")] = None,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Show when each line was written.")] = False,
+    files: Annotated[list[str] | None, flags.option(
+        "--file", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")] = None,
     where: flags.Cluster,
-    group: GroupOption = None,
-    copy: CopyOption = None,
-    rank: RankOption = None,
+    group: Annotated[str | None, flags.option("--group", metavar="NAME", help="Only this worker group.")] = None,
+    copy: Annotated[int | None, flags.option("--copy", metavar="N", help="Only this copy.")] = None,
+    rank: Annotated[int | None, flags.option("--rank", metavar="N", help="Only this rank.")] = None,
 ) -> int:
     """Show the output of the engines of a model or a replica, in order of time.
 

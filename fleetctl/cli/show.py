@@ -25,18 +25,16 @@ app = command_app(
     exit_codes="0 shown, 1 error, 64 usage; with --detailed-exitcode as for plan, and 6 first if it has expired, "
                "or was checked and is stale or used")
 
-PlanArgument = Annotated[str, typer.Argument(
-    metavar="FILE", help="A plan, as `plan --out` or `plan --format json` wrote it; - for standard input.")]
-CheckOption = Annotated[bool, typer.Option(
-    "--check", help="Ask the plan's cluster whether it could be applied now; --address and --inventory imply it.")]
-
 
 @app.command()
 def show_plan(
-    plan_file: PlanArgument,
+    plan_file: Annotated[str, typer.Argument(
+        metavar="FILE", help="A plan, as `plan --out` or `plan --format json` wrote it; - for standard input.")],
     address: flags.Address = None,
     inventory: flags.Inventory = None,
-    check: CheckOption = False,
+    check: Annotated[bool, typer.Option(
+        "--check",
+        help="Ask the plan's cluster whether it could be applied now; --address and --inventory imply it.")] = False,
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
     detailed_exitcode: flags.DetailedExitCode = False,

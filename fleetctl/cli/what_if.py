@@ -22,30 +22,25 @@ app = command_app(
     exit_codes="0 answered, 1 error, 64 usage; with --detailed-exitcode as for plan: 2 changes, 3 something has no "
                "place (with --each-node: after the loss of some node)")
 
-LoseOption = Annotated[list[str] | None, flags.option(
-    "--lose-node", metavar="NODE", help="Suppose this node dies, by name or id; repeatable.")]
-CordonOption = Annotated[list[str] | None, flags.option(
-    "--cordon", metavar="NODE|KEY=VALUE",
-    help="Suppose nothing new goes to this node, or to the nodes with this label; repeatable.")]
-AddOption = Annotated[list[str] | None, flags.option(
-    "--add-node", metavar="SHAPE",
-    help="Suppose a new node: 8xH200, like:NODE, or gpus=, type=, vram=, cpus=, memory=, label=KEY=VALUE "
-         "with commas between; xN for N of them; repeatable.")]
-ScaleOption = Annotated[list[str] | None, flags.option(
-    "--scale", metavar="MODEL=N", help="Suppose the fleet file wants N replicas of this model; repeatable.")]
-EachOption = Annotated[bool, typer.Option(
-    "--each-node", help="Also show, for every node, the effect of its loss alone, with the plan applied.")]
-
 
 @app.command()
 def what_if(
     *,
     files: flags.Files,
-    lose_node: LoseOption = None,
-    cordon: CordonOption = None,
-    add_node: AddOption = None,
-    scale: ScaleOption = None,
-    each_node: EachOption = False,
+    lose_node: Annotated[list[str] | None, flags.option(
+        "--lose-node", metavar="NODE", help="Suppose this node dies, by name or id; repeatable.")] = None,
+    cordon: Annotated[list[str] | None, flags.option(
+        "--cordon", metavar="NODE|KEY=VALUE",
+        help="Suppose nothing new goes to this node, or to the nodes with this label; repeatable.")] = None,
+    add_node: Annotated[list[str] | None, flags.option(
+        "--add-node", metavar="SHAPE",
+        help="Suppose a new node: 8xH200, like:NODE, or gpus=, type=, vram=, cpus=, memory=, label=KEY=VALUE "
+             "with commas between; xN for N of them; repeatable.")] = None,
+    scale: Annotated[list[str] | None, flags.option(
+        "--scale", metavar="MODEL=N",
+        help="Suppose the fleet file wants N replicas of this model; repeatable.")] = None,
+    each_node: Annotated[bool, typer.Option(
+        "--each-node", help="Also show, for every node, the effect of its loss alone, with the plan applied.")] = False,
     where: flags.Source,
     output_format: flags.Format = "table",
     detailed_exitcode: flags.DetailedExitCode = False,

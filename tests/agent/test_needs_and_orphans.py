@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from fleetctl.agent import needs, orphans, ports, processes
+from fleetctl.agent.mark import INJECTED
 
 pytestmark = pytest.mark.slow
-MARK = {**dict.fromkeys(orphans.MARK, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
+MARK = {**dict.fromkeys(INJECTED, "0"), "FLEETCTL_MODEL": f"org/of-{os.getpid()}"}
 Start = Callable[..., subprocess.Popen[bytes]]
 
 

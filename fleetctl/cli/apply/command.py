@@ -35,9 +35,6 @@ app = command_app(
     exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked, "
                "failed or still starting, 4 refused by policy, 5 another apply holds the lock, 6 the saved plan is "
                "stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated")
-PlanArgument = Annotated[list[str] | None, typer.Argument(
-    metavar="PLAN|FILE", show_default=False,
-    help="A plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")]
 LOOK_EVERY_S = 3.0
 Look = Callable[[], AbstractContextManager[Proposal]]
 """Plans on the cluster as it is now."""
@@ -47,7 +44,9 @@ ASKED = "Ray's autoscaler stays asked for them"
 @app.command()
 def apply(
     *,
-    named: PlanArgument = None,
+    named: Annotated[list[str] | None, typer.Argument(
+        metavar="PLAN|FILE", show_default=False,
+        help="A plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")] = None,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
     yes: flags.Yes = False,

@@ -46,27 +46,25 @@ app = command_app(
     "fleetctl ci apply prod.fleetplan",
     "fleetctl ci apply -f fleets/ --fail-on failed   # blocked is no failure",
     exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 64 usage")
-PlanArgument = Annotated[str | None, typer.Argument(
-    metavar="PLAN|FILE", envvar="FLEETCTL_PLAN", show_default=False,
-    help="A plan saved by `ci review`; or a fleet file, as with -f.")]
-LockTimeoutOption = Annotated[float, flags.option(
-    "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
-    help="How long to wait while another apply of this fleet runs. [default: 10m]")]
-FailOnOption = Annotated[Literal["failed", "blocked", "never"], typer.Option(
-    "--fail-on", envvar="FLEETCTL_FAIL_ON",
-    help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always fails it.")]
 
 
 @app.command()
 def apply(
     *,
-    named: PlanArgument = None,
+    named: Annotated[str | None, typer.Argument(
+        metavar="PLAN|FILE", envvar="FLEETCTL_PLAN", show_default=False,
+        help="A plan saved by `ci review`; or a fleet file, as with -f.")] = None,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
     force: ForceOption = False,
     ignore_cooldown: IgnoreCooldownOption = False,
-    lock_timeout: LockTimeoutOption = 600,
-    fail_on: FailOnOption = "blocked",
+    lock_timeout: Annotated[float, flags.option(
+        "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
+        help="How long to wait while another apply of this fleet runs. [default: 10m]")] = 600,
+    fail_on: Annotated[Literal["failed", "blocked", "never"], typer.Option(
+        "--fail-on", envvar="FLEETCTL_FAIL_ON",
+        help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always fails it."),
+    ] = "blocked",
     forge: ForgeOption = "auto",
 ) -> int:
     """Apply what was merged, and report to the forge.

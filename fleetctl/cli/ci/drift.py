@@ -30,8 +30,6 @@ app = command_app(
     "fleetctl ci drift -f fleets/ --no-issue --report html=drift.html",
     exit_codes="0 no drift, 1 error, 2 something is missing or runs otherwise than the files say, 3 something is "
                "blocked, restarting or failed, 4 a policy refuses what is missing, 64 usage")
-IssueOption = Annotated[bool, typer.Option(
-    "--issue/--no-issue", envvar="FLEETCTL_ISSUE", help="Keep one issue: open while there is drift, else closed.")]
 
 
 @app.command()
@@ -40,7 +38,9 @@ def drift(
     files: flags.OptionalDiskFiles = None,
     where: flags.Cluster,
     report: ReportOption = None,
-    issue: IssueOption = True,
+    issue: Annotated[bool, typer.Option(
+        "--issue/--no-issue", envvar="FLEETCTL_ISSUE",
+        help="Keep one issue: open while there is drift, else closed.")] = True,
     forge: ForgeOption = "auto",
 ) -> int:
     """Check on a schedule that the cluster runs what the files say.

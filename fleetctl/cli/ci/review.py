@@ -47,23 +47,6 @@ app = command_app(
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
 NO_BASE = ("no base is known, so nothing says what the change alone causes; --base REV names one, such as --base "
            "origin/main...")
-PlanOption = Annotated[Path | None, flags.option(
-    "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False,
-    help="Also save the plan for `apply FILE`; mode 0600. It holds env values.")]
-InventoryOption = Annotated[str | None, flags.option(
-    "--inventory", metavar="FILE", envvar="FLEETCTL_INVENTORY",
-    help="Read this inventory document instead of the cluster.")]
-BaseOption = Annotated[str | None, flags.option(
-    "--base", metavar="REV", envvar="FLEETCTL_BASE",
-    help="Compare with this git revision. [default: the base of the pull request]")]
-ChangeOption = Annotated[int | None, flags.option(
-    "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
-    help="The pull or merge request to comment on, where the job does not know it.")]
-CommentOption = Annotated[bool, typer.Option(
-    "--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date.")]
-FailOnOption = Annotated[FailOn, typer.Option(
-    "--fail-on", envvar="FLEETCTL_FAIL_ON",
-    help="What fails the job besides errors: a policy that refuses, or also blocked replicas.")]
 
 
 @app.command()
@@ -71,15 +54,26 @@ def review(
     *,
     files: flags.OptionalDiskFiles = None,
     where: flags.Cluster,
-    inventory: InventoryOption = None,
-    base: BaseOption = None,
-    out: PlanOption = None,
+    inventory: Annotated[str | None, flags.option(
+        "--inventory", metavar="FILE", envvar="FLEETCTL_INVENTORY",
+        help="Read this inventory document instead of the cluster.")] = None,
+    base: Annotated[str | None, flags.option(
+        "--base", metavar="REV", envvar="FLEETCTL_BASE",
+        help="Compare with this git revision. [default: the base of the pull request]")] = None,
+    out: Annotated[Path | None, flags.option(
+        "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False,
+        help="Also save the plan for `apply FILE`; mode 0600. It holds env values.")] = None,
     report: ReportOption = None,
-    fail_on: FailOnOption = "policy",
+    fail_on: Annotated[FailOn, typer.Option(
+        "--fail-on", envvar="FLEETCTL_FAIL_ON",
+        help="What fails the job besides errors: a policy that refuses, or also blocked replicas.")] = "policy",
     force: ForceOption = False,
     ignore_cooldown: IgnoreCooldownOption = False,
-    comment: CommentOption = True,
-    pull_request: ChangeOption = None,
+    comment: Annotated[bool, typer.Option(
+        "--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date.")] = True,
+    pull_request: Annotated[int | None, flags.option(
+        "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
+        help="The pull or merge request to comment on, where the job does not know it.")] = None,
     forge: ForgeOption = "auto",
 ) -> int:
     """Plan a change, and report to the forge.
