@@ -46,8 +46,8 @@ class HeldLock:
 
     def release(self) -> None:
         """Release the lock; the next job may take it at once."""
-        _internal_kv_put(_key(self._fleet, self._number), _packed({**self._holder, RELEASED: True}), overwrite=True,
-                         namespace=KV_NAMESPACE)
+        released = json.dumps({**self._holder, RELEASED: True}).encode()
+        _internal_kv_put(_key(self._fleet, self._number), released, overwrite=True, namespace=KV_NAMESPACE)
 
 
 def take_lock(
@@ -87,8 +87,8 @@ def _active_holder(fleet: str, number: int) -> Optional[Dict[str, Any]]:
 
 def _write(fleet: str, number: int, holder: Mapping[str, Any]) -> bool:
     """Write an entry and return whether it is the highest: the numbers below a newer one may have been deleted."""
-    existed = _internal_kv_put(_key(fleet, number), _packed(holder), overwrite=False, namespace=KV_NAMESPACE)
-    if existed:
+    entry = json.dumps(holder).encode()
+    if _internal_kv_put(_key(fleet, number), entry, overwrite=False, namespace=KV_NAMESPACE):  # it exists
         return False
     known = _numbers(fleet)
     for stale in known:
@@ -111,10 +111,6 @@ def _prefix(fleet: str) -> bytes:
 
 def _key(fleet: str, number: int) -> bytes:
     return _prefix(fleet) + str(number).encode()
-
-
-def _packed(holder: Mapping[str, Any]) -> bytes:
-    return json.dumps(holder).encode()
 
 
 def left_locks() -> List[Dict[str, Any]]:

@@ -7,6 +7,7 @@ import ctypes
 import mmap
 import os
 import resource
+from pathlib import Path
 from typing import Any, Iterator, Tuple
 
 from ..driver import host_memory
@@ -41,14 +42,9 @@ def _of_groups() -> Iterator[Tuple[int, int]]:
     for count in range(len(parts), -1, -1):
         folder = os.path.join(GROUPS, *parts[:count])
         with contextlib.suppress(OSError, ValueError, KeyError):  # the root has no limit; a container hides the rest
-            limit, used = (int(_text(folder, f"memory.{what}")) for what in ("max", "current"))
-            held = dict(line.split() for line in _text(folder, "memory.stat").splitlines())
+            limit, used = (int(Path(folder, f"memory.{what}").read_text()) for what in ("max", "current"))
+            held = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
             yield limit, limit - used + int(held["inactive_file"]) + int(held["active_file"])
-
-
-def _text(folder: str, name: str) -> str:
-    with open(os.path.join(folder, name), encoding="ascii") as file:
-        return file.read()
 
 
 class InMemory:

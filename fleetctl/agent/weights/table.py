@@ -17,11 +17,10 @@ PENDING, READY, DRAINING = "pending", "ready", "draining"
 
 
 class Key(NamedTuple):
-    """One residency: `view` None = the artifact's own files; `device` = where the bytes are."""
+    """One residency on the disk: `view` None = the artifact's own files."""
 
     artifact: str
     view: Optional[str]
-    device: str = "disk"
 
 
 class Refused(Exception):
