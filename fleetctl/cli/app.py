@@ -104,9 +104,8 @@ def build_app() -> Any:  # noqa: ANN401  Click's Command, of which typer brings 
 
 def _global_options(
     context: typer.Context,
-    color: Annotated[
-        ColorChoice, typer.Option("--color", help="When to use colour. [env var: NO_COLOR, FORCE_COLOR]")
-    ] = "auto",
+    color: Annotated[ColorChoice, typer.Option(
+        "--color", help="When to use colour. [env var: NO_COLOR, FORCE_COLOR]")] = "auto",
     cluster: ContextOption = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:

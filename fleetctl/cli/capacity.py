@@ -32,17 +32,14 @@ def capacity(
     files: flags.OptionalFiles = None,
     model: Annotated[list[str] | None, flags.option(
         "--model", metavar="MODEL", autocompletion=complete_model_keys,
-        help="Only this model of the fleet; repeatable. [default: all of them]",
-    )] = None,
+        help="Only this model of the fleet; repeatable. [default: all of them]")] = None,
     shape: Annotated[list[str] | None, flags.option(
         "--shape", metavar="SHAPE",
         help="A replica of this shape instead: 8, 0.5, 2x8 (a gang), or gpus=, vram=, cpus=, memory=, "
-             "selector=KEY=VALUE, sameLabel=, ranksPerNode= with commas between; xN for a gang of N.",
-    )] = None,
+             "selector=KEY=VALUE, sameLabel=, ranksPerNode= with commas between; xN for a gang of N.")] = None,
     selector: flags.Selector = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="Stop counting here.")
-    ] = 100_000,
+    limit: Annotated[int, typer.Option(
+        "--limit", metavar="N", min=1, max=1_000_000, help="Stop counting here.")] = 100_000,
     where: flags.Source,
     output_format: flags.Format = "table",
     adopt_from: flags.AdoptFrom = None,

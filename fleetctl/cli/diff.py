@@ -36,9 +36,8 @@ def diff(
     files: flags.OptionalFlaggedFiles = None,
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
-    detailed_exitcode: Annotated[
-        bool, typer.Option("--detailed-exitcode", help="Exit 0 for no difference in meaning, 2 for differences.")
-    ] = False,
+    detailed_exitcode: Annotated[bool, typer.Option(
+        "--detailed-exitcode", help="Exit 0 for no difference in meaning, 2 for differences.")] = False,
 ) -> int:
     """Show what changed in meaning, and how it affects what runs.
 

@@ -47,29 +47,23 @@ LossFormat = Literal["text", "json"]
 @app.command()
 def import_fleet(
     *,
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH", show_default=False,
-                       help="Files or folders to import, or - for standard input; none = the live fleet."),
-    ] = None,
-    kind: Annotated[
-        Literal["ndif", "modelplane", "lws", "serve"] | None,
-        typer.Option("--from", show_default=False, help="Read every document as this. [default: by its content]"),
-    ] = None,
+    paths: Annotated[list[str] | None, typer.Argument(
+        metavar="PATH", show_default=False,
+        help="Files or folders to import, or - for standard input; none = the live fleet.")] = None,
+    kind: Annotated[Literal["ndif", "modelplane", "lws", "serve"] | None, typer.Option(
+        "--from", show_default=False, help="Read every document as this. [default: by its content]")] = None,
     fleet: Annotated[str | None, flags.option(
-        "--fleet", metavar="NAME", help="Name of the fleet. [default: that of the live fleet; for files: imported]",
-    )] = None,
+        "--fleet", metavar="NAME",
+        help="Name of the fleet. [default: that of the live fleet; for files: imported]")] = None,
     out: Annotated[Path | None, flags.option(
-        "--out", "-o", metavar="FILE", dir_okay=False, help="Write the fleet file here instead of standard output.",
-    )] = None,
+        "--out", "-o", metavar="FILE", dir_okay=False,
+        help="Write the fleet file here instead of standard output.")] = None,
     inventory_out: Annotated[Path | None, flags.option(
         "--inventory-out", metavar="FILE", dir_okay=False,
-        help="Write Modelplane's InferenceClasses and InferenceClusters here, for --inventory.",
-    )] = None,
+        help="Write Modelplane's InferenceClasses and InferenceClusters here, for --inventory.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
-    output_format: Annotated[
-        LossFormat, typer.Option("--format", help="How to show losses; json goes to standard output.")
-    ] = "text",
+    output_format: Annotated[LossFormat, typer.Option(
+        "--format", help="How to show losses; json goes to standard output.")] = "text",
     files: flags.ClusterFiles = None,
     where: flags.Source,
 ) -> int:

@@ -26,12 +26,10 @@ app = command_app(
 def render(
     files: flags.Files,
     output_format: Annotated[Literal["yaml", "json"], typer.Option("--format", help="How to print.")] = "yaml",
-    no_origin: Annotated[
-        bool, typer.Option("--no-origin", help="In YAML: leave out the source file and line of each line.")
-    ] = False,
-    show_env: Annotated[
-        bool, typer.Option("--show-env", help="Also print the values of engine environments; they may be secrets.")
-    ] = False,
+    no_origin: Annotated[bool, typer.Option(
+        "--no-origin", help="In YAML: leave out the source file and line of each line.")] = False,
+    show_env: Annotated[bool, typer.Option(
+        "--show-env", help="Also print the values of engine environments; they may be secrets.")] = False,
 ) -> int:
     """Print a fleet as one document, with everything it extends.
 

@@ -12,19 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from fleetctl.documents.placement_map import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import SHARE, amount_of, count_of
-from fleetctl.render.map_legend import (
-    MARKS,
-    MEANINGS,
-    Legend,
-    card_title,
-    color_of,
-    counts_of,
-    node_state,
-    node_title,
-    signs_used,
-    totals,
-    warm_text,
-)
+from fleetctl.render import map_legend
+from fleetctl.render.map_legend import Legend
 from fleetctl.render.page.markup import Markup, el
 from fleetctl.render.page.tables import Part, fold, left_out
 from fleetctl.render.place_text import replica_ranges
@@ -50,7 +39,7 @@ def map_part(picture: PlacementMap, *, whole: bool) -> Part:
     legend = Legend.of(picture)
     touched = [node for node in picture.nodes if is_touched(node)][:NODES_SHOWN]
     same = [node for node in picture.nodes if not is_touched(node)][:NODES_SHOWN - len(touched)]
-    note = f"{totals(picture)}." if whole else ONLY_THE_PLAN
+    note = f"{map_legend.totals(picture)}." if whole else ONLY_THE_PLAN
     long = " wide" if any(len(code) > 1 for code in legend.codes.values()) else ""
     body = el(
         "section", el("h2", "Placement map"), el("p", note), _legend(picture, legend),
@@ -93,13 +82,13 @@ def _entry(entry: LegendEntry, legend: Legend) -> Markup:
     theirs = "" if entry.live or entry.new else " foreign"
     sign = el("span", legend.codes[entry.model], class_=f"cell {model_class(entry.model, legend)}{theirs}")
     name = el("a", entry.model, href="#map", class_="key", data_model=model_class(entry.model, legend))
-    return el("li", sign, el("span", name, " ", el("span", counts_of(entry), class_="soft")))
+    return el("li", sign, el("span", name, " ", el("span", map_legend.counts_of(entry), class_="soft")))
 
 
 def _signs(picture: PlacementMap) -> Iterator[tuple[str, str, str]]:
     """Yield the signs that are on the map, each with its classes and its meaning."""
-    for sign, about in signs_used(picture):
-        yield sign, "free dirty" if about == "dirty" else about, MEANINGS[sign]
+    for sign, about in map_legend.signs_used(picture):
+        yield sign, "free dirty" if about == "dirty" else about, map_legend.MEANINGS[sign]
     if any(node.state == "DEAD" for node in picture.nodes):
         yield GONE, "gone", "its node is dead"
     yield FREE, "free", "free"
@@ -113,10 +102,10 @@ def _drawn(node: MapNode, legend: Legend, *sides: str, coming: bool = False) -> 
 
 
 def _name(node: MapNode) -> Markup:
-    words = node_state(node)
+    words = map_legend.node_state(node)
     state = el("span", words, class_="state warn") if words else None
     return el("div", el("span", node.name, class_="key"), " ", el("span", node.hardware, class_="soft"), " ", state,
-              class_="who", title=node_title(node))
+              class_="who", title=map_legend.node_title(node))
 
 
 def _strip(node: MapNode, side: str, legend: Legend) -> Markup:
@@ -126,7 +115,7 @@ def _strip(node: MapNode, side: str, legend: Legend) -> Markup:
 
 
 def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
-    title, label = card_title(node, card), legend.label(card) or FREE
+    title, label = map_legend.card_title(node, card), legend.label(card) or FREE
     marks = " ".join(["cell", *(["dirty"] if card.dirty else []), *(["long"] if len(label) > SHORT else [])])
     if node.state == "DEAD":
         return el("span", GONE, class_="cell gone", title=title)
@@ -140,9 +129,9 @@ def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
 
 def _beside(members: Iterable[Beside], legend: Legend) -> Markup | None:
     """Return the members on a node that hold no card; None where there are none."""
-    chips = [el("span", MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
+    chips = [el("span", map_legend.MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
                 class_=f"cell {model_class(one.model, legend)} {one.holder}",
-                title=f"without a card: {one.replica} ({one.holder}){warm_text(one)}") for one in members]
+                title=f"without a card: {one.replica} ({one.holder}){map_legend.warm_text(one)}") for one in members]
     return el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
 
 
@@ -177,7 +166,7 @@ def map_rules(picture: PlacementMap) -> str:
     """Return the style rules of a map."""
     shares = {piece.share for node in picture.nodes for card in node.cards for piece in card.pieces}
     return "".join([
-        *(f".m{number}{{--m:{color_of(number)}}}" for number in range(len(picture.legend))),
+        *(f".m{number}{{--m:{map_legend.color_of(number)}}}" for number in range(len(picture.legend))),
         *(f".s{share}{{height:{share / 100:g}%}}" for share in sorted(shares - {SHARE}))])
 
 
