@@ -8,15 +8,7 @@ from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
 from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.render.difference_text import (
-    EFFECTS,
-    TAGS,
-    revision_text,
-    sign_of,
-    totals_line,
-    values_of,
-    wanted_line,
-)
+from fleetctl.render.difference_text import EFFECTS, TAGS, revision_text, sign_of, totals_line, values_of, wanted_line
 from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, THE_FLEET, THE_MODEL, difference_row
 from fleetctl.render.report.model import EVERYONE, Cell, Column, Finding, Level, Report, Table, Total
 
