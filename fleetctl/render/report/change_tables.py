@@ -9,13 +9,11 @@ from fleetctl.render.report.model import Cell, Column, Table
 
 EFFECT_COLUMNS = (
     Column("model", "model", name=True), Column("kind", "change"), Column("before", "before"),
-    Column("after", "after"), Column("message", "what it does"),
-)
+    Column("after", "after"), Column("message", "what it does"))
 DIFFERENCE_COLUMNS = (
     Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),
     Column("old", "was", name=True), Column("new", "is", name=True), Column("place", "where", name=True),
-    Column("message", "what it does to what runs"),
-)
+    Column("message", "what it does to what runs"))
 THE_FLEET, THE_MODEL = "the fleet", "the whole model"
 KINDS = {"added": "added", "removed": "taken out", "changed": "changed", "sideEffect": "side effect"}
 SIGNS = {"added": "+", "removed": "-", "changed": "~", "sideEffect": "*"}

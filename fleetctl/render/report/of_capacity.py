@@ -47,8 +47,7 @@ def _numbers(answer: Capacity) -> Table:
         Column("now", "fits now", numeric=True),
         Column("afterPlan", "after plan", numeric=True, terminal="always" if planned else "never"),
         Column("withNewNodes", "new nodes", numeric=True, terminal="always" if grows else "never"),
-        Column("atMost", "at most", numeric=True),
-    )
+        Column("atMost", "at most", numeric=True))
     rows = [(_name(row), row.need, _number(row.now), _number(row.after_plan or row.now), _number(_last(row)),
              str(_last(row).at_most)) for row in answer.rows]
     return Table("capacity", "Capacity", columns, tuple(rows), beside_from=BESIDE_FROM)

@@ -100,8 +100,7 @@ def _runs(runs: Sequence[HistoryEntry]) -> Table:
         Column("result", "result"), Column("verb", "verb", terminal="beside"),
         Column("took", "took", numeric=True, terminal="beside"), Column("who", "who", terminal="beside"),
         Column("commit", "commit", name=True, terminal="beside"),
-        Column("planId", "plan", name=True, terminal="beside"),
-    )
+        Column("planId", "plan", name=True, terminal="beside"))
     rows = tuple((run.started_at or "", short_id(run.id), run.fleet or "", run.state, _result(run), run.verb,
                   took_text(run.seconds), run.who or "", _commit(run, COMMIT_SHOWN), (run.plan_id or "")[:PLAN_SHOWN])
                  for run in runs)

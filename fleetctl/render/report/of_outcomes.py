@@ -16,8 +16,7 @@ OUTCOME_ROW = (
     REPLICA, Column("outcome", "outcome"), Column("code", "code", name=True, terminal="never"),
     Column("nodes", "nodes", name=True, terminal="beside"), Column("address", "address", name=True, terminal="beside"),
     Column("took", "time", numeric=True),
-    Column("message", "why", terminal="never"),
-)
+    Column("message", "why", terminal="never"))
 REASON_ROW = (REPLICA, Column("outcome", "outcome"), Column("message", "why"))
 
 
