@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -21,7 +21,6 @@ from fleetctl.cli.reporting import WantedReport, parse_reports
 from fleetctl.errors import ForgeError, UsageError
 from fleetctl.forge.change import ChangeRequest, Forge, ForgeName
 from fleetctl.forge.sticky import Posted
-from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.report.formats import render_report
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.model import Report
@@ -39,9 +38,6 @@ IgnoreCooldownOption = Annotated[bool, typer.Option(
 SUMMARY_BUDGET = 250_000
 """Characters of a summary page: even of four bytes each they stay within GitHub's limit of 1 MiB."""
 
-FailOn = Literal["policy", "blocked"]
-"""What fails a review, besides errors."""
-
 
 @dataclass(frozen=True, slots=True)
 class Job:
@@ -54,7 +50,6 @@ class Job:
     base: str | None = None
     out: Path | None = None
     reports: tuple[str, ...] = ()
-    fail_on: FailOn = "policy"
     force: bool = False
     ignore_cooldown: bool = False
 
@@ -76,11 +71,6 @@ class Job:
     def address(self) -> str | None:
         """Return the cluster's address as the job itself gives it."""
         return given_address(self.invocation, self.where.address)
-
-    def exit_code(self, code: int) -> int:
-        """Return the exit code of a review whose plan has `code`: changes alone do not fail it."""
-        fine = {NOTHING_TO_DO, CHANGES} if self.fail_on == "blocked" else {NOTHING_TO_DO, CHANGES, PARTIAL}
-        return 0 if code in fine else code
 
 
 @dataclass(frozen=True, slots=True)

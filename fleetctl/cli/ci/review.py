@@ -8,22 +8,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from fleetctl.cli import failures, flags
 from fleetctl.cli.ci.base import add_warning, base_revision, fleet_name, read_base, trusted_address
-from fleetctl.cli.ci.job import (
-    FailOn,
-    ForceOption,
-    ForgeOption,
-    IgnoreCooldownOption,
-    Job,
-    JobResult,
-    lines_of,
-    publish,
-)
+from fleetctl.cli.ci.job import ForceOption, ForgeOption, IgnoreCooldownOption, Job, JobResult, lines_of, publish
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import message_console
 from fleetctl.cli.plan import plan_formats
@@ -33,6 +24,7 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
+from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import Report
@@ -47,6 +39,8 @@ app = command_app(
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
 NO_BASE = ("no base is known, so nothing says what the change alone causes; --base REV names one, such as --base "
            "origin/main...")
+FINE = {"policy": (NOTHING_TO_DO, CHANGES, PARTIAL), "blocked": (NOTHING_TO_DO, CHANGES)}
+"""Exit codes of plans that do not fail a review, by --fail-on: changes alone never do."""
 
 
 @app.command()
@@ -64,7 +58,7 @@ def review(
         "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False,
         help="Also save the plan for `apply FILE`; mode 0600. It holds env values.")] = None,
     report: ReportOption = None,
-    fail_on: Annotated[FailOn, typer.Option(
+    fail_on: Annotated[Literal["policy", "blocked"], typer.Option(
         "--fail-on", envvar="FLEETCTL_FAIL_ON",
         help="What fails the job besides errors: a policy that refuses, or also blocked replicas.")] = "policy",
     force: ForceOption = False,
@@ -84,7 +78,7 @@ def review(
     """
     job = Job(
         this_invocation(), lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base, out=out,
-        reports=lines_of(report, "FLEETCTL_REPORTS"), fail_on=fail_on, force=force, ignore_cooldown=ignore_cooldown,
+        reports=lines_of(report, "FLEETCTL_REPORTS"), force=force, ignore_cooldown=ignore_cooldown,
         forge=find_forge(os.environ, forge, number=pull_request))
     job.check()
     try:
@@ -95,7 +89,7 @@ def review(
         failures.explain(error)
         result = _failed(job, error)
     publish(job, result, comment=comment)
-    return job.exit_code(result.code)
+    return 0 if result.code in FINE[fail_on] else result.code
 
 
 def _reviewed(job: Job) -> JobResult:
