@@ -280,7 +280,7 @@ def run_engine(config: Dict[str, Any]) -> None:
 
 
 def remove_fresh_dir(config: Dict[str, Any]) -> None:
-    """Remove the engine's own working directory: its maker, or the other guard, may be gone by now."""
+    """Remove the engine's own working directory: its maker may be gone by now."""
     if config.get("freshDir"):
         import shutil  # only now: it is slow to import
 
@@ -295,7 +295,8 @@ def run_inner(config: Dict[str, Any], parent: int, output: Output) -> None:
         run_engine(config)
     os.write(1, b'{"started": %d}\n' % engine)
     status = guard(engine, reader, output, [output.pipe])
-    remove_fresh_dir(config)
+    if os.getppid() != parent:  # else the outer guard removes it: a probe in it would fail until the end is known
+        remove_fresh_dir(config)
     exit_like(status)
 
 
