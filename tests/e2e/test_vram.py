@@ -18,7 +18,7 @@ from cluster import MARK, OTHER_RAY, RayCluster, eventually
 from e2e_world import ENGINE, World, member, model
 from nvidia_stand_in import Host, build
 
-from fleetctl.agent.orphans import MARK as ENGINE_VARIABLES
+from fleetctl.agent.mark import INJECTED
 
 pytestmark = pytest.mark.ray
 
@@ -148,7 +148,7 @@ def test_what_is_left_of_ours_is_found_and_removed_what_lives_stays_and_its_memo
     world.write(alive)
     assert world.apply_result()["exitCode"] == 0
     # an engine's process that has lost its actor and both its guards
-    variables = {**dict.fromkeys(ENGINE_VARIABLES, "0"), "FLEETCTL_MODEL": "org/lost", MARK: world.fleet}
+    variables = {**dict.fromkeys(INJECTED, "0"), "FLEETCTL_MODEL": "org/lost", MARK: world.fleet}
     orphan = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], **variables}, start_new_session=True)
     strangers.append(orphan)
     hosts["v1"].use("GPU-v1-1", orphan.pid, 20 * GIB)
