@@ -100,7 +100,7 @@ def test_a_name_that_cannot_be_looked_up_in_time_is_given_up(monkeypatch: pytest
 
 def test_one_that_has_answered_before_is_given_more_time(dashboard: FakeDashboard):
     held = dashboard.behaviours["nodes"] = Held()
-    bounds = Bounds(silent_s=0.2, waiting_s=0.6)  # on_waiting comes, and lets go, when a silent one is given up already
+    bounds = Bounds(silent_s=2, waiting_s=2.5)  # on_waiting comes, and lets go, when a silent one is given up already
     with DashboardClient(dashboard.url, bounds=bounds, on_waiting=held.on_waiting) as client:
         client.get_json("/api/version")
         assert client.get_json("/api/v0/nodes") == {}
