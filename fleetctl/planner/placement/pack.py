@@ -8,8 +8,9 @@ order is the order of creation. What is not needed where everything fits is impo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from fleetctl.planner.placement.demand import Demand, Placed
@@ -25,16 +26,14 @@ if TYPE_CHECKING:
     from fleetctl.planner.placement.exact.exact import Examined
     from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
-REARRANGE_STEPS = 3_000
-"""Placements that each round of remove and reinsert may try."""
+REARRANGE_STEPS = 30_000
+"""Members that remove and reinsert may place."""
 SPREAD_STEPS, SPREAD_WORK = 3_000, 2_000_000
 """Placements that spreading may try; times the number of nodes at most so many."""
 PATTERN_STEPS = 3_000
 """Pricings of a class of nodes."""
 FEW = 1_000
 """Replicas up to which all tiers are tried for the last one, and each goes where it leaves most room for the rest."""
-ROUNDS = 5
-"""Rounds of remove and reinsert in a row, while each finds something; one loses 35 of 1,458 (vram, 300 nodes)."""
 MANY = 20_000
 """Replicas wanted from which on a tier is only tried where it is likely to help."""
 
@@ -59,30 +58,42 @@ def pack(
     wanted, ledger = [demand for demand in demands if demand.missing > 0], placer.ledger
     if not wanted:
         return Packing([], 0)
+    mark, rest = ledger.mark(), _Rest(ledger, expected)
     count = sum(demand.missing for demand in wanted)
-    if not expected or count > FEW:
-        return _pack_reduced(wanted, ledger, on_ledger=on_ledger)
-    from fleetctl.planner.placement.worth.room_worth import RoomWorth
-
-    worth, mark = RoomWorth(ledger, expected), ledger.mark()
-    if all(demand.shape.spread is None for demand in wanted):
-        placed = _place_for_the_rest(wanted, ledger, worth)
+    few = bool(expected) and count <= FEW
+    if few and all(demand.shape.spread is None for demand in wanted):
+        placed = rest.place(wanted)
         if len(placed) == count:
             return Packing(placed, count)
         ledger.undo(mark)
-    packing = _pack_reduced(wanted, ledger, on_ledger=True)
-    placed = leave_room(packing.placed, mark, ledger, worth)
+    packing = _pack_reduced(wanted, ledger, rest, on_ledger=on_ledger or few)
+    if not few:
+        return packing
+    placed = leave_room(packing.placed, mark, ledger, rest)
     if len(placed) < count:
         top_up(wanted, placed, placer)
     return packing._replace(placed=placed)
 
 
-def _place_for_the_rest(demands: Sequence[Demand], ledger: Ledger, worth: RoomWorth) -> list[Placed]:
-    """Place as much as goes in one pass, each member where that costs the rest least; the result stays taken."""
-    return pack_greedily(state_demand(demands, ledger), Placer(ledger, worth, spread_first=True))
+@dataclass
+class _Rest:
+    """What else is expected of a fleet; prices are those of the ledger when it is first asked."""
+
+    ledger: Ledger
+    expected: Sequence[Expected]
+
+    def place(self, demands: Sequence[Demand]) -> list[Placed]:
+        """Place as much as goes in one pass, each member where that costs the rest least; the result stays taken."""
+        return pack_greedily(state_demand(demands, self.ledger), Placer(self.ledger, self._worth, spread_first=True))
+
+    @cached_property
+    def _worth(self) -> RoomWorth:
+        from fleetctl.planner.placement.worth.room_worth import RoomWorth
+
+        return RoomWorth(self.ledger, self.expected)
 
 
-def leave_room(placed: list[Placed], mark: int, ledger: Ledger, worth: RoomWorth) -> list[Placed]:
+def leave_room(placed: list[Placed], mark: int, ledger: Ledger, rest: _Rest) -> list[Placed]:
     """Return as many replicas of each model where that costs the rest least, or the packing; it is on the ledger then.
 
     `placed` is on the ledger, since `mark`. Written spreads come first.
@@ -91,7 +102,7 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, worth: RoomWorth
     crowded = crowding(demand_of.values(), ledger)
     ledger.undo(mark)
     demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
-    again = _place_for_the_rest(demands, ledger, worth)
+    again = rest.place(demands)
     if len(again) == len(placed) and crowding(demands, ledger) <= crowded:
         return [one._replace(demand=demand_of[one.demand.place]) for one in again]
     ledger.undo(mark)
@@ -99,22 +110,30 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, worth: RoomWorth
     return placed
 
 
-def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, *, on_ledger: bool) -> Packing:
+def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, rest: _Rest, *, on_ledger: bool) -> Packing:
     from fleetctl.planner.placement.reduce import reduce_problem
 
     reduced = reduce_problem(state_problem(wanted, ledger), wanted)
-    packing = _pack(reduced.demands, reduced.ledger)
+    mark = ledger.mark()
+
+    def place_for_the_rest() -> list[Placed]:
+        own = {demand.place: demand for demand in reduced.demands}
+        placed = [one._replace(demand=own[one.demand.place]) for one in rest.place(wanted)] if rest.expected else []
+        ledger.undo(mark)
+        return placed
+
+    packing = _pack(reduced.demands, reduced.ledger, place_for_the_rest)
     placed = reduced.restored(packing.placed)
     if not on_ledger and len(placed) == sum(demand.missing for demand in wanted):
         return packing._replace(placed=placed)
-    mark = ledger.mark()
     if len(take_again(placed, Placer(ledger))) == len(placed):
         return packing._replace(placed=placed)
     ledger.undo(mark)
     return _pack(wanted, ledger)
 
 
-def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
+def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Placed]] = list) -> Packing:
+    """Pack on the ledger, which then holds the result; `other` returns the replicas of another pass."""
     search = _Search(state_problem(wanted, ledger), wanted)
     search.try_greedily()
     if search.is_done:
@@ -123,7 +142,10 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger) -> Packing:
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
     examined = search.heed(examine(search.problem, search.levels))
-    for tier in (search.try_patterns, lambda: search.follow_bound(examined.replicas), search.rearrange):
+    tiers: list[Callable[[], None]] = [
+        partial(search.try_other, other), search.try_patterns, partial(search.follow_bound, examined.replicas),
+        search.rearrange]
+    for tier in tiers:
         if not search.is_good_enough:
             tier()
     if not search.is_done:
@@ -182,6 +204,12 @@ class _Search:
             self._clear()
         self._offer(pack_greedily(self.problem, self.placer))
 
+    def try_other(self, other: Callable[[], list[Placed]]) -> None:
+        """Take the replicas of another pass where that places them."""
+        if self.count <= MANY and (placed := other()):
+            self._clear()
+            self._offer(take_again(placed, self.placer))
+
     def heed(self, examined: Examined) -> Examined:
         """Take what the exact tier says of how far one could get, and try what it may have for that."""
         self.ceiling = examined.levels
@@ -205,10 +233,7 @@ class _Search:
         gangs = take_again([one for one in self.best if len(one.assignments) > 1], self.placer)
         problem = state_problem(singles, self.problem.ledger)
         layout = pack_by_patterns(problem, steps=PATTERN_STEPS, incumbent=layout_of(problem, alone))
-        if layout is None:
-            self._clear()
-        else:
-            self._offer([*gangs, *realize(problem, layout, self.placer)])
+        self._offer([*gangs, *realize(problem, layout, self.placer)])
 
     def follow_bound(self, most: Sequence[int] | None) -> None:
         """One more greedy pass, of as many replicas of each class of demand as the bound has.
@@ -220,16 +245,12 @@ class _Search:
             self._offer(pack_greedily(self.problem, self.placer, most))
 
     def rearrange(self) -> None:
-        """Improve the best packing by removing and reinserting, for as long as that goes well."""
+        """Improve the best packing by removing and reinserting."""
         from fleetctl.planner.placement.greedy.rearrange import rearrange
 
-        for _ in range(ROUNDS):
-            before = self._score
-            self.restore_best()
-            self._offer(rearrange(self._by_rank(), self.best, self.placer, opening=self.opening,
-                                  steps=REARRANGE_STEPS, enough=self.ceiling))
-            if self.is_done or self._score == before:
-                break
+        self.restore_best()
+        self._offer(rearrange(self._by_rank(), self.best, self.placer, opening=self.opening, steps=REARRANGE_STEPS,
+                              enough=self.ceiling))
 
     def spread_out(self) -> None:
         """Let written spreads have what the best packing leaves them."""

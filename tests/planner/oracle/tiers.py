@@ -11,7 +11,6 @@ from fleetctl.planner.placement import pack, reduce
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.exact import exact
 from fleetctl.planner.placement.greedy import rearrange
-from fleetctl.planner.placement.patterns import patterns
 from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.reduce import ReducedProblem
 
@@ -30,7 +29,8 @@ def _as_large(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
 
 TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "solver": (exact, "relax_by_node", _nothing),
-    "patterns": (patterns, "pack_by_patterns", _nothing),
+    "room-pass": (pack._Search, "try_other", _nothing),
+    "patterns": (pack._Search, "try_patterns", _nothing),
     "follow-bound": (pack._Search, "follow_bound", _nothing),
     "rearrange": (rearrange, "rearrange", _as_it_was),
     "reduce": (reduce, "reduce_problem", _as_large),

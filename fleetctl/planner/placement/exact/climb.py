@@ -29,8 +29,8 @@ Over pools a point only tightens the bound: on 500 nodes of seven sizes of card 
 MAX_AT_LAST, NODES_AT_LAST = 25_000, 20
 """The same node by node where nothing else has reached the bound, and the branch-and-bound nodes of each solve then.
 
-100 nodes, 500 replicas of 60 models that fill them to the last share (`planted`): without it one to three are missing
-in 12 of 40 fleets; with it in two, for 1 to 5 s more of the processor in these twelve.
+100 nodes, 500 replicas of 60 models that fill them to the last share (`planted`): without it one is missing in 3 of 40
+fleets; with it none, for 2 to 4 s more of the processor in these three.
 """
 MAX_WEIGHED = 1e8
 """The largest value of an objective of several stages; up to there the solver's tolerance (1e-9 of it) is below one."""

@@ -28,7 +28,7 @@ def rearrange(
 ) -> list[Placed]:
     """Improve a packing that is on the ledger; the result is there instead, in order of creation.
 
-    `opening` = numbers of the nodes' offers before the packing; `steps` = placements to try at most; `enough` = levels
+    `opening` = numbers of the nodes' offers before the packing; `steps` = members to place at most; `enough` = levels
     at which nothing can be better.
     """
     walk = _Walk(demands, placer, Lifts(placer.ledger, opening, placed))
@@ -122,7 +122,7 @@ class _Walk:
         for demand, count in order:
             missing = min(count, demand.missing - self.counts[demand.place])
             found = list(place_some(demand, missing, self.placer)) if missing > 0 else []
-            self.steps += len(found) + 1
+            self.steps += (len(found) + 1) * demand.shape.size
             self.counts[demand.place] += len(found)
             added += found
         return added

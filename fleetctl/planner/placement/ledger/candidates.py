@@ -12,7 +12,7 @@ from bisect import insort
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -94,6 +94,10 @@ class FleetCandidates:
         self._follow()
         return sum(map(self.buckets.count, self._listed & self.buckets.alive))
 
+    def has(self, count: int) -> bool:
+        """Return whether there are at least so many."""
+        return len(self) >= count
+
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
         self._follow()
@@ -152,7 +156,11 @@ class DomainCandidates:
     fits: Fits
 
     def __len__(self) -> int:
-        return sum(self.fits.on(node) is not None for node in self.places)
+        return sum(1 for _ in self._fitting())
+
+    def has(self, count: int) -> bool:
+        """Return whether there are at least so many."""
+        return sum(1 for _ in islice(self._fitting(), count)) == count
 
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""

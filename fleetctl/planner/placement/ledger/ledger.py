@@ -69,7 +69,7 @@ class Ledger:
     _fits: dict[Claim, dict[int, Fit | None]] = field(default_factory=dict)
     _selected: dict[Selector, tuple[int, ...]] = field(default_factory=dict)
     _by_label: dict[str, dict[str | None, list[int]]] = field(default_factory=dict)
-    _capped: dict[bool, bool] = field(default_factory=dict)
+    _caps: dict[bool, Sequence[int] | None] = field(default_factory=dict)
 
     @classmethod
     def opened(
@@ -163,22 +163,21 @@ class Ledger:
             before = self._crowds.put(key, value, self._crowds.of(key).get(value, 0) + more)
             self._journal.append((key, value, before, None))
 
-    def free_slots(self, node: int, key: str, *, wants_cards: bool) -> int:
-        """Return how many more replicas of a model may touch a node."""
-        cap = self.nodes[node].policy.cap_for(wants_cards).limit
-        return cap if cap >= NO_CAP else max(0, cap - len(self.slots(node, key)))
+    def caps(self, *, wants_cards: bool) -> Sequence[int] | None:
+        """Return by node how many replicas of a model that does, or does not, claim GPU or VRAM may touch it.
 
-    def is_capped(self, *, wants_cards: bool) -> bool:
-        """Return whether an open node caps the replicas of a model that does, or does not, claim GPU or VRAM."""
-        if wants_cards not in self._capped:
-            self._capped[wants_cards] = any(node.policy.cap_for(wants_cards).limit < NO_CAP
-                                            for node in self.nodes if node.open)
-        return self._capped[wants_cards]
+        None where no open node has a cap.
+        """
+        if wants_cards not in self._caps:
+            caps = [node.policy.cap_for(wants_cards).limit for node in self.nodes]
+            capped = any(cap < NO_CAP for cap, node in zip(caps, self.nodes, strict=True) if node.open)
+            self._caps[wants_cards] = caps if capped else None
+        return self._caps[wants_cards]
 
     def tells_apart(self, shape: ReplicaShape) -> bool:
         """Return whether it matters which model asks: for its slots, or for the limit of its spread."""
         limited = shape.spread is not None and shape.spread.most is not None
-        return limited or self.is_capped(wants_cards=shape.wants_cards)
+        return limited or self.caps(wants_cards=shape.wants_cards) is not None
 
     def mark(self) -> int:
         """Return a mark to undo to."""
@@ -207,7 +206,7 @@ class Ledger:
         if dead is not None:
             nodes[dead] = replace(nodes[dead], state="DEAD")
         other = replace(self, nodes=nodes, changes=[], numbers=list(self.numbers), _journal=[], _selected={},
-                        _by_label={}, _capped={}, _slots={key: dict(held) for key, held in self._slots.items()},
+                        _by_label={}, _caps={}, _slots={key: dict(held) for key, held in self._slots.items()},
                         _crowds=self._crowds.without(ended))
         for place, offer in offers.items():
             other.numbers[place] = other._number(offer)

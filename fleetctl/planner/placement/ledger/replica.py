@@ -112,7 +112,7 @@ class Placer:
             return next(self.place_singles(shape, 1), None)
         for group in shape.groups:
             most = shape.ranks_per_node if group.size > 1 else 1
-            if any(len(self.candidates(kind)) * most < count for kind, count in group.classes().items()):
+            if not all(self.candidates(kind).has(-(-count // most)) for kind, count in group.classes().items()):
                 return None
         gangs = [list(group.seats(copy)) for group in shape.groups for copy in range(group.copies)]
         fewest_nodes_first = sorted(gangs, key=lambda seats: (
@@ -181,10 +181,10 @@ class Placer:
         return lambda node: has_slot(node) and has_room(node)
 
     def _has_slot(self, shape: ReplicaShape, touched: Set[int]) -> Callable[[int], bool] | None:
-        cards = shape.wants_cards
-        if not self.ledger.is_capped(wants_cards=cards):
+        caps, held = self.ledger.caps(wants_cards=shape.wants_cards), self.ledger.slots_of(shape.key)
+        if caps is None:
             return None
-        return lambda node: node in touched or self.ledger.free_slots(node, shape.key, wants_cards=cards) > 0
+        return lambda node: len(held.get(node, NO_SLOTS)) < caps[node] or node in touched
 
     def _has_room(self, shape: ReplicaShape) -> Callable[[int], bool] | None:
         """Return on which nodes the value of the spread label may be touched by one more; without a limit None."""
@@ -236,7 +236,7 @@ class Placer:
         gpus = sum(seat.claim.gpus for seats in gangs for seat in seats)
         fewest = max(-(-len(seats) // shape.ranks_per_node) for seats in gangs)
         possible = (domain for domain in self.domains(shape.same_label).with_room(gpus, fewest)
-                    if all(len(self.candidates(kind, domain)) * shape.ranks_per_node >= count
+                    if all(self.candidates(kind, domain).has(-(-count // shape.ranks_per_node))
                            for counts in kinds for kind, count in counts.items()))
         if crowding is None:
             return possible

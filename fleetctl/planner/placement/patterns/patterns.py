@@ -24,20 +24,20 @@ from fleetctl.planner.placement.realize import Layout, Piece
 from fleetctl.planner.placement.tally import Tally
 
 
-def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout | None:
-    """Return a layout near the best by the fleet's objective, or None when none better than `incumbent` was found.
+def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout:
+    """Return a layout near the best by the fleet's objective; the last one found where none is better than `incumbent`.
 
-    All replicas have one member. `steps` = pricings of one class of nodes, which is where the time goes.
+    All replicas have one member. `steps` = pricings of one class of nodes, which is where the time goes. A layout lacks
+    what no order of creation puts on its nodes, so one that is worse may be the better one once that has other nodes.
     """
     tally = Tally(problem)
     pricers = [Pricer(tally, row) for row in range(len(problem.nodes))]
-    best, improved = incumbent, False
+    best = found = incumbent or Layout((0,) * len(problem.demands), {})
     for priority in problem.priorities:
-        reached = [0] * len(problem.demands) if best is None else list(best.replicas)
-        if best is not None and all(count >= demand.missing for demand, count in
-                                    zip(problem.demands, reached, strict=True) if demand.priority >= priority):
+        if all(count >= demand.missing for demand, count in zip(problem.demands, best.replicas, strict=True)
+               if demand.priority >= priority):
             continue
-        worth = stage_worth(problem, priority, reached)
+        worth = stage_worth(problem, priority, best.replicas)
         master = Master(worth)
         dive = Dive(master, pricers, np.array([len(node.nodes) for node in problem.nodes], np.int64),
                     np.zeros(len(problem.demands), np.int64), worth.most_first + worth.most_further, steps)
@@ -46,19 +46,18 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
         dive.run()
         steps = dive.steps
         found = _layout(problem, dive.used)
-        if best is None or layout_levels(problem, found.replicas) > layout_levels(problem, best.replicas):
-            best, improved = found, True
+        if layout_levels(problem, found.replicas) > layout_levels(problem, best.replicas):
+            best = found
         if steps <= 0:
             break
-    return best if improved else None
+    return found if best is incumbent else best
 
 
-def _patterns_of(problem: Problem, layout: Layout | None) -> Iterator[tuple[int, Pattern]]:
+def _patterns_of(problem: Problem, layout: Layout) -> Iterator[tuple[int, Pattern]]:
     """Yield the pattern of every node a layout uses, with the number of its class."""
-    assignments = layout.assignments if layout else {}
     for number, node_class in enumerate(problem.nodes):
         for node in node_class.nodes:
-            held = Counter(piece.demand for piece in assignments.get(node, ()))
+            held = Counter(piece.demand for piece in layout.assignments.get(node, ()))
             if held:
                 yield number, tuple(sorted(held.items()))
 

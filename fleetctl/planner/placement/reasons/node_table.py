@@ -149,11 +149,11 @@ class NodeTable:
             crowd = self.ledger.crowd(shape.key)
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
             found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
-        if self.ledger.is_capped(wants_cards=shape.wants_cards):
+        if (caps := self.ledger.caps(wants_cards=shape.wants_cards)) is not None:
             held = np.zeros(len(self), dtype=np.int64)
             for place, slots in self.ledger.slots_of(shape.key).items():
                 held[place] = len(slots)
-            found[places[(held >= self._caps[int(shape.wants_cards)])[places]]] = Check(Code.SLOTS_FULL, need=1)
+            found[places[(held >= np.array(caps))[places]]] = Check(Code.SLOTS_FULL, need=1)
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)
@@ -161,13 +161,6 @@ class NodeTable:
             left_out = self.selected(anywhere) & ~self.selected(selector) & (self.closed == Code.FITS)
             found[left_out] = Check(Code.NODE_COOLING)
         return found
-
-    @cached_property
-    def _caps(self) -> tuple[Ints, Ints]:
-        policies = [node.policy for node in self.ledger.nodes]
-        without, with_cards = (np.array([policy.cap_for(cards).limit for policy in policies], dtype=np.int64)
-                               for cards in (False, True))
-        return without, with_cards
 
 
 def _closed(node: LedgerNode) -> int:
