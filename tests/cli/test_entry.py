@@ -266,7 +266,6 @@ def test_no_help_has_a_bracket_too_many_or_a_type_of_python(helps: dict[str, str
     assert [(command, one) for command, text in helps.items() for one in odd if one in text] == []
 
 
-
 def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def fail(_arguments: object) -> int:
         raise error
