@@ -5,12 +5,13 @@ from __future__ import annotations
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import time
+from contextlib import closing
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from .holders import Tree
+from .http_in_time import connect_until
 from .ownership import Ownership
 from .ports import connect, probe_port
 
@@ -22,33 +23,16 @@ NO_LISTENER = ("ConnectionRefusedError", " OSError")
 """The end of a reason when no process listens, or there is no such address here."""
 
 
-class _Until(socket.socket):
-    """A socket that receives until `ends_at` (monotonic): a timeout alone begins again with each byte."""
-
-    ends_at = 0.0
-
-    def recv_into(self, *arguments: Any) -> int:
-        """Receive what comes in the time that is left."""
-        self.settimeout(max(0.001, self.ends_at - time.monotonic()))
-        return super().recv_into(*arguments)
-
-
 def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[str]:
     """GET `path`; 200 to 399 is healthy, as for a Kubernetes probe, where the answer is there in time."""
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.connect()
-        connection.sock = _Until(fileno=connection.sock.detach())
-        connection.sock.settimeout(timeout_s)
-        connection.sock.ends_at = time.monotonic() + timeout_s
-        connection.request("GET", path, headers={"User-Agent": "fleetctl-probe", "Connection": "close"})
-        answer = connection.getresponse()
-        status = answer.status
-        answer.read(BODY_BYTES)  # hanging up on an unread answer is a reset, which engines log as an error
+        with closing(connect_until(time.monotonic() + timeout_s, host, port)) as connection:
+            connection.request("GET", path, headers={"User-Agent": "fleetctl-probe", "Connection": "close"})
+            answer = connection.getresponse()
+            status = answer.status
+            answer.read(BODY_BYTES)  # hanging up on an unread answer is a reset, which engines log as an error
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
         return f"GET {path} on port {port}: {error.__class__.__name__}"
-    finally:
-        connection.close()
     return None if 200 <= status < 400 else f"GET {path} on port {port}: HTTP {status}"
 
 

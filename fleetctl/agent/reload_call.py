@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import time
+from contextlib import suppress
 from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 from .failure import StartFailed
+from .http_in_time import connect_until
 
 RELOAD_FAILED, RELOAD_ENDED = "RELOAD_FAILED", "RELOAD_ENDED"
 """An engine that has not reloaded; one that has ended because of it."""
@@ -27,10 +30,9 @@ def ask_to_reload(
         refused = objection(host)
         if refused:
             raise StartFailed(RELOAD_FAILED, refused)
-        left = deadline - time.monotonic()
-        if left <= 0:
+        if time.monotonic() >= deadline:
             raise StartFailed(RELOAD_FAILED, "no time was left to ask its engine")
-        connected, status, answer = _send(host, port, request, left)
+        connected, status, answer = _send(host, port, request, deadline)
         if connected:
             break
     said = f"{request['method']} {request.get('shown', request['path'])} on port {port}: {answer}"
@@ -39,29 +41,25 @@ def ask_to_reload(
     return said
 
 
-def _send(host: str, port: int, request: Mapping[str, Any], timeout_s: float) -> Tuple[bool, int, str]:
+def _send(host: str, port: int, request: Mapping[str, Any], deadline: float) -> Tuple[bool, int, str]:
     """Return whether there was a connection, status and answer; the status is 0 where there was none."""
     body = json.dumps(request["body"]).encode() if request.get("body") is not None else None
     headers = {"User-Agent": "fleetctl-reload", "Connection": "close",
                **({"Content-Type": "application/json"} if body else {})}
-    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     try:
-        connection.connect()
+        connection = connect_until(deadline, host, port)
     except OSError as error:
         return False, 0, error.__class__.__name__
-    ends_at = time.monotonic() + timeout_s
+    data = b""
     try:
         connection.request(str(request["method"]), str(request["path"]), body, headers)
         answer = connection.getresponse()
-        data = b""
-        while len(data) < ANSWER_BYTES and time.monotonic() < ends_at:  # one that never ends counts as it began
-            part = answer.read1(ANSWER_BYTES - len(data))
-            if not part:
-                break
-            data += part
-        text = data.decode(errors="replace").strip()
+        with suppress(socket.timeout):  # one that never ends counts as it began
+            while len(data) < ANSWER_BYTES and (part := answer.read1(ANSWER_BYTES - len(data))):
+                data += part
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
         return True, 0, error.__class__.__name__
     finally:
         connection.close()
+    text = data.decode(errors="replace").strip()
     return True, answer.status, f"HTTP {answer.status}{f': {text[:ANSWER_SHOWN]}' if text else ''}"

@@ -76,7 +76,7 @@ def submit(client: DashboardClient, wanted: Submission, request: Mapping[str, An
 
 def write_note(
     client: DashboardClient, verb: str, node: Node, said: Mapping[str, str], job: str, starter: Starter,
-    patience: Patience | None = None,
+    patience: Patience,
 ) -> None:
     """Write what is `said` about a node: a job that does nothing, whose metadata is the note (`inventory/notes.py`).
 
@@ -84,7 +84,7 @@ def write_note(
     """
     metadata = {"node": node.id, "nodeName": node.name, **said, **starter.metadata()}
     wanted = Submission(job, verb, "", metadata, "`fleetctl inventory` shows whether the note is there")
-    _post(client, wanted, {"entrypoint": "true"}, patience or Patience())
+    _post(client, wanted, {"entrypoint": "true"}, patience)
 
 
 def send(client: DashboardClient, package: Package) -> None:

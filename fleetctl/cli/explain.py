@@ -10,7 +10,7 @@ import typer
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import show_report
 from fleetctl.documents.fields import HOMES, Field, all_fields, below, find_fields
-from fleetctl.documents.nearest import did_you_mean
+from fleetctl.documents.nearest import nearest
 from fleetctl.errors import UsageError
 from fleetctl.render.report.code_texts import TEXTS, code_text, help_page
 from fleetctl.render.report.model import Column, Report, Table
@@ -46,9 +46,11 @@ def explain(
         show_report(_answer(path.upper(), {"code": path.upper(), "meaning": code_text(path.upper()),
                                            "page": help_page(path.upper())}))
         return 0
-    if path.isupper() or "_" in path:
-        raise UsageError(f"there is no code {path}", hint=did_you_mean(path.upper(), TEXTS))
     fields = all_fields()
+    if (path.isupper() or "_" in path) and "." not in path:  # but `scheduling_timeout` is schedulingTimeout
+        near = nearest(path, [*TEXTS, *{name for one in fields for name in one.path}])
+        if near in TEXTS:
+            raise UsageError(f"there is no code {path}", hint=f"did you mean {near}?")
     field, *others = find_fields(fields, path)
     show_report(_report(field, below(fields, field, all_levels=recursive), others))
     return 0

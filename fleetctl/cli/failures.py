@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import sys
@@ -54,11 +55,10 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
 
 
 def explain_system(error: OSError) -> int:
-    """Show what the operating system refused, and save the traceback unless it is what may be done to a file; return 1.
-    """
+    """Show what the operating system refused, and save the traceback unless it is about the user's file; return 1."""
     about = f": {error.filename}" if error.filename else ""
     say("error", f"{error.strerror or type(error).__name__}{about}")
-    if about and isinstance(error, PermissionError):
+    if about and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
         _show_traceback_for_debugging(error)
     else:
         _point_at_report(error)

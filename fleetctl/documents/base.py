@@ -80,7 +80,7 @@ def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed:
 
 
 Text = Annotated[str, full_match(r"[^\0]*", "nul_in_text",
-                                 "{found} has a NUL character, which a command line cannot have", "text without NUL")]
+                                 "{found} has a NUL character, which no program can be given", "text without NUL")]
 
 PathFromRoot = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
 

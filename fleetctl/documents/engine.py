@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, OneOf, Text, full_match
+from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, OneOf, PathFromRoot, Text, full_match
 from fleetctl.documents.quantity import Seconds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -29,7 +29,7 @@ class FromNode(Authored):
 class HttpProbe(Authored):
     """Healthy when a GET answers 200 to 399."""
 
-    path: Annotated[str, Field(pattern="^/", description="the path of the GET; default /")] = "/"
+    path: PathFromRoot = Field("/", description="the path of the GET; default /")
     port: Port | None = Field(None, description="default: the member's own FLEETCTL_PORT")
 
 
@@ -69,6 +69,6 @@ class Engine(Authored):
         Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
     ]] = Field(
         default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")')
-    workdir: Annotated[str, Field(pattern="^/")] | None = Field(None, description="default: a fresh folder")
+    workdir: PathFromRoot | None = Field(None, description="default: a fresh folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")

@@ -10,7 +10,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from fleetctl.documents.base import LIST, MAPPING, TEXT, TEXT_OR_LIST, TEXT_OR_MAPPING, Authored, full_match, refusal
+from fleetctl.documents.base import (
+    LIST,
+    MAPPING,
+    TEXT,
+    TEXT_OR_LIST,
+    TEXT_OR_MAPPING,
+    Authored,
+    PathFromRoot,
+    full_match,
+    refusal,
+)
 from fleetctl.documents.engine import Engine
 from fleetctl.documents.grow import GrowType
 from fleetctl.documents.quantity import Bytes, Cpus, Gpus, GpuSum, Seconds
@@ -135,7 +145,7 @@ class Serving(Authored):
 
     name: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         None, description="the name that clients ask for; default: the model key")
-    path: Annotated[str, Field(pattern="^/")] = Field("/v1", description="the path of the API below an endpoint")
+    path: PathFromRoot = Field("/v1", description="the path of the API below an endpoint")
     groups: list[str] | None = Field(None, description="only these worker groups; default: all")
     weight: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="the weight of each endpoint, where a load "
                                                                         "balancer knows weights")

@@ -67,7 +67,7 @@ def format_source(source: SourceBytes) -> Formatted:
 
 def _formatted(text: SourceText, composed: Composed) -> str:
     unix = text.text.replace("\r\n", "\n").replace("\r", "\n")
-    if not unix.strip():
+    if not unix.strip(" \n"):
         return ""
     meaning = _meaning(composed)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from codecs import BOM_UTF8
 from dataclasses import dataclass, field
 
 from fleetctl.documents.position import Path, path_text
@@ -11,7 +12,6 @@ from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.problem import Problem
 
-_BOM = b"\xef\xbb\xbf"
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _ENVIRONMENT = re.compile(r"\benv\b")
 MAX_SOURCE_LINE = 200
@@ -50,7 +50,7 @@ class SourceText:
 
 def decode(source: SourceBytes) -> SourceText:
     """Return the file as text without its byte order mark; raises FleetFileError for one that is not text."""
-    data = source.data.removeprefix(_BOM)
+    data = source.data.removeprefix(BOM_UTF8)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

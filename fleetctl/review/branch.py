@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fleetctl.errors import RevisionError
 from fleetctl.inventory.address import without_secret
-from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git, error_line
+from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git
 
 TRAILER = "Proposed-by: fleetctl propose"
 """Begins the last line of our commits on a server's branch. A digest of the commit follows: only a commit that is still
@@ -43,7 +43,7 @@ def commit_on_branch(branch: str, files: Changes, message: str, environ: Mapping
     if git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}"):
         raise RevisionError(f"the branch {branch} exists already", hint="choose another name")
     commit = _commit(git, files, message)
-    _run(git, "branch", "--no-track", "--", branch, commit)
+    git.do("branch", "--no-track", "--", branch, commit)
     return commit
 
 
@@ -68,8 +68,8 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
     if not base:
         raise RevisionError(f"{shown} has no branch {into}" if into else f"{shown} does not say which branch is its "
                             "main one", hint="give --into BRANCH")
-    _run(server, "fetch", "--quiet", "--refmap=", "--no-tags", "--no-write-fetch-head", "--no-auto-gc",
-         "--no-recurse-submodules", "--", remote, f"refs/heads/{into}", *[ref] * bool(tip))
+    server.do("fetch", "--quiet", "--refmap=", "--no-tags", "--no-write-fetch-head", "--no-auto-gc",
+              "--no-recurse-submodules", "--", remote, f"refs/heads/{into}", *[ref] * bool(tip))
     if (ahead := git.ask("rev-list", "--count", f"{base}..HEAD")) != "0":
         raise RevisionError(f"HEAD has commits that {into} of {shown} has not: {ahead or 'unknown'}",
                             hint=f"merge them first, or propose from a checkout of {into}")
@@ -79,8 +79,8 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
                                 f"made: {tip[:10]}", hint="choose another name with --branch")
         if _content(git, tip) == _content(git, commit):
             return Pushed(tip, into, changed=False)
-    _run(server, "push", "--quiet", "--no-verify", "--no-recurse-submodules", f"--force-with-lease={ref}:{tip}", "--",
-         remote, f"{commit}:{ref}")
+    server.do("push", "--quiet", "--no-verify", "--no-recurse-submodules", f"--force-with-lease={ref}:{tip}", "--",
+              remote, f"{commit}:{ref}")
     return Pushed(commit, into, changed=True)
 
 
@@ -93,7 +93,7 @@ def _server(git: Git) -> Git:
 
 def _asked(server: Git, remote: str, *refs: str) -> tuple[str, Mapping[str, str]]:
     """Return the main branch of a server, empty where it names none, and the commits of those refs it has."""
-    answer = _run(server, "ls-remote", "--symref", "--", remote, "HEAD", *refs)
+    answer = server.do("ls-remote", "--symref", "--", remote, "HEAD", *refs)
     rows = [row.split("\t") for row in answer.splitlines() if "\t" in row]
     main = next((first.removeprefix("ref: refs/heads/") for first, name in rows
                  if name == "HEAD" and first.startswith("ref: ")), "")
@@ -136,10 +136,10 @@ def _commit(git: Git, files: Changes, message: str, *, signed: bool = False) -> 
             raise RevisionError(f"{path} has changes that are not committed", hint="commit them first")
         # git may check lines out with other ends than it keeps
         kept = after if "\r\n" in committed else after.replace("\r\n", "\n")
-        blob = _run(git, "hash-object", "-w", "--stdin", stdin=kept.encode())
+        blob = git.do("hash-object", "-w", "--stdin", stdin=kept.encode())
         tree = _with(git, tree, inside, blob)
     text = _signed(message, f"{head} {tree}") if signed else message
-    return _run(git, "commit-tree", tree, "-p", head, "-F", "-", stdin=text.encode(), hint=NO_NAME)
+    return git.do("commit-tree", tree, "-p", head, "-F", "-", stdin=text.encode(), hint=NO_NAME)
 
 
 def _with(git: Git, tree: str, path: tuple[str, ...], blob: str) -> str:
@@ -153,11 +153,4 @@ def _with(git: Git, tree: str, path: tuple[str, ...], blob: str) -> str:
             continue
         new = blob if len(path) == 1 else _with(git, old.decode(), path[1:], blob)
         rows.append(b" ".join((mode, kind, new.encode())) + b"\t" + name)
-    return _run(git, "mktree", "-z", stdin=b"".join(row + b"\0" for row in rows))
-
-
-def _run(git: Git, *arguments: str, stdin: bytes = b"", hint: str | None = None) -> str:
-    done = git.run(*arguments, stdin=stdin)
-    if done.returncode:
-        raise RevisionError(f"git {arguments[0]} failed: {error_line(done)}", hint=hint)
-    return done.stdout.decode(errors="replace").strip()
+    return git.do("mktree", "-z", stdin=b"".join(row + b"\0" for row in rows))

@@ -15,7 +15,8 @@ SERVER_TIMEOUT_S = 120.0
 """How long a server may take to answer."""
 
 # a hook and a file system monitor are programs that the repository's own configuration may name; the commands used
-# here know no others: they neither diff nor check anything out. `git status` does, and has its own way: cli/git.py
+# here know no others: they show no text of a diff, and check nothing out. `git status` reads files through filters, and
+# has its own way: workflow/git_facts.py
 _NOTHING_OF_THE_REPOSITORY = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-replace-objects")
 # git leaves small objects and branches to the system, and after a power failure they are empty
 _ON_DISK = ("-c", "core.fsync=all")
@@ -67,6 +68,12 @@ class Git:
         done = self.run(*arguments)
         return os.fsdecode(done.stdout).removesuffix("\n") if done.returncode == 0 else None
 
+    def do(self, *arguments: str, stdin: bytes = b"", hint: str | None = None) -> str:
+        """Return what one command prints, without space around it; raises RevisionError where it fails."""
+        done = self.run(*arguments, stdin=stdin)
+        check(done, arguments[0], hint=hint)
+        return done.stdout.decode(errors="replace").strip()
+
 
 class Fetching(Git):
     """Git that may ask a server, by the protocols people clone with; it never asks a person."""
@@ -76,6 +83,12 @@ class Fetching(Git):
     def _environment(self) -> dict[str, str]:
         asked = {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes", **super()._environment()}
         return {**asked, "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
+
+
+def check(done: subprocess.CompletedProcess[bytes], command: str, *, hint: str | None = None) -> None:
+    """Raise RevisionError for a command that has failed."""
+    if done.returncode:
+        raise RevisionError(f"git {command}: {error_line(done)}", hint=hint)
 
 
 def error_line(done: subprocess.CompletedProcess[bytes]) -> str:

@@ -15,7 +15,7 @@ from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.inventory.address import without_secret
-from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git, error_line
+from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git, check, error_line
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 
@@ -143,7 +143,7 @@ class Branch(Source):
 
     def _fetched(self) -> None:
         if not (self.folder / "HEAD").is_file():
-            _run(self._git(), "init", "--bare", "--quiet")
+            self._git().do("init", "--bare", "--quiet")
         if self._fetch is None:
             self._fetch_began = self.clock()
             self._fetch = Fetching(str(self.folder), self.environ).start(
@@ -156,7 +156,7 @@ class Branch(Source):
                 self.close()
             raise RevisionError(f"git fetch: no answer within {PATIENCE_S:g} s") from None
         self.close()
-        _check(done, "fetch")
+        check(done, "fetch")
 
     def close(self) -> None:
         """End the fetch that goes on."""
@@ -185,7 +185,7 @@ class Branch(Source):
         good = self.remembered()
         if good and not self.rewind and (done := git.run("merge-base", "--is-ancestor", good, revision)).returncode:
             if done.returncode != 1:
-                _check(done, "merge-base")  # git failed, which says nothing of the branch
+                check(done, "merge-base")  # git failed, which says nothing of the branch
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
         if self.signed and (done := git.run("verify-commit", revision)).returncode:
             return f"its signature cannot be verified: {error_line(done)}" if done.stderr else "it is not signed"
@@ -193,7 +193,7 @@ class Branch(Source):
 
     def accept(self, revision: str) -> None:
         """Remember a commit as the last good one, also for the next watcher that uses the clone."""
-        _run(self._git(), "update-ref", self._ref("good"), revision)
+        self._git().do("update-ref", self._ref("good"), revision)
 
     def remembered(self) -> str | None:
         """Return the last good commit of the clone."""
@@ -213,12 +213,3 @@ class Branch(Source):
 
     def _git(self) -> Git:
         return Git(str(self.folder), self.environ)
-
-
-def _run(git: Git, *arguments: str) -> None:
-    _check(git.run(*arguments), arguments[0])
-
-
-def _check(done: subprocess.CompletedProcess[bytes], command: str) -> None:
-    if done.returncode:
-        raise RevisionError(f"git {command}: {error_line(done)}")

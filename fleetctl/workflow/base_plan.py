@@ -50,8 +50,8 @@ def _plan(invocation: Invocation, base: Side, planned: Planned) -> Plan | None:
     options = replace(planned.options, targets=(), selector=None, excludes=tuple(excludes))
     with invocation.working(f"planning the fleet at {revision_text(base.revision)}"):
         made = make_plan(base.fleet, planned.inventory, options, planned.facts)
-    if not base.fleet.cluster.namespace != planned.facts.namespace == planned.fleet.cluster.namespace:
-        return made
-    # this inventory does not count the replicas of the base, and it would create none of them again
-    rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]
-    return made.model_copy(update={"models": rows})
+    if base.fleet.cluster.namespace != planned.facts.namespace == planned.fleet.cluster.namespace:
+        # this inventory does not count the replicas of the base, and it would create none of them again
+        rows = [row.model_copy(update={"create": 0, "blocked": 0}) for row in made.models]
+        return made.model_copy(update={"models": rows})
+    return made

@@ -227,4 +227,4 @@ def _secret(source: SecretSource, what: str, environ: Mapping[str, str]) -> str:
         why = f"it ended with exit code {error.returncode}"
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
-    raise InventoryError(f"{what} comes from the command {command[0]}, and {why}") from None
+    raise InventoryError(f"{what} comes from the command {command[0]}, and {why}")

@@ -24,7 +24,7 @@ def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
         raise FleetctlError("the query is no instant vector", hint="such as: ceil(sum by (model) (queue_length) / 20)")
     found: dict[str, float] = {}
     for row in data["result"]:
-        value = float(row["value"][1])
+        _, value = map(float, row.get("value", (0, math.nan)))  # a native histogram has none
         if label in row["metric"] and math.isfinite(value):
             found[row["metric"][label]] = max(value, found.get(row["metric"][label], value))
     if not found:

@@ -8,10 +8,10 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from dripping import dripping
 from left_behind import eventually
 
 from fleetctl.agent.holders import Tree
@@ -112,28 +112,9 @@ def test_a_server_that_says_nothing_is_not_healthy(talk: tuple[int, dict[str, by
 
 @pytest.mark.parametrize("head", [b"HTTP/1.1 200 X\r\nX: ", b"HTTP/1.1 200 X\r\nContent-Length: 9999\r\n\r\n"])
 def test_an_answer_that_comes_byte_by_byte_has_no_more_time_than_another(head: bytes) -> None:
-    over = threading.Event()
-
-    def drip(server: socket.socket) -> None:
-        connection, _ = server.accept()
-        with connection, suppress(OSError):
-            connection.sendall(head)
-            while not over.wait(0.02):
-                connection.sendall(b"x")
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        giving_up = threading.Timer(20, over.set)
-        threads = [threading.Thread(target=drip, args=(server,)), giving_up]
-        for thread in threads:
-            thread.start()
-        seen = http_check("127.0.0.1", port, "/", 0.3)
-        ended_by_itself = not over.is_set()
-        over.set()
-        giving_up.cancel()
-        for thread in threads:
-            thread.join()
-    assert (seen, ended_by_itself) == (f"GET / on port {port}: TimeoutError", True)
+    with dripping(head) as (port, over):
+        assert http_check("127.0.0.1", port, "/", 0.3) == f"GET / on port {port}: TimeoutError"
+        assert not over.is_set()
 
 
 def test_an_answer_that_is_not_http_is_not_healthy(talk: tuple[int, dict[str, bytes]]) -> None:

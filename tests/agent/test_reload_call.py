@@ -12,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from dripping import dripping
 
 from fleetctl.agent import engine as engine_module
 from fleetctl.agent.engine import EngineProcess
@@ -81,6 +82,13 @@ def test_an_answer_that_does_not_end_is_what_came_of_it_in_time(engine: Any) -> 
         assert not answers["dripped"]
     finally:
         answers["drips"].set()
+
+
+def test_an_answer_that_does_not_get_to_its_body_is_none_in_time() -> None:
+    with dripping(b"HTTP/1.1 200 X\r\nX: ") as (port, over):
+        with pytest.raises(StartFailed, match=r"on port [0-9]+: (TimeoutError|timeout)"):
+            ask(port, within_s=0.3)
+        assert not over.is_set()
 
 
 def test_an_engine_that_does_not_answer_in_time_or_is_another_process_has_not_reloaded(engine: Any) -> None:

@@ -153,6 +153,34 @@ def test_fish_offers_files_only_where_nothing_else_is_offered(
     assert done.stdout.splitlines() == offered
 
 
+# what zsh has below its line editor alone says what it is asked
+ZSH_DRIVER = r"""
+compdef() { }
+compset() { print -r -- compset "$@" }
+compadd() { print -r -- compadd ${@[1,-2]} ${(P)@[-1]} }
+_files() { print -r -- files }
+source /dev/stdin <<<"$SCRIPT"
+words=(fleetctl plan "$@") CURRENT=$(($# + 2)) PREFIX=${@[-1]}
+_fleetctl
+"""
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+@pytest.mark.parametrize(("typed", "answer", "offered"), [
+    (["--format", "j"], "json\tx\njsonl\n", ["compadd -a json jsonl"]),
+    (["--format=j"], "json\njsonl\n", ["compset -P 1 *=", "compadd -a json jsonl"]),
+    (["--target", "o"], "org/\n", ["compadd -S -a org/"]),
+    (["--file=fl"], "", ["compset -P 1 *=", "files"]),
+])
+def test_zsh_offers_files_only_where_nothing_else_is_offered(
+        folder: Path, typed: list[str], answer: str, offered: list[str]) -> None:
+    (folder / "answer").write_text(answer)
+    environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "SCRIPT": SCRIPTS["zsh"]}
+    done = subprocess.run(["zsh", "-f", "-c", ZSH_DRIVER, "zsh", *typed], cwd=folder, env=environ, check=True,
+                          capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == offered
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_command_prints_the_script(run_cli, shell: str) -> None:
     done = run_cli("completion", shell)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -86,13 +87,14 @@ def test_a_bug_is_one_sentence_and_a_report(
     assert "Traceback" in report.read_text()
 
 
-def test_a_file_that_may_not_be_used_is_no_bug(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.ENAMETOOLONG])
+def test_a_file_that_may_not_be_used_or_cannot_be_is_no_bug(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], code: int
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    _fail_with(monkeypatch, PermissionError(13, "Permission denied", "/root/x"))
+    _fail_with(monkeypatch, OSError(code, os.strerror(code), "/root/x"))
     assert entry.run(["plan"]) == 1
-    assert capsys.readouterr().err == "error: Permission denied: /root/x\n"
+    assert capsys.readouterr().err == f"error: {os.strerror(code)}: /root/x\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -264,7 +266,6 @@ def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(helps: di
 def test_no_help_has_a_bracket_too_many_or_a_type_of_python(helps: dict[str, str]) -> None:
     odd = ("[[", "]]", "...]", "{NODE}", "(0s)", "(no limit)", "<str>", "list[", "<path>", "<int range>")
     assert [(command, one) for command, text in helps.items() for one in odd if one in text] == []
-
 
 
 def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

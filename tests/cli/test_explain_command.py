@@ -42,6 +42,7 @@ def test_dots_alone_are_the_top(cli) -> None:
     ("workers.members.resources.xyzzy", "fields in spec.models.workers.members.resources: gpus, vram, cpus, memory"),
     ("xyzzy..b", "`fleetctl explain` begins at the top"),
     ("slot", "fields that mention it: nodes.maxReplicasPerModel"),
+    ("models.startup_timeout", "did you mean startupTimeout?"), ("scheduling_timeout", "schedulingTimeout"),
 ])
 def test_a_wrong_name_gets_the_nearest_one(cli, path: str, hint: str) -> None:
     shown = cli("explain", path)

@@ -34,6 +34,8 @@ spec:
 
 @dataclass
 class Prometheus:
+    """Answers any query with its `series`; one without a value is a native histogram."""
+
     series: list[tuple[dict[str, str], str]] = field(default_factory=list)
     kind: str = "vector"
     url: str = ""
@@ -41,7 +43,8 @@ class Prometheus:
     def answer(self, request: Request) -> Answer:
         if request.path != "/api/v1/query" or request.query["query"] == "(":
             return Answer(400, {"status": "error", "error": "parse error"})
-        result: list[Any] = [{"metric": labels, "value": [0, value]} for labels, value in self.series]
+        result: list[Any] = [{"metric": labels, **({"value": [0, value]} if value else {"histogram": [0, {}]})}
+                             for labels, value in self.series]
         return Answer(200, {"status": "success", "data": {"resultType": self.kind, "result": result}})
 
 
@@ -176,6 +179,8 @@ def test_an_answer_that_is_of_no_use_changes_nothing(desk: Path, prometheus: Pro
         return done.stderr
 
     assert "no series of the query has a number and the label model" in failed("load")
+    prometheus.series = [({"model": "org/a"}, "")]
+    assert "no series of the query has a number and the label model" in failed("native_histogram")
     assert "Prometheus: " in failed("(")
     prometheus.kind = "matrix"
     assert "no instant vector" in failed("load[5m]")

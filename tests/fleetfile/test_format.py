@@ -304,3 +304,8 @@ spec:
 @pytest.mark.parametrize("blank", [b"", b"\n", b" \r\n"])
 def test_a_file_without_text_is_empty(blank: bytes) -> None:
     assert format_source(SourceBytes("fleet.yaml", blank)).after == ""
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u3000"])
+def test_a_space_that_is_text_in_yaml_is_kept(space: str) -> None:
+    assert format_source(SourceBytes("fleet.yaml", f"{space}\n".encode())).after == f"{space}\n"

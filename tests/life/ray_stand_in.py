@@ -439,9 +439,8 @@ class RayStandIn:
             remote=lambda *parts: self.remote(from_parts(parts), options["name"]))))
         for module in (attempt, restart):
             patch.setattr(module, "kept_failure", lambda _: None)
-        self._keys.install(patch, lock, apply, floor)
+        self._keys.install(patch, lock, apply, floor, reload)
         packages = self.stand_in.packages
-        patch.setattr(reload, "_internal_kv_list", lambda *_, **__: [])
         patch.setattr(mailbox, "_internal_kv_get", lambda key: packages.get(key.decode().removeprefix("gcs://")))
         patch.setattr(mailbox, "_internal_kv_del", lambda key: packages.pop(key.decode().removeprefix("gcs://"), None))
 

@@ -57,6 +57,19 @@ def test_nothing_the_repository_configures_is_run_and_nothing_is_written(reposit
     assert not trap.exists()
 
 
+def test_what_was_renamed_is_found_without_running_anything(repository: GitFolder, trap: Path) -> None:
+    (repository.folder / "lab.yaml").write_text(fleet("org/a", replicas=5))
+    blob = repository.git("hash-object", "-w", "--no-filters", "lab.yaml")
+    repository.git("update-index", "--add", "--cacheinfo", f"100644,{blob},lab.yaml")
+    repository.git("update-index", "--force-remove", "fleets/prod.yaml")
+    commit = repository.git("commit-tree", repository.git("write-tree"), "-p", "HEAD", "-m", "renamed")
+    trap.unlink(missing_ok=True)
+    for head in (None, commit):
+        places = places_of("HEAD", head, ["lab.yaml"], repository.environ)
+        assert compare(*read_sides(*places, no_stdin)).summary["additive"] == 1
+    assert not trap.exists()
+
+
 @pytest.mark.parametrize("required", ["true", "false"])
 def test_the_git_facts_of_a_plan_run_nothing_either(repository: GitFolder, trap: Path, required: str) -> None:
     repository.git("config", "filter.t.required", required)

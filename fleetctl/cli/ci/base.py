@@ -1,7 +1,7 @@
 """The base of a change under review, and the cluster it is planned on.
 
 Neither comes from the change itself: the cluster that a pull request names would be sent this job's token. An address
-that is trusted here counts as given, like --address (see `workflow/cluster.py:open_dashboard`); no other address in a
+that is trusted here counts as given, like --address (see `workflow/dashboard.py:open_dashboard`); no other address in a
 file does.
 """
 

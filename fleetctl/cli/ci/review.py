@@ -24,7 +24,7 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
-from fleetctl.planner.outcome import CHANGES, NOTHING_TO_DO, PARTIAL
+from fleetctl.planner.outcome import CHANGES, PARTIAL
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS
 from fleetctl.render.report.model import Report
@@ -39,7 +39,7 @@ app = command_app(
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
 NO_BASE = ("no base is known, so nothing says what the change alone causes; --base REV names one, such as --base "
            "origin/main...")
-FINE = {"policy": (NOTHING_TO_DO, CHANGES, PARTIAL), "blocked": (NOTHING_TO_DO, CHANGES)}
+FINE = {"policy": (CHANGES, PARTIAL), "blocked": (CHANGES,)}
 """Exit codes of plans that do not fail a review, by --fail-on: changes alone never do."""
 
 
