@@ -18,7 +18,7 @@ from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter
 from fleetctl.documents.cold import FetchedWeights, NodeCache
 from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
-from fleetctl.documents.events import Event, RunSummary
+from fleetctl.documents.events import Event
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import CACHES, EXAMINE
@@ -55,11 +55,12 @@ class Asker:
         jobs.submit(self.client, jobs.Submission(job, verb, self.namespace, metadata, self.wording.afterwards),
                     {"timeout": NODE_S, **request, "job": job, "toolVersion": __version__})
         events: list[Event] = []
-        for event in Follower(self.client, job, self.wording, wait_timeout_s=wait_s).events():
+
+        def take(event: Event) -> None:
             events.append(event)
             heard(event)
-            if isinstance(event, RunSummary):
-                raise_if_refused(event)
+
+        raise_if_refused(Follower(self.client, job, self.wording, wait_timeout_s=wait_s).summary(take))
         return events
 
 

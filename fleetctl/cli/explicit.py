@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from fleetctl.apply.explicit import NOUNS, STILL, NamedReplica, Order, Verb, run_explicit
+from fleetctl.apply.explicit import NOUNS, STILL, Order, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import NOTHING_DONE
@@ -31,8 +31,6 @@ from fleetctl.workflow.warm_budget import WarmRoom
 DrainTime = Annotated[float, flags.option(
     "--drain", metavar="DURATION", parser=flags.duration,
     help="Take them off `fleetctl endpoints` first, and wait this long for requests to end. [default: 0s]")]
-USUAL_STARTUP_S = 1800.0
-"""How long a model may take to start of which no file says it."""
 LISTED = 20
 
 
@@ -115,7 +113,7 @@ def act_on(
             if not summaries:
                 raise
             rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="failed", code="NOT_DONE",
-                                   nodes=list(one.nodes), message=error.message) for one in order.replicas]
+                                   nodes=order.nodes_of(one), message=error.message) for one in order.replicas]
             summaries.append(summaries[-1].model_copy(update={"outcomes": rows, "message": error.message}))
         if summaries[-1].interrupted:
             if not summaries[-1].outcomes:
@@ -130,17 +128,13 @@ def _orders(
     """Yield an order per fleet: each has a lock of its own."""
     names = {node.id: node.name for node in seen.nodes}
     timeouts = {model.key: model.startup_timeout_s for model in fleet.models} if fleet else {}
-    by_fleet: defaultdict[str, list[NamedReplica]] = defaultdict(list)
+    by_fleet: defaultdict[str, list[Replica]] = defaultdict(list)
     for one in chosen:
-        nodes = tuple(dict.fromkeys(names.get(member.node_id or "", "") for member in one.members))
-        by_fleet[one.fleet or ""].append(NamedReplica(
-            one.model, one.replica_id or 0, one.actor_id, tuple(filter(None, nodes)),
-            timeouts.get(one.model, USUAL_STARTUP_S), one.level == "WARM", one.spec_hash,
-            [member.weights for member in one.members]))
+        by_fleet[one.fleet or ""].append(one)
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
     for name, replicas in by_fleet.items():
-        yield Order(wanted.verb, name, source.namespace, replicas, wanted.drain_s, wanted.lock_timeout_s,
-                    wanted.keep, wanted.level, warm)
+        yield Order(wanted.verb, name, source.namespace, replicas, names, timeouts, wanted.drain_s,
+                    wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
 
 
 def show_steps(
