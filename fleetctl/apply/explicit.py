@@ -73,8 +73,8 @@ def run_explicit(
     metadata = {"fleet": order.fleet, "namespace": order.namespace,
                 REPLICAS: json.dumps([f"{one.model}/{one.replica_id}" for one in order.replicas]),
                 **({"level": order.level} if order.level else {}), **starter.metadata()}
-    jobs.submit(client, jobs.Submission(job, order.verb, order.namespace, metadata, STILL),
-                _request(order, job, starter.name))
+    jobs.submit(client, job, order.verb, _request(order, job, starter.name), namespace=order.namespace,
+                metadata=metadata, follow_up=STILL)
     wording = Wording(NOUNS[order.verb], afterwards=STILL, died=f"{STILL}; then {order.verb} what is left")
     follower, begun = Follower(client, job, wording, wait_timeout_s=order.longest_s), False
 

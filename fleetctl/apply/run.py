@@ -48,10 +48,9 @@ def start_apply(
     """Submit the agent with the plan; raises ApplyError when the cluster refuses it."""
     plan = task.plan
     request = apply_request(plan, submission_id, starter.name, options, may_replan=task.replanner is not None)
-    wanted = jobs.Submission(
-        submission_id, "apply", plan.fleet.namespace, apply_metadata(plan, starter),
-        f"`fleetctl apply --attach {submission_id}` follows it if it runs; else apply again")
-    jobs.submit(task.client, wanted, request, patience)
+    jobs.submit(task.client, submission_id, "apply", request, namespace=plan.fleet.namespace, patience=patience,
+                metadata=apply_metadata(plan, starter),
+                follow_up=f"`fleetctl apply --attach {submission_id}` follows it if it runs; else apply again")
     return Started(task.client, submission_id, task.replanner)
 
 
