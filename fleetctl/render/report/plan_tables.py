@@ -127,9 +127,7 @@ def _blocked_alike(blocked: Sequence[Blocked], why: Sequence[str]) -> tuple[Cell
     return count_of(len(blocked), "model"), replicas, first.code, (names, *why)
 
 
-def drift_table(
-    drift: Sequence[Drift], surplus: Set[str], title: str = "Drift"
-) -> Table:
+def drift_table(drift: Sequence[Drift], surplus: Set[str], title: str = "Drift") -> Table:
     """Return what runs, but not as the file says; `surplus` = models of which more runs than wanted."""
     rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
     replaceable = next((one for one in drift if is_replaceable(one, surplus)), None)
