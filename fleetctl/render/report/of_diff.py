@@ -7,8 +7,8 @@ from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
 from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.render.difference_text import EFFECTS, TAGS, revision_text, sign_of, totals_line, values_of, wanted_line
-from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, THE_FLEET, THE_MODEL, difference_row
+from fleetctl.render.difference_text import EFFECTS, TAGS, revision_text, totals_line, values_of, wanted_line
+from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, SIGNS, THE_FLEET, THE_MODEL, difference_row
 from fleetctl.render.report.model import EVERYONE, Cell, Column, Finding, Level, Report, Table, Total
 
 CHANGE = (Column("change", "change"), Column("message", "what it does"))
@@ -72,7 +72,7 @@ def _terminal_tables(differences: Sequence[Difference]) -> Iterator[Table]:
 def _heading(models: Sequence[str], first: Difference) -> str:
     if len(models) > 1:
         return f"~ {len(models)} models: {some(models, NAMES_SHOWN)}"
-    return f"{'~' if first.path else sign_of(first)} {models[0] if models else 'the fleet as a whole'}"
+    return f"{'~' if first.path else SIGNS[first.kind]} {models[0] if models else 'the fleet as a whole'}"
 
 
 def _lines(block: Sequence[Difference]) -> Iterator[tuple[Cell, ...]]:
