@@ -79,10 +79,8 @@ def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes:
                   f"fleet {visible(one.fleet or '')}, {status_word(one, dead)}, on {node_text(one, names)}")
                  for one in chosen]
     if len(chosen) > 1 or wanted.dry_run:
-        for line in first_few([f"{name} ({text})" for name, text in described], LISTED):
-            say(wanted.asks.lower(), line)
-    for note in notes:
-        say("note", note)
+        say(wanted.asks.lower(), *first_few([f"{name} ({text})" for name, text in described], LISTED))
+    say("note", *notes)
     if wanted.dry_run:
         say("note", NOTHING_DONE)
         return 0

@@ -65,7 +65,6 @@ def _say_state(plan: Plan, checked: Checked, now: str) -> None:
             say("check", "nothing it relies on has moved since it was made")
         return
     say("check", checked.refusal.message)
-    for moved in checked.refusal.listed:
-        say("moved", moved)
+    say("moved", *checked.refusal.listed)
     if checked.refusal.hint:
         say("hint", checked.refusal.hint)

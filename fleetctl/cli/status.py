@@ -152,8 +152,7 @@ def status(
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
             show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
         _say_news(source, cluster_of(fleet))
-    for warning in seen.warnings:
-        say("warning", warning)
+    say("warning", *seen.warnings)
     if not seen.complete:
         say("error", "the inventory is not complete: there may be more than is shown")
     return 0 if seen.complete else 1
@@ -164,8 +163,7 @@ def _say_news(source: InventorySource, cluster: Cluster) -> None:
     if cluster.grow and isinstance(source, Live):
         from fleetctl.inventory.autoscaler import autoscaler_news  # few clusters grow
 
-        for sentence in autoscaler_news(source.client):
-            say("note", sentence)
+        say("note", *autoscaler_news(source.client))
 
 
 def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:

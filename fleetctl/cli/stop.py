@@ -87,8 +87,7 @@ def _stop(client: DashboardClient, job: Job) -> int:
     if summary.outcomes:
         show_report(outcomes_report(summary.outcomes, interrupted=summary.interrupted))
     else:
-        for event in created:
-            say("note", event.message)
+        say("note", *(event.message for event in created))
     stays = f"what it created stays ({count_of(len(created), 'replica')})" if created else "it had created nothing"
     end = "is stopped" if summary.interrupted else "had come to its end"
     say("stopped", f"job {job.submission_id} {end}; {stays}; `fleetctl apply` continues from what runs")

@@ -66,12 +66,10 @@ def offer_new_plan(
     asks = console.may_ask() and not yes and fresh.acts and not refusing(fresh.policy)
     if asks:
         say("refused", stale.message)
-        for moved in stale.listed:
-            say("moved", moved)
+        say("moved", *stale.listed)
     say("note", "the plan as it would be made now:")
     show_report(plan_report(fresh), message_console())
-    for path in edited_since(plan, fresh):
-        say("warning", f"{path} has changed since the plan was made")
+    say("warning", *(f"{path} has changed since the plan was made" for path in edited_since(plan, fresh)))
     if not asks:
         raise stale
     if not confirm("Apply the new plan instead?", yes=False):
