@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -18,7 +18,7 @@ from fleetctl.cli.process import now_text
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
-from fleetctl.documents.quantity import count_of, first_few
+from fleetctl.documents.quantity import count_of, first_few, grouped
 from fleetctl.errors import FleetctlError, PolicyRefused
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
@@ -126,11 +126,8 @@ def _orders(
     """Yield an order per fleet: each has a lock of its own."""
     names = {node.id: node.name for node in seen.nodes}
     timeouts = {model.key: model.startup_timeout_s for model in fleet.models} if fleet else {}
-    by_fleet: defaultdict[str, list[Replica]] = defaultdict(list)
-    for one in chosen:
-        by_fleet[one.fleet or ""].append(one)
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
-    for name, replicas in by_fleet.items():
+    for name, replicas in grouped((one.fleet or "", one) for one in chosen).items():
         yield Order(wanted.verb, name, source.namespace, replicas, names, timeouts, wanted.drain_s,
                     wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fleetctl.documents.placement_map import Beside, MapCard, MapNode, Piece, PlacementMap
-from fleetctl.documents.quantity import SHARE, count_of
+from fleetctl.documents.quantity import SHARE, count_of, grouped
 from fleetctl.render import map_legend
 from fleetctl.render.map_legend import DIRTY, FOREIGN, MARKS, MEANINGS, NEW, OTHER, UNKNOWN, Legend
 from fleetctl.render.place_text import asked_about
@@ -53,10 +53,7 @@ def render_placement_map(answer: PlacementMap, console: Console, *, rows: int | 
 
 def _alike(nodes: Sequence[MapNode], *, folded: bool) -> list[list[MapNode]]:
     """Return the nodes by row, in the order of the first of each row."""
-    together: dict[tuple[object, ...], list[MapNode]] = {}
-    for node in nodes:
-        together.setdefault(_contents(node) if folded else (node.id,), []).append(node)
-    return list(together.values())
+    return list(grouped((_contents(node) if folded else (node.id,), node) for node in nodes).values())
 
 
 def _contents(node: MapNode) -> tuple[object, ...]:

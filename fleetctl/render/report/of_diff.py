@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
-from fleetctl.documents.quantity import count_of, first_few, some
+from fleetctl.documents.quantity import count_of, first_few, grouped, some
 from fleetctl.render.difference_text import EFFECTS, TAGS, revision_text, totals_line, values_of, wanted_line
 from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, SIGNS, THE_FLEET, THE_MODEL, difference_row
 from fleetctl.render.report.model import EVERYONE, Cell, Column, Finding, Level, Report, Table, Total
@@ -125,9 +125,7 @@ def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
 
 def _blocks(differences: Sequence[Difference]) -> Iterator[tuple[tuple[str, ...], list[Difference]]]:
     """Yield the groups: about the fleet, about several models at once, about one model."""
-    together: dict[tuple[str, ...], list[Difference]] = {}
-    for one, models in _shared_differences(differences):
-        together.setdefault(models, []).append(one)
+    together = grouped((models, one) for one, models in _shared_differences(differences))
     yield from sorted(together.items(), key=lambda item: len(item[0]) == 1)
 
 

@@ -16,7 +16,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fleetctl.documents.quantity import count_of, some
+from fleetctl.documents.quantity import count_of, grouped, some
 from fleetctl.render.place_text import replica_ranges
 from fleetctl.render.report.grid import GridColumn, column_texts, fit, grid_lines, least_width, narrow_width, widths_of
 from fleetctl.render.report.model import COUNT_TONES, SEE_BELOW, Cell, Column, Report, Table, count_tone, text_tone
@@ -103,9 +103,7 @@ def _together(table: Table) -> list[tuple[str, Row]]:
     signs = table.signs or ("",) * len(table.rows)
     if table.columns[0].key != "replica":
         return list(zip(signs, table.rows, strict=True))
-    names: dict[tuple[str, Row], list[str]] = {}
-    for sign, (name, *rest) in zip(signs, table.rows, strict=True):
-        names.setdefault((sign, tuple(rest)), []).append(str(name))
+    names = grouped(((sign, tuple(rest)), str(name)) for sign, (name, *rest) in zip(signs, table.rows, strict=True))
     return [(sign, (some(replica_ranges(alike), NAMES_SHOWN), *rest)) for (sign, rest), alike in names.items()]
 
 
