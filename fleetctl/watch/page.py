@@ -132,7 +132,6 @@ def _running(watcher: Watcher) -> Iterator[Table]:
         [one for one in seen.replicas if one.fleet == fleet.name], {node.id: node.name for node in seen.nodes},
         dead_node_ids(seen), [one for one in drift if one.code == OUTDATED],
         {one.key: one.replicas for one in fleet.models}, observed_at=None,  # ages would make it another page each time
-        failed=failed_lately(seen, fleet.name), cooling=[(one.name, one.why) for one in what_cools(fleet, seen)])
-    for table in report.tables:
-        if table.key != "drift":  # the plan's own says more
-            yield replace(table, folded=table.key == "replica")
+        failed=failed_lately(seen, fleet.name), cooling=[(one.name, one.why) for one in what_cools(fleet, seen)],
+        differences=False)  # the plan's own table says more
+    yield from (replace(table, folded=table.key == "replica") for table in report.tables)
