@@ -1,4 +1,4 @@
-"""Follow a run of the agent: its log, line by line, as events, until its summary or its end."""
+"""Follow a run of the agent: its log, line by line, as events, until its summary or its end; and stop it."""
 
 from __future__ import annotations
 

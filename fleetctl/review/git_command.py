@@ -15,7 +15,7 @@ SERVER_TIMEOUT_S = 120.0
 """How long a server may take to answer."""
 
 # a hook and a file system monitor are programs that the repository's own configuration may name; the commands used
-# here know no others: they neither diff nor check anything out. `git status` does, and has its own way: cli/git.py
+# here know no others: they neither diff nor check anything out. `git status` does: see workflow/git_facts.py
 _NOTHING_OF_THE_REPOSITORY = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-replace-objects")
 # git leaves small objects and branches to the system, and after a power failure they are empty
 _ON_DISK = ("-c", "core.fsync=all")
