@@ -109,12 +109,16 @@ ALLOWED = {
     "apply/jobs.py": {
         "stop": "stops a job of the agent, never a replica",
     },
+    "apply/follow.py": {
+        "Follower.stop": "stops a job of the agent, never a replica",
+    },
     "apply/run.py": {
-        "_stop": "the first Ctrl-C and `fleetctl stop` stop the job; what it created goes on",
+        "follow": "the first Ctrl-C stops the job; what it created goes on",
     },
     "cli/app.py": {"<module>": "the name of the command that stops an apply"},
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
+    "cli/stop.py": {"_stop": "`fleetctl stop` stops the job of an apply; what it created goes on"},
     "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},
     "inventory/address.py": {"_looked_up": "the timer that would have reported the wait"},
     "forge/github.py": {

@@ -1,4 +1,4 @@
-"""Follow a run of the agent: its log, line by line, as events, until its summary or its end."""
+"""Follow a run of the agent: its log, line by line, as events, until its summary or its end; and stop it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, InitVar, dataclass
 
+from fleetctl.apply import jobs
+from fleetctl.apply.outcome import INTERRUPTED
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, InventoryError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
@@ -17,6 +19,7 @@ FIRST_S, QUICK_S, SLOW_S = 0.2, 0.3, 1.0
 """Pauses until the first event, after an event, and at most."""
 UNREACHABLE_S = 60.0
 """How long the dashboard may be away before following gives up; the run itself does not depend on it."""
+STOP_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,27 @@ class Follower:
             if job.ended:
                 raise ApplyError(f"the agent ended without a summary ({job.end_text})", hint=self.wording.died)
             self._wait(self._pause_s)
+
+    def summary(self, relay: Callable[[Event], None]) -> RunSummary:
+        """Relay events, each once, until the summary, which is the last, and return it; raises as `events` does."""
+        for event in self.events():
+            relay(event)
+            if isinstance(event, RunSummary):
+                return event
+        raise ApplyError("the agent's events ended without a summary")
+
+    def stop(self, relay: Callable[[Event], None], then: str) -> RunSummary:
+        """Stop the run and return its summary, as `summary` does; without a report it ends with what to do `then`.
+
+        Raises ApplyError when it could not be stopped, WaitTimeout when it does not end.
+        """
+        jobs.stop(self.client, self.submission_id)
+        self.wait_at_most(STOP_PATIENCE_S)
+        try:
+            return self.summary(relay)
+        except ApplyError:  # stopped before it began, or killed before it could report
+            return RunSummary(seq=0, time="", message=f"the {self.wording.noun} was stopped and gave no report; {then}",
+                              exit_code=INTERRUPTED, interrupted=True)
 
     def _read_on(self) -> None:
         """Take in the events of new complete lines; raises InventoryError when the log cannot be read."""

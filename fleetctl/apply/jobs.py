@@ -40,17 +40,6 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
-    """A run of the agent, or a note. `follow_up` = what a person can do if the start could not be confirmed."""
-
-    submission_id: str
-    verb: str
-    namespace: str
-    metadata: Mapping[str, str]
-    follow_up: str
-
-
-@dataclass(frozen=True, slots=True)
 class Patience:
     """How waiting is done and reported; `report` gets a line for a person."""
 
@@ -59,19 +48,21 @@ class Patience:
     clock: Callable[[], float] = time.monotonic
 
 
-def submit(client: DashboardClient, wanted: Submission, request: Mapping[str, Any],
-           patience: Patience | None = None) -> None:
+def submit(
+    client: DashboardClient, job: str, verb: str, request: Mapping[str, Any], *, namespace: str,
+    metadata: Mapping[str, str], follow_up: str, patience: Patience | None = None,
+) -> None:
     """Start the agent as a Ray Job; raises ApplyError when Ray refuses it, or when the start cannot be confirmed.
 
-    The submission id makes a second try safe.
+    `job` is its id, which makes a second try safe; `follow_up` = what a person can do without a confirmation.
     """
-    name = f"{wanted.submission_id}-request"
+    name = f"{job}-request"
     if not _has(client, agent_package()):
         send(client, agent_package())
     send(client, document(name, request))
-    words = [AGENT_PACKAGE + "/start.sh", wanted.verb, name, wanted.namespace]
+    words = [AGENT_PACKAGE + "/start.sh", verb, name, namespace]
     body = {"entrypoint": f"sh {shlex.join(words)}", "runtime_env": {"working_dir": agent_package().uri}}
-    _post(client, wanted, body, patience or Patience())
+    _post(client, job, verb, metadata, body, follow_up, patience or Patience())
 
 
 def write_note(
@@ -83,8 +74,8 @@ def write_note(
     Raises ApplyError when the cluster does not take it.
     """
     metadata = {"node": node.id, "nodeName": node.name, **said, **starter.metadata()}
-    wanted = Submission(job, verb, "", metadata, "`fleetctl inventory` shows whether the note is there")
-    _post(client, wanted, {"entrypoint": "true"}, patience)
+    _post(client, job, verb, metadata, {"entrypoint": "true"},
+          "`fleetctl inventory` shows whether the note is there", patience)
 
 
 def send(client: DashboardClient, package: Package) -> None:
@@ -106,9 +97,11 @@ def _has(client: DashboardClient, package: Package) -> bool:
     return client.request("GET", f"/api/packages/gcs/{package.name}").status_code == 200
 
 
-def _post(client: DashboardClient, wanted: Submission, job: Mapping[str, Any], patience: Patience) -> None:
-    body = {**job, "submission_id": wanted.submission_id,
-            "metadata": {"tool": TOOL, "verb": wanted.verb, **wanted.metadata}}
+def _post(
+    client: DashboardClient, job: str, verb: str, metadata: Mapping[str, str], body: Mapping[str, Any], follow_up: str,
+    patience: Patience,
+) -> None:
+    body = {**body, "submission_id": job, "metadata": {"tool": TOOL, "verb": verb, **metadata}}
     deadline, reported = patience.clock() + JOB_AGENT_S, False
     while True:
         try:
@@ -116,9 +109,9 @@ def _post(client: DashboardClient, wanted: Submission, job: Mapping[str, Any], p
         except ClusterRefused:
             raise
         except InventoryError as error:
-            return _confirm(client, wanted, error.message, patience)
+            return _confirm(client, job, error.message, follow_up, patience)
         if answer.status_code >= 500 and NO_JOB_AGENT not in answer.text:
-            return _confirm(client, wanted, _answer_text(answer), patience)
+            return _confirm(client, job, _answer_text(answer), follow_up, patience)
         if answer.status_code < 500:
             _require_ok(answer, "submitting the job")
             return None
@@ -133,7 +126,7 @@ def _post(client: DashboardClient, wanted: Submission, job: Mapping[str, Any], p
         patience.sleep(PAUSE_S)
 
 
-def _confirm(client: DashboardClient, wanted: Submission, cause: str, patience: Patience) -> None:
+def _confirm(client: DashboardClient, job: str, cause: str, follow_up: str, patience: Patience) -> None:
     """Return once the cluster lists the job although its answer was an error; raises ApplyError if it does not.
 
     A gateway may give up before it has passed the request on, so one look is not enough.
@@ -142,12 +135,12 @@ def _confirm(client: DashboardClient, wanted: Submission, cause: str, patience: 
     deadline = patience.clock() + UNCLEAR_S
     while True:
         try:
-            look(client, wanted.submission_id)
+            look(client, job)
             return
         except (ApplyError, InventoryError):
             if patience.clock() >= deadline:
-                raise ApplyError(f"it is unknown whether the cluster has accepted job {wanted.submission_id}: {cause}",
-                                 hint=wanted.follow_up) from None
+                raise ApplyError(f"it is unknown whether the cluster has accepted job {job}: {cause}",
+                                 hint=follow_up) from None
             patience.sleep(PAUSE_S)
 
 

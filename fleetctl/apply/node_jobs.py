@@ -18,10 +18,10 @@ from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter
 from fleetctl.documents.cold import FetchedWeights, NodeCache
 from fleetctl.documents.diagnosis import ExaminedNode, LeftLock, Need, OrphanProcess, Repaired
-from fleetctl.documents.events import Event, RunSummary
+from fleetctl.documents.events import Event
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import CACHES, EXAMINE
+from fleetctl.inventory.jobs import EXAMINE
 from fleetctl.inventory.used import PlacementGroup
 from fleetctl.planner.weights import MOST_FETCHES
 from fleetctl.version import __version__
@@ -52,14 +52,15 @@ class Asker:
         Raises ApplyError and WaitTimeout.
         """
         metadata = {"namespace": self.namespace, **self.starter.metadata()}
-        jobs.submit(self.client, jobs.Submission(job, verb, self.namespace, metadata, self.wording.afterwards),
-                    {"timeout": NODE_S, **request, "job": job, "toolVersion": __version__})
+        jobs.submit(self.client, job, verb, {"timeout": NODE_S, **request, "job": job, "toolVersion": __version__},
+                    namespace=self.namespace, metadata=metadata, follow_up=self.wording.afterwards)
         events: list[Event] = []
-        for event in Follower(self.client, job, self.wording, wait_timeout_s=wait_s).events():
+
+        def take(event: Event) -> None:
             events.append(event)
             heard(event)
-            if isinstance(event, RunSummary):
-                raise_if_refused(event)
+
+        raise_if_refused(Follower(self.client, job, self.wording, wait_timeout_s=wait_s).summary(take))
         return events
 
 
@@ -112,17 +113,11 @@ def repair(asker: Asker, job: str, dead: Dead) -> list[Repaired]:
                 for one in events if one.type == "repaired"]
 
 
-def list_caches(asker: Asker, job: str, nodes: Sequence[str], keep: Sequence[str]) -> list[NodeCache]:
-    """Return what each node has, but for the artifacts to keep; raises ApplyError and WaitTimeout."""
-    return _asked_of(asker, CACHES, job, {node_id: list(keep) for node_id in nodes})
+def ask_caches(asker: Asker, verb: str, job: str, about: Mapping[str, Sequence[str]]) -> list[NodeCache]:
+    """Return what each node has: CACHES but for the artifacts to keep, PRUNE after those are removed that nothing uses.
 
-
-def prune(asker: Asker, job: str, artifacts: Mapping[str, Sequence[str]]) -> list[NodeCache]:
-    """Remove artifacts, given by node id, as far as nothing uses them; raises ApplyError and WaitTimeout."""
-    return _asked_of(asker, PRUNE, job, artifacts)
-
-
-def _asked_of(asker: Asker, verb: str, job: str, about: Mapping[str, Sequence[str]]) -> list[NodeCache]:
+    `about` = these artifacts by node id. Raises ApplyError and WaitTimeout.
+    """
     events = asker.run(verb, job, {"nodes": about})
     with reading_answers():
         answers = [NodeCache.model_validate(one.model_extra) for one in events if one.type == "weightsCached"]

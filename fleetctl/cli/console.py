@@ -72,12 +72,13 @@ def message_console() -> Console:
     return _console(sys.stderr)
 
 
-def say(label: str, message: str) -> None:
-    """Write one labelled message to standard error, as `hint: ...`; control characters are escaped."""
-    from rich.text import Text
+def say(label: str, *messages: str) -> None:
+    """Write messages to standard error, each with its label, as `hint: ...`; control characters are escaped."""
+    for message in messages:
+        from rich.text import Text  # slow, and often there is nothing to say
 
-    text = Text.assemble((f"{label}: ", _LABEL_STYLES.get(label, "bold")), visible_lines(message))
-    message_console().print(text, soft_wrap=True)
+        text = Text.assemble((f"{label}: ", _LABEL_STYLES.get(label, "bold")), visible_lines(message))
+        message_console().print(text, soft_wrap=True)
 
 
 def show_report(report: Report, console: Console | None = None) -> None:

@@ -74,8 +74,7 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
         say("note", "there is nothing that --fix may remove")
         return []
     listed = list(_listed(dead, {node.id: node.name for node in evidence.seen.nodes}))
-    for line in listed:
-        say("remove", line)
+    say("remove", *listed)
     them = "it" if len(listed) == 1 else f"these {len(listed)}"
     if not confirm(f"Remove {them}?", yes=yes, otherwise="nothing was removed"):
         return []

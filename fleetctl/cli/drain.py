@@ -126,8 +126,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
 def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
     """List what leaves the node, and ask; a dry run is never agreed to."""
     leaving = found.leaving()
-    for one in leaving:
-        say("end" if wanted.evict else "leaves", name_of(one))
+    say("end" if wanted.evict else "leaves", *map(name_of, leaving))
     if wanted.start.dry_run:
         say("note", NOTHING_DONE)
         return False

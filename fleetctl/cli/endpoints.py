@@ -102,8 +102,8 @@ def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, 
     if not seen.complete:
         raise InventoryError(f"not everything could be read: {'; '.join(seen.warnings)}",
                              hint="`fleetctl inventory` shows what could be read")
-    for one in what_cools(fleet, seen) if fleet and not follow else ():
-        say("note", f"{one.name}: {one.why}")
+    if fleet and not follow:
+        say("note", *(f"{one.name}: {one.why}" for one in what_cools(fleet, seen)))
     served = endpoints_of(seen, fleet)
     return _checked(served, fleet, silent) if silent is not None else served
 
@@ -126,8 +126,7 @@ def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -
             else:
                 silent.add(f"{model.key}/{one.replica_id} does not answer at {one.address}:{one.port}; left out")
         models.append(model.model_copy(update={"endpoints": kept}))
-    for sentence in sorted(silent - before):
-        say("warning", sentence)
+    say("warning", *sorted(silent - before))
     return served.model_copy(update={"models": models})
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from fleetctl.apply.explicit import NOUNS, STILL, NamedReplica, Order, Verb, run_explicit
+from fleetctl.apply.explicit import NOUNS, STILL, Order, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import NOTHING_DONE
@@ -18,7 +18,7 @@ from fleetctl.cli.process import now_text
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.events import Event, ReplicaOutcome, RunSummary
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live
-from fleetctl.documents.quantity import count_of, first_few
+from fleetctl.documents.quantity import count_of, first_few, grouped
 from fleetctl.errors import FleetctlError, PolicyRefused
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.dashboard import Live
@@ -31,8 +31,6 @@ from fleetctl.workflow.warm_budget import WarmRoom
 DrainTime = Annotated[float, flags.option(
     "--drain", metavar="DURATION", parser=flags.duration,
     help="Take them off `fleetctl endpoints` first, and wait this long for requests to end. [default: 0s]")]
-USUAL_STARTUP_S = 1800.0
-"""How long a model may take to start of which no file says it."""
 LISTED = 20
 
 
@@ -81,10 +79,8 @@ def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes:
                   f"fleet {visible(one.fleet or '')}, {status_word(one, dead)}, on {node_text(one, names)}")
                  for one in chosen]
     if len(chosen) > 1 or wanted.dry_run:
-        for line in first_few([f"{name} ({text})" for name, text in described], LISTED):
-            say(wanted.asks.lower(), line)
-    for note in notes:
-        say("note", note)
+        say(wanted.asks.lower(), *first_few([f"{name} ({text})" for name, text in described], LISTED))
+    say("note", *notes)
     if wanted.dry_run:
         say("note", NOTHING_DONE)
         return 0
@@ -115,7 +111,7 @@ def act_on(
             if not summaries:
                 raise
             rows = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="failed", code="NOT_DONE",
-                                   nodes=list(one.nodes), message=error.message) for one in order.replicas]
+                                   nodes=order.nodes_of(one), message=error.message) for one in order.replicas]
             summaries.append(summaries[-1].model_copy(update={"outcomes": rows, "message": error.message}))
         if summaries[-1].interrupted:
             if not summaries[-1].outcomes:
@@ -130,17 +126,10 @@ def _orders(
     """Yield an order per fleet: each has a lock of its own."""
     names = {node.id: node.name for node in seen.nodes}
     timeouts = {model.key: model.startup_timeout_s for model in fleet.models} if fleet else {}
-    by_fleet: defaultdict[str, list[NamedReplica]] = defaultdict(list)
-    for one in chosen:
-        nodes = tuple(dict.fromkeys(names.get(member.node_id or "", "") for member in one.members))
-        by_fleet[one.fleet or ""].append(NamedReplica(
-            one.model, one.replica_id or 0, one.actor_id, tuple(filter(None, nodes)),
-            timeouts.get(one.model, USUAL_STARTUP_S), one.level == "WARM", one.spec_hash,
-            [member.weights for member in one.members]))
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
-    for name, replicas in by_fleet.items():
-        yield Order(wanted.verb, name, source.namespace, replicas, wanted.drain_s, wanted.lock_timeout_s,
-                    wanted.keep, wanted.level, warm)
+    for name, replicas in grouped((one.fleet or "", one) for one in chosen).items():
+        yield Order(wanted.verb, name, source.namespace, replicas, names, timeouts, wanted.drain_s,
+                    wanted.lock_timeout_s, wanted.keep, wanted.level, warm)
 
 
 def show_steps(

@@ -21,8 +21,7 @@ def explain(error: FleetctlError) -> int:
 
         render_problems(error.problems, message_console())
     say("error", error.message)
-    for sentence in error.listed:
-        say("moved" if isinstance(error, PlanStale) else "policy", sentence)
+    say("moved" if isinstance(error, PlanStale) else "policy", *error.listed)
     if error.hint:
         say("hint", error.hint)
     _show_traceback_for_debugging(error)

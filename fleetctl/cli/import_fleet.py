@@ -125,8 +125,7 @@ def _write_inventory(imported: Imported, path: Path) -> None:
         raise FleetctlError("no InferenceCluster among the files, so there is no inventory to write")
     write_file(path, indented_json(imported.inventory), mode=MODE, make_folder=True)
     say("inventory", f"{count_of(len(imported.inventory.nodes), 'node')} in {path}")
-    for warning in imported.inventory.warnings:
-        say("warning", warning)
+    say("warning", *imported.inventory.warnings)
 
 
 def _finish(draft: Draft, out: Path | None, output_format: LossFormat, inventory_out: Path | None) -> int:

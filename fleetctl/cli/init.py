@@ -90,6 +90,5 @@ def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory
         invocation.say("note", f"written without the nodes of a cluster: {error.message}; to plan without one, "
                                "write its nodes: fleetctl inventory --add-node 8xH100 --format json > lab.json")
         return None
-    for warning in seen.warnings:
-        invocation.say("warning", warning)
+    say("warning", *seen.warnings)
     return seen

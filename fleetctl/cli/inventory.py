@@ -56,8 +56,7 @@ def inventory(
     policies = fleet.policies if fleet else ()
     in_force = {node.id: policy_of(node, policies) for node in seen.nodes}
     show_answer(seen, output_format, lambda shown: inventory_report(shown, in_force))
-    for warning in seen.warnings:
-        say("warning", warning)
+    say("warning", *seen.warnings)
     if not seen.complete:
         say("error", "the inventory is not complete; nothing is planned or applied on it")
     for note in slot_notes(seen.nodes, policies):

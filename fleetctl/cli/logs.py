@@ -106,8 +106,7 @@ def logs(
         if begin and any(end.lines and not end.lines[-1].time for end in ends):
             say("note", "an earlier fleetctl started a replica whose log has no times: all of it is shown")
         page.show_earlier(*merged(ends, lines, begin))
-        for failure in _listed(failed):
-            say("warning", f"not everything could be read: {failure}")
+        say("warning", *(f"not everything could be read: {failure}" for failure in _listed(failed)))
         if follow:
             ends = [end for end in ends if end.log.replica_id not in page.ended]
             follow_logs(source.client, page, ends, bool(running), partial(_list, source, model, number, chosen))
@@ -248,7 +247,5 @@ def follow_logs(
             count = "lines are" if missing is None else count_of(missing, "line") + (" is" if missing == 1 else " are")
             say("warning", f"{page.name(log.replica_id)} {log.label}: ... {count} not shown")
         page.show(news.lines)
-        for failure in news.failed:
-            say("warning", f"not everything can be read; trying again: {failure}")
-        for replica_id in news.ended:
-            say("note", f"{page.name(replica_id)} does not run any more")
+        say("warning", *(f"not everything can be read; trying again: {failure}" for failure in news.failed))
+        say("note", *(f"{page.name(replica_id)} does not run any more" for replica_id in news.ended))

@@ -124,8 +124,7 @@ def from_live(files: flags.DiskFiles, where: flags.Cluster, ways: Proposing) -> 
         draft, more = unwritten(source, seen, fleet)
     now = {one.key: one.replicas for one in fleet.models}
     added = {one.key: model_text(one, draft.losses) for one in draft.models}
-    for loss in draft.losses:
-        say("note", f"{loss.kind}: {loss.path}: {loss.message}")
+    say("note", *(f"{loss.kind}: {loss.path}: {loss.message}" for loss in draft.losses))
     why = [*(f"{one.key}: {count_of(one.value['replicas'], 'replica')} live, not in the file" for one in draft.models),
            *(f"{key}: {now[key]} in the file, {live} live" for key, live in more.items())]
     return _propose(Proposal(files, loaded, "from-live", more, why, added), ways)
@@ -152,8 +151,7 @@ def from_metrics(
     loaded = _load(files)
     now = {one.key: one.replicas for one in loaded.sound().models}
     asked = ask_prometheus(prometheus, query, label)
-    for key in sorted(asked.keys() - now):
-        say("note", f"{key} is no model of the fleet file")
+    say("note", *(f"{key} is no model of the fleet file" for key in sorted(asked.keys() - now)))
     asked = {key: value for key, value in asked.items() if key in now}
     wanted = {key: min(most, math.ceil(value)) for key, value in asked.items()}
     for key, value in asked.items():
@@ -182,8 +180,7 @@ def _propose(made: Proposal, ways: Ways) -> int:
         return 0
     for one in edits:
         write_file_diff(one.file, one.before, one.after)
-    for line in made.why:
-        say("note", line)
+    say("note", *made.why)
     title = ways.message or ", ".join([*(f"{key}: added" for key in made.added), *(
         f"{key}: {now[key]} to {number} replicas" for key, number in changes.items())])
     if ways.dry_run:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, Asker, list_caches
-from fleetctl.apply.node_jobs import prune as carry_out
+from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, Asker, ask_caches
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
@@ -48,17 +47,16 @@ def prune(
     with live_source(invocation, where, fleets[0].cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
-        names = {node.id: node.name for node in seen.nodes}
+        names, kept = {node.id: node.name for node in seen.nodes}, named_weights(fleets, seen)
         asker = Asker(source.client, source.namespace, starter(), PRUNE_WORDING)
         with invocation.working("asking the nodes"):
-            found = list_caches(asker, new_job_id(CACHES), [node.id for node in selected(seen, nodes)],
-                                named_weights(fleets, seen))
+            found = ask_caches(asker, CACHES, new_job_id(CACHES), {node.id: kept for node in selected(seen, nodes)})
         removable = {node.node_id: [one.artifact for one in node.artifacts if not one.used] for node in found}
         removable = {node_id: artifacts for node_id, artifacts in removable.items() if artifacts}
         if removable and not dry_run:
             if not _agreed(found, names, yes=yes):
                 return 1
-            done = {node.node_id: node for node in carry_out(asker, new_job_id(PRUNE), removable)}
+            done = {node.node_id: node for node in ask_caches(asker, PRUNE, new_job_id(PRUNE), removable)}
             found = [_after(node, done[node.node_id]) if node.node_id in removable else node for node in found]
     answer = Pruned(dry_run=dry_run, nodes=sorted(
         (node.model_copy(update={"node": names[node.node_id]}) for node in found), key=lambda node: node.node))

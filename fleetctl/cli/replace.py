@@ -77,8 +77,9 @@ def replace(
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
     with one_command("replace"):
-        return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted, force, ignore_cooldown,
-                       wait_timeout, allow_outage).run()
+        return _Update(invocation, where, found.to(found.wanted, beyond), model, wanted,
+                       PlanOptions((model,), force=force, ignore_cooldown=ignore_cooldown), wait_timeout,
+                       allow_outage).run()
 
 
 @dataclass
@@ -90,8 +91,7 @@ class _Update:
     loaded: LoadedFleet
     model: str
     wanted: Wanted
-    force: bool
-    ignore_cooldown: bool
+    options: PlanOptions
     wait_timeout_s: float | None
     allow_outage: bool
     outcomes: list[ReplicaOutcome] = field(default_factory=list)
@@ -107,7 +107,7 @@ class _Update:
         refuse_protected(now.fleet, outdated)
         agreed, before = {one.actor_id for one in outdated}, now.serving
         if not now.creates:
-            now.next_to_end(agreed, now.least(before, allow_outage=self.allow_outage), self._options)
+            now.next_to_end(agreed, now.least(before, allow_outage=self.allow_outage), self.options)
         elif (code := self._create(now, only_check=True)) != 0:
             return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
         refused = self._agreed(now)
@@ -123,10 +123,6 @@ class _Update:
         say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
                     + ("" if code == 0 else "; what is live goes on, and the same command goes on from here"))
         return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
-
-    @property
-    def _options(self) -> PlanOptions:
-        return PlanOptions((self.model,), force=self.force, ignore_cooldown=self.ignore_cooldown)
 
     def _agreed(self, now: Round) -> int | None:
         """Ask once; returns None after a yes. An update in place may have ended the last one, and not created it."""
@@ -148,7 +144,7 @@ class _Update:
                     return code
                 continue
             least = now.least(before, allow_outage=self.allow_outage)
-            one = now.next_to_end(agreed, least, self._options)
+            one = now.next_to_end(agreed, least, self.options)
             if one is None:
                 return 0
             say("note", f"{self.model}: {now.progress}; {self.model}/{one.replica_id} ends, "
@@ -169,9 +165,9 @@ class _Update:
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:
         """Apply the model alone, as a plan of its own; returns the exit code. Without room nothing is created."""
-        with proposed_by_fleet(self.invocation, self.loaded, self._options, self.where) as proposal:
+        with proposed_by_fleet(self.invocation, self.loaded, self.options, self.where) as proposal:
             plan = proposal.task.plan
-            refuse_by_policy(self.invocation, plan, force=self.force)
+            refuse_by_policy(self.invocation, plan, force=self.options.force)
             output = CollectedOutput(plan)
             if plan.blocked:
                 self.outcomes += blocked_outcomes(plan)

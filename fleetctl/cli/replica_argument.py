@@ -62,8 +62,7 @@ def _meant(seen: Inventory, name: str, replica_id: int | None, fleet: str | None
     if len(others) == len(found):
         raise FleetctlError(f"{name} does not run in fleet {fleet}: {', '.join(first_few(others, IDS_LISTED))}",
                             hint="name what you mean as MODEL/ID, or leave out -f")
-    for sentence in others:
-        say("note", f"{sentence}, and is left out; MODEL/ID names it")
+    say("note", *(f"{sentence}, and is left out; MODEL/ID names it" for sentence in others))
     return [one for one in found if one.fleet in (fleet, None)]
 
 

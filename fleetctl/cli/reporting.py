@@ -74,17 +74,17 @@ def parse_reports(
     taken = {real_path(beside): "--out"} if beside else {}
     inputs = files_read(reading) if values else set()
     for value in values or ():
-        report, problem = _parse(value)
-        problem = problem or (_file_problem(report.path) if report else None)
-        if report and not problem and (other := taken.get(real_path(report.path))):
-            problem = f"{report.path} is written by {other} as well"
-        if report and not problem and real_path(report.path) in inputs:
-            problem = already_read(report.path)
-        if problem:
-            problems.append(f"--report {value}: {problem}")
-        elif report:
-            taken[real_path(report.path)] = f"--report {value}"
-            wanted.append(report)
+        name, _, file = value.partition("=")
+        path, real = Path(file), real_path(Path(file))
+        problem = "it names no file" if not file else (
+            f"{name or 'nothing'} is not a format" if name not in get_args(ReportFormat) else _file_problem(path))
+        if problem is None and real in taken:
+            problem = f"{path} is written by {taken[real]} as well"
+        if problem or real in inputs:
+            problems.append(f"--report {value}: {problem or already_read(path)}")
+        else:
+            taken[real] = f"--report {value}"
+            wanted.append(WantedReport(cast("ReportFormat", name), path))
     if problems:
         raise UsageError("; ".join(problems), hint="--report takes FORMAT=FILE, as in --report markdown=plan.md; "
                                                    f"formats: {', '.join(get_args(ReportFormat))}")
@@ -152,15 +152,6 @@ def _plain(formats: Formats) -> str:
     _print_table(formats, Console(file=out, width=REPORT_WIDTH, no_color=True, color_system=None, force_terminal=False,
                                 highlight=False, markup=False, emoji=False))
     return out.getvalue()
-
-
-def _parse(value: str) -> tuple[WantedReport | None, str | None]:
-    name, equals, path = value.partition("=")
-    if not equals or not path:
-        return None, "it names no file"
-    if name not in get_args(ReportFormat):
-        return None, f"{name or 'nothing'} is not a format"
-    return WantedReport(cast("ReportFormat", name), Path(path)), None
 
 
 def _file_problem(path: Path) -> str | None:

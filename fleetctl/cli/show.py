@@ -52,7 +52,7 @@ def show_plan(
                          ask=check or bool(address or inventory))
     _say_state(plan, checked, invocation.now())
     show(plan_formats(plan, checked.map), output_format, reports)
-    return (checked.exit_code or plan.exit_code) if detailed_exitcode else 0
+    return (checked.refusal or plan).exit_code if detailed_exitcode else 0
 
 
 def _say_state(plan: Plan, checked: Checked, now: str) -> None:
@@ -65,7 +65,6 @@ def _say_state(plan: Plan, checked: Checked, now: str) -> None:
             say("check", "nothing it relies on has moved since it was made")
         return
     say("check", checked.refusal.message)
-    for moved in checked.moved:
-        say("moved", moved)
+    say("moved", *checked.refusal.listed)
     if checked.refusal.hint:
         say("hint", checked.refusal.hint)

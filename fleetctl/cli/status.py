@@ -75,14 +75,12 @@ class Chosen:
     def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
         """Return what is shown; `differences` = also what is different in those that are outdated."""
         wanted = {one.key: one.replicas for one in self.fleet.models if self.has(one.key)} if self.fleet else None
-        report = status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
-                               outdated, wanted, observed_at=seen.observed_at, wide=self.wide,
-                               failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
-                                       if self.has(one.model)],
-                               cooling=list(self._cooling(self.fleet, seen)) if self.fleet else (),
-                               cold=list(self._cold(self.fleet, seen)) if self.fleet else ())
-        return report if differences else replace(
-            report, tables=tuple(table for table in report.tables if table.key != "drift"))
+        return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
+                             outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
+                             failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
+                                     if self.has(one.model)],
+                             cooling=list(self._cooling(self.fleet, seen)) if self.fleet else (),
+                             cold=list(self._cold(self.fleet, seen)) if self.fleet else ())
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
         """Return which nodes keep the weights of the models that are shown, and which lack them."""
@@ -152,8 +150,7 @@ def status(
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
             show_report(chosen.report(seen, outdated), result_console(UNBROKEN) if chosen.wide else None)
         _say_news(source, cluster_of(fleet))
-    for warning in seen.warnings:
-        say("warning", warning)
+    say("warning", *seen.warnings)
     if not seen.complete:
         say("error", "the inventory is not complete: there may be more than is shown")
     return 0 if seen.complete else 1
@@ -164,8 +161,7 @@ def _say_news(source: InventorySource, cluster: Cluster) -> None:
     if cluster.grow and isinstance(source, Live):
         from fleetctl.inventory.autoscaler import autoscaler_news  # few clusters grow
 
-        for sentence in autoscaler_news(source.client):
-            say("note", sentence)
+        say("note", *autoscaler_news(source.client))
 
 
 def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:

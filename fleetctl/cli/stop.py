@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.apply.follow import APPLY, Follower
 from fleetctl.apply.history import pick, read_logs, runs_of
-from fleetctl.apply.run import Started, running, stop_apply
+from fleetctl.apply.run import SHOWN, running
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import only
 from fleetctl.cli.commands import command_app
@@ -79,15 +80,14 @@ def _stop(client: DashboardClient, job: Job) -> int:
             created.append(event)
 
     try:
-        summary = stop_apply(Started(client, job.submission_id), relay)
+        summary = Follower(client, job.submission_id, APPLY).stop(relay, SHOWN)
     except WaitTimeout:
         raise WaitTimeout(f"job {job.submission_id} was asked to stop, and has not ended yet",
                           hint=f"`fleetctl history show {job.submission_id}` shows how it ends") from None
     if summary.outcomes:
         show_report(outcomes_report(summary.outcomes, interrupted=summary.interrupted))
     else:
-        for event in created:
-            say("note", event.message)
+        say("note", *(event.message for event in created))
     stays = f"what it created stays ({count_of(len(created), 'replica')})" if created else "it had created nothing"
     end = "is stopped" if summary.interrupted else "had come to its end"
     say("stopped", f"job {job.submission_id} {end}; {stays}; `fleetctl apply` continues from what runs")

@@ -15,7 +15,7 @@ import typer
 
 from fleetctl.apply.jobs import Patience
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
-from fleetctl.apply.run import Detached, Interrupts, follow, start_apply
+from fleetctl.apply.run import Detached, follow, start_apply
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say, write_result
@@ -224,7 +224,7 @@ def _run(task: ApplyTask) -> RunSummary:
     started = start_apply(task, job, starter(), ApplyOptions(wait=False),
                           Patience(report=lambda line: say("note", line)))
     try:
-        summary = follow(started, lambda _: None, interrupts=Interrupts(lambda: interrupts.append(job)))
+        summary = follow(started, lambda _: None, announce=lambda: interrupts.append(job))
     except Detached:
         raise KeyboardInterrupt from None
     except FleetctlError as error:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.documents.diagnosis import Diagnosed, OrphanProcess
-from fleetctl.documents.quantity import format_bytes
+from fleetctl.documents.diagnosis import Diagnosed
+from fleetctl.documents.quantity import format_bytes, grouped
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.notes import cordon_note, has_ended
 from fleetctl.planner.placement.reasons.words import users_text
@@ -58,9 +57,7 @@ def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each engine without its replica, however many processes it has: Ray hands its cards out again."""
     names = {node.id: node.name for node in evidence.inventory.nodes}
     for node_id, node in (evidence.nodes or {}).items():
-        engines: defaultdict[str, list[OrphanProcess]] = defaultdict(list)
-        for process in node.orphans:
-            engines[f"{process.model}/{process.replica_id}"].append(process)
+        engines = grouped((f"{process.model}/{process.replica_id}", process) for process in node.orphans)
         for replica, processes in engines.items():
             first, number = processes[0], len(processes)
             yield Diagnosed(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections import defaultdict
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.inventory import LIVE_STATES, Replica, dead_node_ids, is_lost
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.planner.failures import Cools, failed_lately, what_cools
 from fleetctl.version import __version__
 
@@ -92,10 +91,9 @@ def _cools(one: Cools, message: str) -> Diagnosed:
 
 def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each older version, with the replicas that have it: its code lives as long as they do."""
-    by_version: defaultdict[str, list[str]] = defaultdict(list)
-    for replica in evidence.inventory.replicas:
-        if replica.fleet and replica.tool_version and _numbers(replica.tool_version) < _numbers(__version__):
-            by_version[replica.tool_version].append(f"{replica.model}/{replica.replica_id}")
+    by_version = grouped(
+        (one.tool_version, _name(one)) for one in evidence.inventory.replicas
+        if one.fleet and one.tool_version and _numbers(one.tool_version) < _numbers(__version__))
     for version, names in sorted(by_version.items()):
         yield Diagnosed(
             code="AGENT_OLD", severity="warning", area="replica", subject=names[0],

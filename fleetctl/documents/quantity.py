@@ -7,14 +7,17 @@ own fixed point, so that sums are exact. Durations (`15m`, `1h30m`, `500ms`) bec
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import BeforeValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.base import refusal
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 SHARE = 10_000
 """One whole GPU or CPU in integers of 1/10000."""
@@ -154,6 +157,14 @@ def some(names: Sequence[str], most: int = 5) -> str:
 def first_few(texts: Sequence[str], most: int) -> list[str]:
     """Return the first texts, and behind them `and 3 more` where there are more than `most`."""
     return [*texts[:most], *([f"and {len(texts) - most} more"] if len(texts) > most else [])]
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key; keys and values keep their order."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
 
 
 def plural(number: float, noun: str) -> str:

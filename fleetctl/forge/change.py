@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -17,7 +16,6 @@ from fleetctl.forge.sticky import Posted, Thread, put_comment
 
 LABEL = "fleetctl"
 """The label of our issues, by which they are found."""
-NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PREFIX = "FLEETCTL_OUT_"
 """Later jobs have them in their environment, where fleetctl reads FLEETCTL_REPORTS and others."""
 
@@ -134,18 +132,11 @@ def github_outputs(values: Mapping[str, str]) -> str:
     """Return the lines for GITHUB_OUTPUT. Each value is between two lines that cannot be guessed."""
     lines = ""
     for name, value in values.items():
-        while (delimiter := f"fleetctl_{secrets.token_hex(16)}") in value:
-            continue
-        lines += f"{_name(name)}<<{delimiter}\n{value}\n{delimiter}\n"
+        delimiter = f"fleetctl_{secrets.token_hex(16)}"
+        lines += f"{name}<<{delimiter}\n{value}\n{delimiter}\n"
     return lines
 
 
 def dotenv(values: Mapping[str, str]) -> str:
     """Return the lines of GitLab's dotenv report, as FLEETCTL_OUT_PLAN_ID=...: a value is one line there, unquoted."""
-    return "".join(f"{PREFIX}{_name(name).upper()}={' '.join(value.split())}\n" for name, value in values.items())
-
-
-def _name(name: str) -> str:
-    if not NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a name of an output")
-    return name
+    return "".join(f"{PREFIX}{name.upper()}={' '.join(value.split())}\n" for name, value in values.items())

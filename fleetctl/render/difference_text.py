@@ -69,11 +69,6 @@ def change_text(difference: Difference) -> str:
     return f"{difference.path}: {old} -> {new}{' (only the order)' if difference.message.startswith(REORDERED) else ''}"
 
 
-def sign_of(difference: Difference) -> str:
-    """Return `+`, `-` or `~`."""
-    return {"added": "+", "removed": "-", "changed": "~"}[difference.kind]
-
-
 def totals_line(diff: FleetDiff) -> str:
     """Return the sentence a diff ends with."""
     if not diff.differences:

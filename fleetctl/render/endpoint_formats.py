@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 import yaml
 
 from fleetctl.documents.canonical import indented_json
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
+from fleetctl.documents.quantity import grouped
 
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
@@ -76,10 +76,8 @@ FORMATS: Mapping[str, Callable[[Endpoints], str]] = {
 
 def _by_name(served: Endpoints) -> dict[str, list[tuple[ServedModel, Endpoint]]]:
     """Return all endpoints by the name that clients ask for: models of one name share requests by their weights."""
-    found: defaultdict[str, list[tuple[ServedModel, Endpoint]]] = defaultdict(list)
-    for model in served.models:
-        found[model.name] += [(model, one) for one in model.endpoints]
-    return found
+    found: dict[str, list[tuple[ServedModel, Endpoint]]] = {model.name: [] for model in served.models}
+    return found | grouped((model.name, (model, one)) for model in served.models for one in model.endpoints)
 
 
 def _upstream(name: str, taken: set[str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import Replica, is_lost
-from fleetctl.documents.quantity import SHARE, amount_of, plural
+from fleetctl.documents.quantity import SHARE, amount_of, grouped, plural
 from fleetctl.render.visible import visible
 
 if TYPE_CHECKING:
@@ -21,12 +21,8 @@ WORDS = {
 
 def place_text(members: Sequence[ActionMember]) -> str:
     """Name every node of one replica with what it takes there: GPUs, or CPUs where it claims no GPU."""
-    by_node: dict[str, list[ActionMember]] = {}
-    for member in members:
-        by_node.setdefault(member.node, []).append(member)
-    by_amount: dict[str, list[str]] = {}
-    for node, there in by_node.items():
-        by_amount.setdefault(amount_text(there), []).append(node)
+    by_node = grouped((member.node, member) for member in members)
+    by_amount = grouped((amount_text(there), node) for node, there in by_node.items())
     return ", ".join(
         f"{amount} on {nodes[0]}" if len(nodes) == 1 else f"{amount} on each of {', '.join(nodes)}"
         for amount, nodes in by_amount.items())

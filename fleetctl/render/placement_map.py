@@ -12,22 +12,9 @@ from rich.console import Console
 from rich.text import Text
 
 from fleetctl.documents.placement_map import Beside, MapCard, MapNode, Piece, PlacementMap
-from fleetctl.documents.quantity import SHARE, count_of
-from fleetctl.render.map_legend import (
-    DIRTY,
-    FOREIGN,
-    MARKS,
-    MEANINGS,
-    NEW,
-    OTHER,
-    UNKNOWN,
-    Legend,
-    counts_of,
-    node_state,
-    signs_used,
-    totals,
-    warm_text,
-)
+from fleetctl.documents.quantity import SHARE, count_of, grouped
+from fleetctl.render import map_legend
+from fleetctl.render.map_legend import DIRTY, FOREIGN, MARKS, MEANINGS, NEW, OTHER, UNKNOWN, Legend
 from fleetctl.render.place_text import asked_about
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
@@ -61,22 +48,19 @@ def render_placement_map(answer: PlacementMap, console: Console, *, rows: int | 
     console.print()
     for line in _legend(answer, cells, answer.nodes if not left else [node for node, *_ in shown]):
         print_trimmed(line, console)
-    print_trimmed(Text(totals(answer), "bold"), console)
+    print_trimmed(Text(map_legend.totals(answer), "bold"), console)
 
 
 def _alike(nodes: Sequence[MapNode], *, folded: bool) -> list[list[MapNode]]:
     """Return the nodes by row, in the order of the first of each row."""
-    together: dict[tuple[object, ...], list[MapNode]] = {}
-    for node in nodes:
-        together.setdefault(_contents(node) if folded else (node.id,), []).append(node)
-    return list(together.values())
+    return list(grouped((_contents(node) if folded else (node.id,), node) for node in nodes).values())
 
 
 def _contents(node: MapNode) -> tuple[object, ...]:
     cards = tuple((card.free_share, card.dirty, tuple((p.holder, p.model, p.share) for p in card.pieces))
                   for card in node.cards)
     beside = tuple((one.holder, one.model, one.warm) for one in node.beside)
-    return node.hardware, node_state(node), cards, beside
+    return node.hardware, map_legend.node_state(node), cards, beside
 
 
 def _lines(rows: Sequence[Sequence[MapNode]], cells: Cells, width: int) -> Iterator[Text]:
@@ -104,7 +88,7 @@ def _names(nodes: Sequence[MapNode]) -> str:
 
 def _kind(node: MapNode) -> str:
     """Say what a node is, what is unusual first: that must not be cut off where there is little room."""
-    words = node_state(node)
+    words = map_legend.node_state(node)
     return (f"{words} " if words else "") + visible(node.hardware)
 
 
@@ -119,11 +103,12 @@ def _legend(answer: PlacementMap, cells: Cells, rows: Sequence[MapNode]) -> Iter
     shown = [entry for entry in answer.legend if entry.model in drawn or len(rows) == len(answer.nodes)]
     for entry in shown:
         code = cells.legend.codes[entry.model].ljust(cells.code_width)
-        yield Text.assemble((code, cells.style_of(entry.model)), f" {visible(entry.model)}: {counts_of(entry)}")
+        counts = map_legend.counts_of(entry)
+        yield Text.assemble((code, cells.style_of(entry.model)), f" {visible(entry.model)}: {counts}")
     left = len(answer.legend) - len(shown)
     if left:
         yield Text(f"and {count_of(left, 'model')} not in these rows (--all shows every node)", "dim")
-    meanings = "; ".join(f"{sign} {MEANINGS[sign]}" for sign, _ in signs_used(answer))
+    meanings = "; ".join(f"{sign} {MEANINGS[sign]}" for sign, _ in map_legend.signs_used(answer))
     if meanings:
         yield Text(meanings, "dim")
 
@@ -156,7 +141,8 @@ class Cells:
 
     def beside(self, members: Sequence[Beside]) -> str:
         """Return the members on a node that hold no card: `A x2 +B C (WARM, 15Gi)`."""
-        counts = Counter(f"{MARKS[one.holder]}{self.legend.code(one.model)}{warm_text(one)}" for one in members)
+        counts = Counter(
+            f"{MARKS[one.holder]}{self.legend.code(one.model)}{map_legend.warm_text(one)}" for one in members)
         return " ".join(name if number == 1 else f"{name} x{number}" for name, number in sorted(counts.items()))
 
     def style_of(self, model: str | None) -> str:

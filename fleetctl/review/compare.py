@@ -15,7 +15,7 @@ from fleetctl.documents.canonical import canonical_json
 from fleetctl.documents.difference import Difference, Effect, FleetDiff, FleetSize
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.position import Path, path_text
-from fleetctl.documents.quantity import amount_of, count_of
+from fleetctl.documents.quantity import amount_of, count_of, grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.inventory.address import without_secret
 from fleetctl.planner.outcome import CHANGES
@@ -73,9 +73,7 @@ def written(side: Side) -> WrittenFleet | None:
 
 def _renames(removed: Sequence[WrittenModel], added: Sequence[WrittenModel]) -> Iterator[tuple[str, str]]:
     """Pair new models with removed ones of the same spec: (new key, old key)."""
-    waiting: dict[str, list[str]] = {}
-    for one in removed:
-        waiting.setdefault(one.model.spec_hash, []).append(one.model.key)
+    waiting = grouped((one.model.spec_hash, one.model.key) for one in removed)
     for one in added:
         if candidates := waiting.get(one.model.spec_hash):
             yield one.model.key, candidates.pop(0)

@@ -5,7 +5,7 @@ Names follow Prometheus' rules: base units, `_total` for what only grows, `_time
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -37,12 +37,9 @@ class WatchCollector:
 
 
 def _loop(watcher: Watcher) -> Iterator[Metric]:
-    info = GaugeMetricFamily("fleetctl_watch_info", "What is watched, and which revision is in force.",
-                             labels=("fleet", "revision", "version"))
-    fleet = watcher.good.sound().name if watcher.good else ""
-    info.add_metric((fleet, watcher.state.good or "", __version__), 1)
-    yield info
-    state = watcher.state
+    fleet, state = watcher.good.sound().name if watcher.good else "", watcher.state
+    yield _gauges("watch_info", "What is watched, and which revision is in force.", ("fleet", "revision", "version"),
+                  [((fleet, state.good or "", __version__), 1)])
     for name, text, holds in (
         ("source_up", "Whether the repository answered at the last look.", "source" not in state.told),
         ("revision_usable", "Whether the newest revision is the one in force.", state.seen == state.good),
@@ -65,40 +62,37 @@ def _loop(watcher: Watcher) -> Iterator[Metric]:
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"fleetctl_watch_{name}", text, value=value)
+    return _gauges(f"watch_{name}", text, (), [((), value)])
+
+
+def _gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], float]]) -> Metric:
+    """Return a gauge with a value for each row: the texts of its labels, and the number."""
+    family = GaugeMetricFamily(f"fleetctl_{name}", text, labels=labels)
+    for texts, number in rows:
+        family.add_metric(texts, number)
+    return family
 
 
 def _models(plan: Plan, cool: set[str]) -> Iterator[Metric]:
-    replicas = GaugeMetricFamily("fleetctl_model_replicas", "Replicas of a model, as last planned.",
-                                 labels=("fleet", "model", "state"))
-    cooling = GaugeMetricFamily("fleetctl_model_cooling", "Whether the model has failed several times, and waits.",
-                                labels=("fleet", "model"))
-    for row in plan.models:
-        cooling.add_metric((plan.fleet.name, row.key), float(row.key in cool))
-        counts = {"wanted": row.wanted, "ready": row.live - row.starting, "starting": row.starting - row.restarting,
-                  "restarting": row.restarting, "outdated": row.outdated, "missing": row.create + row.blocked}
-        for state, count in counts.items():
-            replicas.add_metric((plan.fleet.name, row.key, state), count)
-    yield from (replicas, cooling)
-    blocked = GaugeMetricFamily("fleetctl_model_blocked_replicas", "Replicas that have no place, by reason code.",
-                                labels=("fleet", "model", "code"))
-    for entry in plan.blocked:
-        blocked.add_metric((plan.fleet.name, entry.model, entry.code), entry.replicas)
-    yield blocked
+    fleet = plan.fleet.name
+    counts = {row.key: {"wanted": row.wanted, "ready": row.live - row.starting,
+                        "starting": row.starting - row.restarting, "restarting": row.restarting,
+                        "outdated": row.outdated, "missing": row.create + row.blocked} for row in plan.models}
+    yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),
+                  (((fleet, key, state), count) for key, found in counts.items() for state, count in found.items()))
+    yield _gauges("model_cooling", "Whether the model has failed several times, and waits.", ("fleet", "model"),
+                  (((fleet, key), float(key in cool)) for key in counts))
+    yield _gauges("model_blocked_replicas", "Replicas that have no place, by reason code.", ("fleet", "model", "code"),
+                  (((fleet, one.model, one.code), one.replicas) for one in plan.blocked))
 
 
 def _nodes(seen: Inventory, cool: set[str]) -> Iterator[Metric]:
-    gpus = GaugeMetricFamily("fleetctl_node_gpus", "GPUs that a node offers to Ray, and those that Ray has granted.",
-                             labels=("node", "state"))
-    cordoned = GaugeMetricFamily("fleetctl_node_cordoned", "Whether a note of the cluster keeps new replicas off.",
-                                 labels=("node",))
-    cooling = GaugeMetricFamily("fleetctl_node_cooling", "Whether replicas have failed on the node, and it waits.",
-                                labels=("node",))
-    for node in seen.nodes:
-        if node.state == "ALIVE":
-            used = node.resources.used.gpu if node.resources.used else 0
-            gpus.add_metric((node.name, "total"), node.resources.total.gpu)
-            gpus.add_metric((node.name, "used"), used)
-            cordoned.add_metric((node.name,), float(node.cordon is not None))
-            cooling.add_metric((node.name,), float(node.name in cool))
-    yield from (gpus, cordoned, cooling)
+    alive = [node for node in seen.nodes if node.state == "ALIVE"]
+    gpus = ((node.name, state, amounts.gpu if amounts else 0) for node in alive
+            for state, amounts in (("total", node.resources.total), ("used", node.resources.used)))
+    yield _gauges("node_gpus", "GPUs that a node offers to Ray, and those that Ray has granted.", ("node", "state"),
+                  (((name, state), count) for name, state, count in gpus))
+    yield _gauges("node_cordoned", "Whether a note of the cluster keeps new replicas off.", ("node",),
+                  (((node.name,), float(node.cordon is not None)) for node in alive))
+    yield _gauges("node_cooling", "Whether replicas have failed on the node, and it waits.", ("node",),
+                  (((node.name,), float(node.name in cool)) for node in alive))

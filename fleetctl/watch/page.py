@@ -38,21 +38,17 @@ ABOUT = {"source": "repository", "revision": "newest revision", "cluster": "clus
 """What needs attention and is in no other table."""
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnMap:
-    """The placement map as a part of the page, its style rules, and the plan or the inventory that it shows."""
-
-    of: object
-    part: Part | None
-    rules: str
-
-
 @dataclass(frozen=True)
 class LivePage:
-    """A page, and the digest by which a browser knows that it has this one. The digest leaves out when it `looked`."""
+    """A page, and the digest by which a browser knows that it has this one. The digest leaves out when it `looked`.
+
+    `map` and `rules` are the placement map and its style rules, drawn `of` this plan or inventory.
+    """
 
     report: Report
-    map: DrawnMap
+    of: object
+    map: Part | None
+    rules: str
     digest: str
     looked: str
 
@@ -60,21 +56,21 @@ class LivePage:
     def html(self) -> str:
         """Return the page. At most times nobody asks for it: who has the digest has the page."""
         dated = replace(self.report, facts=(*self.report.facts, ("last look", self.looked)))
-        return whole_page(dated.title, report_content(dated, self.map.part), rules=self.map.rules, live=self.digest)
+        return whole_page(dated.title, report_content(dated, self.map), rules=self.rules, live=self.digest)
 
 
 def watch_page(watcher: Watcher, before: LivePage | None = None) -> LivePage:
     """Return the page as it is now. The map of the page `before` is taken where it shows the same."""
     report = _report(watcher)
     shown = watcher.planned or watcher.seen
-    drawn = before.map if before and before.map.of is shown else _drawn(watcher, shown)
-    digest = sha256_hex(repr((report, drawn.part, drawn.rules)).encode())[:16]
-    return LivePage(report, drawn, digest, moment_at(watcher.looked_at))
+    drawn, rules = (before.map, before.rules) if before and before.of is shown else _drawn(watcher)
+    digest = sha256_hex(repr((report, drawn, rules)).encode())[:16]
+    return LivePage(report, shown, drawn, rules, digest, moment_at(watcher.looked_at))
 
 
-def _drawn(watcher: Watcher, of: object) -> DrawnMap:
+def _drawn(watcher: Watcher) -> tuple[Part | None, str]:
     picture = watcher.planned.map() if watcher.planned else None
-    return DrawnMap(of, map_part(picture, whole=True), map_rules(picture)) if picture else DrawnMap(of, None, "")
+    return (map_part(picture, whole=True), map_rules(picture)) if picture else (None, "")
 
 
 def _report(watcher: Watcher) -> Report:
@@ -136,7 +132,6 @@ def _running(watcher: Watcher) -> Iterator[Table]:
         [one for one in seen.replicas if one.fleet == fleet.name], {node.id: node.name for node in seen.nodes},
         dead_node_ids(seen), [one for one in drift if one.code == OUTDATED],
         {one.key: one.replicas for one in fleet.models}, observed_at=None,  # ages would make it another page each time
-        failed=failed_lately(seen, fleet.name), cooling=[(one.name, one.why) for one in what_cools(fleet, seen)])
-    for table in report.tables:
-        if table.key != "drift":  # the plan's own says more
-            yield replace(table, folded=table.key == "replica")
+        failed=failed_lately(seen, fleet.name), cooling=[(one.name, one.why) for one in what_cools(fleet, seen)],
+        differences=False)  # the plan's own table says more
+    yield from (replace(table, folded=table.key == "replica") for table in report.tables)

@@ -1,24 +1,33 @@
 """What only a running cluster adds to a plan: newer sums, what outdated replicas run, what the autoscaler says.
 
 The cluster does not keep what a replica was started with; the apply that created it recorded it. The answer is shown
-and never saved: the bytes of a plan do not depend on which logs are left.
+and never saved: the bytes of a plan do not depend on which logs are left. A record has no values of engine
+environments. They are taken from the file; where the spec hash then differs, all that is known is that some value of an
+environment is another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from fleetctl.apply.history import Recorded, find_recorded
+from fleetctl.apply.history import find_recorded
+from fleetctl.documents.fleet import Placement, WorkerGroup
 from fleetctl.documents.inventory import UNKNOWN_SPEC
+from fleetctl.documents.mask import MASK
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import ApplyError, InventoryError
+from fleetctl.fleetfile.resolve import former_hash, hash_of_shape, shape_as_set
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
+from fleetctl.importers.authored import authored_workers
 from fleetctl.inventory.autoscaler import autoscaler_news, sums_caught_up
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.render.difference_text import change_text
-from fleetctl.review.running import changed_since
+from fleetctl.review.compare_model import model_differences
+from fleetctl.review.meaning import member_names, members_by_name
+from fleetctl.review.source_view import ModelView
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.planned import Changes, Planned
 
@@ -47,13 +56,40 @@ def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterab
         recorded = find_recorded(client, fleet.name, known) if known else {}
     except (ApplyError, InventoryError) as error:
         return dict.fromkeys(wanted, (f"what it was started with could not be looked up: {error.message}",))
-    return {spec: _words(recorded.get(spec), models[spec[0]]) if spec in known else [NOT_KNOWN] for spec in wanted}
+    changes = {spec: [NOT_RECORDED] if spec in known else [NOT_KNOWN] for spec in wanted}
+    return changes | {spec: changed_since(one.shape, spec[1], models[spec[0]]) for spec, one in recorded.items()}
 
 
-def _words(recorded: Recorded | None, model: ResolvedModel) -> list[str]:
-    since = changed_since(recorded.shape, recorded.model.spec_hash, model) if recorded else None
-    if since is None:
+def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel) -> list[str]:
+    """Compare a recorded shape, which had that spec hash, with the model as the file has it now, as `diff` does.
+
+    A record that is damaged makes no shape.
+    """
+    try:
+        placement = Placement.model_validate(shape.get("placement", {}))
+        workers = tuple(WorkerGroup.model_validate(_unmasked(group, model)) for group in authored_workers(shape))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return [NOT_RECORDED]
-    words = [change_text(difference) for difference in since.differences]
-    hidden = [HIDDEN_BESIDE if words else HIDDEN_ALONE] if since.hidden else []
-    return [*words, *hidden] or [SAME]
+    was = hash_of_shape(shape_as_set(workers, placement))
+    old = replace(model, workers=workers, placement=placement, spec_hash=was)
+    found = model_differences({model.key: ModelView(old)}, {model.key: ModelView(model)})
+    words = [change_text(difference) for difference in found.get(model.key, ())]
+    if spec_hash not in (was, former_hash(workers, placement)):
+        words.append(HIDDEN_BESIDE if words else HIDDEN_ALONE)
+    return words or [SAME]
+
+
+def _unmasked(group: dict[str, Any], model: ResolvedModel) -> dict[str, Any]:
+    """Return a recorded group with the file's values where its own are masked."""
+    there = next((one for one in model.workers if one.name == group["name"]), None)
+    if there is None:
+        return group
+    mine = members_by_name(there)
+    names = member_names(str(member.get("role", "Standalone")) for member in group["members"])
+    members = []
+    for name, member in zip(names, group["members"], strict=True):
+        engine, env = member["engine"], there.members[mine[name]].engine.env if name in mine else {}
+        filled = {key: env[key] if value == MASK and isinstance(env.get(key), str) else value
+                  for key, value in engine.get("env", {}).items()}
+        members.append({**member, "engine": {**engine, **({"env": filled} if "env" in engine else {})}})
+    return {**group, "members": members}

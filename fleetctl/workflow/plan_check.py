@@ -28,22 +28,12 @@ class Checked:
     inventory: Inventory | None
     refusal: PlanStale | PlanUsed | None
 
-    @property
-    def moved(self) -> tuple[str, ...]:
-        """What the plan relies on and is different now."""
-        return self.refusal.listed if self.refusal else ()
-
-    @property
-    def exit_code(self) -> int:
-        """6 where the plan is stale or used, else 0."""
-        return self.refusal.exit_code if self.refusal else 0
-
     def map(self) -> PlacementMap | None:
         """Return the placement map with the plan drawn in; None without an inventory or where it does not fit."""
         from fleetctl.planner.questions.occupancy import placement_map  # NumPy
         from fleetctl.planner.questions.scenario import Scenario
 
-        if self.inventory is None or self.moved:
+        if self.inventory is None or (self.refusal and self.refusal.listed):
             return None
         scenario = Scenario(_fleet_of(self.plan), self.inventory, self.plan.options.adopt_from)
         try:

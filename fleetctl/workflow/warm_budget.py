@@ -58,6 +58,5 @@ def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[Nod
     rooms = [WarmRoom(node, budget_of(node, policies), held[node.id], more[node.id])
              for node in seen.nodes if node.id in more]
     if full := [room for room in rooms if room.held + room.more > room.budget]:
-        raise FleetctlError("; ".join(map(str, full)),
-                            hint="`fleetctl evict` of a WARM one gives some back")
+        raise FleetctlError("; ".join(map(str, full)), hint="`fleetctl evict` of a WARM one gives some back")
     return rooms

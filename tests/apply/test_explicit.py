@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, event
 
-from fleetctl.apply.explicit import NamedReplica, Order, Verb, run_explicit
+from fleetctl.apply.explicit import Order, Verb, run_explicit
 from fleetctl.apply.record import Starter
 from fleetctl.documents.events import Event, RunSummary
+from fleetctl.documents.inventory import Replica, ReplicaMember
 from fleetctl.documents.served_weights import ServedWeights
 from fleetctl.errors import ApplyError, LockHeld
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.version import __version__
 
-REPLICAS = (NamedReplica("org/m:1", 3, "a3", ("node-a",), 60),
-            NamedReplica("org/m:1", 4, "a4", ("node-b", "node-c"), 60))
+NAMES = {"a": "node-a", "b": "node-b", "c": "node-c"}
+
+
+def replica(number: int, *nodes: str) -> Replica:
+    return Replica(model="org/m:1", replica_id=number, actor_id=f"a{number}",
+                   members=[ReplicaMember(node_id=node) for node in nodes])
+
+
+def order_of(verb: Verb, **more: Any) -> Order:
+    replicas = (replica(3, "a", "a", "gone"), replica(4, "b", "c"))
+    return Order(**{"verb": verb, "fleet": "lab", "namespace": "ns", "replicas": replicas, "names": NAMES,
+                    "timeouts": {"org/m:1": 60}, **more})
 
 
 def answer(cluster: ClusterStandIn, code: int, message: str, *outcomes: dict) -> None:
@@ -26,7 +38,7 @@ def answer(cluster: ClusterStandIn, code: int, message: str, *outcomes: dict) ->
 
 
 def evict(client: DashboardClient, seen: list[Event] | None = None) -> RunSummary:
-    order = Order("evict", "lab", "ns", REPLICAS, drain_s=20, lock_timeout_s=30)
+    order = order_of("evict", drain_s=20, lock_timeout_s=30)
     return run_explicit(client, order, "j", Starter("ann@laptop"), (seen if seen is not None else []).append)
 
 
@@ -83,7 +95,7 @@ def test_an_interrupt_stops_an_eviction_only_before_anything_ends_and_a_restart_
             raise KeyboardInterrupt
 
     goes_on = verb == "evict" and begun
-    order = Order(verb, "lab", "ns", REPLICAS, drain_s=600)
+    order = order_of(verb, drain_s=600)
     if goes_on:
         with pytest.raises(KeyboardInterrupt):
             run_explicit(client, order, "j", Starter("ann"), relay)
@@ -100,7 +112,7 @@ def test_one_that_is_stopped_before_its_agent_is_up_is_interrupted_and_no_error(
     def relay(_: Event) -> None:
         raise KeyboardInterrupt
 
-    summary = run_explicit(client, Order("evict", "lab", "ns", REPLICAS), "j", Starter("ann"), relay)
+    summary = run_explicit(client, order_of("evict"), "j", Starter("ann"), relay)
     assert (summary.interrupted, summary.exit_code, summary.outcomes) == (True, 130, [])
     assert "the eviction was stopped and gave no report" in summary.message
 
@@ -109,7 +121,7 @@ def test_an_eviction_to_a_level_says_what_each_runs_now(cluster: ClusterStandIn,
     """Ray's own table has it as it was when the replica started."""
     answer(cluster, 0, "done")
     served = ServedWeights(artifact="a" * 64, port=7000, bytes=5)
-    one = NamedReplica("m", 0, "a0", ("node-a",), 60, spec_hash="new", weights=(served, None))
-    run_explicit(client, Order("evict", "lab", "ns", [one], level="COLD"), "j", Starter("ann"), lambda _: None)
+    one = Replica(model="m", replica_id=0, spec_hash="new", members=[ReplicaMember(weights=served), ReplicaMember()])
+    run_explicit(client, order_of("evict", replicas=[one], level="COLD"), "j", Starter("ann"), lambda _: None)
     [asked] = cluster.request_of("j")["replicas"]
     assert (asked["specHash"], asked["weights"]) == ("new", [{"artifact": "a" * 64, "view": None, "bytes": 5}, None])

@@ -6,7 +6,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 
 from fleetctl.apply import jobs
-from fleetctl.apply.jobs import JOB_AGENT_S, UNCLEAR_S, Patience, Submission, agent_package
+from fleetctl.apply.jobs import JOB_AGENT_S, UNCLEAR_S, Patience, agent_package
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, log_of, look, ours
@@ -33,8 +33,8 @@ def submit(client: DashboardClient, **metadata: str) -> Person:
 
 
 def submit_for(person: Person, client: DashboardClient, **metadata: str) -> None:
-    wanted = Submission(JOB, "apply", "my fleet", metadata, "look again")
-    jobs.submit(client, wanted, REQUEST, Patience(person.told.append, person.sleep, lambda: person.now))
+    jobs.submit(client, JOB, "apply", REQUEST, namespace="my fleet", metadata=metadata, follow_up="look again",
+                patience=Patience(person.told.append, person.sleep, lambda: person.now))
 
 
 def test_a_submitted_job_runs_the_agent_out_of_its_package(cluster: ClusterStandIn, client: DashboardClient) -> None:

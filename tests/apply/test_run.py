@@ -9,10 +9,9 @@ import pytest
 from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 from small_plans import small_plan
 
-from fleetctl.apply import run as run_module
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request
 from fleetctl.apply.record import Starter
-from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
+from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.documents.events import Event
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import ApplyError, WaitTimeout
@@ -93,7 +92,7 @@ def test_the_first_interrupt_stops_the_job_and_waits_for_its_report(
     cluster.on_stop = report
     told: list[str] = []
     person = Interrupted()
-    result = follow(Started(client, "j"), person, interrupts=Interrupts(announce=lambda: told.append("stopping")))
+    result = follow(Started(client, "j"), person, announce=lambda: told.append("stopping"))
     assert told == ["stopping"]
     assert person.heard == ["version", "replicaCreated", "runSummary"], "every event once, those after Ctrl-C too"
     assert cluster.writes() == [("POST", "/api/jobs/j/stop")]
@@ -106,7 +105,7 @@ def test_a_second_interrupt_at_once_only_detaches(cluster: ClusterStandIn, clien
 
     cluster.add_job("j", ("RUNNING", VERSION))
     with pytest.raises(Detached) as caught:
-        follow(Started(client, "j"), Interrupted(), interrupts=Interrupts(pause=second))
+        follow(Started(client, "j"), Interrupted(), pause=second)
     assert (caught.value.submission_id, caught.value.stopped) == ("j", False)
     assert cluster.writes() == []
 
@@ -124,7 +123,7 @@ def test_a_second_interrupt_after_the_stop_does_not_wait_for_the_report(
 def test_a_job_that_does_not_stop_in_time_is_detached_from(
     cluster: ClusterStandIn, client: DashboardClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_module, "STOP_PATIENCE_S", 0.0)
+    monkeypatch.setattr("fleetctl.apply.follow.STOP_PATIENCE_S", 0.0)
     cluster.add_job("j", ("RUNNING", VERSION))
     with pytest.raises(Detached):
         follow(Started(client, "j"), Interrupted())

@@ -84,7 +84,7 @@ def test_an_apply_that_was_killed_before_it_could_report_still_says_what_stays(
 def test_one_that_does_not_end_is_reported_and_not_waited_for(
     cli, cluster: ClusterStandIn, running: StoredJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fleetctl.apply.run.STOP_PATIENCE_S", 0.0)
+    monkeypatch.setattr("fleetctl.apply.follow.STOP_PATIENCE_S", 0.0)
     cluster.on_stop = lambda _: None
     shown = cli("stop", "--yes")
     assert (shown.code, "was asked to stop, and has not ended yet" in shown.err) == (7, True)

@@ -13,7 +13,7 @@ from small_plans import small_plan
 from watched import advance, watcher_of
 
 from fleetctl.apply.prepare import ApplyTask
-from fleetctl.apply.run import Detached, Interrupts
+from fleetctl.apply.run import Detached
 from fleetctl.cli import watch
 from fleetctl.documents.events import RunSummary
 from fleetctl.errors import ApplyError
@@ -28,9 +28,9 @@ SUMMARY = RunSummary(seq=1, time="2026-03-04T12:00:00Z", message="1 of 1 ready",
 def apply(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunSummary]:
     """Apply, with a client that is interrupted or not, and then ends in a certain way."""
     def run(failure: Exception | None = None, summary: RunSummary = SUMMARY, *, interrupted: bool) -> RunSummary:
-        def follow(*_: object, interrupts: Interrupts) -> RunSummary:
+        def follow(*_: object, announce: Callable[[], None]) -> RunSummary:
             if interrupted:
-                interrupts.announce()
+                announce()
             if failure is not None:
                 raise failure
             return summary

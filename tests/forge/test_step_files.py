@@ -47,12 +47,6 @@ def test_a_dotenv_value_is_one_line(value: str) -> None:
     assert len(dotenv({"summary": value}).splitlines()) == 1
 
 
-def test_a_name_that_is_none_is_refused() -> None:
-    for write in (github_outputs, dotenv):
-        with pytest.raises(ValueError, match="not a name"):
-            write({"a=b\nc": "x"})
-
-
 PARTS = st.lists(st.sampled_from([
     "# Plan\n\n", "| a | b |\n|---|---|\n| 1 | 2 |\n\n", "<details><summary>more</summary>\n\ntext\n\n</details>\n\n",
     "```diff\n+ one\n\n- two\n```\n\n", "````\n```\nx\n```\n\n````\n\n", "some words\n\n", "- one\n- two\n\n",

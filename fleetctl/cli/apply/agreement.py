@@ -5,8 +5,6 @@ A script is never asked. --yes does not accept a new plan: it was given for the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli import console
 from fleetctl.cli.apply.output import ApplyFormat
@@ -53,33 +51,27 @@ def _confirmed(invocation: Invocation, task: ApplyTask) -> bool:
     return confirm(f"{question[0].upper()}{question[1:]}?", yes=False, otherwise="nothing was done")
 
 
-def new_plan_offer(
-    invocation: Invocation, address: str | None, *, force: bool, yes: bool
-) -> Callable[[PlanStale, Plan], Plan]:
-    """Return what a stale plan leads to: the plan from the same files and flags is shown, and returned if accepted.
+def offer_new_plan(
+    invocation: Invocation, address: str | None, stale: PlanStale, plan: Plan, *, force: bool, yes: bool
+) -> Plan:
+    """Show the plan from the files and flags of one that is stale, and return it if it is accepted.
 
-    It raises the PlanStale otherwise, also where no new plan can be made here.
+    Raises the PlanStale otherwise, also where no new plan can be made here.
     """
-
-    def offer(stale: PlanStale, plan: Plan) -> Plan:
-        try:
-            fresh = plan_again(invocation, plan, address, force=force)
-        except FleetctlError as error:
-            say("note", f"no new plan can be made here: {error.message}")
-            raise stale from None
-        asks = console.may_ask() and not yes and fresh.acts and not refusing(fresh.policy)
-        if asks:
-            say("refused", stale.message)
-            for moved in stale.listed:
-                say("moved", moved)
-        say("note", "the plan as it would be made now:")
-        show_report(plan_report(fresh), message_console())
-        for path in edited_since(plan, fresh):
-            say("warning", f"{path} has changed since the plan was made")
-        if not asks:
-            raise stale
-        if not confirm("Apply the new plan instead?", yes=False):
-            raise PlanStale("the stale plan was not applied", hint=stale.hint)
-        return fresh
-
-    return offer
+    try:
+        fresh = plan_again(invocation, plan, address, force=force)
+    except FleetctlError as error:
+        say("note", f"no new plan can be made here: {error.message}")
+        raise stale from None
+    asks = console.may_ask() and not yes and fresh.acts and not refusing(fresh.policy)
+    if asks:
+        say("refused", stale.message)
+        say("moved", *stale.listed)
+    say("note", "the plan as it would be made now:")
+    show_report(plan_report(fresh), message_console())
+    say("warning", *(f"{path} has changed since the plan was made" for path in edited_since(plan, fresh)))
+    if not asks:
+        raise stale
+    if not confirm("Apply the new plan instead?", yes=False):
+        raise PlanStale("the stale plan was not applied", hint=stale.hint)
+    return fresh

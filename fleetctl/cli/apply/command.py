@@ -14,7 +14,7 @@ import typer
 
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
 from fleetctl.cli import flags
-from fleetctl.cli.apply.agreement import agreed_to, new_plan_offer
+from fleetctl.cli.apply.agreement import agreed_to, offer_new_plan
 from fleetctl.cli.apply.follow import attach_to, carry_out
 from fleetctl.cli.apply.output import ApplyOutput, FormatOption
 from fleetctl.cli.commands import command_app
@@ -129,7 +129,7 @@ def proposed(
     """Return the proposal of the saved plan, or of a plan made now from the files."""
     if plan_file is None:
         return proposed_by_fleet(invocation, inspect_fleet(options.files, stdin=invocation.stdin), options, where)
-    offer = new_plan_offer(invocation, where.address, force=options.force, yes=yes)
+    offer = partial(offer_new_plan, invocation, where.address, force=options.force, yes=yes)
     return proposed_by_plan(invocation, plan_file, where.address, offer)
 
 

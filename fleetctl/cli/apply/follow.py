@@ -10,7 +10,7 @@ from fleetctl.apply.history import pick, runs_of
 from fleetctl.apply.jobs import Patience
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask
-from fleetctl.apply.run import Detached, Interrupts, Started, follow, running, start_apply
+from fleetctl.apply.run import Detached, Started, follow, running, start_apply
 from fleetctl.cli.apply.output import ApplyOutput
 from fleetctl.cli.console import message_console, say
 from fleetctl.cli.identity import new_job_id, starter, verb_of
@@ -72,9 +72,9 @@ def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None)
                 if output.format != "jsonl":  # its lines on standard output are every event already
                     display.relay(event)
 
-            interrupts = Interrupts(lambda: display.say("interrupted", _stopping(job, asks=asks)),
-                                    _leave_time_for_a_second if asks else lambda: None)
-            summary = follow(started, relay, wait_timeout_s=wait_timeout_s, interrupts=interrupts)
+            summary = follow(started, relay, wait_timeout_s=wait_timeout_s,
+                             announce=lambda: display.say("interrupted", _stopping(job, asks=asks)),
+                             pause=_leave_time_for_a_second if asks else lambda: None)
     except Detached as detached:
         state = "which was asked to stop" if detached.stopped else "which continues"
         return output.detach(f"detached from job {job}, {state}; `fleetctl apply --attach {job}` follows it")

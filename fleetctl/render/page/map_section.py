@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fleetctl.documents.placement_map import Beside, LegendEntry, MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.plan import Action, ActionMember, Plan
-from fleetctl.documents.quantity import SHARE, amount_of, count_of
+from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
 from fleetctl.render import map_legend
 from fleetctl.render.map_legend import Legend
 from fleetctl.render.page.markup import Markup, el
@@ -197,10 +197,7 @@ def planned_alone(plan: Plan) -> PlacementMap:
 
     For a saved plan, which does not hold what else is on the nodes, or how many cards they have.
     """
-    there: dict[str, list[tuple[Action, ActionMember]]] = {}
-    for action in plan.actions:
-        for member in action.members:
-            there.setdefault(member.node_id, []).append((action, member))
+    there = grouped((member.node_id, (action, member)) for action in plan.actions for member in action.members)
     nodes = [_planned_node(node_id, coming) for node_id, coming in there.items()]
     new = Counter(action.model for action in plan.actions)
     return PlacementMap(fleet=plan.fleet.name, inventory=plan.inventory, nodes=sorted(nodes, key=lambda n: n.name),

@@ -33,8 +33,6 @@ def render_report(report: Report, chosen: ReportFormat, *, root: str = "", cwd: 
     from fleetctl.render.report.places import Checkout
     from fleetctl.render.report.sarif import render_sarif
 
-    if chosen in OWN_FORMATS:
-        raise ValueError(f"{chosen} is no text made from a report")
     checkout = Checkout(root, cwd)
     write: dict[ReportFormat, Callable[[Report], str]] = {
         "markdown": render_markdown, "html": report_page, "junit": render_junit, "jsonl": render_jsonl,

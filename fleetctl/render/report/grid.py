@@ -19,7 +19,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from fleetctl.render.report.model import UNBROKEN, Cell, Column
+from fleetctl.render.report.model import Cell, Column
 from fleetctl.render.visible import visible
 
 _PART = re.compile(r"[^-/_.:\s]*(?:/\d+,?(?!\S)|[-/_.:\s]?)")
@@ -138,13 +138,13 @@ def least_width(column: Column, texts: Sequence[str]) -> int:
     if column.name:
         return max(cell_len(name) for text in texts for name in text.replace(", ", ",\n").split("\n"))
     widest = max(map(cell_len, texts))
-    return widest if column.numeric or column.key in UNBROKEN else min(widest, PROSE_WIDTH)
+    return widest if column.unbroken else min(widest, PROSE_WIDTH)
 
 
 def narrow_width(column: Column, texts: Sequence[str]) -> int:
     """Return how wide a column must be where names have to break: prose has room for its longest word."""
     least = least_width(column, texts)
-    if column.numeric or column.key in UNBROKEN:
+    if column.unbroken:
         return least
     words = (cell_len(word) for text in texts for word in text.split())
     return min(least, PROSE_WIDTH, PROSE_WIDTH if column.name else max(words, default=0))

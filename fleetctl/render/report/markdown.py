@@ -18,7 +18,6 @@ from fleetctl.render.report.model import Cell, Column, Report, Table
 BUDGET = 60_000
 """GitHub takes 65,536 characters of a comment; the rest is for what a caller adds."""
 
-LEAST_BUDGET = 8_000
 NOTICE_ROOM = 2_000
 """Characters kept free for the sentence that says what is left out."""
 
@@ -29,9 +28,7 @@ AROUND = 60
 
 
 def render_markdown(report: Report, budget: int = BUDGET) -> str:
-    """Return the report in at most `budget` characters and as many UTF-16 units; raises ValueError below 8,000."""
-    if budget < LEAST_BUDGET:
-        raise ValueError(f"a budget of {budget} characters holds no report; at least {LEAST_BUDGET}")
+    """Return the report in at most `budget` characters and as many UTF-16 units; 8,000 hold any."""
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
                         f"**{prose(report.conclusion)}**", _totals_table(report)])
     parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers), _facts(report, budget)]

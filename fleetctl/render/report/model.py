@@ -93,6 +93,11 @@ class Column:
     name: bool = False
     terminal: Literal["always", "filled", "beside", "never"] = "always"
 
+    @property
+    def unbroken(self) -> bool:
+        """Whether its texts are numbers or single words."""
+        return self.numeric or self.key in UNBROKEN
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

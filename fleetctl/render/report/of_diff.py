@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from fleetctl.documents.difference import Difference, FleetDiff
-from fleetctl.documents.quantity import count_of, first_few, some
-from fleetctl.render.difference_text import EFFECTS, TAGS, revision_text, sign_of, totals_line, values_of, wanted_line
-from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, THE_FLEET, THE_MODEL, difference_row
+from fleetctl.documents.quantity import count_of, first_few, grouped, some
+from fleetctl.render.difference_text import EFFECTS, TAGS, revision_text, totals_line, values_of, wanted_line
+from fleetctl.render.report.change_tables import DIFFERENCE_COLUMNS, SIGNS, THE_FLEET, THE_MODEL, difference_row
 from fleetctl.render.report.model import EVERYONE, Cell, Column, Finding, Level, Report, Table, Total
 
 CHANGE = (Column("change", "change"), Column("message", "what it does"))
 NOT_IN_A_TERMINAL = EVERYONE - {"terminal"}
 BLOCKS_SHOWN, NAMES_SHOWN = 100, 3
 _TAG_WIDTH = max(map(len, TAGS.values())) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Shared:
-    """One difference in all of `models`; none = it is about the fleet as a whole."""
-
-    difference: Difference
-    models: tuple[str, ...]
+_Shared = tuple[Difference, tuple[str, ...]]
+"""A difference, and all models it is in; none = it is about the fleet as a whole."""
 
 
 def diff_report(diff: FleetDiff) -> Report:
@@ -61,7 +54,7 @@ def _tables(differences: Sequence[Difference], shared: Sequence[_Shared]) -> tup
     title = "What changed in meaning"
     if len(shared) == len(differences):
         return (Table("difference", title, DIFFERENCE_COLUMNS, every, rank=0, readers=NOT_IN_A_TERMINAL),)
-    once = tuple(difference_row(one.difference, tuple(first_few(one.models, NAMES_SHOWN))) for one in shared)
+    once = tuple(difference_row(one, tuple(first_few(models, NAMES_SHOWN))) for one, models in shared)
     return (Table("change", title, DIFFERENCE_COLUMNS, once, rank=0, readers=NOT_IN_A_TERMINAL),
             Table("difference", "differences, each model counted by itself", DIFFERENCE_COLUMNS, every, counted=True,
                   readers=NOT_IN_A_TERMINAL))
@@ -79,7 +72,7 @@ def _terminal_tables(differences: Sequence[Difference]) -> Iterator[Table]:
 def _heading(models: Sequence[str], first: Difference) -> str:
     if len(models) > 1:
         return f"~ {len(models)} models: {some(models, NAMES_SHOWN)}"
-    return f"{'~' if first.path else sign_of(first)} {models[0] if models else 'the fleet as a whole'}"
+    return f"{'~' if first.path else SIGNS[first.kind]} {models[0] if models else 'the fleet as a whole'}"
 
 
 def _lines(block: Sequence[Difference]) -> Iterator[tuple[Cell, ...]]:
@@ -111,7 +104,7 @@ def _notes(diff: FleetDiff) -> Iterator[str]:
 
 
 def _finding(shared: _Shared) -> Finding:
-    difference, others = shared.difference, shared.models[1:]
+    difference, others = shared[0], shared[1][1:]
     level: Level = "warning" if difference.effect in ("drift", "held") else "notice"
     old, new = values_of(difference)
     details = (f"the same in {count_of(len(others), 'more model')}: {some(others, NAMES_SHOWN)}",) if others else ()
@@ -127,16 +120,13 @@ def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
     for difference in differences:
         _, models = found.setdefault(_group_key(difference), (difference, []))
         models += [] if difference.model is None else [difference.model]
-    return [_Shared(difference, tuple(models)) for difference, models in found.values()]
+    return [(difference, tuple(models)) for difference, models in found.values()]
 
 
 def _blocks(differences: Sequence[Difference]) -> Iterator[tuple[tuple[str, ...], list[Difference]]]:
     """Yield the groups: about the fleet, about several models at once, about one model."""
-    shared = _shared_differences(differences)
-    rank = {models: number for number, models in enumerate(dict.fromkeys(one.models for one in shared))}
-    ordered = sorted(shared, key=lambda one: (len(one.models) == 1, rank[one.models]))
-    for models, group in groupby(ordered, key=lambda one: one.models):
-        yield models, [one.difference for one in group]
+    together = grouped((models, one) for one, models in _shared_differences(differences))
+    yield from sorted(together.items(), key=lambda item: len(item[0]) == 1)
 
 
 def _group_key(difference: Difference) -> object:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Outcome
 from fleetctl.documents.history import History, HistoryEntry, HistoryRun, RunState
-from fleetctl.documents.quantity import count_of
+from fleetctl.documents.quantity import count_of, grouped
 from fleetctl.render.report.model import Column, Finding, Level, Report, Table, Total
 from fleetctl.render.report.of_outcomes import ORDER, count_outcomes, outcome_tables, replica_text, took_text
 
@@ -75,9 +75,7 @@ def short_id(run_id: str) -> str:
 
 def whole_commands(runs: Sequence[HistoryEntry]) -> list[HistoryEntry]:
     """Return a replace or a drain as one run, in the place of its newest step and with the worst state of any."""
-    steps: defaultdict[str, list[HistoryEntry]] = defaultdict(list)
-    for run in runs:
-        steps[run.step_of or run.id].append(run)
+    steps = grouped((run.step_of or run.id, run) for run in runs)
     return [_whole(name, found) if found[0].step_of else found[0] for name, found in steps.items()]
 
 

@@ -16,7 +16,7 @@ from fleetctl.documents.inventory import (
     dead_node_ids,
     is_live,
 )
-from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes
+from fleetctl.documents.quantity import SHARE, amount_of, count_of, format_bytes, grouped
 from fleetctl.planner.placement.policies import EffectivePolicy
 from fleetctl.planner.placement.reasons.words import users_text
 from fleetctl.render.place_text import ids_text, name_of, state_text
@@ -88,13 +88,10 @@ def _slots(policy: EffectivePolicy, used: int) -> str:
 
 def _in_use(inventory: Inventory) -> dict[str, Amounts]:
     """Return by node id what is in use: as Ray counts it, else what the listed replicas claim."""
-    claims: defaultdict[str, list[ReplicaMember]] = defaultdict(list)
-    for replica in inventory.replicas:
-        for member in replica.members:
-            claims[member.node_id or ""].append(member)
+    claims = grouped((member.node_id, member) for replica in inventory.replicas for member in replica.members)
     return {node.id: node.resources.used or Amounts(
-        gpu=sum(one.gpus for one in claims[node.id]) / SHARE, cpu=sum(one.cpus for one in claims[node.id]) / SHARE,
-        memory=sum(one.memory for one in claims[node.id])) for node in inventory.nodes}
+        gpu=sum(one.gpus for one in there) / SHARE, cpu=sum(one.cpus for one in there) / SHARE,
+        memory=sum(one.memory for one in there)) for node in inventory.nodes for there in [claims.get(node.id, [])]}
 
 
 def _node_rows(node: Node, used: Amounts, holders: Holders, slots: str, cordon: str) -> Iterator[Row]:

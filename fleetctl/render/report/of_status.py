@@ -44,9 +44,9 @@ def status_report(
     replicas: Sequence[Replica], node_names: Mapping[str, str], dead_nodes: frozenset[str],
     outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str | None,
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
-    cold: Sequence[tuple[str, str, str]] = (),
+    cold: Sequence[tuple[str, str, str]] = (), differences: bool = True,
 ) -> Report:
-    """Return a row per model and per replica, and what differs for those that are `outdated`.
+    """Return a row per model and per replica, and with `differences` what differs for those that are `outdated`.
 
     `wanted` = how many replicas the file wants, by model; the age of a replica is how long it had been so at
     `observed_at`, None = show since when; `cooling` = models or nodes, and why; `cold` = models, which nodes keep their
@@ -69,7 +69,7 @@ def status_report(
         Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
         Table("cooling", "Cooling", COOLING_ROW, tuple(cooling))]
-    if outdated:
+    if outdated and differences:
         from fleetctl.render.report.plan_tables import drift_table  # all that tells of plans, for few
 
         tables.append(drift_table(outdated, surplus, "Outdated"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fleetctl.documents.difference import Difference
 from fleetctl.documents.plan import Action, Blocked, Drift, Growth, ModelRow, Plan
-from fleetctl.documents.quantity import count_of, plural, some
+from fleetctl.documents.quantity import count_of, grouped, plural, some
 from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import values_of
 from fleetctl.render.place_text import group_alike, ids_text, replica_name
@@ -86,9 +86,7 @@ def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
                  signs=("+",) * len(rows), most=PLACES_SHOWN)
     if len(rows) <= LINES_SHOWN:
         return (full,)
-    names: dict[str, list[str]] = {}
-    for model, ids, place in groups:
-        names.setdefault(f"{place} (each)", []).append(f"{model}/{ids_text(ids)}")
+    names = grouped((f"{place} (each)", f"{model}/{ids_text(ids)}") for model, ids, place in groups)
     short = [(", ".join(alike), place) for place, alike in names.items()]
     return (replace(full, readers=BUT_TERMINAL),
             replace(full, rows=tuple(short), signs=("+",) * len(short), line="{place}: {replicas}", readers=TERMINAL))
@@ -109,9 +107,7 @@ def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[
     columns = (MODEL, Column("replicas", "replicas", numeric=True), CODE, WHY)
     full = Table("blocked", title, columns, tuple(rows), rank=2, line="{model}: {replicas}, {code}",
                  signs=("!",) * len(rows), most=BLOCKED_SHOWN)
-    alike: dict[tuple[str, ...], list[Blocked]] = {}
-    for one in blocked:
-        alike.setdefault((one.code, one.message, *blocked_details(one, for_all=False)), []).append(one)
+    alike = grouped(((one.code, one.message, *blocked_details(one, for_all=False)), one) for one in blocked)
     short = tuple(_blocked_alike(several, why) for (_, *why), several in alike.items())
     if len(short) == len(rows):
         return (full,)
@@ -127,9 +123,7 @@ def _blocked_alike(blocked: Sequence[Blocked], why: Sequence[str]) -> tuple[Cell
     return count_of(len(blocked), "model"), replicas, first.code, (names, *why)
 
 
-def drift_table(
-    drift: Sequence[Drift], surplus: Set[str], title: str = "Drift"
-) -> Table:
+def drift_table(drift: Sequence[Drift], surplus: Set[str], title: str = "Drift") -> Table:
     """Return what runs, but not as the file says; `surplus` = models of which more runs than wanted."""
     rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
     replaceable = next((one for one in drift if is_replaceable(one, surplus)), None)

@@ -16,20 +16,10 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fleetctl.documents.quantity import count_of, some
+from fleetctl.documents.quantity import count_of, grouped, some
 from fleetctl.render.place_text import replica_ranges
 from fleetctl.render.report.grid import GridColumn, column_texts, fit, grid_lines, least_width, narrow_width, widths_of
-from fleetctl.render.report.model import (
-    COUNT_TONES,
-    SEE_BELOW,
-    UNBROKEN,
-    Cell,
-    Column,
-    Report,
-    Table,
-    count_tone,
-    text_tone,
-)
+from fleetctl.render.report.model import COUNT_TONES, SEE_BELOW, Cell, Column, Report, Table, count_tone, text_tone
 from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
 
@@ -113,9 +103,7 @@ def _together(table: Table) -> list[tuple[str, Row]]:
     signs = table.signs or ("",) * len(table.rows)
     if table.columns[0].key != "replica":
         return list(zip(signs, table.rows, strict=True))
-    names: dict[tuple[str, Row], list[str]] = {}
-    for sign, (name, *rest) in zip(signs, table.rows, strict=True):
-        names.setdefault((sign, tuple(rest)), []).append(str(name))
+    names = grouped(((sign, tuple(rest)), str(name)) for sign, (name, *rest) in zip(signs, table.rows, strict=True))
     return [(sign, (some(replica_ranges(alike), NAMES_SHOWN), *rest)) for (sign, rest), alike in names.items()]
 
 
@@ -163,12 +151,11 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[Renderab
     for one in [one for one in reversed(kept) if one[1].numeric]:
         if not fit([narrow[place] for place, _ in kept], width):
             kept, below = [other for other in kept if other != one], [one[0], *below]
-    under = max((column.key not in UNBROKEN, least[place], place) for place, column in kept if not column.numeric)[2]
+    under = max((not column.unbroken, least[place], place) for place, column in kept if not column.numeric)[2]
     notes = [_note(row, table, below) for row in rows]
     widths = widths_of({place: texts[place] for place, _ in kept}, {place: least[place] for place, _ in kept},
                        {place: narrow[place] for place, _ in kept}, under, notes, width)
-    shape = [GridColumn(place, column.numeric, column.numeric or column.key in UNBROKEN, widths.get(place))
-             for place, column in kept]
+    shape = [GridColumn(place, column.numeric, column.unbroken, widths.get(place)) for place, column in kept]
     head = [(place, Text(column.title.upper(), "dim")) for place, column in kept]
     body = [(dict(_texts(row, kept)), Text(note, "dim")) for row, note in zip(rows, notes, strict=True)]
     yield from grid_lines([(dict(head), Text()), *body], shape, under)

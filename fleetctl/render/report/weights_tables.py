@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.plan import Action, Prefetch, Reloaded
-from fleetctl.documents.quantity import format_bytes
+from fleetctl.documents.quantity import format_bytes, grouped
 from fleetctl.documents.served_weights import GotWeights, PlannedWeights, ServedWeights
 from fleetctl.render.place_text import ids_text, replica_name
 from fleetctl.render.report.model import Cell, Column, Table
@@ -25,11 +25,8 @@ ID_SHOWN = 12
 
 def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
     """Return the source of the weights of each replica that starts or reloads; those with the same share a row."""
-    alike: dict[tuple[str, str], list[int]] = {}
-    for action in actions:
-        parts = [_planned(member.weights) for member in action.members if member.weights]
-        if parts:
-            alike.setdefault((action.model, ", ".join(dict.fromkeys(parts))), []).append(action.replica_id)
+    alike = grouped(((action.model, ", ".join(dict.fromkeys(parts))), action.replica_id) for action in actions
+                    if (parts := [_planned(member.weights) for member in action.members if member.weights]))
     rows = [(f"{model}/{ids_text(ids)}", text) for (model, text), ids in alike.items()]
     return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, most=LINES_SHOWN,
                  line="{replicas}: weights from {from}")
@@ -43,10 +40,8 @@ def planned_fetches(prefetches: Iterable[Prefetch]) -> Table:
 
 
 def _by_source(prefetch: Prefetch) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for node in prefetch.nodes:
-        found.setdefault(", ".join(dict.fromkeys(_planned(one.weights) for one in node.members)), []).append(node.node)
-    return found
+    return grouped((", ".join(dict.fromkeys(_planned(one.weights) for one in node.members)), node.node)
+                   for node in prefetch.nodes)
 
 
 def got_weights(outcomes: Sequence[ReplicaOutcome]) -> Table:

@@ -16,15 +16,11 @@ BEGINS = {
 }
 
 
-@pytest.mark.parametrize("chosen", get_args(ReportFormat))
+@pytest.mark.parametrize("chosen", sorted({*get_args(ReportFormat)} - OWN_FORMATS))
 def test_every_format_is_the_documents_own_or_made_from_the_report(chosen: ReportFormat) -> None:
-    if chosen in OWN_FORMATS:
-        with pytest.raises(ValueError, match="no text made from a report"):
-            render_report(report(), chosen)
-    else:
-        text = render_report(report(), chosen, root="/repo", cwd="/repo")
-        assert text.startswith(BEGINS[chosen])
-        assert text.endswith("\n")
+    text = render_report(report(), chosen, root="/repo", cwd="/repo")
+    assert text.startswith(BEGINS[chosen])
+    assert text.endswith("\n")
 
 
 @pytest.mark.parametrize("chosen", BEGINS)

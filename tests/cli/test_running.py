@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fleet_texts import SECRET, engine, fleet, group, member, model
 
 from fleetctl.documents.mask import masked
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolve import shape_as_set
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.render.difference_text import change_text
-from fleetctl.review.running import Since, changed_since
+from fleetctl.workflow.live_plan import HIDDEN_ALONE, HIDDEN_BESIDE, NOT_RECORDED, SAME, changed_since
+from tests.review.fleet_texts import SECRET, engine, fleet, group, member, model
 
 
 def of(*groups: dict[str, Any], **more: Any) -> ResolvedModel:
@@ -20,16 +19,8 @@ def of(*groups: dict[str, Any], **more: Any) -> ResolvedModel:
     return load_fleet(["-"], stdin=text.encode).models[0]
 
 
-def since(old: ResolvedModel, new: ResolvedModel) -> Since:
-    found = changed_since(masked(shape_as_set(old.workers, old.placement)), old.spec_hash, new)
-    assert found is not None
-    return found
-
-
 def words(old: ResolvedModel, new: ResolvedModel) -> list[str]:
-    found = since(old, new)
-    assert not found.hidden
-    return [change_text(one) for one in found.differences]
+    return changed_since(masked(shape_as_set(old.workers, old.placement)), old.spec_hash, new)
 
 
 def with_engine(**more: Any) -> ResolvedModel:
@@ -52,7 +43,7 @@ def test_amounts_placement_and_what_is_only_spelled_out() -> None:
 
 
 def test_what_is_not_in_the_spec_is_no_difference() -> None:
-    assert words(of(startupTimeout="5m"), of(startupTimeout="9m", replicas=7, priority=3)) == []
+    assert words(of(startupTimeout="5m"), of(startupTimeout="9m", replicas=7, priority=3)) == [SAME]
 
 
 def test_equal_env_values_are_proven_by_the_hash_although_they_are_masked() -> None:
@@ -61,29 +52,29 @@ def test_equal_env_values_are_proven_by_the_hash_although_they_are_masked() -> N
 
 
 def test_another_env_value_is_told_without_it() -> None:
-    found = since(with_engine(env={"TOKEN": "old-" + SECRET}), with_engine(env={"TOKEN": SECRET}))
-    assert found == Since([], hidden=True)
+    assert words(with_engine(env={"TOKEN": "old-" + SECRET}), with_engine(env={"TOKEN": SECRET})) == [HIDDEN_ALONE]
 
 
 def test_names_of_env_that_came_or_went_are_told_and_no_values() -> None:
-    found = since(with_engine(env={"GONE": SECRET}), with_engine(env={"NEW": SECRET}))
-    told = " ".join(change_text(one) for one in found.differences)
+    *differences, last = words(with_engine(env={"GONE": SECRET}), with_engine(env={"NEW": SECRET}))
+    told = " ".join(differences)
     assert "engine.env" in told
     assert "GONE" in told
     assert "NEW" in told
-    assert SECRET not in str(found)
-    assert found.hidden
+    assert SECRET not in told
+    assert last == HIDDEN_BESIDE
 
 
 def test_a_value_that_now_comes_from_the_node_is_a_difference() -> None:
-    found = since(with_engine(env={"T": SECRET}), with_engine(env={"T": {"fromNode": "T"}}))
-    assert [one.path for one in found.differences] == ["workers.main.members[0].engine.env.T"]
+    found = words(with_engine(env={"T": SECRET}), with_engine(env={"T": {"fromNode": "T"}}))
+    assert found[0].startswith("workers.main.members[0].engine.env.T: ")
+    assert found[1:] == [HIDDEN_BESIDE]
     assert SECRET not in str(found)
 
 
 def test_a_group_that_is_not_in_the_file_any_more_is_told() -> None:
-    found = since(of(group("old", member())), of(group("new", member())))
-    assert {one.path for one in found.differences} == {"workers.old", "workers.new"}
+    found = words(of(group("old", member())), of(group("new", member())))
+    assert {text.partition(":")[0] for text in found if text != HIDDEN_BESIDE} == {"workers.old", "workers.new"}
 
 
 @pytest.mark.parametrize("shape", [
@@ -93,5 +84,4 @@ def test_a_group_that_is_not_in_the_file_any_more_is_told() -> None:
     {"workers": [{"name": "main", "members": [{"engine": {"command": ["x"], "env": []}}]}]},
 ])
 def test_a_damaged_record_says_nothing(shape: dict[str, Any]) -> None:
-    found = changed_since(shape, "0" * 16, of())
-    assert found is None or found.hidden
+    assert changed_since(shape, "0" * 16, of())[-1] in (NOT_RECORDED, HIDDEN_ALONE, HIDDEN_BESIDE)
