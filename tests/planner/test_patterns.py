@@ -12,7 +12,7 @@ from oracle.tiers import without
 from stated import problem_of, realized
 
 from fleetctl.planner.placement.ledger.replica import Placer
-from fleetctl.planner.placement.objective import layout_levels
+from fleetctl.planner.placement.objective import Level, layout_levels, levels_of
 from fleetctl.planner.placement.pack import pack
 from fleetctl.planner.placement.patterns.master import stage_worth
 from fleetctl.planner.placement.patterns.patterns import pack_by_patterns
@@ -78,6 +78,18 @@ def test_replicas_of_one_member_are_packed_around_the_gangs() -> None:
     with without("solver"), without("rearrange"):
         placed = pack(demands, Placer(problem.ledger)).placed
     assert Counter(one.demand.shape.key for one in placed) == {"m0": 1, "m1": 20, "m2": 10}
+
+
+def test_a_model_that_rounding_leaves_out_gets_its_first_replica_and_the_patterns_go_around_it() -> None:
+    """7 + 1, 4 + 4 and 4 with all of the 0.3 fit on three nodes; the patterns leave the model of 0.3 of a card out."""
+    problem = problem_of([{"gpus": 0.3, "cpus": 3, "replicas": 4}, {"gpus": 4, "cpus": 6, "replicas": 4},
+                          {"gpus": 7, "cpus": 19, "replicas": 4}, {"gpus": 1, "cpus": 7, "replicas": 1}],
+                         [{"gpus": 8, "cpus": 32}, {"gpus": 8, "cpus": 32}, {"gpus": 8, "cpus": 48}])
+    demands = [demand for one in problem.demands for demand in one.demands]
+    with without("solver"), without("rearrange"):
+        placed = pack(demands, Placer(problem.ledger)).placed
+    counts = Counter(one.demand.place for one in placed)
+    assert levels_of(demands, counts) == (Level(4, 212_000, 9),)
 
 
 def test_memory_that_ray_does_not_see_decides_what_stands_together() -> None:

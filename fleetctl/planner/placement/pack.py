@@ -233,7 +233,14 @@ class _Search:
         gangs = take_again([one for one in self.best if len(one.assignments) > 1], self.placer)
         problem = state_problem(singles, self.problem.ledger)
         layout = pack_by_patterns(problem, steps=PATTERN_STEPS, incumbent=layout_of(problem, alone))
-        self._offer([*gangs, *realize(problem, layout, self.placer)])
+        placed = realize(problem, layout, self.placer)
+        served = {one.demand.place for one in placed}
+        first = {one.demand.place: one for one in alone if one.demand.live == 0 and one.demand.place not in served}
+        if first:  # rounding left models out: each has its first replica where it was, and the layout goes around
+            self._clear()
+            gangs = take_again([*gangs, *first.values()], self.placer)
+            placed = realize(problem, layout, self.placer)
+        self._offer([*gangs, *placed])
 
     def follow_bound(self, most: Sequence[int] | None) -> None:
         """One more greedy pass, of as many replicas of each class of demand as the bound has.
