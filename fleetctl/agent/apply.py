@@ -205,10 +205,8 @@ class Run:
         wanted = sum(result.get("replicas", 1) for result in results)
         results += [*self.fetched, *(self._not_fetched() if interrupted else ())]
         complete = ready == wanted and not interrupted and all(row["outcome"] == "ready" for row in self.fetched)
-        self.events.emit("runSummary", f"{ready} of {wanted} ready", level="info" if complete else "warning",
-                         outcomes=results, exitCode=0 if complete else 3, interrupted=interrupted,
-                         waited=bool(self.request["wait"]))
-        os._exit(0 if complete else 3)
+        os._exit(self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", results, interrupted=interrupted,
+                                 waited=bool(self.request["wait"])))
 
     def _not_fetched(self) -> List[Outcome]:
         """Return the outcomes of what nodes were to fetch when the run was interrupted."""

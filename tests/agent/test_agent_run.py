@@ -17,6 +17,7 @@ from fleetctl.agent import prefetch as prefetch_module
 from fleetctl.agent import replan as replan_module
 from fleetctl.agent.apply import Run
 from fleetctl.agent.attempt import outcome
+from fleetctl.agent.events import EventStream
 from fleetctl.documents.events import RunSummary
 
 
@@ -88,7 +89,8 @@ class Stage:
         """Run an apply of these replicas to its end and return its summary."""
         whole = {"job": "job-1", "holder": {}, "parallelism": 10, "wait": True, "mayReplan": False, "await": [],
                  **request_of(*keys), **request}
-        run = Run(whole, SimpleNamespace(emit=self.emit))  # type: ignore[arg-type]
+        run = Run(whole, stream := EventStream())
+        stream.emit = self.emit  # type: ignore[method-assign]
         self.current[:] = [run]
         with pytest.raises(Ended):
             self.work(run, self.lock)
