@@ -7,6 +7,7 @@ import re
 from typing import Any, Dict, List, Mapping
 
 from .failure import StartFailed
+from .processes import environment_of
 
 DEFAULTS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """CUDA numbers the fastest card first, the driver and `nvidia-smi` go by bus: the card that was checked must be the one
@@ -16,12 +17,8 @@ _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 def node_environment() -> Dict[str, str]:
     """Return the node's own environment: that of the raylet, our parent, since Ray changes its workers'."""
-    try:
-        with open(f"/proc/{os.getppid()}/environ", "rb") as environ:
-            pairs = [item.partition(b"=") for item in environ.read().split(b"\0") if b"=" in item]
-        node = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-    except OSError:
-        node = dict(os.environ)
+    raylet = environment_of(os.getppid())
+    node = {os.fsdecode(name): os.fsdecode(value) for name, value in raylet.items()} or os.environ
     return {
         name: value
         for name, value in node.items()

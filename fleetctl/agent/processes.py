@@ -44,7 +44,7 @@ def environment_of(pid: int) -> Dict[bytes, bytes]:
     """Return the environment that a process began with; empty where it has ended, or is another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as environ:
-            return dict(item.partition(b"=")[::2] for item in environ.read().split(b"\0"))
+            return dict(item.partition(b"=")[::2] for item in environ.read().split(b"\0") if b"=" in item)
     except OSError:
         return {}
 
