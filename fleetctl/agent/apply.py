@@ -21,9 +21,10 @@ from . import cluster
 from .attempt import Attempt, Context, EarlierAttempt, Outcome, outcome
 from .create import replica_of
 from .events import EventStream
+from .failure import KV_NAMESPACE
 from .floor import ask_for_nodes
 from .grants import CardTurns, Grants
-from .lock import KV_NAMESPACE, HeldLock, Interrupted, LockBusy, take_lock
+from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
 from .notes import note
 from .prefetch import run_floor
