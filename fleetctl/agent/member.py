@@ -47,14 +47,14 @@ class MemberSeat:
             place["unchecked"] = self._seen.unchecked
         return place
 
-    def fetch_weights(self, injected: Mapping[str, str], deadline: float) -> None:
+    def fetch_weights(self, injected: Mapping[str, str], within_s: float) -> None:
         """Return once the member's weights are on this node, where it has some; raises StartFailed.
 
         Others may fetch them while our engine starts: they need not wait for it.
         """
         self._injected = injected
         if self.member.get("weights"):
-            self._weights = ModelFiles(self.member, injected, deadline, self._log.say)
+            self._weights = ModelFiles(self.member, injected, time.monotonic() + within_s, self._log.say)
             self._serve(self._weights)
 
     def served_weights(self) -> Dict[str, Any]:

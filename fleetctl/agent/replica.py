@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import ray
 
@@ -18,7 +18,7 @@ from .arguments import from_parts
 from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, start_failure
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, write_reason
-from .reload import Reloading, as_reloaded
+from .reload import Reloading, Steps, as_reloaded
 
 EVICTED_S = 60.0
 
@@ -49,6 +49,15 @@ def end_from_thread(replica: Mapping[str, Any], code: str, reason: str, place: O
 class Replica:
     """What the actor of every replica is. `parts` hold the action of the plan with engine and log of each member."""
 
+    _start: Callable[[], None]
+    """Return when the replica is ready."""
+    _fail: Callable[[StartFailed, bool], None]
+    """End a start that failed; says whether Ray has restarted it."""
+    _end_with_engines: Callable[[], None]
+    """End this process when an engine has ended."""
+    _take_step: Steps
+    """Let members take a step of a start or a reload, a method of their seats."""
+
     def __init__(self, *parts: bytes) -> None:
         self._replica = from_parts(parts)
         self._places: List[Dict[str, Any]] = []
@@ -67,22 +76,6 @@ class Replica:
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
         threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
-
-    def _start(self) -> None:
-        """Return when the replica is ready."""
-        raise NotImplementedError
-
-    def _fail(self, failure: StartFailed, restarted: bool) -> None:
-        """End a start that failed."""
-        raise NotImplementedError
-
-    def _end_with_engines(self) -> None:
-        """End this process when an engine has ended."""
-        raise NotImplementedError
-
-    def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
-        """Let members take a step of a reload, a method of their seats."""
-        raise NotImplementedError
 
     def reload(self, request: Dict[str, Any]) -> None:
         """Begin to reload: the engines load the weights of the request, and go on serving."""
@@ -109,7 +102,7 @@ class ModelActor(Replica):
         self._seat = seat = MemberSeat(self._replica["members"][0])
         self._places = [seat.place()]
         injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
-        seat.fetch_weights(injected, deadline)
+        seat.fetch_weights(injected, deadline - time.monotonic())
         engine = seat.start_engine(injected)
         try:
             engine.become_ready(deadline, float(self._replica["lifecycle"]["startupTimeout"]))
