@@ -13,8 +13,8 @@ import ray
 from . import cluster, model_files
 from .cards import REFUSED
 from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards
-from .create import CreatedHere, NotCreated, check, create, take_back
-from .failure import decode_failure, kept_failure
+from .create import CreatedHere, check, create, take_back
+from .failure import Refused, decode_failure, kept_failure
 from .grants import Grants
 from .lock import HeldLock
 from .mark import actor_name
@@ -119,7 +119,7 @@ class Attempt:
         try:
             check(self.replica, self._context.not_counted(self.replica["model"]))
             created = create(self.replica)
-        except NotCreated as refusal:
+        except Refused as refusal:
             if refusal.code != "NODE_TAKEN" or self._passed() >= SHORTFALL_S:
                 self._refused(refusal)
             return None
@@ -132,7 +132,7 @@ class Attempt:
             return self._go_on(self._await_grant)
         return self._go_on(self._await_group)
 
-    def _refused(self, refusal: NotCreated) -> None:
+    def _refused(self, refusal: Refused) -> None:
         """Turn a refusal into an outcome; a name that exists means that another apply has created this replica."""
         if refusal.code == "NAME_TAKEN":
             try:

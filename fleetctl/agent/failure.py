@@ -35,6 +35,14 @@ class StartFailed(Exception):
         return str(self.args[1])
 
 
+class Refused(Exception):
+    """A replica was left as it is, or not created; `code` and the message say why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def start_failure(error: Exception) -> StartFailed:
     """Return any error of a start as StartFailed: a full disk must not cost a replica its remaining restarts either."""
     if isinstance(error, StartFailed):

@@ -13,7 +13,8 @@ from fleetctl.agent import cluster
 from fleetctl.agent import create as create_module
 from fleetctl.agent.attempt import CONSTRUCTED_S, NO_WORKER_S, WORKER_S, Attempt, Context, EarlierAttempt
 from fleetctl.agent.cluster import GONE, ActorRecord
-from fleetctl.agent.create import CreatedHere, NotCreated, check
+from fleetctl.agent.create import CreatedHere, check
+from fleetctl.agent.failure import Refused
 from fleetctl.agent.failure import encode_failure
 from fleetctl.agent.grants import Grants
 from fleetctl.agent.mark import earlier_tries
@@ -111,7 +112,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 
 def refusal(not_counted: frozenset[int] = frozenset()) -> tuple[str, str]:
-    with pytest.raises(NotCreated) as caught:
+    with pytest.raises(Refused) as caught:
         check(REPLICA, set(not_counted))
     return caught.value.code, str(caught.value)
 

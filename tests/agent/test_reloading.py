@@ -354,5 +354,5 @@ def test_an_eviction_to_another_level_needs_to_know_the_weights(monkeypatch: pyt
     reloaded = {"specHash": "new", "weights": [{"artifact": "b"}]}
     assert levels._report("x", reloaded) == {
         "specHash": "new", "members": [{"rank": 0, "weights": {"artifact": "b"}}]}
-    with pytest.raises(levels._Refused, match="not known"):
+    with pytest.raises(levels.Refused, match="not known"):
         levels._report("x", {**reloaded, "specHash": UNKNOWN_SPEC})
