@@ -65,11 +65,6 @@ class EngineProcess:
                 raise StartFailed("PORT_IN_USE", f"port {port} of the {kind} probe is in use by {found}, on"
                                                  f" {self._member['node']}; {ADVICE}")
 
-    @property
-    def pid(self) -> Optional[int]:
-        """Return the engine's main process."""
-        return self._run.pid
-
     def ended(self) -> bool:
         """Return whether the engine has ended."""
         return self._run.ended()

@@ -49,7 +49,7 @@ def main(order: dict[str, Any]) -> None:
     except StartFailed as failure:
         say(failed=failure.code, message=str(failure))
         return
-    say(ready=engine.pid)
+    say(ready=engine._run.pid)
     say(serves=engine.served_port())
     say(down=engine.watch())
 

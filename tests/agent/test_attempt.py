@@ -14,8 +14,7 @@ from fleetctl.agent import create as create_module
 from fleetctl.agent.attempt import CONSTRUCTED_S, NO_WORKER_S, WORKER_S, Attempt, Context, EarlierAttempt
 from fleetctl.agent.cluster import GONE, ActorRecord
 from fleetctl.agent.create import CreatedHere, check
-from fleetctl.agent.failure import Refused
-from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.failure import Refused, encode_failure
 from fleetctl.agent.grants import Grants
 from fleetctl.agent.mark import earlier_tries
 

@@ -273,7 +273,7 @@ class Fetch(Limits):
         if ready[file.path] == len(file.chunks):
             return
         start = ready[file.path] * PIECE
-        with source.open(file.path, start) as stream, open(entry.part_path(file.path), "r+b", buffering=0) as out:
+        with source.open(file.path, start) as stream, open(entry.part_path(file.path), "r+b") as out:
             for number in range(ready[file.path], len(file.chunks)):
                 out.seek(number * PIECE)
                 self._read_piece(stream, out, file, number, source)
@@ -288,7 +288,7 @@ class Fetch(Limits):
             if not size:
                 raise SourceBroke(f"{file.path}: it ends after {at} of {file.size} bytes")
             hashed.update(buffer[:size])
-            _write_all(out, buffer[:size])
+            out.write(buffer[:size])
             at += size
             self._given[source] = self._given.get(source, 0) + size
         if hashed.hexdigest() != file.chunks[number]:
@@ -373,9 +373,3 @@ def on_disk(root: str, artifact: str, view: Optional[str]) -> Fetched:
         raise WeightsError(f"the index of {artifact[:12]} is not on this node: {error}") from None
     canonical = Canonical(whole, index) if whole.index() is not None else None
     return Fetched(entry, index, held, canonical, "disk", root, 0, 0.0, held.size, [])
-
-
-def _write_all(out: Any, piece: memoryview) -> None:
-    at = 0
-    while at < len(piece):
-        at += out.write(piece[at:])
