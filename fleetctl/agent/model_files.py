@@ -81,7 +81,7 @@ class ModelFiles:
     def drain(self) -> None:
         """Let nobody begin a fetch any more: the replica leaves."""
         if self._server is not None:
-            self._server.source.table.drain()
+            self._server.source.table.close()
 
 
 def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:

@@ -26,7 +26,6 @@ from fleetctl.agent.weights.index import NAME, WeightsError
 from fleetctl.agent.weights.peers import LargeReads
 from fleetctl.agent.weights.sources import Limits, Stream
 from fleetctl.agent.weights.store import Entry, OutOfTime
-from fleetctl.agent.weights.table import Key
 from fleetctl.agent.weights.views import MODEL
 
 SLOW = Pace(window_s=0.2, least_bytes_s=1e6)
@@ -110,7 +109,7 @@ def test_a_peer_that_stays_busy_costs_half_of_the_time_and_then_the_origin_gives
     now = iter(range(1000))
     with serving(tmp_path / "a", whole) as (source, described):
         for number in range(4):
-            source.table.begin(Key(artifact, None), f"another-{number}")
+            source.table.begin(None, f"another-{number}")
         got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], view=SHARD, time_s=100,
                     clock=lambda: float(next(now)))
         assert (got.source, source.sent) == ("origin", 0)

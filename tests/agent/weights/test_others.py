@@ -18,7 +18,7 @@ from fleetctl.agent.weights.fetch import MOST_OTHERS
 from fleetctl.agent.weights.others import KEPT_S, MOST_BYTES, MOST_KNOWN, MOST_NAMED, Others, decoded, encoded
 from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, signature, tell
 from fleetctl.agent.weights.serve import Source
-from fleetctl.agent.weights.table import MOST_FETCHES, Key
+from fleetctl.agent.weights.table import MOST_FETCHES
 
 FILES = {"files": "model-00001-*"}
 VIEW = "a" * 16
@@ -32,7 +32,7 @@ def keep_busy(source: Source) -> None:
     """Take all places of a source, once those that fetched are gone."""
     eventually(lambda: not source.table.fetches())
     for number in range(MOST_FETCHES):
-        source.table.begin(Key(source.artifact, None), f"another-{number}")
+        source.table.begin(None, f"another-{number}")
 
 
 def test_the_latest_are_named_a_few_at_a_time_each_asker_others_and_none_for_ever() -> None:
