@@ -72,7 +72,7 @@ ALLOWED = {
         "EngineProcess._watch_run": "an engine whose liveness probe fails is down; Ray restarts the replica",
     },
     "agent/failure.py": {
-        "end_with": "the replica's own process, when its engine has ended or a restart failed",
+        "exit_in": "the replica's own process, when its engine has ended, a restart failed, or it was evicted",
     },
     "agent/guarded.py": {
         "GuardedProcess._follow": "the engine's own processes, when its supervisor was killed",
@@ -90,7 +90,6 @@ ALLOWED = {
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
         "ModelActor._end_with_engines": "the replica's own process, when its engine has ended",
-        "leave_soon": "the replica's own process, when the eviction that asked it to leave did not end it",
     },
     "agent/supervisor.py": {
         "signal_all": "processes below the engine's guard",

@@ -66,11 +66,16 @@ def about(replica: Mapping[str, Any], place: Optional[Mapping[str, Any]] = None)
             "gpuUuids": list(place.get("gpuUuids") or []) if place else [], **earlier_tries(replica)}
 
 
-def end_with(reason: str) -> NoReturn:
-    """End this process so that Ray keeps the reason, and restarts the actor, up to its limit. In its main thread."""
-    timer = threading.Timer(LEAVE_S, os._exit, (1,))
+def exit_in(seconds: float) -> None:
+    """End this process by force after a while, should nothing else have ended it: Ray restarts the actor."""
+    timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
+
+
+def end_with(reason: str) -> NoReturn:
+    """End this process so that Ray keeps the reason, and restarts the actor, up to its limit. In its main thread."""
+    exit_in(LEAVE_S)
     end = SystemExit(1)
     end.unexpected_error_traceback = reason  # type: ignore[attr-defined]  # Ray adds this to the cause of death
     raise end

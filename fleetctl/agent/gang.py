@@ -21,10 +21,10 @@ from .claims import bundle_for, format_claim, member_options
 from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
 from .cluster import shortfalls
 from .engine import EngineProcess
-from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, keep_failure, start_failure
+from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
 from .mark import actor_name, injected_variables
 from .member import MemberSeat, deadline_after, write_note, write_reason
-from .replica import Replica, end_from_thread, fail_start, leave_soon
+from .replica import EVICTED_S, Replica, end_from_thread, fail_start
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -322,7 +322,7 @@ class GangCoordinator(Replica):
     def leave(self) -> None:
         """End all engines and return when nothing of them is left; eviction ends the rest."""
         self._leaving = True
-        leave_soon()
+        exit_in(EVICTED_S)
         self._ask("leave")
 
     def _end_with_engines(self) -> None:

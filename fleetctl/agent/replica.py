@@ -15,19 +15,13 @@ import ray
 
 from . import node
 from .arguments import from_parts
-from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, start_failure
+from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, start_failure
 from .mark import describe, injected_variables, utc_now
 from .member import MemberSeat, deadline_after, write_reason
 from .reload import Reloading, Steps, as_reloaded
 
 EVICTED_S = 60.0
-
-
-def leave_soon() -> None:
-    """End this process in a while, should the eviction that asked it to leave not do it: Ray restarts the replica."""
-    timer = threading.Timer(EVICTED_S, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
+"""How long the eviction that asked an actor to leave may take to end it."""
 
 
 def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
@@ -133,5 +127,5 @@ class ModelActor(Replica):
     def leave(self) -> None:
         """End the engine and return when its processes are gone and its cards are free; eviction ends the rest."""
         self._leaving = True
-        leave_soon()
+        exit_in(EVICTED_S)
         self._seat.end_engine(self._engine)
