@@ -65,10 +65,6 @@ class EngineProcess:
                 raise StartFailed("PORT_IN_USE", f"port {port} of the {kind} probe is in use by {found}, on"
                                                  f" {self._member['node']}; {ADVICE}")
 
-    def ended(self) -> bool:
-        """Return whether the engine has ended."""
-        return self._run.ended()
-
     def stop(self) -> None:
         """End the engine and everything below it, and wait for that."""
         self._release_ports()
@@ -85,7 +81,7 @@ class EngineProcess:
         `allowed_s` = its startupTimeout, for the message.
         """
         while True:
-            self._run.wait_started(max(0.0, deadline - time.monotonic()))
+            self._run.started.wait(max(0.0, deadline - time.monotonic()))
             if self._await_readiness(deadline, allowed_s):
                 self._release_ports()
                 probe = self._spec.get("readiness") or {"exec": {}}
@@ -98,16 +94,16 @@ class EngineProcess:
         """Return whether the engine became ready, or ended before; raises StartFailed at `deadline`."""
         probe = self._spec.get("readiness")
         if not probe:
-            return not self._run.wait_ended(max(0.0, min(DEFAULT_READY_S, deadline - time.monotonic())))
+            return not self._run.ended.wait(max(0.0, min(DEFAULT_READY_S, deadline - time.monotonic())))
         check = self._build(probe)
         for pause_s in pauses(float(probe.get("period", 1))):
             try:
                 seen = check()
             except PortTaken as taken:
                 raise StartFailed("PORT_IN_USE", f"{taken}, on {self._member['node']}; {ADVICE}") from None
-            if seen is None and not self.ended():
+            if seen is None and not self._run.ended.is_set():
                 return True
-            if self._run.wait_ended(min(pause_s, max(0.0, deadline - time.monotonic()))):
+            if self._run.ended.wait(min(pause_s, max(0.0, deadline - time.monotonic()))):
                 return False
             if time.monotonic() >= deadline:
                 late = f"not ready within its startupTimeout of {allowed_s:g} s ({seen})"
@@ -129,7 +125,7 @@ class EngineProcess:
         except PortTaken as taken:
             raise StartFailed(RELOAD_FAILED, str(taken)) from None
         except StartFailed as failure:  # one that crashes closes its connection first
-            if self._run.wait_ended(CRASH_S):
+            if self._run.ended.wait(CRASH_S):
                 raise StartFailed(RELOAD_ENDED, f"{failure}; then {self.how_it_ended()}") from None
             raise
         self._log.say(f"reload: {answer}")
@@ -158,17 +154,17 @@ class EngineProcess:
     def _watch_run(self, serving: Optional[threading.Event]) -> str:
         probe = self._spec.get("liveness")
         if not probe:
-            self._run.wait_ended()
+            self._run.ended.wait()
             return self.how_it_ended()
         check, failures = self._build(probe), 0
-        while not self._run.wait_ended(float(probe.get("period", 1))):
+        while not self._run.ended.wait(float(probe.get("period", 1))):
             try:
                 counts = (serving is None or serving.is_set()) and time.monotonic() >= self._held_until
                 seen = check() if counts else None
             except PortTaken as taken:
                 seen = str(taken)
             failures = failures + 1 if seen and time.monotonic() >= self._held_until else 0
-            if failures >= int(probe.get("failureThreshold", 3)) and not self.ended():
+            if failures >= int(probe.get("failureThreshold", 3)) and not self._run.ended.is_set():
                 self.stop()
                 return f"liveness failed {failures} times in a row ({seen})"
         return self.how_it_ended()

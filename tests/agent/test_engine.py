@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from engine_run import Run, server
@@ -165,29 +166,26 @@ def test_liveness_does_not_count_while_an_engine_reloads_and_begins_at_0_after_t
     engine.hold_liveness(1000)
     probed = list[bool]()
 
-    class Process:
-        """Asked before each probe whether it has ended; the reload is over after 10 of them."""
+    class Ended:
+        """Asked before each probe; the reload is over after 10 of them."""
 
         asked = 0
-        exit_code = 1
 
-        def wait_ended(self, _: float) -> bool:
+        def wait(self, _: float) -> bool:
             self.asked += 1
             if self.asked == 10:
                 engine.hold_liveness(0)
             return self.asked > 20
 
-        def ended(self) -> bool:
+        def is_set(self) -> bool:
             return False
-
-        def stop(self) -> None:
-            return
 
     def check() -> str:
         probed.append(True)
         return "no answer"
 
-    engine.__dict__.update(_spec={"liveness": {"failureThreshold": 3}}, _run=Process(), _build=lambda _: check,
+    run = SimpleNamespace(ended=Ended(), exit_code=1, stop=lambda: None)
+    engine.__dict__.update(_spec={"liveness": {"failureThreshold": 3}}, _run=run, _build=lambda _: check,
                            _reserved=[])
     assert engine._watch_run(None) == "liveness failed 3 times in a row (no answer)"
     assert len(probed) == 3
