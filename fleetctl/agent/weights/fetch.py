@@ -25,6 +25,8 @@ MOST_WAITS = 8
 MOST_OTHERS = 8
 """How many others that busy sources name are asked at a time; when so many were left, no more are."""
 SLICE = 1 << 20
+WINDOW_S, LEAST_BYTES_S = 20.0, float(1 << 20)
+"""A source is slow that gave less than this over so many seconds of waiting for it."""
 
 
 class Wanted(NamedTuple):
@@ -56,20 +58,13 @@ class Fetched(NamedTuple):
     """The addresses of the peers that gave some of it."""
 
 
-class Pace(NamedTuple):
-    """When a source is slow: over so many seconds of waiting for it, it gave less than that."""
-
-    window_s: float = 20.0
-    least_bytes_s: float = float(1 << 20)
-
-
 class Fetch(Limits):
     """One fetch, until `deadline` on `clock`. `say` gets a sentence for each source that is left."""
 
     def __init__(self, root: str, wanted: Wanted, deadline: float, say: Callable[[str], None],
-                 clock: Callable[[], float] = time.monotonic, pace: Optional[Pace] = None) -> None:
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self._root, self._wanted, self._deadline = root, wanted, deadline
-        self._say, self._clock, self._pace = say, clock, pace or Pace()
+        self._say, self._clock = say, clock
         self._peers = [Peer(source, wanted.artifact, wanted.secret) for source in wanted.sources]
         self._others: List[Peer] = []
         """The peers that busy ones have named."""
@@ -99,10 +94,10 @@ class Fetch(Limits):
         """Leave a source that is slow, where there is another one."""
         self._require_time()
         self._window_s, self._window_bytes = self._window_s + seconds, self._window_bytes + size
-        if self._window_s >= self._pace.window_s:
+        if self._window_s >= WINDOW_S:
             rate = self._window_bytes / self._window_s
             self._window_s, self._window_bytes = 0.0, 0
-            if rate < self._pace.least_bytes_s and len(self._all()) - len(self._gone) > 1:
+            if rate < LEAST_BYTES_S and len(self._all()) - len(self._gone) > 1:
                 raise SourceBroke(f"it is slow: {rate / (1 << 20):.2f} MiB/s")
 
     def _require_time(self) -> None:
