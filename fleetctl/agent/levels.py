@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import ray
 
@@ -34,14 +34,6 @@ ENDING = "ending"
 NOTHING: Replica = {}
 KEPT = ("group", "copy", "role", "rank", "nodeId", "weights")
 UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-
-
-class _Warm(NamedTuple):
-    """What a replica is to be WARM with: the places of its members, and the bytes on each node."""
-
-    replica: Replica
-    report: Mapping[str, Any]
-    sizes: Mapping[str, int]
 
 
 def prepare(job: Job, replicas: Sequence[Replica]) -> Dict[str, Outcome]:
@@ -148,7 +140,7 @@ def _make_warm(job: Job, replicas: Sequence[Replica], refused: Dict[str, Outcome
 
     They load one after another: each finds out how much memory the ones before it have left.
     """
-    wanted: List[_Warm] = []
+    wanted: List[Tuple[Replica, Mapping[str, Any], Mapping[str, int]]] = []
     made: Dict[str, Any] = {}
     for replica in replicas:
         with _kept_back(replica, refused):
@@ -158,15 +150,15 @@ def _make_warm(job: Job, replicas: Sequence[Replica], refused: Dict[str, Outcome
                 made[replica["actorId"]] = begun
                 _await_warm(job, replica, made)
             else:
-                wanted.append(_Warm(replica, report, bytes_by_node(report["members"])))
+                wanted.append((replica, report, bytes_by_node(report["members"])))
     held = _held_by_node()
-    free = _free_memory(wanted)
-    for one in wanted:
-        with _kept_back(one.replica, refused):
+    free = _free_memory([sizes for _, _, sizes in wanted])
+    for replica, report, sizes in wanted:
+        with _kept_back(replica, refused):
             _go_on(job)
-            _take(job, one.sizes, held, free)
-            made[one.replica["actorId"]] = _create(job, one)
-            _await_warm(job, one.replica, made)
+            _take(job, sizes, held, free)
+            made[replica["actorId"]] = _create(job, replica, report, sizes)
+            _await_warm(job, replica, made)
     return made
 
 
@@ -198,12 +190,11 @@ def _held_by_node() -> "Counter[str]":
     return held
 
 
-def _free_memory(wanted: Sequence[_Warm]) -> Dict[str, float]:
+def _free_memory(wanted: Sequence[Mapping[str, int]]) -> Dict[str, float]:
     """Return Ray's free memory by node; what was given back is reported late, so too little is waited for."""
-    deadline = time.monotonic() + SETTLE_S
+    deadline, needed = time.monotonic() + SETTLE_S, sum(map(Counter, wanted), Counter())
     while True:
         free = {node_id: amounts.get("memory", 0.0) for node_id, amounts in cluster.free_by_node().items()}
-        needed = sum((Counter(one.sizes) for one in wanted), Counter())
         if all(free.get(node_id, 0.0) >= size for node_id, size in needed.items()) or time.monotonic() >= deadline:
             return free
         time.sleep(POLL_S)
@@ -225,15 +216,15 @@ def _take(job: Job, sizes: Mapping[str, int], held: "Counter[str]", free: Dict[s
         free[node_id] -= size
 
 
-def _create(job: Job, one: _Warm) -> Any:
-    replica, report = one.replica, one.report
+def _create(job: Job, replica: Replica, report: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    """Create the WARM one of a replica, which has these bytes on each node."""
     places = [{key: place[key] for key in KEPT if key in place} for place in report["members"]]
     first = places[0]["nodeId"]
     job.events.emit("replicaWarming", f"{key_of(replica)}: its weights are being loaded into memory",
                     model=replica["model"], replicaId=replica["replicaId"])
     return ray.remote(WarmReplica).options(
         name=warm_name(replica["model"], replica["replicaId"]), lifetime="detached", max_restarts=-1,
-        **actor_options(first, one.sizes.get(first, 0)),
+        **actor_options(first, sizes.get(first, 0)),
     ).remote(*in_parts({**{key: report[key] for key in ("fleet", "namespace", "specHash")}, "model": replica["model"],
                         "replicaId": replica["replicaId"], "madeFrom": replica["actorId"], "members": places}))
 
