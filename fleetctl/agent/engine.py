@@ -8,7 +8,7 @@ import time
 from typing import Any, Mapping, Optional, Sequence
 
 from .engine_log import LAST_OUTPUT, EngineLog
-from .environment import engine_environment, expand_all, expand_within
+from .environment import engine_environment, expand
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .holders import ports_of
@@ -38,7 +38,7 @@ class EngineProcess:
         self._member = member
         self._spec = spec
         self._env = engine_environment(spec, injected)
-        self._argv = expand_all([*spec["command"], *spec.get("args", [])], self._env)
+        self._argv = expand([*spec["command"], *spec.get("args", [])], self._env)
         self._log = log
         self._reserved = list(reserved)
         self._port = int(reserved[0].getsockname()[1])
@@ -118,8 +118,8 @@ class EngineProcess:
         port = int(request.get("port") or self._answered or self._port)
         env, allowed_s = {**self._env, **variables}, round(deadline - time.monotonic())
         ours = {name: value for name, value in env.items() if name.startswith("FLEETCTL_")}
-        asked = {**request, "shown": request["path"], "path": expand_within(request["path"], ours),
-                 "body": expand_within(request.get("body"), env)}
+        asked = {**request, "shown": request["path"], "path": expand(request["path"], ours),
+                 "body": expand(request.get("body"), env)}
         try:
             answer = ask_to_reload(asked, port, self._hosts, deadline, Ownership(port, self._run.tree).objection)
         except PortTaken as taken:
@@ -196,8 +196,7 @@ class EngineProcess:
         return self._answered or (served.pop() if len(served) == 1 else self._port)
 
     def _build(self, probe: Mapping[str, Any]) -> Check:
-        return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd,
-                           lambda text: expand_all([text], self._env)[0])
+        return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd)
 
     def _with_last_output(self, reason: str) -> str:
         output = self._log.last_output()
