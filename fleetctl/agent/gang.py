@@ -23,7 +23,7 @@ from .cluster import shortfalls
 from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
 from .mark import actor_name, injected_variables
-from .member import MemberSeat, deadline_after, write_note, write_reason
+from .member import MemberSeat, deadline_after, log_of
 from .replica import EVICTED_S, Replica, end_from_thread, fail_start
 
 POLL_S = 0.5
@@ -70,7 +70,7 @@ class GangMember:
             failure = start_failure(error)
             reason, code = str(failure), failure.code
             engine.stop()
-        write_reason(self._seat.member, reason)
+        log_of(self._seat.member).end(reason)
         self._state = {"state": "ended", "code": code, "reason": reason}
 
     def serve(self) -> Dict[str, Any]:
@@ -143,7 +143,7 @@ class GangCoordinator(Replica):
         self._end_members()
         self._give_back()
         if permanent:
-            write_reason(self._replica["members"][0], f"{failure.code}: {failure}")
+            log_of(self._replica["members"][0]).end(f"{failure.code}: {failure}")
             time.sleep(LEAVE_S)
         fail_start(self._replica, failure, restarted)
 
@@ -212,7 +212,7 @@ class GangCoordinator(Replica):
                     raise failure
                 self._end_members()
                 self._give_back()
-                write_note(self._replica["members"][0], f"{failure}: {SEARCHING}")
+                log_of(self._replica["members"][0]).say(f"{failure}: {SEARCHING}")
                 nodes = {one.place["nodeId"] for one in in_use if one.place}
                 found = [CleanCards(members) for node_id in sorted(nodes) if (members := self._claiming(node_id))]
                 held += found
@@ -338,7 +338,7 @@ class GangCoordinator(Replica):
         except Exception as error:
             failure = start_failure(error)
             if not self._leaving:
-                write_reason(self._replica["members"][0], f"the gang goes down: {failure}")
+                log_of(self._replica["members"][0]).end(f"the gang goes down: {failure}")
                 self._end_members()
                 end_from_thread(self._replica, failure.code, str(failure), failure.place)
         finally:

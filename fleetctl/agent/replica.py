@@ -17,7 +17,7 @@ from . import node
 from .arguments import from_parts
 from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, start_failure
 from .mark import describe, injected_variables, utc_now
-from .member import MemberSeat, deadline_after, write_reason
+from .member import MemberSeat, deadline_after, log_of
 from .reload import Reloading, Steps, as_reloaded
 
 EVICTED_S = 60.0
@@ -26,7 +26,7 @@ EVICTED_S = 60.0
 
 def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
     """End a start that failed: the first one raises, so the replica is DEAD with its reason; a later one restarts."""
-    write_reason(replica["members"][0], f"{failure.code}: {failure}")
+    log_of(replica["members"][0]).end(f"{failure.code}: {failure}")
     packed = encode_failure(failure.code, str(failure), about(replica, failure.place))
     if restarted:
         end_with(packed)
@@ -115,7 +115,7 @@ class ModelActor(Replica):
         try:
             reason = self._engine.watch()
             if not self._leaving:
-                write_reason(self._replica["members"][0], reason)
+                log_of(self._replica["members"][0]).end(reason)
                 end_from_thread(self._replica, "ENGINE_EXITED", reason, self._places[0])
         finally:
             if not self._leaving:

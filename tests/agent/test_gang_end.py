@@ -62,7 +62,7 @@ class Searching:
             "_give_back": lambda: self.told.append("give back"),
         }.items():
             setattr(self.coordinator, name, does)
-        monkeypatch.setattr(gang, "write_note", lambda *_: None)
+        monkeypatch.setattr(gang, "log_of", lambda _: SimpleNamespace(say=lambda _: None))
         monkeypatch.setattr(gang, "CleanCards", lambda members: SimpleNamespace(
             node=members[0]["node"], release=lambda: self.told.append(f"release {members[0]['node']}")))
         monkeypatch.setattr(gang, "find_all", lambda searches: self.told.append(

@@ -307,7 +307,7 @@ def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
     monkeypatch.setattr(replica_module.node, "back_off", lambda _: None)
     monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
-    monkeypatch.setattr(replica_module, "write_reason", lambda *_: None)
+    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
     monkeypatch.setattr(replica_module, "about", lambda *_: {})
     monkeypatch.setattr(failure_module.os, "_exit", lambda _: None)
