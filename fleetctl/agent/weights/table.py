@@ -148,11 +148,6 @@ class Table:
             entry = self._entries.get(view)
             return entry.state if entry else None
 
-    def fetches(self) -> int:
-        """Return the number of fetches that are under way."""
-        with self._lock:
-            return len(self._fetches)
-
     def _idle(self, entry: Held) -> bool:
         return entry.state == READY and not entry.own and not entry.leases
 

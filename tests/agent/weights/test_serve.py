@@ -186,7 +186,7 @@ def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
         fetch(tmp_path / "r0", artifact, described, view=SHARD, rank=0)
         engine = fetch(tmp_path / "a", artifact, view=SHARD, rank=0)
         fetch(tmp_path / "r1", artifact, described, view=SHARD, rank=1)
-        eventually(lambda: not source.table.fetches())
+        eventually(lambda: not source.table._fetches)
         said: list[str] = []
         fetch(tmp_path / "r2", artifact, described, view=SHARD, rank=2, said=said)
         assert (views / names[0] / MODEL).exists(), "an engine of this node reads it"
@@ -209,7 +209,7 @@ def test_a_view_that_another_process_waits_for_is_served_whole_though_its_index_
     monkeypatch.setattr(store.Entry, "record", slow_disk)
     with serving(tmp_path / "a", got) as (source, described):
         first = fetch(tmp_path / "b", artifact, described, view=SHARD, rank=1).entry
-        eventually(lambda: not source.table.fetches())
+        eventually(lambda: not source.table._fetches)
         waiting = store.Entry(str(tmp_path / "a"), artifact, first.view)
         waiting.keep()
         source.table.drain(first.view)

@@ -200,7 +200,7 @@ class Lives(RuleBasedStateMachine):
         for key in SIZES:
             assert self.table.state(key) == self.held.get(key)
         assert self.table.state(OWN) == READY
-        assert self.table.fetches() == len(live) <= MOST_FETCHES
+        assert len(self.table._fetches) == len(live) <= MOST_FETCHES
         assert sum(SIZES[key] for key in self.held) <= BUDGET
 
 
