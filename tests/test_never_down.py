@@ -84,12 +84,11 @@ ALLOWED = {
         "GangCoordinator._give_back": "its own placement group: its start failed, cards are in use, or an earlier life",
         "GangCoordinator._end_members": "its own members, when its start or one of them failed, or cards are in use",
         "GangCoordinator._end_permanently": "itself, when its start failed and Ray does not let it leave",
-        "GangCoordinator._end_with_engines": "its own process, when a member has ended",
         "GangMember._follow": "the member's own engine, when it did not become ready",
     },
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
-        "ModelActor._end_with_engines": "the replica's own process, when its engine has ended",
+        "Replica._end_with_engines": "the replica's own process, when an engine of it has ended",
     },
     "agent/supervisor.py": {
         "signal_all": "processes below the engine's guard",

@@ -24,7 +24,7 @@ from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
 from .mark import actor_name, injected_variables
 from .member import MemberSeat, deadline_after, log_of
-from .replica import EVICTED_S, Replica, end_from_thread, fail_start
+from .replica import EVICTED_S, Replica
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -145,7 +145,7 @@ class GangCoordinator(Replica):
         if permanent:
             log_of(self._replica["members"][0]).end(f"{failure.code}: {failure}")
             time.sleep(LEAVE_S)
-        fail_start(self._replica, failure, restarted)
+        super()._fail(failure, restarted)
 
     def _end_members(self) -> None:
         for member in self._members:
@@ -325,22 +325,19 @@ class GangCoordinator(Replica):
         exit_in(EVICTED_S)
         self._ask("leave")
 
-    def _end_with_engines(self) -> None:
+    def _await_end(self) -> StartFailed:
         """A member's end is the gang's end; Ray restarts the coordinator, and with it everything, up to the limit.
 
         The members go first, by force: where Ray lets them leave slowly, as those of an owner that leaves, it ends the
         children of their processes more than once, and both guards of an engine may go before they have ended it.
         """
-        try:
-            while True:
+        while True:
+            try:
                 time.sleep(POLL_S)
                 self._raise_if_failed(self._ask("poll"))
-        except Exception as error:
-            failure = start_failure(error)
-            if not self._leaving:
-                log_of(self._replica["members"][0]).end(f"the gang goes down: {failure}")
-                self._end_members()
-                end_from_thread(self._replica, failure.code, str(failure), failure.place)
-        finally:
-            if not self._leaving:
-                os._exit(1)
+            except Exception as error:
+                failure = start_failure(error)
+                if not self._leaving:
+                    log_of(self._replica["members"][0]).end(f"the gang goes down: {failure}")
+                    self._end_members()
+                return failure

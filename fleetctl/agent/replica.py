@@ -24,31 +24,13 @@ EVICTED_S = 60.0
 """How long the eviction that asked an actor to leave may take to end it."""
 
 
-def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
-    """End a start that failed: the first one raises, so the replica is DEAD with its reason; a later one restarts."""
-    log_of(replica["members"][0]).end(f"{failure.code}: {failure}")
-    packed = encode_failure(failure.code, str(failure), about(replica, failure.place))
-    if restarted:
-        end_with(packed)
-    raise RuntimeError(packed) from None
-
-
-def end_from_thread(replica: Mapping[str, Any], code: str, reason: str, place: Optional[Mapping[str, Any]]) -> None:
-    """End the actor that this thread belongs to, by its method `end`, so that Ray keeps the reason."""
-    actor = ray.get_runtime_context().current_actor
-    actor.end.remote(encode_failure(code, reason, about(replica, place)))
-    time.sleep(LEAVE_S)
-
-
 class Replica:
     """What the actor of every replica is. `parts` hold the action of the plan with engine and log of each member."""
 
     _start: Callable[[], None]
     """Return when the replica is ready."""
-    _fail: Callable[[StartFailed, bool], None]
-    """End a start that failed; says whether Ray has restarted it."""
-    _end_with_engines: Callable[[], None]
-    """End this process when an engine has ended."""
+    _await_end: Callable[[], StartFailed]
+    """Return why an engine has ended, once one has; then the log says so, but where the replica leaves."""
     _take_step: Steps
     """Let members take a step of a start or a reload, a method of their seats."""
 
@@ -70,6 +52,27 @@ class Replica:
         self._ready_at = utc_now()
         self._reloads = Reloading(self._replica, self._places, self._take_step)
         threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
+
+    def _fail(self, failure: StartFailed, restarted: bool) -> None:
+        """End a start that failed: the first raises, so the replica is DEAD with its reason; a later one restarts."""
+        log_of(self._replica["members"][0]).end(f"{failure.code}: {failure}")
+        if restarted:
+            end_with(self._packed(failure))
+        raise RuntimeError(self._packed(failure)) from None
+
+    def _end_with_engines(self) -> None:
+        """End this actor when an engine has ended, by its method `end`: Ray keeps the reason, and restarts it."""
+        try:
+            failure = self._await_end()
+            if not self._leaving:
+                ray.get_runtime_context().current_actor.end.remote(self._packed(failure))
+                time.sleep(LEAVE_S)
+        finally:
+            if not self._leaving:
+                os._exit(1)
+
+    def _packed(self, failure: StartFailed) -> str:
+        return encode_failure(failure.code, str(failure), about(self._replica, failure.place))
 
     def reload(self, request: Dict[str, Any]) -> None:
         """Begin to reload: the engines load the weights of the request, and go on serving."""
@@ -108,18 +111,13 @@ class ModelActor(Replica):
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
         failure.place = failure.place or next(iter(self._places), None)
-        fail_start(self._replica, failure, restarted)
+        super()._fail(failure, restarted)
 
-    def _end_with_engines(self) -> None:
-        """The engine's end is the actor's end; Ray restarts it, up to the model's limit."""
-        try:
-            reason = self._engine.watch()
-            if not self._leaving:
-                log_of(self._replica["members"][0]).end(reason)
-                end_from_thread(self._replica, "ENGINE_EXITED", reason, self._places[0])
-        finally:
-            if not self._leaving:
-                os._exit(1)
+    def _await_end(self) -> StartFailed:
+        reason = self._engine.watch()
+        if not self._leaving:
+            log_of(self._replica["members"][0]).end(reason)
+        return StartFailed("ENGINE_EXITED", reason, self._places[0])
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}
