@@ -94,7 +94,7 @@ class Attempt:
         except Exception as error:
             self._end("failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
         self.granted = self.granted or self.result is not None
-        self._seen = self._context.clock()
+        self._now()
 
     def _end(self, kind: str, code: Optional[str] = None, message: str = "") -> None:
         self._release_cards()
@@ -106,12 +106,19 @@ class Attempt:
         self._phase = phase
         self._since = self._alive_since = self._context.clock()
 
-    def _passed(self) -> float:
-        """Return the seconds spent in this phase; a gap without an answer of Ray does not count."""
+    def _now(self) -> float:
+        """Return the time; a gap without an answer of Ray counts for nothing that lasts."""
         now = self._context.clock()
-        if now - self._seen > ANSWER_S:
-            self._since += now - self._seen
-        return now - self._since
+        gap = now - self._seen
+        if gap > ANSWER_S:
+            self._since += gap
+            self._alive_since += gap
+        self._seen = now
+        return now
+
+    def _passed(self) -> float:
+        """Return the seconds spent in this phase."""
+        return self._now() - self._since
 
     def _check(self) -> None:
         if not self._context.lock.still_held():
@@ -205,7 +212,7 @@ class Attempt:
             return self._died(*(kept_failure(self._handle._actor_id.hex()) or decode_failure(record.death)))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
-        elif self._context.clock() - self._alive_since >= CONSTRUCTED_S:
+        elif self._now() - self._alive_since >= CONSTRUCTED_S:
             return self._end("failed", "NEVER_CONSTRUCTED", "its actor is ALIVE for Ray, but its constructor never "
                              f"returned; `fleetctl evict {self.key}` removes it")
         if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:

@@ -238,6 +238,16 @@ def test_alive_for_good_without_a_constructor_that_returned_is_said_soon(here: H
     assert here.killed == []
 
 
+def test_time_without_an_answer_of_ray_is_no_time_without_a_constructor(here: Here) -> None:
+    attempt = here.attempt()
+    attempt.step()
+    here.now += 10 * CONSTRUCTED_S  # the head was restarted; it takes the replica for ready until that ends itself
+    here.states, here.constructed = ["ALIVE"], False
+    attempt.step()
+    here.states, here.constructed = ["RESTARTING", "RESTARTING", "ALIVE"], True
+    assert here.run(attempt)["outcome"] == "ready"
+
+
 def test_one_that_is_up_and_does_not_answer_is_ready_and_says_so(here: Here) -> None:
     here.answers = False
     told = here.run(here.attempt())
