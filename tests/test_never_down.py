@@ -90,6 +90,7 @@ ALLOWED = {
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
         "ModelActor._end_with_engines": "the replica's own process, when its engine has ended",
+        "Replica._require_heard": "the replica's own process, of which nobody can learn that it is ready, or where",
         "leave_soon": "the replica's own process, when the eviction that asked it to leave did not end it",
     },
     "agent/supervisor.py": {

@@ -14,7 +14,7 @@ from . import cluster, model_files
 from .cards import REFUSED
 from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards
 from .create import CreatedHere, NotCreated, check, create, take_back
-from .failure import decode_failure, kept_failure
+from .failure import Failure, decode_failure, kept_failure
 from .grants import Grants
 from .lock import HeldLock
 from .mark import actor_name
@@ -208,8 +208,7 @@ class Attempt:
             self._answer = self._handle.__ray_ready__.remote()
             return self._go_on(self._await_answer)
         if record.state == "DEAD":
-            # the cause of death: kept by a gang, or carried by its constructor's error
-            return self._died(*(kept_failure(self._handle._actor_id.hex()) or decode_failure(record.death)))
+            return self._died(*self._cause_of_death(record.death))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
         elif self._now() - self._alive_since >= CONSTRUCTED_S:
@@ -218,6 +217,28 @@ class Attempt:
         if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
+
+    def _cause_of_death(self, death: str) -> Failure:
+        """Return what a gang has kept, or the constructor's error has carried; else whether a node of it is dead."""
+        code, message = kept_failure(self._handle._actor_id.hex()) or decode_failure(death)
+        if code != "REPLICA_DIED":
+            return code, message
+        troubles = {member["node"]: cluster.node_trouble(member["nodeId"]) for member in self.replica["members"]}
+        return next(((trouble[0], f"{node}: {trouble[1]}") for node, trouble in troubles.items()
+                     if trouble and trouble[0] == "NODE_GONE"), (code, message))
+
+    def since_ready(self) -> Optional[Outcome]:
+        """Return what became of a replica that was ready; None where it still is, or Ray does not say."""
+        try:
+            record = cluster.actor_record(self._handle._actor_id.hex())
+            if record.state == "ALIVE":
+                return None
+            if record.state != "DEAD":
+                return outcome(self.replica, "starting", "STILL_STARTING", "it was ready, went down and starts again")
+            code, message = self._cause_of_death(record.death)
+        except Exception:
+            return None
+        return outcome(self.replica, "failed", code, f"it was ready and went down: {message}")
 
     def _died(self, code: str, message: str) -> None:
         """Report it, or look for clean cards on its node: nothing of it has run, and its name is free again.
