@@ -114,6 +114,7 @@ ALLOWED = {
         "_stop": "the first Ctrl-C and `fleetctl stop` stop the job; what it created goes on",
     },
     "cli/app.py": {"<module>": "the name of the command that stops an apply"},
+    "cli/console.py": {"end_with_reader.wait": "itself, when nobody reads what it follows"},
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
     "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},
