@@ -320,7 +320,8 @@ class GangCoordinator(Replica):
             died = getattr(error, "actor_id", None)
             place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
                           if actor._actor_id.hex() == died), None)
-            raise StartFailed(code, f"a member of the gang died: {message}", place) from None
+            who = f"rank {place['rank']} of group {place['group']}" if place else "a member of the gang"
+            raise StartFailed(code, f"{who} died: {message}", place) from None
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         """Let members take a step of a reload; each bounds its own time."""

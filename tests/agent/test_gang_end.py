@@ -12,7 +12,8 @@ from fleetctl.agent import gang
 from fleetctl.agent.failure import StartFailed, about, encode_failure
 from fleetctl.agent.gang import GangCoordinator
 
-MEMBERS = [{"nodeId": "n1", "node": "a"}, {"nodeId": "n2", "node": "b"}]
+MEMBERS = [{"nodeId": "n1", "node": "a", "group": "main", "rank": 0},
+           {"nodeId": "n2", "node": "b", "group": "main", "rank": 1}]
 REPLICA = {"specHash": "h", "fleet": "lab", "members": MEMBERS}
 
 
@@ -29,7 +30,7 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
     coordinator: Any = object.__new__(GangCoordinator)
     coordinator._replica, coordinator._places = REPLICA, []
     coordinator._members = [SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda at=at: at)) for at in ("01", "02")]
-    with pytest.raises(StartFailed, match="card 0: 20480Mi by process 7") as caught:
+    with pytest.raises(StartFailed, match="rank 1 of group main died: card 0: 20480Mi by process 7") as caught:
         coordinator._get([])
     assert caught.value.code == "CARD_IN_USE"
     assert about(REPLICA, caught.value.place)["nodeIds"] == ["n2"]
