@@ -89,6 +89,7 @@ ALLOWED = {
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
         "Replica._end_with_engines": "the replica's own process, when an engine of it has ended",
+        "Replica._require_heard": "the replica's own process, of which nobody can learn that it is ready, or where",
     },
     "agent/supervisor.py": {
         "signal_all": "processes below the engine's guard",
@@ -111,6 +112,7 @@ ALLOWED = {
         "_stop": "the first Ctrl-C and `fleetctl stop` stop the job; what it created goes on",
     },
     "cli/app.py": {"<module>": "the name of the command that stops an apply"},
+    "cli/console.py": {"end_with_reader.wait": "itself, when nobody reads what it follows"},
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
     "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},

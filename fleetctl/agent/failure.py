@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
 from .mark import earlier_tries, utc_now
 
 FAILURE_PREFIX = "FLEETCTL_FAILED "
+KEPT_FAILURE = b"failure:"
 KV_NAMESPACE = b"fleetctl"
 Failure = Tuple[str, str]
 """A stable code, and a sentence."""
@@ -111,4 +112,4 @@ def kept_failure(actor_id: str) -> Optional[Failure]:
 
 
 def _key(actor_id: str) -> bytes:
-    return f"failure:{actor_id}".encode()
+    return KEPT_FAILURE + actor_id.encode()

@@ -298,14 +298,16 @@ class GangCoordinator(Replica):
             return list(ray.get(refs, timeout=ANSWER_S))
         except ray.exceptions.GetTimeoutError:
             raise StartFailed("MEMBER_SILENT", f"a member of the gang did not answer for {ANSWER_S:g} s") from None
-        except ray.exceptions.RayActorError as error:
-            code, message = decode_failure(str(error))
-            place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
-                          if actor._actor_id.hex() == error.actor_id), None)
-            raise StartFailed(code, f"a member of the gang died: {message}", place) from None
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
+        except ray.exceptions.RayError as error:  # it has died; where Ray ended it for memory, it does not say which
+            code, message = decode_failure(str(error))
+            died = getattr(error, "actor_id", None)
+            place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
+                          if actor._actor_id.hex() == died), None)
+            who = f"rank {place['rank']} of group {place['group']}" if place else "a member of the gang"
+            raise StartFailed(code, f"{who} died: {message}", place) from None
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         """Let members take a step; each bounds its own time. What runs waits for all, a start fails with the first."""

@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import ray
 
-from . import node
+from . import cluster, node
 from .arguments import from_parts
 from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, start_failure
 from .mark import describe, injected_variables, utc_now
@@ -22,6 +22,10 @@ from .reload import Reloading, Steps, as_reloaded
 
 EVICTED_S = 60.0
 """How long the eviction that asked an actor to leave may take to end it."""
+LOOK_S = 3.0
+MOST_UNHEARD = 2
+"""Looks at which Ray calls us ALIVE without our repr; at the first, it may just not have reached all of Ray yet."""
+
 
 
 class Replica:
@@ -41,6 +45,7 @@ class Replica:
         self._failed: Optional[Dict[str, Any]] = None
         self._leaving = False
         restarted = node.was_restarted()
+        threading.Thread(target=self._require_heard, name="fleetctl-heard", daemon=True).start()
         if restarted:
             node.back_off(self._replica["lifecycle"])
         try:
@@ -73,6 +78,29 @@ class Replica:
 
     def _packed(self, failure: StartFailed) -> str:
         return encode_failure(failure.code, str(failure), about(self._replica, failure.place))
+
+    def _end_members(self) -> None:
+        """End the actors of the members, where these have some."""
+
+    def _require_heard(self) -> None:
+        """End this process, for Ray to restart it, where Ray calls it ALIVE and has not heard its repr.
+
+        Ray's head, when it is restarted while we start, asks for us once more, is told that we are here, and takes that
+        for the constructor's end. Nobody would ever learn of our place, or that we are ready: we were of no use yet.
+        """
+        unheard, own = 0, ray.get_runtime_context().get_actor_id()
+        while unheard < MOST_UNHEARD:
+            time.sleep(LOOK_S)
+            try:
+                record = cluster.actor_record(own)
+            except Exception:  # the head is away
+                continue
+            if record.state == "ALIVE" and self._ready_at and self._ready_at in record.report:
+                return
+            unheard = unheard + 1 if record.state == "ALIVE" else 0
+        log_of(self._replica["members"][0]).end("Ray's head was restarted while it started; it starts again")
+        self._end_members()
+        os._exit(1)
 
     def reload(self, request: Dict[str, Any]) -> None:
         """Begin to reload: the engines load the weights of the request, and go on serving."""

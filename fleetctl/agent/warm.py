@@ -132,7 +132,7 @@ class WarmReplica:
                 ray.get([holder.report.remote() for holder in self._holders])
                 if self._leaves():
                     return
-            except ray.exceptions.ActorDiedError:
+            except (ray.exceptions.ActorDiedError, ray.exceptions.OutOfMemoryError):
                 os._exit(1)  # a holder has ended: Ray restarts all of it
             except Exception:  # the cluster's head does not answer: it may be back later
                 continue
@@ -160,7 +160,7 @@ class WarmReplica:
             return bool(ray.get(self._asked[actor_id], timeout=POLL_S))
         except ray.exceptions.GetTimeoutError:
             return False
-        except ray.exceptions.RayActorError:  # it is down: Ray may start it again
+        except ray.exceptions.RayError:  # it is down: Ray may start it again
             self._asked.clear()
             return False
 

@@ -20,7 +20,7 @@ from fleetctl.inventory.cold import with_cold, with_unfetched
 from fleetctl.inventory.failures import Ended, list_ended, that_matter
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.json_values import list_of, object_of, text_of
-from fleetctl.inventory.lives import with_lives
+from fleetctl.inventory.lives import with_deaths, with_lives
 from fleetctl.inventory.nodes import read_node
 from fleetctl.inventory.notes import with_draining, with_notes
 from fleetctl.inventory.planned import draining_nodes, find_planned
@@ -87,7 +87,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     answers = _ask(live.client, live.namespace)
     actors = answers.actors.rows
     nodes = _nodes(answers, live.agent)
-    planned = find_planned(live.client, answers.jobs or (), actors)
+    planned = find_planned(live.client, answers.jobs or (), [*actors, *answers.ended.silent])
     seen_by_agent = live.agent.sums(nodes) if live.agent else {}
     sums = {**answers.sums, **seen_by_agent}
     version = text_of(answers.version.get("ray_version"))
@@ -106,7 +106,8 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     lives, no_times = with_lives(live.client, marked, live.namespace, live.observed_at, all_of_them=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
-    failed = [*(one for one in answers.ended.failures if one.actor_id not in tried_again),
+    failed = [*(one for one in with_deaths(live.client, answers.ended.failures, planned)
+                if one.actor_id not in tried_again),
               *failed_reloads(jobs, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]

@@ -15,6 +15,7 @@ from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.failures import Silent
 from fleetctl.inventory.jobs import DRAINING, Job, log_of
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.marks import Marks, parse_actor_name
@@ -29,7 +30,7 @@ def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
 
 
 def find_planned(
-    client: DashboardClient, jobs: Sequence[Job], actors: Collection[LiveActor]
+    client: DashboardClient, jobs: Sequence[Job], actors: Collection[LiveActor | Silent]
 ) -> Mapping[str, Marks]:
     """Return the plans for those of `actors` that our jobs created and that have no repr yet, by actor id.
 

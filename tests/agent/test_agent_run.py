@@ -30,6 +30,7 @@ class Stage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scripts: dict[str, list[str]] = {}
+        self.since_ready: dict[str, str] = {}
         self.begun: list[str] = []
         self.most_creating = 0
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -57,6 +58,10 @@ class Stage:
                     kind, _, code = word.partition(":")
                     self.result = outcome(self.replica, kind, code or None, f"{code} of {self.key}")
                 self.granted = self.granted or self.result is not None
+
+            def since_ready(self) -> Any:
+                kind = stage.since_ready.get(self.key)
+                return outcome(self.replica, kind, None, "it was ready") if kind else None
 
         self.current: list[Run] = []
         run_of = lambda: self.current[0]  # noqa: E731
@@ -129,6 +134,14 @@ def test_everything_is_created_in_the_plans_order_and_awaited(stage: Stage) -> N
     assert stage.begun == ["a/0", "b/0", "a/1"]
     assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "ready"), ("b", 0, "ready")]
     assert (summary["exitCode"], summary["interrupted"]) == (0, False)
+
+
+def test_a_replica_that_was_ready_is_told_as_what_it_is_at_the_end(stage: Stage) -> None:
+    stage.since_ready = {"a/1": "starting", "b/0": "failed"}
+    summary = stage.run("a/0", "a/1", "b/0")
+    assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "starting"), ("b", 0, "failed")]
+    assert (summary["exitCode"], summary["message"]) == (3, "1 of 3 ready")
+    assert stage.kinds()[-3:] == ["replicaStarting", "replicaFailed", "runSummary"]
 
 
 def test_ids_are_sorted_as_numbers(stage: Stage) -> None:
