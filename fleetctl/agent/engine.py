@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
@@ -15,12 +16,14 @@ from .holders import ports_of
 from .ownership import Ownership, PortTaken
 from .ports import LOOPBACKS, probe_port, taken_by
 from .probes import Check, build_check, pauses
+from .processes import ended_for_memory
 from .reload_call import RELOAD_ENDED, RELOAD_FAILED, ask_to_reload
 
 DEFAULT_READY_S = 5.0
 CRASH_S = 1.0
 PORT_FREE_S = 10.0
 """An engine that is being ended may keep its port for its grace period, and a moment."""
+FOR_MEMORY = " (the kernel has ended a process of this host for lack of memory meanwhile)"
 ADVICE = "give each engine its own with $(FLEETCTL_PORT), or place one on a node"
 
 
@@ -51,6 +54,7 @@ class EngineProcess:
     def start(self) -> None:
         """Start supervisor and engine, from a thread that lives as long as the engine: an actor's main thread."""
         self._refuse_taken_ports()
+        self._ended_before = ended_for_memory()
         self._log.begin(f"{self._member['group']}/{self._member['copy']} rank {self._member['rank']}")
         self._run = GuardedProcess(
             self._member["supervisor"], self._argv, self._env, self._spec.get("workdir"), self._log.path)
@@ -73,7 +77,10 @@ class EngineProcess:
     def how_it_ended(self) -> str:
         """Return how the engine ended, in words."""
         code = self._run.exit_code or 0
-        return f"the engine was ended by signal {code - 128}" if code > 128 else f"the engine exited with code {code}"
+        if code <= 128:
+            return f"the engine exited with code {code}"
+        memory = code - 128 == signal.SIGKILL and ended_for_memory() > self._ended_before
+        return f"the engine was ended by signal {code - 128}" + (FOR_MEMORY if memory else "")
 
     def become_ready(self, deadline: float, allowed_s: float) -> None:
         """Return once readiness passes; raises StartFailed at the engine's end or at `deadline` (monotonic).

@@ -40,6 +40,20 @@ def test_how_an_engine_ended_is_told(run: Run, command: str, message: str) -> No
     assert actor.hear("failed") == {"failed": "ENGINE_EXITED", "message": message}
 
 
+@pytest.mark.parametrize(("kills", "command", "message"), [
+    (13, "kill -9 $$$$", "signal 9 (the kernel has ended a process of this host for lack of memory meanwhile) before"),
+    (12, "kill -9 $$$$", "signal 9 before"), (13, "kill -11 $$$$", "signal 11 before"), (13, "exit 9", "code 9 before"),
+])
+def test_a_kill_while_the_kernel_lacked_memory_says_so(
+    run: Run, tmp_path: Path, kills: int, command: str, message: str
+) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("drop_slab 5\noom_kill 12\n")
+    actor = run("sh", "-c", f"echo oom_kill {kills} > {counters}; {command}",
+                readiness={"exec": {"command": ["false"]}, "period": 0.05}, order={"counters": str(counters)})
+    assert f"{message} it was ready" in actor.hear("failed")["message"]
+
+
 def test_last_words_are_the_end_of_this_life_only(run: Run, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("words of an earlier life\n")
     actor = run("sh", "-c", "printf 'x%.0s' $(seq 5000); printf '\\377 the end'; exit 1", order={"aliveFor": 30})
