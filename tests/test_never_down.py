@@ -72,7 +72,7 @@ ALLOWED = {
         "EngineProcess._watch_run": "an engine whose liveness probe fails is down; Ray restarts the replica",
     },
     "agent/failure.py": {
-        "end_with": "the replica's own process, when its engine has ended or a restart failed",
+        "exit_in": "the replica's own process, when its engine has ended, a restart failed, or it was evicted",
     },
     "agent/guarded.py": {
         "GuardedProcess._follow": "the engine's own processes, when its supervisor was killed",
@@ -84,13 +84,12 @@ ALLOWED = {
         "GangCoordinator._give_back": "its own placement group: its start failed, cards are in use, or an earlier life",
         "GangCoordinator._end_members": "its own members, when its start or one of them failed, or cards are in use",
         "GangCoordinator._end_permanently": "itself, when its start failed and Ray does not let it leave",
-        "GangCoordinator._end_with_engines": "its own process, when a member has ended",
         "GangMember._follow": "the member's own engine, when it did not become ready",
     },
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
-        "ModelActor._end_with_engines": "the replica's own process, when its engine has ended",
-        "leave_soon": "the replica's own process, when the eviction that asked it to leave did not end it",
+        "Replica._end_with_engines": "the replica's own process, when an engine of it has ended",
+        "Replica._require_heard": "the replica's own process, of which nobody can learn that it is ready, or where",
     },
     "agent/supervisor.py": {
         "signal_all": "processes below the engine's guard",
@@ -116,6 +115,7 @@ ALLOWED = {
         "follow": "the first Ctrl-C stops the job; what it created goes on",
     },
     "cli/app.py": {"<module>": "the name of the command that stops an apply"},
+    "cli/console.py": {"end_with_reader.wait": "itself, when nobody reads what it follows"},
     "cli/entry.py": {"main": "itself, when it was interrupted"},
     "cli/signals.py": {"_end": "itself, at a signal"},
     "cli/stop.py": {"_stop": "`fleetctl stop` stops the job of an apply; what it created goes on"},

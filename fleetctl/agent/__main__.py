@@ -53,7 +53,7 @@ def main() -> int:
     events = EventStream()
     hide_package_from_actors()
     ray.init(address="auto", namespace=namespace, logging_level="ERROR", log_to_driver=False)
-    request = wait_for(name, REQUEST_S, lambda: False)
+    request = wait_for(name, REQUEST_S)
     if request is None:
         return events.end(1, f"no request came within {REQUEST_S:g} s")
     trouble = too_old(ray.__version__)

@@ -21,12 +21,14 @@ from . import cluster
 from .attempt import Attempt, Context, EarlierAttempt, Outcome, outcome
 from .create import replica_of
 from .events import EventStream
+from .failure import KV_NAMESPACE
 from .floor import ask_for_nodes
 from .grants import CardTurns, Grants
-from .lock import KV_NAMESPACE, HeldLock, Interrupted, LockBusy, take_lock
+from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
 from .notes import note
 from .prefetch import run_floor
+from .reload import forget_dead
 from .reloads import Reloads
 from .replan import Replanning
 
@@ -50,6 +52,7 @@ class Run:
         self.fetched: List[Outcome] = []
         self._not_begun: Deque[Attempt] = deque()
         self._under_way: List[Attempt] = []
+        self._ready: List[Attempt] = []
         self._turns = CardTurns([])
         self._promoted: Set[str] = set()
         self._replanning = Replanning(request["job"], bool(request["mayReplan"]), events, time.monotonic)
@@ -85,9 +88,10 @@ class Run:
             if not self._creating() and not self._replan():
                 self._release()
                 if self._reloads.may_end and (not self._under_way or not self.request["wait"]):
-                    return
+                    break
             self._heartbeat()
             self.stop.wait(max(POLL_S, time.monotonic() - began))
+        self._look_again()
 
     def _take(self, request: Mapping[str, Any]) -> None:
         """Accept a plan: the request's own, or a new one for nodes that refused replicas."""
@@ -137,7 +141,16 @@ class Run:
                 self._turns.done(attempt.key)
             if attempt.result is not None and not self._replanning.takes(attempt.key, attempt.result):
                 self._report(attempt.key, attempt.result)
+                if attempt.result["outcome"] == "ready":
+                    self._ready.append(attempt)
         self._under_way = [attempt for attempt in self._under_way if attempt.result is None]
+
+    def _look_again(self) -> None:
+        """Tell what became of the replicas that were ready and have gone down meanwhile."""
+        for attempt in self._ready:
+            result = None if self.stop.is_set() else attempt.since_ready()
+            if result is not None:
+                self._report(attempt.key, result)
 
     def _creating(self) -> bool:
         return bool(self._not_begun) or any(not attempt.granted for attempt in self._under_way)
@@ -205,10 +218,8 @@ class Run:
         wanted = sum(result.get("replicas", 1) for result in results)
         results += [*self.fetched, *(self._not_fetched() if interrupted else ())]
         complete = ready == wanted and not interrupted and all(row["outcome"] == "ready" for row in self.fetched)
-        self.events.emit("runSummary", f"{ready} of {wanted} ready", level="info" if complete else "warning",
-                         outcomes=results, exitCode=0 if complete else 3, interrupted=interrupted,
-                         waited=bool(self.request["wait"]))
-        os._exit(0 if complete else 3)
+        os._exit(self.events.end(0 if complete else 3, f"{ready} of {wanted} ready", results, interrupted=interrupted,
+                                 waited=bool(self.request["wait"])))
 
     def _not_fetched(self) -> List[Outcome]:
         """Return the outcomes of what nodes were to fetch when the run was interrupted."""
@@ -264,6 +275,7 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     if draining:
         note(job, DRAINING, " ".join(sorted(draining)))  # no GET shows it, and a drain is never undone
     ask_for_nodes(run.plan, events)
+    forget_dead()
     _work(run, lock)
     return 0
 

@@ -13,8 +13,8 @@ import ray
 from . import cluster, model_files
 from .cards import REFUSED
 from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards
-from .create import CreatedHere, NotCreated, check, create, take_back
-from .failure import decode_failure, kept_failure
+from .create import CreatedHere, check, create, take_back
+from .failure import Failure, Refused, decode_failure, kept_failure
 from .grants import Grants
 from .lock import HeldLock
 from .mark import actor_name
@@ -94,7 +94,7 @@ class Attempt:
         except Exception as error:
             self._end("failed", "AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0])
         self.granted = self.granted or self.result is not None
-        self._seen = self._context.clock()
+        self._now()
 
     def _end(self, kind: str, code: Optional[str] = None, message: str = "") -> None:
         self._release_cards()
@@ -106,12 +106,19 @@ class Attempt:
         self._phase = phase
         self._since = self._alive_since = self._context.clock()
 
-    def _passed(self) -> float:
-        """Return the seconds spent in this phase; a gap without an answer of Ray does not count."""
+    def _now(self) -> float:
+        """Return the time; a gap without an answer of Ray counts for nothing that lasts."""
         now = self._context.clock()
-        if now - self._seen > ANSWER_S:
-            self._since += now - self._seen
-        return now - self._since
+        gap = now - self._seen
+        if gap > ANSWER_S:
+            self._since += gap
+            self._alive_since += gap
+        self._seen = now
+        return now
+
+    def _passed(self) -> float:
+        """Return the seconds spent in this phase."""
+        return self._now() - self._since
 
     def _check(self) -> None:
         if not self._context.lock.still_held():
@@ -119,7 +126,7 @@ class Attempt:
         try:
             check(self.replica, self._context.not_counted(self.replica["model"]))
             created = create(self.replica)
-        except NotCreated as refusal:
+        except Refused as refusal:
             if refusal.code != "NODE_TAKEN" or self._passed() >= SHORTFALL_S:
                 self._refused(refusal)
             return None
@@ -132,7 +139,7 @@ class Attempt:
             return self._go_on(self._await_grant)
         return self._go_on(self._await_group)
 
-    def _refused(self, refusal: NotCreated) -> None:
+    def _refused(self, refusal: Refused) -> None:
         """Turn a refusal into an outcome; a name that exists means that another apply has created this replica."""
         if refusal.code == "NAME_TAKEN":
             try:
@@ -201,16 +208,37 @@ class Attempt:
             self._answer = self._handle.__ray_ready__.remote()
             return self._go_on(self._await_answer)
         if record.state == "DEAD":
-            # the cause of death: kept by a gang, or carried by its constructor's error
-            return self._died(*(kept_failure(self._handle._actor_id.hex()) or decode_failure(record.death)))
+            return self._died(*self._cause_of_death(record.death))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
-        elif self._context.clock() - self._alive_since >= CONSTRUCTED_S:
+        elif self._now() - self._alive_since >= CONSTRUCTED_S:
             return self._end("failed", "NEVER_CONSTRUCTED", "its actor is ALIVE for Ray, but its constructor never "
                              f"returned; `fleetctl evict {self.key}` removes it")
         if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
+
+    def _cause_of_death(self, death: str) -> Failure:
+        """Return what a gang has kept, or the constructor's error has carried; else whether a node of it is dead."""
+        code, message = kept_failure(self._handle._actor_id.hex()) or decode_failure(death)
+        if code != "REPLICA_DIED":
+            return code, message
+        troubles = {member["node"]: cluster.node_trouble(member["nodeId"]) for member in self.replica["members"]}
+        return next(((trouble[0], f"{node}: {trouble[1]}") for node, trouble in troubles.items()
+                     if trouble and trouble[0] == "NODE_GONE"), (code, message))
+
+    def since_ready(self) -> Optional[Outcome]:
+        """Return what became of a replica that was ready; None where it still is, or Ray does not say."""
+        try:
+            record = cluster.actor_record(self._handle._actor_id.hex())
+            if record.state == "ALIVE":
+                return None
+            if record.state != "DEAD":
+                return outcome(self.replica, "starting", "STILL_STARTING", "it was ready, went down and starts again")
+            code, message = self._cause_of_death(record.death)
+        except Exception:
+            return None
+        return outcome(self.replica, "failed", code, f"it was ready and went down: {message}")
 
     def _died(self, code: str, message: str) -> None:
         """Report it, or look for clean cards on its node: nothing of it has run, and its name is free again.

@@ -13,19 +13,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from . import cluster
 from .arguments import in_parts
 from .claims import format_claim, member_options
+from .failure import Refused
 from .gang import GangCoordinator
 from .mark import actor_name, warm_name
 from .replica import ModelActor
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
-
-
-class NotCreated(Exception):
-    """The replica was not created; `code` and the message say why."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class CreatedHere(NamedTuple):
@@ -70,7 +63,7 @@ def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping
 
 
 def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
-    """Re-check a planned replica against the cluster as it is now; raises NotCreated.
+    """Re-check a planned replica against the cluster as it is now; raises Refused.
 
     An id that is WARM is free for a promotion alone. The WARM one ends itself once the new one is ready.
     NODE_TAKEN may be over soon: Ray reports its free resources with a delay.
@@ -80,18 +73,18 @@ def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
     warm = warm_name(replica["model"], replica["replicaId"])
     for taken in (name,) if replica.get("op") == "promote" else (name, warm):
         if taken in names:
-            raise NotCreated("NAME_TAKEN", f"{taken} exists already")
+            raise Refused("NAME_TAKEN", f"{taken} exists already")
     live = cluster.live_ids(replica["model"], names, not_counted)
     if len(live) >= int(replica["wanted"]):
-        raise NotCreated("TARGET_REACHED", f"{len(live)} of {replica['wanted']} are already live")
+        raise Refused("TARGET_REACHED", f"{len(live)} of {replica['wanted']} are already live")
     members: List[Mapping[str, Any]] = replica["members"]
     for node_id, node in {member["nodeId"]: member["node"] for member in members}.items():
         trouble = cluster.node_trouble(node_id)
         if trouble:
-            raise NotCreated(trouble[0], f"{node}: {trouble[1]}")
+            raise Refused(trouble[0], f"{node}: {trouble[1]}")
     short = cluster.shortfalls(members)
     if short:
-        raise NotCreated("NODE_TAKEN", "; ".join(short))
+        raise Refused("NODE_TAKEN", "; ".join(short))
 
 
 @lru_cache(maxsize=None)
@@ -101,7 +94,7 @@ def remote_class(plain: type) -> Any:
 
 
 def create(replica: Dict[str, Any]) -> CreatedHere:
-    """Create the replica's detached actor and return it; raises NotCreated when the name was taken meanwhile.
+    """Create the replica's detached actor and return it; raises Refused when the name was taken meanwhile.
 
     The name is unique: of two applies that create the same replica, one succeeds.
     """
@@ -120,8 +113,8 @@ def create(replica: Dict[str, Any]) -> CreatedHere:
         ).remote(*in_parts(replica))
     except ValueError as error:
         if name in cluster.taken_names():
-            raise NotCreated("NAME_TAKEN", f"{name} exists already") from None
-        raise NotCreated("REFUSED_BY_RAY", str(error).splitlines()[0]) from None
+            raise Refused("NAME_TAKEN", f"{name} exists already") from None
+        raise Refused("REFUSED_BY_RAY", str(error).splitlines()[0]) from None
     claim = "; ".join(f"{format_claim(member)} on {member['node']}" for member in members)
     before = {member["nodeId"]: free.get(member["nodeId"], {}) for member in members}
     return CreatedHere(name, handle, handle._actor_id.hex(), claim, before, now_ms)

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import threading
 import time
 from typing import Any, Mapping, Optional, Sequence
 
 from .engine_log import LAST_OUTPUT, EngineLog
-from .environment import engine_environment, expand_all, expand_within
+from .environment import engine_environment, expand
 from .failure import StartFailed
 from .guarded import GuardedProcess
 from .holders import ports_of
 from .ownership import Ownership, PortTaken
 from .ports import LOOPBACKS, probe_port, taken_by
 from .probes import Check, build_check, pauses
+from .processes import ended_for_memory
 from .reload_call import RELOAD_ENDED, RELOAD_FAILED, ask_to_reload
 
 DEFAULT_READY_S = 5.0
 CRASH_S = 1.0
 PORT_FREE_S = 10.0
 """An engine that is being ended may keep its port for its grace period, and a moment."""
+FOR_MEMORY = " (the kernel has ended a process of this host for lack of memory meanwhile)"
 ADVICE = "give each engine its own with $(FLEETCTL_PORT), or place one on a node"
 
 
@@ -38,7 +41,7 @@ class EngineProcess:
         self._member = member
         self._spec = spec
         self._env = engine_environment(spec, injected)
-        self._argv = expand_all([*spec["command"], *spec.get("args", [])], self._env)
+        self._argv = expand([*spec["command"], *spec.get("args", [])], self._env)
         self._log = log
         self._reserved = list(reserved)
         self._port = int(reserved[0].getsockname()[1])
@@ -51,6 +54,7 @@ class EngineProcess:
     def start(self) -> None:
         """Start supervisor and engine, from a thread that lives as long as the engine: an actor's main thread."""
         self._refuse_taken_ports()
+        self._ended_before = ended_for_memory()
         self._log.begin(f"{self._member['group']}/{self._member['copy']} rank {self._member['rank']}")
         self._run = GuardedProcess(
             self._member["supervisor"], self._argv, self._env, self._spec.get("workdir"), self._log.path)
@@ -65,15 +69,6 @@ class EngineProcess:
                 raise StartFailed("PORT_IN_USE", f"port {port} of the {kind} probe is in use by {found}, on"
                                                  f" {self._member['node']}; {ADVICE}")
 
-    @property
-    def pid(self) -> Optional[int]:
-        """Return the engine's main process."""
-        return self._run.pid
-
-    def ended(self) -> bool:
-        """Return whether the engine has ended."""
-        return self._run.ended()
-
     def stop(self) -> None:
         """End the engine and everything below it, and wait for that."""
         self._release_ports()
@@ -82,7 +77,10 @@ class EngineProcess:
     def how_it_ended(self) -> str:
         """Return how the engine ended, in words."""
         code = self._run.exit_code or 0
-        return f"the engine was ended by signal {code - 128}" if code > 128 else f"the engine exited with code {code}"
+        if code <= 128:
+            return f"the engine exited with code {code}"
+        memory = code - 128 == signal.SIGKILL and ended_for_memory() > self._ended_before
+        return f"the engine was ended by signal {code - 128}" + (FOR_MEMORY if memory else "")
 
     def become_ready(self, deadline: float, allowed_s: float) -> None:
         """Return once readiness passes; raises StartFailed at the engine's end or at `deadline` (monotonic).
@@ -90,7 +88,7 @@ class EngineProcess:
         `allowed_s` = its startupTimeout, for the message.
         """
         while True:
-            self._run.wait_started(max(0.0, deadline - time.monotonic()))
+            self._run.started.wait(max(0.0, deadline - time.monotonic()))
             if self._await_readiness(deadline, allowed_s):
                 self._release_ports()
                 probe = self._spec.get("readiness") or {"exec": {}}
@@ -103,16 +101,16 @@ class EngineProcess:
         """Return whether the engine became ready, or ended before; raises StartFailed at `deadline`."""
         probe = self._spec.get("readiness")
         if not probe:
-            return not self._run.wait_ended(max(0.0, min(DEFAULT_READY_S, deadline - time.monotonic())))
+            return not self._run.ended.wait(max(0.0, min(DEFAULT_READY_S, deadline - time.monotonic())))
         check = self._build(probe)
         for pause_s in pauses(float(probe.get("period", 1))):
             try:
                 seen = check()
             except PortTaken as taken:
                 raise StartFailed("PORT_IN_USE", f"{taken}, on {self._member['node']}; {ADVICE}") from None
-            if seen is None and not self.ended():
+            if seen is None and not self._run.ended.is_set():
                 return True
-            if self._run.wait_ended(min(pause_s, max(0.0, deadline - time.monotonic()))):
+            if self._run.ended.wait(min(pause_s, max(0.0, deadline - time.monotonic()))):
                 return False
             if time.monotonic() >= deadline:
                 late = f"not ready within its startupTimeout of {allowed_s:g} s ({seen})"
@@ -127,14 +125,14 @@ class EngineProcess:
         port = int(request.get("port") or self._answered or self._port)
         env, allowed_s = {**self._env, **variables}, round(deadline - time.monotonic())
         ours = {name: value for name, value in env.items() if name.startswith("FLEETCTL_")}
-        asked = {**request, "shown": request["path"], "path": expand_within(request["path"], ours),
-                 "body": expand_within(request.get("body"), env)}
+        asked = {**request, "shown": request["path"], "path": expand(request["path"], ours),
+                 "body": expand(request.get("body"), env)}
         try:
             answer = ask_to_reload(asked, port, self._hosts, deadline, Ownership(port, self._run.tree).objection)
         except PortTaken as taken:
             raise StartFailed(RELOAD_FAILED, str(taken)) from None
         except StartFailed as failure:  # one that crashes closes its connection first
-            if self._run.wait_ended(CRASH_S):
+            if self._run.ended.wait(CRASH_S):
                 raise StartFailed(RELOAD_ENDED, f"{failure}; then {self.how_it_ended()}") from None
             raise
         self._log.say(f"reload: {answer}")
@@ -163,17 +161,17 @@ class EngineProcess:
     def _watch_run(self, serving: Optional[threading.Event]) -> str:
         probe = self._spec.get("liveness")
         if not probe:
-            self._run.wait_ended()
+            self._run.ended.wait()
             return self.how_it_ended()
         check, failures = self._build(probe), 0
-        while not self._run.wait_ended(float(probe.get("period", 1))):
+        while not self._run.ended.wait(float(probe.get("period", 1))):
             try:
                 counts = (serving is None or serving.is_set()) and time.monotonic() >= self._held_until
                 seen = check() if counts else None
             except PortTaken as taken:
                 seen = str(taken)
             failures = failures + 1 if seen and time.monotonic() >= self._held_until else 0
-            if failures >= int(probe.get("failureThreshold", 3)) and not self.ended():
+            if failures >= int(probe.get("failureThreshold", 3)) and not self._run.ended.is_set():
                 self.stop()
                 return f"liveness failed {failures} times in a row ({seen})"
         return self.how_it_ended()
@@ -205,8 +203,7 @@ class EngineProcess:
         return self._answered or (served.pop() if len(served) == 1 else self._port)
 
     def _build(self, probe: Mapping[str, Any]) -> Check:
-        return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd,
-                           lambda text: expand_all([text], self._env)[0])
+        return build_check(probe, self._hosts, self._port, self._run.tree, self._env, self._run.cwd)
 
     def _with_last_output(self, reason: str) -> str:
         output = self._log.last_output()

@@ -45,8 +45,11 @@ class EngineLog:
         self.say(f"{BANNER[len(OURS):]}{who} at {utc_now()}")
 
     def end(self, reason: str) -> None:
-        """Add the line that ends a life of the engine, or a try to start it; `fleetctl status` reads it."""
-        self.say(f"ended at {utc_now()}: {reason}")
+        """Add the line that ends a life of the engine, or a try to start it; `fleetctl status` reads it.
+
+        It is without the last output, which is in the log.
+        """
+        self.say(f"ended at {utc_now()}: {reason.partition(LAST_OUTPUT)[0]}")
 
     def end_of_this_life(self, limit: int) -> str:
         """Return the last `limit` bytes, or less, of what the engine wrote since its begin."""

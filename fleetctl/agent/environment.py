@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Mapping
 
 from .failure import StartFailed
+from .processes import environment_of
 
 DEFAULTS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 """CUDA numbers the fastest card first, the driver and `nvidia-smi` go by bus: the card that was checked must be the one
@@ -16,12 +17,8 @@ _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 def node_environment() -> Dict[str, str]:
     """Return the node's own environment: that of the raylet, our parent, since Ray changes its workers'."""
-    try:
-        with open(f"/proc/{os.getppid()}/environ", "rb") as environ:
-            pairs = [item.partition(b"=") for item in environ.read().split(b"\0") if b"=" in item]
-        node = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-    except OSError:
-        node = dict(os.environ)
+    raylet = environment_of(os.getppid())
+    node = {os.fsdecode(name): os.fsdecode(value) for name, value in raylet.items()} or os.environ
     return {
         name: value
         for name, value in node.items()
@@ -44,37 +41,22 @@ def engine_environment(spec: Mapping[str, Any], injected: Mapping[str, str]) -> 
     return env
 
 
-def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Return `text` with every known `$(NAME)` replaced, as in Kubernetes: `$$(NAME)` is an escape.
+def expand(value: Any, variables: Mapping[str, str]) -> Any:
+    """Return a JSON value with every known `$(NAME)` in its texts replaced, as in Kubernetes: `$$(NAME)` is an escape.
 
-    An unknown name stays as it is; raises KeyError for an unknown FLEETCTL_ name.
+    Keys and unknown names stay as they are; raises StartFailed for an unknown FLEETCTL_ name.
     """
 
     def replace(match: re.Match[str]) -> str:
+        name = match.group(1)
         if match.group(0) == "$$":
             return "$"
-        name = match.group(1)
-        if name in variables:
-            return variables[name]
-        if name.startswith("FLEETCTL_"):
-            raise KeyError(name)
-        return match.group(0)
+        if name.startswith("FLEETCTL_") and name not in variables:
+            raise StartFailed("UNRESOLVED_VARIABLE", f"$({name}) is not a variable of fleetctl")
+        return variables.get(name, match.group(0))
 
-    return _REFERENCE.sub(replace, text)
-
-
-def expand_all(parts: List[str], env: Mapping[str, str]) -> List[str]:
-    """Return each of `parts` with its references to variables replaced."""
-    try:
-        return [expand(part, env) for part in parts]
-    except KeyError as unknown:
-        raise StartFailed("UNRESOLVED_VARIABLE", f"$({unknown.args[0]}) is not a variable of fleetctl") from None
-
-
-def expand_within(value: Any, env: Mapping[str, str]) -> Any:
-    """Return a JSON value with the references in its texts replaced; keys stay as they are."""
     if isinstance(value, str):
-        return expand_all([value], env)[0]
+        return _REFERENCE.sub(replace, value)
     if isinstance(value, Mapping):
-        return {key: expand_within(part, env) for key, part in value.items()}
-    return [expand_within(part, env) for part in value] if isinstance(value, list) else value
+        return {key: expand(part, variables) for key, part in value.items()}
+    return [expand(part, variables) for part in value] if isinstance(value, list) else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from datetime import datetime, timezone
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import ray
 
@@ -45,8 +45,8 @@ class EventStream:
         self.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}", version=EVENT_VERSION,
                   toolVersion=request["toolVersion"], job=request["job"], **fields)
 
-    def end(self, code: int, message: str, **fields: Any) -> int:
-        """Write the summary of a run that ends without outcomes; returns its exit code."""
+    def end(self, code: int, message: str, outcomes: Sequence[Mapping[str, Any]] = (), **fields: Any) -> int:
+        """Write the summary of a run; returns its exit code."""
         level = {0: "info", 3: "warning"}.get(code, "error")
-        self.emit("runSummary", message, level=level, outcomes=[], exitCode=code, **fields)
+        self.emit("runSummary", message, level=level, outcomes=outcomes, exitCode=code, **fields)
         return code

@@ -93,7 +93,5 @@ def run_explicit(
     finally:
         lock.release()
     done = sum(row["outcome"] in DONE for row in outcomes)
-    code = 0 if done == len(outcomes) else 3
-    events.emit("runSummary", f"{done} of {len(outcomes)} done", level="warning" if code else "info",
-                outcomes=outcomes, exitCode=code, interrupted=stop.is_set())
-    return code
+    return events.end(0 if done == len(outcomes) else 3, f"{done} of {len(outcomes)} done", outcomes,
+                      interrupted=stop.is_set())

@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Mapping, NoReturn, Optional, Tuple
 from .mark import earlier_tries, utc_now
 
 FAILURE_PREFIX = "FLEETCTL_FAILED "
+KEPT_FAILURE = b"failure:"
 KV_NAMESPACE = b"fleetctl"
 Failure = Tuple[str, str]
 """A stable code, and a sentence."""
@@ -33,6 +34,14 @@ class StartFailed(Exception):
 
     def __str__(self) -> str:
         return str(self.args[1])
+
+
+class Refused(Exception):
+    """A replica was left as it is, or not created; `code` and the message say why."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 def start_failure(error: Exception) -> StartFailed:
@@ -58,11 +67,16 @@ def about(replica: Mapping[str, Any], place: Optional[Mapping[str, Any]] = None)
             "gpuUuids": list(place.get("gpuUuids") or []) if place else [], **earlier_tries(replica)}
 
 
-def end_with(reason: str) -> NoReturn:
-    """End this process so that Ray keeps the reason, and restarts the actor, up to its limit. In its main thread."""
-    timer = threading.Timer(LEAVE_S, os._exit, (1,))
+def exit_in(seconds: float) -> None:
+    """End this process by force after a while, should nothing else have ended it: Ray restarts the actor."""
+    timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
+
+
+def end_with(reason: str) -> NoReturn:
+    """End this process so that Ray keeps the reason, and restarts the actor, up to its limit. In its main thread."""
+    exit_in(LEAVE_S)
     end = SystemExit(1)
     end.unexpected_error_traceback = reason  # type: ignore[attr-defined]  # Ray adds this to the cause of death
     raise end
@@ -98,4 +112,4 @@ def kept_failure(actor_id: str) -> Optional[Failure]:
 
 
 def _key(actor_id: str) -> bytes:
-    return f"failure:{actor_id}".encode()
+    return KEPT_FAILURE + actor_id.encode()

@@ -19,7 +19,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from .claims import SHARE
 from .events import EventStream
-from .lock import KV_NAMESPACE
+from .failure import KV_NAMESPACE
 
 PREFIX = b"grow:"
 Part = List[Mapping[str, Any]]

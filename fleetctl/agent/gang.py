@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections import Counter
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
@@ -21,10 +21,10 @@ from .claims import bundle_for, format_claim, member_options
 from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
 from .cluster import shortfalls
 from .engine import EngineProcess
-from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, keep_failure, start_failure
+from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
 from .mark import actor_name, injected_variables
-from .member import MemberSeat, deadline_after, write_note, write_reason
-from .replica import Replica, end_from_thread, fail_start, leave_soon
+from .member import MemberSeat, deadline_after, log_of
+from .replica import EVICTED_S, Replica
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
@@ -46,33 +46,19 @@ class GangMember:
         except StartFailed as failure:
             raise RuntimeError(encode_failure(failure.code, str(failure))) from None
         self._state: Dict[str, Any] = {"state": "seated"}
-        self._deadline: Optional[float] = None
+        self._step: Dict[str, Any] = {}
         self._serving = threading.Event()
 
     def seat(self) -> Tuple[Dict[str, Any], str, int]:
         """Return the member's place, and host and port under which it would lead."""
         return self._seat.place(), self._seat.ip, self._seat.leader_port
 
-    def fetch(self, injected: Dict[str, str], lifecycle: Dict[str, Any]) -> None:
-        """Begin to fetch the weights: they count as part of the start."""
-        self._deadline = deadline_after(lifecycle)
-        self._state = {"state": "fetching"}
-        threading.Thread(target=self._fetch, args=(injected, self._deadline), daemon=True).start()
-
-    def _fetch(self, injected: Mapping[str, str], deadline: float) -> None:
-        try:
-            self._seat.fetch_weights(injected, deadline)
-            self._state = {"state": "fetched"}
-        except Exception as error:
-            failure = start_failure(error)
-            self._state = {"state": "ended", "code": failure.code, "reason": str(failure)}
-
-    def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any]) -> None:
-        """Start the engine; runs in the actor's main thread."""
+    def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any], within_s: float) -> None:
+        """Start the engine, which may take so long to be ready; runs in the actor's main thread."""
         self._engine = self._seat.start_engine(injected)
         self._state = {"state": "starting"}
         threading.Thread(target=self._follow, daemon=True,
-                         args=(self._engine, lifecycle, self._deadline or deadline_after(lifecycle))).start()
+                         args=(self._engine, lifecycle, time.monotonic() + within_s)).start()
 
     def _follow(self, engine: EngineProcess, lifecycle: Mapping[str, Any], deadline: float) -> None:
         try:
@@ -84,7 +70,7 @@ class GangMember:
             failure = start_failure(error)
             reason, code = str(failure), failure.code
             engine.stop()
-        write_reason(self._seat.member, reason)
+        log_of(self._seat.member).end(reason)
         self._state = {"state": "ended", "code": code, "reason": reason}
 
     def serve(self) -> Dict[str, Any]:
@@ -96,8 +82,8 @@ class GangMember:
         return self._seat.served_weights()
 
     def take_step(self, step: str, *given: Any) -> None:
-        """Begin a step of a reload, a method of the seat, in a thread: `step` says when it is done."""
-        self._step: Dict[str, Any] = {}
+        """Begin a step of a start or a reload, a method of the seat, in a thread: `step` says when it is done."""
+        self._step = {}
         threading.Thread(target=self._take_step, args=(step, given), daemon=True).start()
 
     def _take_step(self, step: str, given: Tuple[Any, ...]) -> None:
@@ -132,7 +118,7 @@ class GangCoordinator(Replica):
         self._give_back()
         self._take_seats()
         self._start_engines()
-        for place, new in zip(self._places, self._ask(self._members, "serve")):
+        for place, new in zip(self._places, self._ask("serve")):
             place.update(new)
 
     def _require_nodes(self) -> None:
@@ -157,9 +143,9 @@ class GangCoordinator(Replica):
         self._end_members()
         self._give_back()
         if permanent:
-            write_reason(self._replica["members"][0], f"{failure.code}: {failure}")
+            log_of(self._replica["members"][0]).end(f"{failure.code}: {failure}")
             time.sleep(LEAVE_S)
-        fail_start(self._replica, failure, restarted)
+        super()._fail(failure, restarted)
 
     def _end_members(self) -> None:
         for member in self._members:
@@ -226,7 +212,7 @@ class GangCoordinator(Replica):
                     raise failure
                 self._end_members()
                 self._give_back()
-                write_note(self._replica["members"][0], f"{failure}: {SEARCHING}")
+                log_of(self._replica["members"][0]).say(f"{failure}: {SEARCHING}")
                 nodes = {one.place["nodeId"] for one in in_use if one.place}
                 found = [CleanCards(members) for node_id in sorted(nodes) if (members := self._claiming(node_id))]
                 held += found
@@ -270,94 +256,90 @@ class GangCoordinator(Replica):
     def _start_engines(self) -> None:
         """Start all engines, once all have their weights, and return when every gang's leader is ready."""
         sizes = Counter((place["group"], place["copy"]) for place in self._places)
-        deadline = deadline_after(self._replica["lifecycle"]) + MARGIN_S
-        starts = []
-        for actor, member, place in zip(self._members, self._replica["members"], self._places):
+        lifecycle, deadline = self._replica["lifecycle"], deadline_after(self._replica["lifecycle"])
+        variables = []
+        for member, place in zip(self._replica["members"], self._places):
             gang = (place["group"], place["copy"])
             host, port = self._leads[gang]
-            injected = injected_variables(self._replica, member, sizes[gang], place["port"], host, port)
-            starts.append((actor, injected, self._replica["lifecycle"]))
-        fetching = [index for index, member in enumerate(self._replica["members"]) if member.get("weights")]
-        self._get([starts[index][0].fetch.remote(*starts[index][1:]) for index in fetching])
-        self._wait_for("fetched", fetching, deadline, "the weights of a member were not there")
-        self._get([actor.start.remote(injected, lifecycle) for actor, injected, lifecycle in starts])
-        leaders = [index for index, place in enumerate(self._places) if int(place["rank"]) == 0]
-        for index, state in self._wait_for("ready", leaders, deadline, "a leader was not ready").items():
-            self._places[index]["port"] = state["port"]
+            variables.append(injected_variables(self._replica, member, sizes[gang], place["port"], host, port))
+        self._take_step("fetch_weights", {index: (variables[index], deadline - time.monotonic()) for index, member
+                                          in enumerate(self._replica["members"]) if member.get("weights")})
+        self._get([actor.start.remote(injected, lifecycle, deadline - time.monotonic())
+                   for actor, injected in zip(self._members, variables)])
+        self._await_leaders(deadline + MARGIN_S)
 
-    def _wait_for(self, state: str, members: List[int], deadline: float, late: str) -> Dict[int, Dict[str, Any]]:
-        """Return the states of these members, once all have reached `state`; raises StartFailed when any one ends."""
-        while members and time.monotonic() < deadline:
-            states = self._ask(self._members, "poll")
-            self._raise_if_ended(states)
-            if all(states[index]["state"] == state for index in members):
-                return {index: states[index] for index in members}
+    def _await_leaders(self, deadline: float) -> None:
+        """Return when every gang's leader is ready; raises StartFailed when any member ends."""
+        leaders = [place for place in self._places if int(place["rank"]) == 0]
+        while time.monotonic() < deadline:
+            states = self._ask("poll")
+            self._raise_if_failed(states)
+            ports = [state["port"] for state in states if state["state"] == "ready"]
+            if len(ports) == len(leaders):
+                for place, port in zip(leaders, ports):
+                    place["port"] = port
+                return
             time.sleep(POLL_S)
-        if not members:
-            return {}
         allowed_s = self._replica["lifecycle"]["startupTimeout"]
-        raise StartFailed("STARTUP_TIMEOUT", f"{late} within its startupTimeout of {allowed_s} s")
+        raise StartFailed("STARTUP_TIMEOUT", f"a leader was not ready within its startupTimeout of {allowed_s} s")
 
-    def _raise_if_ended(self, states: List[Mapping[str, Any]]) -> None:
-        for state, place in zip(states, self._places):
-            if state["state"] == "ended":
-                raise StartFailed(state["code"], f"rank {place['rank']} of group {place['group']}: {state['reason']}",
+    def _raise_if_failed(self, found: List[Mapping[str, Any]]) -> None:
+        """Raise where a state, or the answer of a step, is a failure; they are those of all members."""
+        for one, place in zip(found, self._places):
+            if "code" in one:
+                raise StartFailed(one["code"], f"rank {place['rank']} of group {place['group']}: {one['reason']}",
                                   place)
 
-    def _ask(self, members: List[Any], method: str) -> List[Any]:
-        return self._get([getattr(member, method).remote() for member in members])
+    def _ask(self, method: str) -> List[Any]:
+        return self._get([getattr(member, method).remote() for member in self._members])
 
     def _get(self, refs: List[Any]) -> List[Any]:
         try:
             return list(ray.get(refs, timeout=ANSWER_S))
         except ray.exceptions.GetTimeoutError:
             raise StartFailed("MEMBER_SILENT", f"a member of the gang did not answer for {ANSWER_S:g} s") from None
-        except ray.exceptions.RayActorError as error:
-            code, message = decode_failure(str(error))
-            place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
-                          if actor._actor_id.hex() == error.actor_id), None)
-            raise StartFailed(code, f"a member of the gang died: {message}", place) from None
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
+        except ray.exceptions.RayError as error:  # it has died; where Ray ended it for memory, it does not say which
+            code, message = decode_failure(str(error))
+            died = getattr(error, "actor_id", None)
+            place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
+                          if actor._actor_id.hex() == died), None)
+            who = f"rank {place['rank']} of group {place['group']}" if place else "a member of the gang"
+            raise StartFailed(code, f"{who} died: {message}", place) from None
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
-        """Let members take a step of a reload; each bounds its own time."""
-        actors = {index: self._members[index] for index in given}
-        self._get([actor.take_step.remote(step, *given[index]) for index, actor in actors.items()])
+        """Let members take a step; each bounds its own time. What runs waits for all, a start fails with the first."""
+        self._get([self._members[index].take_step.remote(step, *arguments) for index, arguments in given.items()])
         while True:
-            found = dict(zip(actors, self._ask(list(actors.values()), "step")))
-            if all(found.values()):
-                break
+            found = [one if index in given else {} for index, one in enumerate(self._ask("step"))]
+            is_over = all(found[index] for index in given)
+            if is_over or not self._ready_at:
+                self._raise_if_failed(found)
+            if is_over:
+                return {index: found[index]["answer"] for index in given}
             time.sleep(POLL_S)
-        for index, one in found.items():
-            if "code" in one:
-                rank, group = self._places[index]["rank"], self._places[index]["group"]
-                raise StartFailed(one["code"], f"rank {rank} of group {group}: {one['reason']}")
-        return {index: one["answer"] for index, one in found.items()}
 
     def leave(self) -> None:
         """End all engines and return when nothing of them is left; eviction ends the rest."""
         self._leaving = True
-        leave_soon()
-        self._ask(self._members, "leave")
+        exit_in(EVICTED_S)
+        self._ask("leave")
 
-    def _end_with_engines(self) -> None:
+    def _await_end(self) -> StartFailed:
         """A member's end is the gang's end; Ray restarts the coordinator, and with it everything, up to the limit.
 
         The members go first, by force: where Ray lets them leave slowly, as those of an owner that leaves, it ends the
         children of their processes more than once, and both guards of an engine may go before they have ended it.
         """
-        try:
-            while True:
+        while True:
+            try:
                 time.sleep(POLL_S)
-                self._raise_if_ended(self._ask(self._members, "poll"))
-        except Exception as error:
-            failure = start_failure(error)
-            if not self._leaving:
-                write_reason(self._replica["members"][0], f"the gang goes down: {failure}")
-                self._end_members()
-                end_from_thread(self._replica, failure.code, str(failure), failure.place)
-        finally:
-            if not self._leaving:
-                os._exit(1)
+                self._raise_if_failed(self._ask("poll"))
+            except Exception as error:
+                failure = start_failure(error)
+                if not self._leaving:
+                    log_of(self._replica["members"][0]).end(f"the gang goes down: {failure}")
+                    self._end_members()
+                return failure

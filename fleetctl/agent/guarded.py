@@ -49,7 +49,9 @@ def launch(
 
 
 class GuardedProcess:
-    """A run of `argv` that begins at once. `cwd` None = a fresh directory, removed at the end.
+    """A run of `argv` that begins at once; once it has `ended`, `exit_code` says how.
+
+    `cwd` None = a fresh directory, removed at the end.
 
     Start it from a thread that lives as long as the engine: Linux sends the parent-death signal at the end of a thread.
     """
@@ -61,8 +63,7 @@ class GuardedProcess:
         self._fresh_dir = None if cwd else tempfile.mkdtemp(prefix="fleetctl-engine-")
         self.cwd = cwd or str(self._fresh_dir)
         self._log = log
-        self._started = threading.Event()
-        self._ended = threading.Event()
+        self.started, self.ended = threading.Event(), threading.Event()
         self._process, self._output = launch(source, argv, env, self.cwd, log, self._fresh_dir)
         self.tree = Tree(self._process.pid)
         threading.Thread(target=self._follow, name="fleetctl-engine", daemon=True).start()
@@ -74,7 +75,7 @@ class GuardedProcess:
             for line in reports:
                 report = json.loads(line)
                 self.pid = report.get("started", self.pid)
-                self._started.set()
+                self.started.set()
                 self.exit_code = report.get("exited", self.exit_code)
         self._process.wait()
         if self.exit_code is None:
@@ -83,24 +84,12 @@ class GuardedProcess:
         os.close(self._output)
         if self._fresh_dir:
             shutil.rmtree(self._fresh_dir, ignore_errors=True)
-        self._ended.set()
-        self._started.set()
-
-    def wait_started(self, timeout_s: float) -> None:
-        """Wait until the engine's process exists."""
-        self._started.wait(timeout_s)
-
-    def ended(self) -> bool:
-        """Return whether the engine has ended; `exit_code` says how."""
-        return self._ended.is_set()
-
-    def wait_ended(self, timeout_s: Optional[float] = None) -> bool:
-        """Wait for the end."""
-        return self._ended.wait(timeout_s)
+        self.ended.set()
+        self.started.set()
 
     def stop(self) -> None:
         """End the engine and everything below it, and wait for that."""
-        if not self.ended():
+        if not self.ended.is_set():
             self._process.send_signal(signal.SIGTERM)
-            if not self._ended.wait(supervisor.GRACE_S + 2):
+            if not self.ended.wait(supervisor.GRACE_S + 2):
                 supervisor.kill_tree(os.getpid(), 0, lambda: None)

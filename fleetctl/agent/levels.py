@@ -6,14 +6,14 @@ import contextlib
 import json
 import time
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import ray
 
 from . import cluster
 from .arguments import in_parts
 from .explicit import Job, Outcome, Replica, key_of, result, say_draining
-from .failure import decode_failure
+from .failure import Refused, decode_failure
 from .mark import warm_name
 from .notes import note
 from .on_nodes import ask_nodes
@@ -34,20 +34,6 @@ ENDING = "ending"
 NOTHING: Replica = {}
 KEPT = ("group", "copy", "role", "rank", "nodeId", "weights")
 UNITS = (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
-
-
-class _Refused(Exception):
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class _Warm(NamedTuple):
-    """What a replica is to be WARM with: the places of its members, and the bytes on each node."""
-
-    replica: Replica
-    report: Mapping[str, Any]
-    sizes: Mapping[str, int]
 
 
 def prepare(job: Job, replicas: Sequence[Replica]) -> Dict[str, Outcome]:
@@ -93,22 +79,22 @@ def _drain(job: Job, loaded: Sequence[Replica], made: Mapping[str, Any]) -> None
 
 def _go_on(job: Job) -> None:
     if job.stop.is_set():
-        raise _Refused("INTERRUPTED", "interrupted")
+        raise Refused("INTERRUPTED", "interrupted")
 
 
 def _require_staying(warm: Any) -> None:
-    """Raise _Refused where a WARM one is not up, or about to leave because its eviction takes so long."""
+    """Raise Refused where a WARM one is not up, or about to leave because its eviction takes so long."""
     try:
         ray.get(warm.stay.remote(), timeout=SETTLE_S)
     except ray.exceptions.RayError as error:
-        raise _Refused("NOT_HELD", f"its weights are no longer in memory: {type(error).__name__}") from None
+        raise Refused("NOT_HELD", f"its weights are no longer in memory: {type(error).__name__}") from None
 
 
 @contextlib.contextmanager
 def _kept_back(replica: Replica, refused: Dict[str, Outcome]) -> Iterator[None]:
     try:
         yield
-    except _Refused as why:
+    except Refused as why:
         outcome = "skipped" if why.code == "INTERRUPTED" else "failed"
         refused[replica["actorId"]] = result(replica, outcome, why.code, f"{why}: it stays as it is")
 
@@ -121,7 +107,7 @@ def at_level(job: Job, replica: Replica) -> Mapping[str, Any]:
         return {"level": "COLD", "message": "its weights stay on the disks of its nodes"}
     try:
         warm = _report(ray.get_actor(warm_name(replica["model"], replica["replicaId"]))._actor_id.hex())
-    except (ValueError, _Refused):
+    except (ValueError, Refused):
         return {"message": "its WARM one is gone, too"}
     sizes = ", ".join(f"{_amount(size)} on {_node(job, node_id)}"
                       for node_id, size in bytes_by_node(warm["members"]).items())
@@ -130,22 +116,22 @@ def at_level(job: Job, replica: Replica) -> Mapping[str, Any]:
 
 
 def _report(actor_id: str, replica: Replica = NOTHING) -> Mapping[str, Any]:
-    """Return what a replica says of itself; raises _Refused where it was never up, or names no weights.
+    """Return what a replica says of itself; raises Refused where it was never up, or names no weights.
 
     Ray keeps that as it was at its start. `replica` has the spec and the weights that it has been updated to since.
     """
     try:
         report: Dict[str, Any] = json.loads(cluster.actor_record(actor_id).report)
     except ValueError:
-        raise _Refused("NOT_READY", "it was not ready yet, so its weights are not known") from None
+        raise Refused("NOT_READY", "it was not ready yet, so its weights are not known") from None
     if replica.get("specHash") == UNKNOWN_SPEC:
-        raise _Refused("NOT_READY", "it reloads, or a reload has failed: which weights it has is not known")
+        raise Refused("NOT_READY", "it reloads, or a reload has failed: which weights it has is not known")
     served = replica.get("weights", [])
     if any(served) and len(served) == len(report["members"]):
         members = [{**member, "weights": weights} for member, weights in zip(report["members"], served)]
         report.update(members=members, specHash=replica.get("specHash") or report["specHash"])
     if not any(member.get("weights") for member in report["members"]):
-        raise _Refused("NO_WEIGHTS", "no member of it has `weights` in the fleet file")
+        raise Refused("NO_WEIGHTS", "no member of it has `weights` in the fleet file")
     return report
 
 
@@ -154,7 +140,7 @@ def _make_warm(job: Job, replicas: Sequence[Replica], refused: Dict[str, Outcome
 
     They load one after another: each finds out how much memory the ones before it have left.
     """
-    wanted: List[_Warm] = []
+    wanted: List[Tuple[Replica, Mapping[str, Any], Mapping[str, int]]] = []
     made: Dict[str, Any] = {}
     for replica in replicas:
         with _kept_back(replica, refused):
@@ -164,15 +150,15 @@ def _make_warm(job: Job, replicas: Sequence[Replica], refused: Dict[str, Outcome
                 made[replica["actorId"]] = begun
                 _await_warm(job, replica, made)
             else:
-                wanted.append(_Warm(replica, report, bytes_by_node(report["members"])))
+                wanted.append((replica, report, bytes_by_node(report["members"])))
     held = _held_by_node()
-    free = _free_memory(wanted)
-    for one in wanted:
-        with _kept_back(one.replica, refused):
+    free = _free_memory([sizes for _, _, sizes in wanted])
+    for replica, report, sizes in wanted:
+        with _kept_back(replica, refused):
             _go_on(job)
-            _take(job, one.sizes, held, free)
-            made[one.replica["actorId"]] = _create(job, one)
-            _await_warm(job, one.replica, made)
+            _take(job, sizes, held, free)
+            made[replica["actorId"]] = _create(job, replica, report, sizes)
+            _await_warm(job, replica, made)
     return made
 
 
@@ -190,7 +176,7 @@ def _begun_before(job: Job, replica: Replica) -> Optional[Any]:
                 return warm
         _go_on(job)
         if time.monotonic() >= deadline:
-            raise _Refused("NAME_TAKEN", f"{name} exists already")
+            raise Refused("NAME_TAKEN", f"{name} exists already")
         time.sleep(POLL_S)
     return None
 
@@ -204,48 +190,47 @@ def _held_by_node() -> "Counter[str]":
     return held
 
 
-def _free_memory(wanted: Sequence[_Warm]) -> Dict[str, float]:
+def _free_memory(wanted: Sequence[Mapping[str, int]]) -> Dict[str, float]:
     """Return Ray's free memory by node; what was given back is reported late, so too little is waited for."""
-    deadline = time.monotonic() + SETTLE_S
+    deadline, needed = time.monotonic() + SETTLE_S, sum(map(Counter, wanted), Counter())
     while True:
         free = {node_id: amounts.get("memory", 0.0) for node_id, amounts in cluster.free_by_node().items()}
-        needed = sum((Counter(one.sizes) for one in wanted), Counter())
         if all(free.get(node_id, 0.0) >= size for node_id, size in needed.items()) or time.monotonic() >= deadline:
             return free
         time.sleep(POLL_S)
 
 
 def _take(job: Job, sizes: Mapping[str, int], held: "Counter[str]", free: Dict[str, float]) -> None:
-    """Take the bytes from what may be WARM on each node, and from its free memory; raises _Refused, and takes none."""
+    """Take the bytes from what may be WARM on each node, and from its free memory; raises Refused, and takes none."""
     for node_id, size in sizes.items():
         most = job.warm.get(node_id, {}).get("bytes")
         if most is not None and held[node_id] + size > most:
-            raise _Refused("WARM_BUDGET", f"{_node(job, node_id)} may have {_amount(most)} of weights WARM: "
+            raise Refused("WARM_BUDGET", f"{_node(job, node_id)} may have {_amount(most)} of weights WARM: "
                                           f"{_amount(held[node_id])} are, {_amount(size)} more needed")
         left = free.get(node_id, 0.0)
         if left < size:
-            raise _Refused("NO_MEMORY", f"{_node(job, node_id)} has {_amount(left)} of Ray's memory free, "
+            raise Refused("NO_MEMORY", f"{_node(job, node_id)} has {_amount(left)} of Ray's memory free, "
                                         f"{_amount(size)} needed")
     for node_id, size in sizes.items():
         held[node_id] += size
         free[node_id] -= size
 
 
-def _create(job: Job, one: _Warm) -> Any:
-    replica, report = one.replica, one.report
+def _create(job: Job, replica: Replica, report: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    """Create the WARM one of a replica, which has these bytes on each node."""
     places = [{key: place[key] for key in KEPT if key in place} for place in report["members"]]
     first = places[0]["nodeId"]
     job.events.emit("replicaWarming", f"{key_of(replica)}: its weights are being loaded into memory",
                     model=replica["model"], replicaId=replica["replicaId"])
     return ray.remote(WarmReplica).options(
         name=warm_name(replica["model"], replica["replicaId"]), lifetime="detached", max_restarts=-1,
-        **actor_options(first, one.sizes.get(first, 0)),
+        **actor_options(first, sizes.get(first, 0)),
     ).remote(*in_parts({**{key: report[key] for key in ("fleet", "namespace", "specHash")}, "model": replica["model"],
                         "replicaId": replica["replicaId"], "madeFrom": replica["actorId"], "members": places}))
 
 
 def _await_warm(job: Job, replica: Replica, made: Mapping[str, Any]) -> None:
-    """Return when the WARM one of a replica is up; raises _Refused when it cannot be, or the run is to stop.
+    """Return when the WARM one of a replica is up; raises Refused when it cannot be, or the run is to stop.
 
     All that were `made` are asked to stay meanwhile: each leaves by itself when its eviction seems broken off.
     """
@@ -256,10 +241,10 @@ def _await_warm(job: Job, replica: Replica, made: Mapping[str, Any]) -> None:
         if record.state == "ALIVE" and record.report:
             return
         if record.state == "DEAD" and record.death:
-            raise _Refused(*decode_failure(record.death))
+            raise Refused(*decode_failure(record.death))
         _go_on(job)
         if time.monotonic() >= deadline:
-            raise _Refused("NOT_HELD", f"its weights were not in memory within {replica['startupTimeout']:g} s")
+            raise Refused("NOT_HELD", f"its weights were not in memory within {replica['startupTimeout']:g} s")
         if time.monotonic() >= asked + STAY_S:
             asked = time.monotonic()
             for other in made.values():
@@ -268,7 +253,7 @@ def _await_warm(job: Job, replica: Replica, made: Mapping[str, Any]) -> None:
 
 
 def _require_on_disk(job: Job, replica: Replica) -> None:
-    """Raise _Refused where the weights of a replica are not complete on the disks of its nodes."""
+    """Raise Refused where the weights of a replica are not complete on the disks of its nodes."""
     entries: Dict[str, List[Any]] = {}
     for place in _report(replica["actorId"], replica)["members"]:
         if place.get("weights"):
@@ -276,7 +261,7 @@ def _require_on_disk(job: Job, replica: Replica) -> None:
     for answer in ask_nodes(incomplete_here, entries, ANSWER_S):
         why = answer.trouble or ", ".join(answer.content)
         if why:
-            raise _Refused("NOT_ON_DISK", f"its weights are not complete on {_node(job, answer.node_id)}: {why}")
+            raise Refused("NOT_ON_DISK", f"its weights are not complete on {_node(job, answer.node_id)}: {why}")
 
 
 def incomplete_here(entries: Sequence[Any]) -> List[str]:

@@ -16,8 +16,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from .cluster import job_is_alive
+from .failure import KV_NAMESPACE
 
-KV_NAMESPACE = b"fleetctl"
 POLL_S = 0.5
 RELEASED = "released"
 

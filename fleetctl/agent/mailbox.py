@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Dict, Optional
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get
 
@@ -27,12 +27,11 @@ def take(name: str) -> Optional[Dict[str, Any]]:
     return document
 
 
-def wait_for(name: str, timeout_s: float, stopped: Callable[[], bool]) -> Optional[Dict[str, Any]]:
-    """Return the document as soon as it is there; None when it did not come in time, or once `stopped`."""
+def wait_for(name: str, timeout_s: float) -> Optional[Dict[str, Any]]:
+    """Return the document as soon as it is there; None when it did not come in time."""
     deadline = time.monotonic() + timeout_s
-    while not stopped():
+    while True:
         found = take(name)
         if found is not None or time.monotonic() >= deadline:
             return found
         time.sleep(POLL_S)
-    return None

@@ -9,7 +9,7 @@ import ray
 
 from . import cards, node
 from .engine import EngineProcess
-from .engine_log import LAST_OUTPUT, EngineLog
+from .engine_log import EngineLog
 from .environment import node_environment
 from .failure import StartFailed
 from .model_files import MODEL_DIR, NEW_MODEL_DIR, ModelFiles
@@ -21,7 +21,7 @@ class MemberSeat:
 
     def __init__(self, member: Mapping[str, Any]) -> None:
         self.member = member
-        self._log = EngineLog(node.log_path(member["log"]))
+        self._log = log_of(member)
         self._weights: Optional[ModelFiles] = None
         self._served: Optional[ModelFiles] = None
         self._new: Optional[ModelFiles] = None
@@ -47,14 +47,14 @@ class MemberSeat:
             place["unchecked"] = self._seen.unchecked
         return place
 
-    def fetch_weights(self, injected: Mapping[str, str], deadline: float) -> None:
+    def fetch_weights(self, injected: Mapping[str, str], within_s: float) -> None:
         """Return once the member's weights are on this node, where it has some; raises StartFailed.
 
         Others may fetch them while our engine starts: they need not wait for it.
         """
         self._injected = injected
         if self.member.get("weights"):
-            self._weights = ModelFiles(self.member, injected, deadline, self._log.say)
+            self._weights = ModelFiles(self.member, injected, time.monotonic() + within_s, self._log.say)
             self._serve(self._weights)
 
     def served_weights(self) -> Dict[str, Any]:
@@ -117,14 +117,9 @@ class MemberSeat:
                                    node_environment(), settled=True)
 
 
-def write_note(member: Mapping[str, Any], note: str) -> None:
-    """Write a line of ours to the engine's log."""
-    EngineLog(node.log_path(member["log"])).say(note)
-
-
-def write_reason(member: Mapping[str, Any], reason: str) -> None:
-    """Write the exit reason to the engine's log, without the last output, which is in it."""
-    EngineLog(node.log_path(member["log"])).end(reason.partition(LAST_OUTPUT)[0])
+def log_of(member: Mapping[str, Any]) -> EngineLog:
+    """Return the log of a member's engine."""
+    return EngineLog(node.log_path(member["log"]))
 
 
 def deadline_after(lifecycle: Mapping[str, Any]) -> float:

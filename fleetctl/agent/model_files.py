@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
 from .cold import note_cold
-from .environment import engine_environment, expand_within
+from .environment import engine_environment, expand
 from .failure import KV_NAMESPACE, StartFailed
 from .weights.fetch import Fetch, Fetched, Wanted
 from .weights.index import WeightsError
@@ -81,15 +81,15 @@ class ModelFiles:
     def drain(self) -> None:
         """Let nobody begin a fetch any more: the replica leaves."""
         if self._server is not None:
-            self._server.source.table.drain()
+            self._server.source.table.close()
 
 
 def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:
     """Return what the plan says of a member's weights, with the variables replaced as in its engine's arguments."""
     weights = member["weights"]
     env = engine_environment(member["engine"], injected)
-    origins = expand_within(weights["from"], env)
-    view = expand_within(weights.get("view"), env)
+    origins = expand(weights["from"], env)
+    view = expand(weights.get("view"), env)
     return Wanted(weights["artifact"], view, int(injected["FLEETCTL_RANK"]), int(injected["FLEETCTL_GROUP_SIZE"]),
                   origins, list(weights.get("sources") or []), secret)
 

@@ -1,9 +1,9 @@
-"""Ask nodes something: a task on each, which claims nothing there, and one time limit for all of them."""
+"""Ask nodes something: a task on each, which claims nothing there, and a time limit for each."""
 
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Tuple
+from typing import Any, Callable, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -19,20 +19,28 @@ class Answer(NamedTuple):
     trouble: str = ""
 
 
-def ask_nodes(question: Callable[[Any], Any], about: Mapping[str, Any], timeout_s: float) -> Iterator[Answer]:
-    """Yield the answer of each node to `question`; `about` = its argument by node id.
+def ask_nodes(
+    question: Callable[[Any], Any], about: Mapping[str, Any], timeout_s: float, at_once: Optional[int] = None
+) -> Iterator[Answer]:
+    """Yield the answers of nodes to `question` as they come; `about` = its argument by node id.
 
-    A task of 0 CPUs and 0 GPUs takes nothing from anybody. One that is still not done at the time limit ends with us.
+    A task of 0 CPUs and 0 GPUs takes nothing from anybody. Each node has `timeout_s`, and a task that is not done by
+    then ends with us. `at_once` = ask so many nodes at a time, and end each worker with its answer.
     """
-    remote = ray.remote(question)
-    asked: Dict[Any, str] = {}
-    for node_id, argument in about.items():
-        asked[_ask(remote, node_id, argument)] = node_id
-    done, late = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s) if asked else ([], [])
-    for ref in done:
-        yield _answer(ref, asked[ref])
-    for ref in late:
-        yield _late(asked[ref], timeout_s)
+    remote = ray.remote(question) if at_once is None else ray.remote(max_calls=1)(question)
+    waiting = list(about.items())[::-1]
+    asked: Dict[Any, Tuple[str, float]] = {}
+    while waiting or asked:
+        while waiting and (at_once is None or len(asked) < at_once):
+            node_id, argument = waiting.pop()
+            asked[_ask(remote, node_id, argument)] = node_id, time.monotonic() + timeout_s
+        first = min(deadline for _, deadline in asked.values())
+        done, _ = ray.wait(list(asked), num_returns=1, timeout=max(0.0, first - time.monotonic()))
+        late = [] if done else [ref for ref, (_, deadline) in asked.items() if deadline <= time.monotonic()]
+        for ref in done:
+            yield _answer(ref, asked.pop(ref)[0])
+        for ref in late:
+            yield Answer(asked.pop(ref)[0], None, f"no worker answered there within {timeout_s:g} s")
 
 
 def tell_answers(
@@ -47,32 +55,9 @@ def tell_answers(
     return silent
 
 
-def ask_in_turn(
-    question: Callable[[Any], Any], about: Mapping[str, Any], timeout_s: float, at_once: int
-) -> Iterator[Answer]:
-    """Like `ask_nodes`, but `at_once` nodes at a time; each has `timeout_s`. A worker ends with its answer."""
-    remote = ray.remote(max_calls=1)(question)
-    waiting = list(about.items())[::-1]
-    asked: Dict[Any, Tuple[str, float]] = {}
-    while waiting or asked:
-        while waiting and len(asked) < at_once:
-            node_id, argument = waiting.pop()
-            asked[_ask(remote, node_id, argument)] = node_id, time.monotonic() + timeout_s
-        first = min(deadline for _, deadline in asked.values())
-        done, _ = ray.wait(list(asked), num_returns=1, timeout=max(0.0, first - time.monotonic()))
-        for ref in done:
-            yield _answer(ref, asked.pop(ref)[0])
-        for ref in [ref for ref, (_, deadline) in asked.items() if deadline <= time.monotonic()]:
-            yield _late(asked.pop(ref)[0], timeout_s)
-
-
 def _ask(remote: Any, node_id: str, argument: Any) -> Any:
     return remote.options(num_cpus=0, num_gpus=0, max_retries=0, scheduling_strategy=NodeAffinitySchedulingStrategy(
         node_id, soft=False)).remote(argument)
-
-
-def _late(node_id: str, timeout_s: float) -> Answer:
-    return Answer(node_id, None, f"no worker answered there within {timeout_s:g} s")
 
 
 def _answer(ref: Any, node_id: str) -> Answer:

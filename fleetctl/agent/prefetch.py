@@ -16,7 +16,7 @@ from .failure import StartFailed
 from .mark import utc_now
 from .model_files import as_document, of_all, session_secret, wanted_by
 from .notes import note
-from .on_nodes import ask_in_turn
+from .on_nodes import ask_nodes
 from .weights.fetch import Fetch
 from .weights.index import WeightsError
 from .weights.store import cache_root
@@ -43,7 +43,7 @@ def run_prefetch(request: Mapping[str, Any], events: EventStream) -> int:
 def fetch_on_nodes(nodes: Mapping[str, Any], limit_s: float, at_once: int) -> Iterator[Dict[str, Any]]:
     """Let nodes fetch for their members, and yield a row for each node and artifact."""
     orders = {node_id: {"members": members, "timeout": limit_s} for node_id, members in nodes.items()}
-    for answer in ask_in_turn(fetch_here, orders, limit_s + MARGIN_S, at_once):
+    for answer in ask_nodes(fetch_here, orders, limit_s + MARGIN_S, at_once):
         for row in answer.content or [{"artifact": member["weights"]["artifact"], "trouble": answer.trouble}
                                       for member in nodes[answer.node_id]]:
             yield {"nodeId": answer.node_id, **row}

@@ -10,6 +10,7 @@ import time
 from contextlib import closing
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
+from .environment import expand
 from .holders import Tree
 from .http_in_time import connect_until
 from .ownership import Ownership
@@ -77,8 +78,7 @@ def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owne
 
 
 def build_check(
-    probe: Mapping[str, Any], hosts: Sequence[str], port: int, engine: Tree, env: Mapping[str, str], cwd: str,
-    expand: Callable[[str], str],
+    probe: Mapping[str, Any], hosts: Sequence[str], port: int, engine: Tree, env: Mapping[str, str], cwd: str
 ) -> Check:
     """Return the check a probe of the plan describes; its port defaults to the member's own, at any of `hosts`.
 
@@ -92,7 +92,7 @@ def build_check(
         return lambda: first_answer(hosts, lambda host: http_check(host, asked, path, timeout_s), owner)
     if "tcp" in probe:
         return lambda: first_answer(hosts, lambda host: tcp_check(host, asked, timeout_s), owner)
-    argv = [expand(part) for part in probe["exec"]["command"]]
+    argv = expand(probe["exec"]["command"], env)
     return lambda: exec_check(argv, env, cwd, timeout_s)
 
 

@@ -10,6 +10,16 @@ from typing import Collection, Dict, Iterator, Optional, Tuple
 FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's name for the processes of the whole host."""
 MOST_NAMED = 3
+COUNTERS = "/proc/vmstat"
+
+
+def ended_for_memory() -> int:
+    """Return how many processes the kernel of this host has ended for lack of memory; 0 where it does not say."""
+    try:
+        with open(COUNTERS) as counters:
+            return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)
+    except OSError:
+        return 0
 
 
 def users_text(pids: Collection[int]) -> str:
@@ -44,7 +54,7 @@ def environment_of(pid: int) -> Dict[bytes, bytes]:
     """Return the environment that a process began with; empty where it has ended, or is another user's."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as environ:
-            return dict(item.partition(b"=")[::2] for item in environ.read().split(b"\0"))
+            return dict(item.partition(b"=")[::2] for item in environ.read().split(b"\0") if b"=" in item)
     except OSError:
         return {}
 

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping
 from .cold import start_of_path
 from .events import EventStream
 from .on_nodes import tell_answers
-from .weights.cache import Cached, cached, remove
+from .weights.cache import cached, remove
 from .weights.store import cache_root
 
 
@@ -27,14 +27,14 @@ def _ask(question: Callable[[Any], Any], request: Mapping[str, Any], events: Eve
 def list_here(keep: List[str]) -> Dict[str, Any]:
     """Return what is in the cache of this node, but for the artifacts to keep; runs there."""
     root = cache_root()
-    return {"root": root, "artifacts": [_row(one) for one in cached(root) if one.artifact not in keep]}
+    return {"root": root, "artifacts": [one for one in cached(root) if one["artifact"] not in keep]}
 
 
 def remove_here(artifacts: List[str]) -> Dict[str, Any]:
     """Remove artifacts from the cache of this node, each for itself; runs there."""
     root = cache_root()
     return {"root": root, "artifacts": [
-        {**_row(one), **_outcome(root, one.artifact)} for one in cached(root) if one.artifact in artifacts]}
+        {**one, **_outcome(root, one["artifact"])} for one in cached(root) if one["artifact"] in artifacts]}
 
 
 def _outcome(root: str, artifact: str) -> Dict[str, Any]:
@@ -50,10 +50,6 @@ def _removed(root: str, artifact: str) -> bool:
         with contextlib.suppress(OSError):
             os.remove(path)
     return removed
-
-
-def _row(one: Cached) -> Dict[str, Any]:
-    return {"artifact": one.artifact, "bytes": one.size, "used": one.used}
 
 
 run_caches = partial(_ask, list_here)

@@ -17,7 +17,7 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from . import cluster, node
-from .failure import KV_NAMESPACE, StartFailed, start_failure
+from .failure import KEPT_FAILURE, KV_NAMESPACE, StartFailed, start_failure
 from .mark import seat_of, utc_now
 from .reload_call import RELOAD_FAILED
 
@@ -133,10 +133,11 @@ def as_reloaded(replica: Dict[str, Any]) -> Dict[str, Any]:
 
 
 def forget_dead() -> None:
-    """Remove what is kept of actors that have ended for good, however they did."""
-    for key in _internal_kv_list(KEPT, namespace=KV_NAMESPACE):
-        if cluster.actor_record(key[len(KEPT):].decode()).state == "DEAD":
-            _internal_kv_del(key, namespace=KV_NAMESPACE)
+    """Remove what is kept of actors that have ended for good, however they did; who waits has read why by then."""
+    for prefix in (KEPT, KEPT_FAILURE):
+        for key in _internal_kv_list(prefix, namespace=KV_NAMESPACE):
+            if cluster.actor_record(key[len(prefix):].decode()).state == "DEAD":
+                _internal_kv_del(key, namespace=KV_NAMESPACE)
 
 
 def _key() -> bytes:

@@ -170,7 +170,7 @@ class _Reload:
         """Return the result, once there is one."""
         try:
             return self._step()
-        except ray.exceptions.RayActorError:
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # two loads at once take memory
             return self._ended_meanwhile()
         except Exception as error:
             return self._failed("AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0], asked=True)

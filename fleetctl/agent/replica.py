@@ -9,45 +9,34 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import ray
 
-from . import node
+from . import cluster, node
 from .arguments import from_parts
-from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, start_failure
+from .failure import LEAVE_S, StartFailed, about, encode_failure, end_with, exit_in, start_failure
 from .mark import describe, injected_variables, utc_now
-from .member import MemberSeat, deadline_after, write_reason
-from .reload import Reloading, as_reloaded
+from .member import MemberSeat, deadline_after, log_of
+from .reload import Reloading, Steps, as_reloaded
 
 EVICTED_S = 60.0
+"""How long the eviction that asked an actor to leave may take to end it."""
+LOOK_S = 3.0
+MOST_UNHEARD = 2
+"""Looks at which Ray calls us ALIVE without our repr; at the first, it may just not have reached all of Ray yet."""
 
-
-def leave_soon() -> None:
-    """End this process in a while, should the eviction that asked it to leave not do it: Ray restarts the replica."""
-    timer = threading.Timer(EVICTED_S, os._exit, (1,))
-    timer.daemon = True
-    timer.start()
-
-
-def fail_start(replica: Mapping[str, Any], failure: StartFailed, restarted: bool) -> None:
-    """End a start that failed: the first one raises, so the replica is DEAD with its reason; a later one restarts."""
-    write_reason(replica["members"][0], f"{failure.code}: {failure}")
-    packed = encode_failure(failure.code, str(failure), about(replica, failure.place))
-    if restarted:
-        end_with(packed)
-    raise RuntimeError(packed) from None
-
-
-def end_from_thread(replica: Mapping[str, Any], code: str, reason: str, place: Optional[Mapping[str, Any]]) -> None:
-    """End the actor that this thread belongs to, by its method `end`, so that Ray keeps the reason."""
-    actor = ray.get_runtime_context().current_actor
-    actor.end.remote(encode_failure(code, reason, about(replica, place)))
-    time.sleep(LEAVE_S)
 
 
 class Replica:
     """What the actor of every replica is. `parts` hold the action of the plan with engine and log of each member."""
+
+    _start: Callable[[], None]
+    """Return when the replica is ready."""
+    _await_end: Callable[[], StartFailed]
+    """Return why an engine has ended, once one has; then the log says so, but where the replica leaves."""
+    _take_step: Steps
+    """Let members take a step of a start or a reload, a method of their seats."""
 
     def __init__(self, *parts: bytes) -> None:
         self._replica = from_parts(parts)
@@ -56,6 +45,7 @@ class Replica:
         self._failed: Optional[Dict[str, Any]] = None
         self._leaving = False
         restarted = node.was_restarted()
+        threading.Thread(target=self._require_heard, name="fleetctl-heard", daemon=True).start()
         if restarted:
             node.back_off(self._replica["lifecycle"])
         try:
@@ -68,21 +58,49 @@ class Replica:
         self._reloads = Reloading(self._replica, self._places, self._take_step)
         threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
 
-    def _start(self) -> None:
-        """Return when the replica is ready."""
-        raise NotImplementedError
-
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
-        """End a start that failed."""
-        raise NotImplementedError
+        """End a start that failed: the first raises, so the replica is DEAD with its reason; a later one restarts."""
+        log_of(self._replica["members"][0]).end(f"{failure.code}: {failure}")
+        if restarted:
+            end_with(self._packed(failure))
+        raise RuntimeError(self._packed(failure)) from None
 
     def _end_with_engines(self) -> None:
-        """End this process when an engine has ended."""
-        raise NotImplementedError
+        """End this actor when an engine has ended, by its method `end`: Ray keeps the reason, and restarts it."""
+        try:
+            failure = self._await_end()
+            if not self._leaving:
+                ray.get_runtime_context().current_actor.end.remote(self._packed(failure))
+                time.sleep(LEAVE_S)
+        finally:
+            if not self._leaving:
+                os._exit(1)
 
-    def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
-        """Let members take a step of a reload, a method of their seats."""
-        raise NotImplementedError
+    def _packed(self, failure: StartFailed) -> str:
+        return encode_failure(failure.code, str(failure), about(self._replica, failure.place))
+
+    def _end_members(self) -> None:
+        """End the actors of the members, where these have some."""
+
+    def _require_heard(self) -> None:
+        """End this process, for Ray to restart it, where Ray calls it ALIVE and has not heard its repr.
+
+        Ray's head, when it is restarted while we start, asks for us once more, is told that we are here, and takes that
+        for the constructor's end. Nobody would ever learn of our place, or that we are ready: we were of no use yet.
+        """
+        unheard, own = 0, ray.get_runtime_context().get_actor_id()
+        while unheard < MOST_UNHEARD:
+            time.sleep(LOOK_S)
+            try:
+                record = cluster.actor_record(own)
+            except Exception:  # the head is away
+                continue
+            if record.state == "ALIVE" and self._ready_at and self._ready_at in record.report:
+                return
+            unheard = unheard + 1 if record.state == "ALIVE" else 0
+        log_of(self._replica["members"][0]).end("Ray's head was restarted while it started; it starts again")
+        self._end_members()
+        os._exit(1)
 
     def reload(self, request: Dict[str, Any]) -> None:
         """Begin to reload: the engines load the weights of the request, and go on serving."""
@@ -109,7 +127,7 @@ class ModelActor(Replica):
         self._seat = seat = MemberSeat(self._replica["members"][0])
         self._places = [seat.place()]
         injected = injected_variables(self._replica, seat.member, 1, seat.port, seat.ip, seat.leader_port)
-        seat.fetch_weights(injected, deadline)
+        seat.fetch_weights(injected, deadline - time.monotonic())
         engine = seat.start_engine(injected)
         try:
             engine.become_ready(deadline, float(self._replica["lifecycle"]["startupTimeout"]))
@@ -121,18 +139,13 @@ class ModelActor(Replica):
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
         failure.place = failure.place or next(iter(self._places), None)
-        fail_start(self._replica, failure, restarted)
+        super()._fail(failure, restarted)
 
-    def _end_with_engines(self) -> None:
-        """The engine's end is the actor's end; Ray restarts it, up to the model's limit."""
-        try:
-            reason = self._engine.watch()
-            if not self._leaving:
-                write_reason(self._replica["members"][0], reason)
-                end_from_thread(self._replica, "ENGINE_EXITED", reason, self._places[0])
-        finally:
-            if not self._leaving:
-                os._exit(1)
+    def _await_end(self) -> StartFailed:
+        reason = self._engine.watch()
+        if not self._leaving:
+            log_of(self._replica["members"][0]).end(reason)
+        return StartFailed("ENGINE_EXITED", reason, self._places[0])
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
         return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}
@@ -140,5 +153,5 @@ class ModelActor(Replica):
     def leave(self) -> None:
         """End the engine and return when its processes are gone and its cards are free; eviction ends the rest."""
         self._leaving = True
-        leave_soon()
+        exit_in(EVICTED_S)
         self._seat.end_engine(self._engine)

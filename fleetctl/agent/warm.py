@@ -50,25 +50,34 @@ def actor_options(node_id: str, size: int) -> Dict[str, Any]:
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False)}
 
 
-class HeldWeights:
-    """The weights of some members in this node's memory, and served; raises WeightsError where they cannot be."""
+class WarmHolder:
+    """The weights of some members in this node's memory, and served.
+
+    A gang has one as an actor on each further node, which ends with the gang's own actor: that owns it.
+    """
 
     def __init__(self, places: Sequence[Place]) -> None:
+        self._files: List[InMemory] = []
+        self._places: List[Dict[str, Any]] = []
+        try:
+            self._hold_all(places)
+        except (WeightsError, OSError) as error:
+            raise RuntimeError(encode_failure("NOT_HELD", f"the weights are not in memory: {error}")) from None
+        self._locked = all(file.locked for file in self._files)
+        if not self._locked:
+            threading.Thread(target=self._touch, name="fleetctl-touch", daemon=True).start()
+
+    def _hold_all(self, places: Sequence[Place]) -> None:
         root, secret = cache_root(), session_secret()
         ip = ray.util.get_node_ip_address()
         require_memory(sum(bytes_by_node(places).values()))
         served: Dict[Tuple[str, Optional[str]], Dict[str, Any]] = {}
-        self._files: List[InMemory] = []
-        self.places: List[Dict[str, Any]] = []
         for place in places:
             if place.get("weights"):
                 key = place["weights"]["artifact"], place["weights"]["view"]
                 served[key] = served.get(key) or self._hold(root, secret, ip, *key)
                 place = {**place, "ip": ip, "weights": served[key]}
-            self.places.append(dict(place))
-        self.locked = all(file.locked for file in self._files)
-        if not self.locked:
-            threading.Thread(target=self._touch, name="fleetctl-touch", daemon=True).start()
+            self._places.append(dict(place))
 
     def _hold(self, root: str, secret: bytes, ip: str, artifact: str, view: Optional[str]) -> Dict[str, Any]:
         got = on_disk(root, artifact, view)
@@ -84,23 +93,9 @@ class HeldWeights:
             for file in self._files:
                 file.touch()
 
-
-class WarmHolder:
-    """What a WARM gang has on one of its further nodes; it ends with the gang's own actor, which owns it."""
-
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._held = _held(places)
-
     def report(self) -> Tuple[List[Dict[str, Any]], bool]:
         """Return the places of its members, and whether all is locked."""
-        return self._held.places, self._held.locked
-
-
-def _held(places: Sequence[Place]) -> HeldWeights:
-    try:
-        return HeldWeights(places)
-    except (WeightsError, OSError) as error:
-        raise RuntimeError(encode_failure("NOT_HELD", f"the weights are not in memory: {error}")) from None
+        return self._places, self._locked
 
 
 class WarmReplica:
@@ -120,8 +115,8 @@ class WarmReplica:
                  if node_id != here}
         self._holders = [ray.remote(WarmHolder).options(**actor_options(node_id, sizes[node_id])).remote(mine)
                          for node_id, mine in apart.items()]
-        held = _held([place for place in places if place["nodeId"] not in apart])
-        reports = [(held.places, held.locked), *ray.get([holder.report.remote() for holder in self._holders])]
+        held = WarmHolder([place for place in places if place["nodeId"] not in apart])
+        reports = [held.report(), *ray.get([holder.report.remote() for holder in self._holders])]
         self._locked = all(locked for _, locked in reports)
         found = {seat_of(place): place for places_there, _ in reports for place in places_there}
         self._places = [{**found[seat_of(place)], "memory": sizes.pop(place["nodeId"], 0)} for place in places]
@@ -137,7 +132,7 @@ class WarmReplica:
                 ray.get([holder.report.remote() for holder in self._holders])
                 if self._leaves():
                     return
-            except ray.exceptions.ActorDiedError:
+            except (ray.exceptions.ActorDiedError, ray.exceptions.OutOfMemoryError):
                 os._exit(1)  # a holder has ended: Ray restarts all of it
             except Exception:  # the cluster's head does not answer: it may be back later
                 continue
@@ -165,7 +160,7 @@ class WarmReplica:
             return bool(ray.get(self._asked[actor_id], timeout=POLL_S))
         except ray.exceptions.GetTimeoutError:
             return False
-        except ray.exceptions.RayActorError:  # it is down: Ray may start it again
+        except ray.exceptions.RayError:  # it is down: Ray may start it again
             self._asked.clear()
             return False
 

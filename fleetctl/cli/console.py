@@ -11,8 +11,11 @@ written `inert`, after wrapping; only documents that must be kept byte for byte 
 from __future__ import annotations
 
 import os
+import select
 import sys
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
 from fleetctl.errors import UsageError
@@ -147,6 +150,19 @@ def leave_pipe() -> None:
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     raise SystemExit(READER_GONE)
+
+
+def end_with_reader() -> None:
+    """From now on the process ends as soon as nobody reads standard output: what is followed may be silent for long."""
+    ended = select.poll()
+
+    def wait() -> None:
+        ended.poll()
+        os._exit(READER_GONE)
+
+    with suppress(OSError, ValueError):  # standard output is no file of the system
+        ended.register(sys.stdout.fileno(), 0)  # nothing but an error, or the other side's end
+        threading.Thread(target=wait, daemon=True).start()
 
 
 def _write_bytes(data: bytes) -> None:

@@ -16,7 +16,7 @@ import typer
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_replicas
-from fleetctl.cli.console import say, write_output_of_others
+from fleetctl.cli.console import end_with_reader, say, write_output_of_others
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.replica_argument import ReplicaId, absent, parse_replica, running_replicas
 from fleetctl.documents.base import as_datetime
@@ -236,6 +236,7 @@ def follow_logs(
         page.ended -= {log.replica_id for log in listing.logs}
         return listing
 
+    end_with_reader()
     follower = Follower(client, known, ends, running, time.monotonic, time.sleep)
     if not running:
         say("note", "nothing of it runs now" + ("; waiting for a replica to start" if page.number is None else ""))

@@ -13,7 +13,7 @@ from dataclasses import replace
 from rich.console import Group
 from rich.live import Live
 
-from fleetctl.cli.console import result_console, say, show_report, write_result
+from fleetctl.cli.console import end_with_reader, result_console, say, show_report, write_result
 from fleetctl.cli.working import moves
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
@@ -32,6 +32,7 @@ def follow(
     first: Inventory, read: Callable[[], Inventory], report_of: Callable[[Inventory], Report], interval_s: float
 ) -> None:
     """Show what changes, until KeyboardInterrupt. `read` = a new look at the cluster, after each interval."""
+    end_with_reader()
     looks = _looks(first, read, interval_s)
     if moves(sys.stdout.isatty()):
         _in_place(looks, report_of, interval_s)

@@ -195,7 +195,7 @@ class Failure(Stored):
     code: str = Field(description="such as ENGINE_EXITED; REPLICA_DIED = by no act of fleetctl's")
     message: str = ""
     reload: bool = Field(False, exclude_if=is_zero, description="its update in place failed: it runs")
-    at: Moment | None = Field(None, description="null = unknown: started by an older agent, or ended from outside")
+    at: Moment | None = Field(None, description="null = unknown")
     restarts: int = 0
 
 

@@ -52,10 +52,8 @@ class _Placed:
 
 
 def merge(base: Document, over: Document) -> Document:
-    """Return `over` with the keys it does not have taken from `base`; neither is changed."""
-    if not isinstance(base.root.children, dict) or not isinstance(over.root.children, dict):
-        return over
-    inherited = _part_of(base, [key for key in base.root.children if key not in OWN_KEYS])
+    """Return `over` with the keys it does not have taken from `base`, both of them mappings; neither is changed."""
+    inherited = _part_of(base, [key for key in base.value if key not in OWN_KEYS])
     return Document(over.source, _both(_top(inherited), _top(over), ()).node)
 
 

@@ -72,7 +72,7 @@ def write_yaml(root: Piece) -> str:
     emitter = _Emitter(out)
     emitter.emit(events.StreamStartEvent())
     emitter.emit(events.DocumentStartEvent(explicit=False))
-    _Document(emitter.emit).write(root, (), 0)
+    _write(emitter.emit, root, (), 0)
     emitter.emit(events.DocumentEndEvent(explicit=False))
     emitter.emit(events.StreamEndEvent())
     return out.getvalue()
@@ -113,34 +113,30 @@ class _Emitter(RoundTripEmitter):
         super().write_literal(text, f" {note.value}" if note else comment)
 
 
-@dataclass(frozen=True, slots=True)
-class _Document:
-    emit: Callable[[events.Event], None]
-
-    def write(self, piece: Piece, path: Path, column: int, above: Sequence[str] = (), *, inside: bool = False) -> None:
-        """Write a piece whose entries begin in a column; `above` is set for an item, `inside`: in one on one line."""
-        note = "" if inside else piece.note
-        if isinstance(piece.content, str):
-            self.emit(_scalar(piece, _comment(above, note, column - 2)))
-            return
-        flow = inside or piece.one_line or not piece.content
-        # the note of a collection on one line comes with its end
-        before, after = _comment(above, "" if flow else note, column - 2), _comment((), note if flow else "", 0)
-        if isinstance(piece.content, dict):
-            self.emit(events.MappingStartEvent(None, None, True, flow_style=flow, comment=before,
-                                               nr_items=len(piece.content)))
-            for key in piece.content if flow else _ordered(piece.content, path):
-                value = piece.content[key]
-                self.emit(_scalar(Piece(key), None if flow else _comment(value.above, "", column)))
-                below = column if isinstance(value.content, list) else column + 2
-                self.write(value, (*path, key), below, inside=flow)
-            self.emit(events.MappingEndEvent(comment=after))
-            return
-        self.emit(events.SequenceStartEvent(None, None, True, flow_style=flow, comment=before))
-        for number, item in enumerate(piece.content):
-            lines = [] if flow else _hoisted(item, (*path, number))
-            self.write(item, (*path, number), column + 2, lines, inside=flow)
-        self.emit(events.SequenceEndEvent(comment=after))
+def _write(emit: Callable[[events.Event], None], piece: Piece, path: Path, column: int, above: Sequence[str] = (), *,
+           inside: bool = False) -> None:
+    """Write a piece whose entries begin in a column; `above` is set for an item, `inside`: in one on one line."""
+    note = "" if inside else piece.note
+    if isinstance(piece.content, str):
+        emit(_scalar(piece, _comment(above, note, column - 2)))
+        return
+    flow = inside or piece.one_line or not piece.content
+    # the note of a collection on one line comes with its end
+    before, after = _comment(above, "" if flow else note, column - 2), _comment((), note if flow else "", 0)
+    if isinstance(piece.content, dict):
+        emit(events.MappingStartEvent(None, None, True, flow_style=flow, comment=before, nr_items=len(piece.content)))
+        for key in piece.content if flow else _ordered(piece.content, path):
+            value = piece.content[key]
+            emit(_scalar(Piece(key), None if flow else _comment(value.above, "", column)))
+            below = column if isinstance(value.content, list) else column + 2
+            _write(emit, value, (*path, key), below, inside=flow)
+        emit(events.MappingEndEvent(comment=after))
+        return
+    emit(events.SequenceStartEvent(None, None, True, flow_style=flow, comment=before))
+    for number, item in enumerate(piece.content):
+        lines = [] if flow else _hoisted(item, (*path, number))
+        _write(emit, item, (*path, number), column + 2, lines, inside=flow)
+    emit(events.SequenceEndEvent(comment=after))
 
 
 def _ordered(content: dict[str, Piece], path: Path) -> list[str]:

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from fleetctl.apply.history import Recorded, SpecOf
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, dead_node_ids, is_lost
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Replica, dead_node_ids, is_live, is_lost
 from fleetctl.documents.quantity import some
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.importers.draft import Draft, Loss
@@ -28,8 +28,7 @@ def live_replicas(inventory: Inventory) -> list[Replica]:
     """Return the replicas of all fleets that count as live, in the order of the inventory."""
     dead = dead_node_ids(inventory)
     return [replica for replica in inventory.replicas
-            if replica.fleet is not None and replica.replica_id is not None and replica.level == "HOT"
-            and replica.state in LIVE_STATES and not is_lost(replica, dead)]
+            if replica.fleet is not None and replica.replica_id is not None and is_live(replica, dead)]
 
 
 def choose_fleet(inventory: Inventory, wanted: str | None) -> str:

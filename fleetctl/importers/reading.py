@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeVar
 
 from fleetctl.documents.position import Path, Position, path_text
@@ -157,12 +157,13 @@ class Reading:
         self.lose(key, f"not read: {_WORDS[int]} from 0 to {_LIMIT - 1} is expected here")
         return None
 
-    def count(self, key: str, what: str, *, least: int = 0) -> int:
-        """Return the number under a key; 1 where there is none, or, reported, where it is below `least`."""
+    def count(self, key: str, what: str, *, least: int = 0, most: float = inf, kind: Kind = "todo") -> int:
+        """Return the number under a key; 1 where there is none, or, reported, where it is out of range."""
         number = self.whole(key)
-        if number is not None and number < least:
-            self.note(key, f"not a number of {what}: 1 is taken", "todo")
-        return 1 if number is None or number < least else number
+        if number is None or least <= number <= most:
+            return 1 if number is None else number
+        self.note(key, f"not a number of {what}: 1 is taken", kind)
+        return 1
 
     def flag(self, key: str) -> bool | None:
         """Return the boolean under a key."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
@@ -19,6 +21,15 @@ class Answer(httpx.Response):
     def json(self, **_: Any) -> Any:  # noqa: ANN401  as httpx has it
         """Return the body as JSON; raises only ValueError, for a body that is not JSON or holds too much."""
         return parse_json(self.content)
+
+    @property
+    def given_at(self) -> datetime | None:
+        """When it was given: whole seconds, on the clock of the dashboard or of a proxy before it."""
+        try:
+            found = parsedate_to_datetime(self.headers["date"])
+        except (KeyError, ValueError):
+            return None
+        return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def whole(head: httpx.Response, body: bytes) -> Answer:

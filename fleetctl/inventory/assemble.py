@@ -19,9 +19,9 @@ from fleetctl.inventory.cards import (
     with_foreign_memory,
     with_shares,
 )
-from fleetctl.inventory.claims import Claim, RaySum
+from fleetctl.inventory.claims import Claim, RaySum, claim_of_amounts
 from fleetctl.inventory.json_values import list_of, object_of, whole_of
-from fleetctl.inventory.nodes import FoundNode, unique_names
+from fleetctl.inventory.nodes import unique_names
 from fleetctl.inventory.replicas import FoundReplica
 from fleetctl.inventory.used import PlacementGroup, listed_by_node
 
@@ -39,7 +39,7 @@ class Parts:
     `groups` are read only where Ray gives no sums.
     """
 
-    nodes: Sequence[FoundNode]
+    nodes: Sequence[Node]
     actors: Sequence[LiveActor]
     replicas: Sequence[FoundReplica]
     summary: Mapping[str, Mapping[str, Any]]
@@ -52,22 +52,21 @@ class Parts:
 def build_nodes(parts: Parts) -> list[Node]:
     """Return the nodes of the inventory document, ordered by name; dead ones are kept, since they show what is lost."""
     names = unique_names(parts.nodes)
-    dead = {node.node_id for node in parts.nodes if node.state == "DEAD"}
+    dead = {node.id for node in parts.nodes if node.state == "DEAD"}
     listed = listed_by_node(parts.actors, parts.replicas, dead, parts.groups)
     members = _members_by_node(parts.replicas, dead)
     by_slot = _known_by_slot_only(parts)
     nodes = []
     for node in parts.nodes:
-        claim = listed.get(node.node_id, Claim())
-        ray_sum = parts.sums.get(node.node_id)
+        claim = listed.get(node.id, Claim())
+        ray_sum = parts.sums.get(node.id)
         used = claim if ray_sum is None else ray_sum.at_least(claim)
-        found = Node(
-            id=node.node_id, name=names[node.node_id], ip=node.ip, state=node.state, labels=dict(node.labels),
-            started_at=node.started_at,
-            resources=NodeResources(total=node.total.as_amounts(), used=used.as_amounts(),
-                                    listed=None if used == claim else claim.as_amounts()),
-            gpus=_cards(parts, node, members.get(node.node_id, ()), by_slot, used.gpus))
-        nodes.append(with_foreign_memory(found, members.get(node.node_id, ())))
+        found = node.model_copy(update={
+            "name": names[node.id],
+            "resources": NodeResources(total=node.resources.total, used=used.as_amounts(),
+                                       listed=None if used == claim else claim.as_amounts()),
+            "gpus": _cards(parts, node, members.get(node.id, ()), by_slot, used.gpus)})
+        nodes.append(with_foreign_memory(found, members.get(node.id, ())))
     return sorted(nodes, key=lambda node: (node.name, node.id))
 
 
@@ -90,15 +89,15 @@ def _known_by_slot_only(parts: Parts) -> frozenset[str]:
         and (actor.class_name != MEMBER_CLASS or actor.node_id in silent))})
 
 
-def _cards(parts: Parts, node: FoundNode, members: Sequence[ReplicaMember], by_slot: frozenset[str],
+def _cards(parts: Parts, node: Node, members: Sequence[ReplicaMember], by_slot: frozenset[str],
            used_gpus: int) -> list[Gpu]:
     if node.state == "DEAD":
         return []
-    entry = parts.summary.get(node.node_id, {})
+    entry, declared = parts.summary.get(node.id, {}), claim_of_amounts(node.resources.total).gpus
     workers = list_of(object_of(entry.get("raylet")).get("coreWorkersStats"))
-    cards = read_cards(entry, node.total.gpus, node.labels.get(ACCELERATOR_LABEL, ""), _workers(parts, workers),
+    cards = read_cards(entry, declared, node.labels.get(ACCELERATOR_LABEL, ""), _workers(parts, workers),
                        memory_by_process=parts.memory_by_process)
-    granted = granted_by_card(cards, members, workers, declared_gpus=node.total.gpus, live_actors=by_slot)
+    granted = granted_by_card(cards, members, workers, declared_gpus=declared, live_actors=by_slot)
     return with_shares(cards, granted, used_gpus)
 
 
@@ -114,7 +113,7 @@ def contradictions(parts: Parts) -> Iterator[str]:
 
     An actor that is ALIVE is proof: Ray ends or restarts the actors of a dead node before it forgets the node.
     """
-    known = {node.node_id for node in parts.nodes}
+    known = {node.id for node in parts.nodes}
     if not known:
         return  # _unusable in dashboard.py names an empty list
     for node_id in sorted(parts.summary.keys() - known):
@@ -134,7 +133,7 @@ def consistency_warnings(parts: Parts, nodes: Sequence[Node]) -> list[str]:
 
 def _nodes_not_listed(parts: Parts) -> Iterator[str]:
     """Name replicas that are not up and planned on a node Ray does not list: perhaps one that died long ago."""
-    known = {node.node_id for node in parts.nodes}
+    known = {node.id for node in parts.nodes}
     for found in parts.replicas if known else ():
         if found.actor.state == "ALIVE":
             continue
@@ -147,5 +146,5 @@ def _nodes_not_listed(parts: Parts) -> Iterator[str]:
 def _missing_cards(parts: Parts) -> Iterator[str]:
     names = unique_names(parts.nodes)
     for node in parts.nodes:
-        if node.state != "DEAD" and parts.summary and node.node_id not in parts.summary:
-            yield f"{names[node.node_id]} is not in the dashboard's node summary: its cards are not known"
+        if node.state != "DEAD" and parts.summary and node.id not in parts.summary:
+            yield f"{names[node.id]} is not in the dashboard's node summary: its cards are not known"

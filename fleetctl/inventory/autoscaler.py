@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from email.utils import parsedate_to_datetime
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
@@ -40,9 +39,9 @@ def autoscaler_news(client: DashboardClient) -> list[str]:
 
 def _refused(client: DashboardClient) -> Iterator[str]:
     answer = client.get("/events", {"job_id": "global"})
-    if answer.status_code != 200:
+    if answer.status_code != 200 or answer.given_at is None:
         return
-    now = parsedate_to_datetime(answer.headers.get("date", "")).timestamp()
+    now = answer.given_at.timestamp()
     for event in reversed(list_of(object_of(object_of(answer.json()).get("data")).get("events"))):
         said, at = (text_of(object_of(event).get(key)) or "" for key in ("message", "timestamp"))
         if said.startswith(REFUSES) and now - float(at) < FRESH_S:
@@ -99,11 +98,5 @@ def _status(client: DashboardClient) -> tuple[float | None, float]:
     answer = client.get(STATUS_PATH)
     body = object_of(answer.json()) if answer.status_code == 200 else {}
     read_at = object_of(object_of(body.get("data")).get("clusterStatus")).get("time")
-    return float(read_at) if isinstance(read_at, (int, float)) else None, _given_at(answer.headers.get("date", ""))
-
-
-def _given_at(date: str) -> float:
-    try:
-        return parsedate_to_datetime(date).timestamp()
-    except ValueError:
-        return 0.0
+    given_at = answer.given_at.timestamp() if answer.given_at else 0.0
+    return float(read_at) if isinstance(read_at, (int, float)) else None, given_at

@@ -9,10 +9,10 @@ unit.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fleetctl.documents.inventory import Amounts
+from fleetctl.documents.inventory import Amounts, Node
 from fleetctl.documents.quantity import SHARE
 from fleetctl.inventory.json_values import object_of
 
@@ -100,9 +100,10 @@ class AgentView:
     free: Mapping[str, Claim] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()
 
-    def sums(self, totals: Mapping[str, Claim]) -> Mapping[str, RaySum]:
-        """Return what is in use on each node that the agent has seen; `totals` = what the nodes have in all."""
-        return {node_id: RaySum(totals[node_id].less(free)) for node_id, free in self.free.items() if node_id in totals}
+    def sums(self, nodes: Sequence[Node]) -> Mapping[str, RaySum]:
+        """Return what is in use on each of the nodes that the agent has seen."""
+        return {node.id: RaySum(claim_of_amounts(node.resources.total).less(self.free[node.id]))
+                for node in nodes if node.id in self.free}
 
 
 def read_sums(listed: object) -> Mapping[str, RaySum]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fleetctl.collector import collector_paused
-from fleetctl.documents.inventory import ClusterIdentity, Inventory, is_lost
+from fleetctl.documents.inventory import ClusterIdentity, Inventory, Node, is_lost
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError, PathNotServed
 from fleetctl.inventory.actors import LiveActor, list_live_actors
 from fleetctl.inventory.assemble import Parts, build_nodes, consistency_warnings, contradictions
@@ -20,8 +20,8 @@ from fleetctl.inventory.cold import with_cold, with_unfetched
 from fleetctl.inventory.failures import Ended, list_ended, that_matter
 from fleetctl.inventory.jobs import Job, ours
 from fleetctl.inventory.json_values import list_of, object_of, text_of
-from fleetctl.inventory.lives import with_lives
-from fleetctl.inventory.nodes import FoundNode, read_node
+from fleetctl.inventory.lives import with_deaths, with_lives
+from fleetctl.inventory.nodes import read_node
 from fleetctl.inventory.notes import with_draining, with_notes
 from fleetctl.inventory.planned import draining_nodes, find_planned
 from fleetctl.inventory.reloads import failed_reloads, with_reloads
@@ -40,14 +40,6 @@ OLDEST_RAY = (2, 49)
 Answer = TypeVar("Answer")
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The dashboard's node summary: its entries and Ray's sums of what is granted, both by node id."""
-
-    entries: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    sums: Mapping[str, RaySum] = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class _Answers:
     """The answers, part by part; `failures` says why a part, or some of it, is missing."""
@@ -56,7 +48,8 @@ class _Answers:
     actors: Listing[LiveActor] = field(default_factory=Listing)
     ended: Ended = field(default_factory=Ended)
     jobs: Sequence[Job] | None = None
-    summary: Summary = field(default_factory=Summary)
+    summary: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    sums: Mapping[str, RaySum] = field(default_factory=dict)
     version: Mapping[str, Any] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -94,14 +87,14 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     answers = _ask(live.client, live.namespace)
     actors = answers.actors.rows
     nodes = _nodes(answers, live.agent)
-    planned = find_planned(live.client, answers.jobs or (), actors)
-    seen_by_agent = live.agent.sums({node.node_id: node.total for node in nodes}) if live.agent else {}
-    sums = {**answers.summary.sums, **seen_by_agent}
+    planned = find_planned(live.client, answers.jobs or (), [*actors, *answers.ended.silent])
+    seen_by_agent = live.agent.sums(nodes) if live.agent else {}
+    sums = {**answers.sums, **seen_by_agent}
     version = text_of(answers.version.get("ray_version"))
     replicas = find_replicas(actors, live.namespace, planned, answers.jobs or ())
     # as the memory of a process some report its share in memory transfers (ray#61456)
     in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
-    parts = Parts(nodes, actors, replicas, answers.summary.entries, sums, memory_by_process=not in_percent)
+    parts = Parts(nodes, actors, replicas, answers.summary, sums, memory_by_process=not in_percent)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(live.client, parts, answers)
     elif answers.actors.cut:
@@ -113,7 +106,8 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     lives, no_times = with_lives(live.client, marked, live.namespace, live.observed_at, all_of_them=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
-    failed = [*(one for one in answers.ended.failures if one.actor_id not in tried_again),
+    failed = [*(one for one in with_deaths(live.client, answers.ended.failures, planned)
+                if one.actor_id not in tried_again),
               *failed_reloads(jobs, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]
@@ -149,7 +143,7 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
     kept_back = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can go there, either
     answers.jobs = _taken("the jobs, and with them cordons,", jobs, None,
                           answers.notes if kept_back else answers.failures)
-    answers.summary = _taken("the cards", summary, Summary(), answers.failures)
+    answers.summary, answers.sums = _taken("the cards", summary, ({}, {}), answers.failures)
     answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
     answers.failures += [*answers.nodes.losses, *answers.actors.problems]
     answers.notes += too_old(text_of(answers.version.get("ray_version")) or "")
@@ -164,12 +158,12 @@ def _taken(what: str, pending: Future[Answer], empty: Answer, failures: list[str
         return empty
 
 
-def _nodes(answers: _Answers, agent: AgentView | None) -> list[FoundNode]:
+def _nodes(answers: _Answers, agent: AgentView | None) -> list[Node]:
     """Return the nodes; those that an agent found draining offer nothing. No GET shows a drain."""
     draining: Set[str] = draining_nodes(answers.jobs or ()) | (agent.draining if agent else frozenset())
-    records = {node_id: entry["raylet"] for node_id, entry in answers.summary.entries.items()}
+    records = {node_id: entry["raylet"] for node_id, entry in answers.summary.items()}
     found = [read_node(row, records.get(str(row.get("node_id")), {})) for row in answers.nodes.rows]
-    return [replace(node, state="DRAINING") if node.state == "ALIVE" and node.node_id in draining else node
+    return [node.model_copy(update={"state": "DRAINING"}) if node.state == "ALIVE" and node.id in draining else node
             for node in found if node is not None]
 
 
@@ -186,11 +180,11 @@ def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> P
     return replace(parts, groups=groups.rows)
 
 
-def _read_summary(client: DashboardClient) -> Summary:
-    """Return the dashboard's node summary."""
+def _read_summary(client: DashboardClient) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, RaySum]]:
+    """Return the dashboard's node summary: its entries and Ray's sums of what is granted, both by node id."""
     entries, beside = client.read_entries(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _of_use)
-    return Summary({node_id: entry for entry in entries if (node_id := text_of(entry["raylet"]["nodeId"]))},
-                   read_sums(beside.get("nodeLogicalResources")))
+    return ({node_id: entry for entry in entries if (node_id := text_of(entry["raylet"]["nodeId"]))},
+            read_sums(beside.get("nodeLogicalResources")))
 
 
 def _of_use(_: str, entry: object) -> Mapping[str, Any]:
@@ -222,7 +216,7 @@ def too_old(version: str) -> Iterator[str]:
         yield f"the cluster runs Ray {version}; an apply needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"
 
 
-def _unusable(answers: _Answers, nodes: Sequence[FoundNode]) -> Iterator[str]:
+def _unusable(answers: _Answers, nodes: Sequence[Node]) -> Iterator[str]:
     """Name rows that cannot be read; a list without nodes does not describe a cluster either."""
     if not answers.nodes.rows and not answers.failures:
         yield "the cluster lists no nodes at all"

@@ -1,7 +1,7 @@
 """Since when replicas are up or down, and why: Ray's times of their actors, and our own lines in their engines' logs.
 
-Ray keeps when an actor was last up, but neither when nor why it ended: the agent writes that to the engine's log. All
-of this is for people. What cannot be read is left out, and nothing is planned on it.
+Ray keeps when an actor was last up, or died; not when nor why it ended before a restart: the agent writes that to the
+engine's log. What cannot be read is left out. Nothing is planned on it but on the time of a death: what fails cools.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from fleetctl.documents.inventory import Replica, was_restarted_recently
+from fleetctl.documents.inventory import Failure, Replica, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import member_log, read_log
 from fleetctl.inventory.json_values import moment_of_ms, object_of
+from fleetctl.inventory.marks import Marks
 
 AT_A_TIME = 200
 """Actors in one request: a longer address than 8 KB is refused."""
@@ -25,10 +26,10 @@ _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 _STAMP = r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ )?"
 _LINE = re.compile(rf"^{_STAMP}fleetctl: (?:starting .* at (?P<began>{_TIME})|"
                    rf"ended at (?P<ended>{_TIME}): (?P<why>.*))$", re.MULTILINE | re.ASCII)
-NO_TIMES = ("", "")
+NO_TIMES, NOT_PLANNED = ("", ""), Marks()
 
 Times = tuple[str, str]
-"""When an actor first and last became ready, as `Moment`s of UTC without decimals, which sort; empty = unknown."""
+"""When an actor first became ready, and when it last did or died: `Moment`s of UTC without decimals; "" = unknown."""
 
 
 def with_lives(
@@ -41,11 +42,10 @@ def with_lives(
     asked = [one for one in replicas if one.actor_id and (all_of_them or one.restarts or one.state == "RESTARTING")]
     if not asked:
         return list(replicas), []
-    parts = [asked[at:at + AT_A_TIME] for at in range(0, len(asked), AT_A_TIME)]
     problems: list[str] = []
     with ThreadPoolExecutor(READERS, thread_name_prefix="lives") as pool:
         try:
-            up = {name: at for found in pool.map(lambda part: _last_up(client, part), parts) for name, at in found}
+            up = _times(client, pool, [one.actor_id or "" for one in asked])
         except InventoryError as error:
             up, problems = {}, [f"since when replicas are up could not be read: {error.message}"]
         known = {one.actor_id: _with_time(one, up.get(one.actor_id or "", NO_TIMES)) for one in asked}
@@ -56,13 +56,40 @@ def with_lives(
     return [known.get(one.actor_id, one) for one in replicas], problems
 
 
-def _last_up(client: DashboardClient, replicas: Sequence[Replica]) -> list[tuple[str, Times]]:
-    """Return when these actors became ready, by actor id."""
+def with_deaths(
+    client: DashboardClient, failures: Sequence[Failure], planned: Mapping[str, Marks]
+) -> list[Failure]:
+    """Return the failures; those without a time get Ray's, and of what was `planned` for them what they do not say."""
+    silent = [one.actor_id for one in failures if one.at is None and one.actor_id]
+    if not silent:
+        return list(failures)
+    with ThreadPoolExecutor(READERS, thread_name_prefix="deaths") as pool:
+        try:
+            died = _times(client, pool, silent)
+        except InventoryError:
+            died = {}
+    return [one if one.at else _completed(one, died.get(one.actor_id or "", NO_TIMES)[1],
+                                          planned.get(one.actor_id or "", NOT_PLANNED)) for one in failures]
+
+
+def _completed(failure: Failure, at: str, plan: Marks) -> Failure:
+    return failure.model_copy(update={
+        "at": at or None, "fleet": failure.fleet or plan.fleet or None,
+        "spec_hash": failure.spec_hash or plan.spec_hash, "node_ids": failure.node_ids or plan.node_ids})
+
+
+def _times(client: DashboardClient, pool: ThreadPoolExecutor, actor_ids: Sequence[str]) -> dict[str, Times]:
+    """Return the times of these actors that Ray knows; raises InventoryError."""
+    parts = [actor_ids[at:at + AT_A_TIME] for at in range(0, len(actor_ids), AT_A_TIME)]
+    return {name: at for found in pool.map(lambda part: _times_of(client, part), parts) for name, at in found}
+
+
+def _times_of(client: DashboardClient, actor_ids: Sequence[str]) -> list[tuple[str, Times]]:
     def read(actor_id: str, entry: object) -> tuple[str, Times]:
         return actor_id, (moment_of_ms(object_of(entry).get("startTime")) or "",
                           moment_of_ms(object_of(entry).get("timestamp")) or "")
 
-    query = {"ids": ",".join(one.actor_id or "" for one in replicas)}  # what is cached is cached by address
+    query = {"ids": ",".join(actor_ids)}  # what is cached is cached by address
     return client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1", **query}, read, opening="{")[0]
 
 

@@ -32,7 +32,7 @@ _ID_FIRST = re.compile(rf"(?:[0-9a-f]{{5}}|{_HEX_ID}):ModelActor:(.+)", re.DOTAL
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What one repr says. `problems` name what could not be read."""
+    """What one repr says, or while there is none what was planned. `problems` name what could not be read."""
 
     fleet: str | None = None
     namespace: str | None = None
@@ -46,6 +46,8 @@ class Marks:
     failed: Mapping[str, Any] = field(default_factory=dict)
     """Why it ended itself by force; empty where it did not."""
     problems: tuple[str, ...] = ()
+    begun: str | None = None
+    """When the apply that planned it began, of one without a repr."""
 
     @property
     def node_ids(self) -> list[str]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from fleetctl.documents.inventory import NodeState
-from fleetctl.inventory.claims import Claim, read_claim
+from fleetctl.documents.inventory import Node, NodeResources, NodeState
+from fleetctl.inventory.claims import read_claim
 from fleetctl.inventory.json_values import moment_of_ms, object_of, text_of
 from fleetctl.inventory.state_api import Row
 
@@ -18,22 +17,8 @@ NAME_LABEL = "fleet.io/node"
 _STATES: Mapping[str, NodeState] = {"ALIVE": "ALIVE", "DEAD": "DEAD"}
 
 
-@dataclass(frozen=True, slots=True)
-class FoundNode:
-    """One Ray node as the cluster's own table has it."""
-
-    node_id: str
-    ip: str | None
-    state: NodeState
-    labels: Mapping[str, str]
-    total: Claim
-    called: str
-    """Its name; other nodes may have the same."""
-    started_at: str | None = None
-
-
-def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
-    """Return the node of one row; `record` is the dashboard's own record of it, which knows its host name, or empty.
+def read_node(row: Row, record: Mapping[str, Any]) -> Node | None:
+    """Return the node of one row, whose name other nodes may have; `record` is the dashboard's own record, or empty.
 
     That a node is draining is in `record` only where the dashboard itself started after the drain; else only an agent
     sees it. A state that is neither ALIVE nor DEAD counts as draining too: such a node offers nothing, and its replicas
@@ -43,13 +28,13 @@ def read_node(row: Row, record: Mapping[str, Any]) -> FoundNode | None:
     if node_id is None:
         return None
     drains = object_of(record.get("stateSnapshot")).get("state") == "DRAINING" and row.get("state") == "ALIVE"
-    return FoundNode(
-        node_id=node_id,
+    return Node(
+        id=node_id,
+        name=_called(row, record),
         ip=text_of(row.get("node_ip")),
         state="DRAINING" if drains else _STATES.get(str(row.get("state")), "DRAINING"),
         labels={str(key): str(value) for key, value in object_of(row.get("labels")).items()},
-        total=read_claim(row.get("resources_total")),
-        called=_called(row, record),
+        resources=NodeResources(total=read_claim(row.get("resources_total")).as_amounts()),
         started_at=moment_of_ms(row.get("start_time_ms")))
 
 
@@ -61,12 +46,12 @@ def _called(row: Row, record: Mapping[str, Any]) -> str:
     return label or own or text_of(record.get("nodeManagerHostname")) or ip or str(row["node_id"])
 
 
-def unique_names(nodes: Sequence[FoundNode]) -> dict[str, str]:
+def unique_names(nodes: Sequence[Node]) -> dict[str, str]:
     """Return node id -> name; nodes that would share one get the start of their id, but for a live one a dead one."""
-    live = Counter(node.called for node in nodes if node.state != "DEAD")
-    dead = Counter(node.called for node in nodes if node.state == "DEAD")
+    live = Counter(node.name for node in nodes if node.state != "DEAD")
+    dead = Counter(node.name for node in nodes if node.state == "DEAD")
     names = {}
     for node in nodes:
-        others = live[node.called] - 1 if node.state != "DEAD" else live[node.called] + dead[node.called] - 1
-        names[node.node_id] = f"{node.called}-{node.node_id[:6]}" if others else node.called
+        others = live[node.name] - 1 if node.state != "DEAD" else live[node.name] + dead[node.name] - 1
+        names[node.id] = f"{node.name}-{node.id[:6]}" if others else node.name
     return names

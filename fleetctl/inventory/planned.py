@@ -9,33 +9,19 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.failures import Silent
 from fleetctl.inventory.jobs import DRAINING, Job, log_of
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.inventory.marks import parse_actor_name
+from fleetctl.inventory.marks import Marks, parse_actor_name
 
 READERS = 8
 ACCEPTED = '"type":"planAccepted"'
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What the apply that created a replica planned for it; `members` empty = its log does not say.
-
-    `namespace` is where that apply creates its replicas; `begun` = when it began.
-    """
-
-    fleet: str
-    spec_hash: str | None = None
-    members: tuple[ReplicaMember, ...] = ()
-    namespace: str | None = None
-    begun: str | None = None
 
 
 def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
@@ -44,11 +30,11 @@ def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
 
 
 def find_planned(
-    client: DashboardClient, jobs: Sequence[Job], actors: Collection[LiveActor]
-) -> Mapping[str, Planned]:
+    client: DashboardClient, jobs: Sequence[Job], actors: Collection[LiveActor | Silent]
+) -> Mapping[str, Marks]:
     """Return the plans for those of `actors` that our jobs created and that have no repr yet, by actor id.
 
-    Logs are read at once, each once, and only those that are needed.
+    One without members is of a log that does not say. Logs are read at once, each once, and only those that are needed.
     """
     by_driver = {job.driver_id: job for job in jobs if job.driver_id}
     silent = {actor.actor_id: (actor.name, job) for actor in actors
@@ -62,7 +48,7 @@ def find_planned(
             for actor_id, (name, job) in silent.items()}
 
 
-def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Planned]]:
+def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Marks]]:
     """Yield what a job has planned, by actor name; nothing where its log cannot be read."""
     try:
         log = log_of(client, job.submission_id) or ""
@@ -74,9 +60,8 @@ def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Planned]]
                 _planned_by(job), spec_hash=replica.spec_hash, members=tuple(replica.members))
 
 
-def _planned_by(job: Job) -> Planned:
-    return Planned(job.metadata.get("fleet", ""), namespace=job.metadata.get("namespace"),
-                   begun=moment_of_ms(job.start_time_ms))
+def _planned_by(job: Job) -> Marks:
+    return Marks(job.metadata.get("fleet", ""), job.metadata.get("namespace"), begun=moment_of_ms(job.start_time_ms))
 
 
 def read_records(log: str) -> Iterator[ApplyRecord]:

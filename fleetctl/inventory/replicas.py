@@ -10,7 +10,6 @@ from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.failures import success_of
 from fleetctl.inventory.jobs import Job
 from fleetctl.inventory.marks import Marks, ReplicaName, parse_actor_name, read_marks
-from fleetctl.inventory.planned import Planned
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class FoundReplica:
 
 
 def find_replicas(
-    actors: Sequence[LiveActor], namespace: str, planned: Mapping[str, Planned], jobs: Sequence[Job] = ()
+    actors: Sequence[LiveActor], namespace: str, planned: Mapping[str, Marks], jobs: Sequence[Job] = ()
 ) -> list[FoundReplica]:
     """Return the replicas among `actors`, ordered by model, id and name; `planned` by actor id.
 
@@ -38,56 +37,45 @@ def find_replicas(
     for actor in actors:
         name = parse_actor_name(actor.name) if actor.name else None
         if name is not None:
-            marks, plan = read_marks(actor.repr_name), planned.get(actor.actor_id)
-            ours = name.replica_id is not None and _namespace(actor, marks, plan) in (namespace, None)
-            found.append(_replica(actor, name, marks, plan, versions.get(actor.job_id), ours=ours))
+            plan = planned.get(actor.actor_id)
+            marks = plan or read_marks(actor.repr_name)
+            within = marks.namespace if actor.namespace is None else actor.namespace
+            ours = name.replica_id is not None and within in (namespace, None)
+            found.append(_replica(actor, name, marks, versions.get(actor.job_id), ours=ours,
+                                  constructed=not (plan and actor.state == "ALIVE")))
     return sorted(found, key=lambda one: (one.replica.model, one.replica.replica_id is None,
                                           one.replica.replica_id or 0, one.actor.name, one.actor.actor_id))
 
 
-def _namespace(actor: LiveActor, marks: Marks, planned: Planned | None) -> str | None:
-    """Return its namespace from Ray, from its repr, or from the apply that created it; None = unknown."""
-    if actor.namespace is not None:
-        return actor.namespace
-    return marks.namespace or (planned.namespace if planned else None)
-
-
 def _replica(
-    actor: LiveActor, name: ReplicaName, marks: Marks, planned: Planned | None, tool_version: str | None, *,
-    ours: bool,
+    actor: LiveActor, name: ReplicaName, marks: Marks, tool_version: str | None, *, ours: bool, constructed: bool
 ) -> FoundReplica:
-    fleet = marks.fleet or (planned.fleet if planned else None)
-    spec_hash = marks.spec_hash or (planned.spec_hash if planned else None)
     replica = Replica(
         model=name.model,
         replica_id=name.replica_id if ours else None,
         foreign_id=None if ours else actor.name,
         level=name.level,
         state=actor.state,
-        fleet=fleet if ours else None,
-        spec_hash=spec_hash if ours else None,
+        fleet=marks.fleet if ours else None,
+        spec_hash=marks.spec_hash if ours else None,
         engine_hash=marks.engine_hash if ours else None,
         actor_id=actor.actor_id,
         restarts=actor.restarts,
         ready_at=marks.ready_at if actor.state == "ALIVE" and name.level == "HOT" else None,
         restart_max=marks.restart_max if ours else None,
-        since=planned.begun if planned and actor.state != "ALIVE" else None,
-        members=list(_members(actor, marks, planned)),
-        constructed=not (actor.state == "ALIVE" and planned),
+        since=marks.begun if actor.state != "ALIVE" else None,
+        members=list(_members(actor, marks)),
+        constructed=constructed,
         error=actor.error,
         tool_version=tool_version if ours else None)
     success = success_of(name.model, marks, actor.restarts) if ours and actor.state == "RESTARTING" else None
     return FoundReplica(replica, actor, marks.problems, marks.earlier_tries, success)
 
 
-def _members(actor: LiveActor, marks: Marks, planned: Planned | None) -> tuple[ReplicaMember, ...]:
+def _members(actor: LiveActor, marks: Marks) -> tuple[ReplicaMember, ...]:
     """Return the members: from the replica's repr, from its plan, or from Ray's record of its one actor."""
-    if marks.members:
-        members = marks.members if actor.state == "ALIVE" else tuple(map(_without_place, marks.members))
-        return (_from_actor(actor, members[0]),) if len(members) == 1 else members
-    if planned and len(planned.members) > 1:
-        return planned.members
-    return (_from_actor(actor, planned.members[0] if planned and planned.members else ReplicaMember()),)
+    members = marks.members if actor.state == "ALIVE" else tuple(map(_without_place, marks.members))
+    return members if len(members) > 1 else (_from_actor(actor, members[0] if members else ReplicaMember()),)
 
 
 def _without_place(member: ReplicaMember) -> ReplicaMember:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
+from datetime import datetime
 from typing import TypeVar
 
 from fleetctl.documents.diagnosis import Disk
@@ -44,8 +43,8 @@ def read_vitals(client: DashboardClient) -> Vitals:
     """
     groups: Sequence[PlacementGroup] = _asked(lambda: list_placement_groups(client).rows, ())
     jobs: Sequence[Job] = _asked(lambda: ours(client), [])
-    return Vitals(_asked(lambda: _clock(client), None), jobs, groups, _asked(lambda: _disks(client), {}),
-                  _failed(client, jobs))
+    return Vitals(_asked(lambda: client.get("/api/version").given_at, None), jobs, groups,
+                  _asked(lambda: _disks(client), {}), _failed(client, jobs))
 
 
 def _asked(question: Callable[[], Answer], otherwise: Answer) -> Answer:
@@ -55,15 +54,6 @@ def _asked(question: Callable[[], Answer], otherwise: Answer) -> Answer:
         raise
     except InventoryError:
         return otherwise
-
-
-def _clock(client: DashboardClient) -> datetime | None:
-    """Return the time in the head of an answer: whole seconds, of the dashboard or of a proxy before it."""
-    try:
-        found = parsedate_to_datetime(client.get("/api/version").headers["date"])
-    except (KeyError, ValueError):
-        return None
-    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
 def _disks(client: DashboardClient) -> dict[str, list[Disk]]:

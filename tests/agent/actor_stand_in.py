@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from fleetctl.agent import engine as engine_module
-from fleetctl.agent import ports
+from fleetctl.agent import ports, processes
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.engine_log import EngineLog
 from fleetctl.agent.failure import StartFailed
@@ -31,6 +31,7 @@ def say(**what: Any) -> None:
 def main(order: dict[str, Any]) -> None:
     engine_module.DEFAULT_READY_S = order["aliveFor"]
     engine_module.PORT_FREE_S = order.get("patience", 0.2)
+    processes.COUNTERS = order.get("counters", processes.COUNTERS)
     reserved = [ports.reserve_port(), ports.reserve_port()]
     port, leader_port = (holder.getsockname()[1] for holder in reserved)
     injected = {**order["injected"], "FLEETCTL_PORT": str(port), "FLEETCTL_LEADER_PORT": str(leader_port)}
@@ -49,7 +50,7 @@ def main(order: dict[str, Any]) -> None:
     except StartFailed as failure:
         say(failed=failure.code, message=str(failure))
         return
-    say(ready=engine.pid)
+    say(ready=engine._run.pid)
     say(serves=engine.served_port())
     say(down=engine.watch())
 

@@ -17,6 +17,7 @@ from fleetctl.agent import prefetch as prefetch_module
 from fleetctl.agent import replan as replan_module
 from fleetctl.agent.apply import Run
 from fleetctl.agent.attempt import outcome
+from fleetctl.agent.events import EventStream
 from fleetctl.documents.events import RunSummary
 
 
@@ -29,6 +30,7 @@ class Stage:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scripts: dict[str, list[str]] = {}
+        self.since_ready: dict[str, str] = {}
         self.begun: list[str] = []
         self.most_creating = 0
         self.events: list[tuple[str, dict[str, Any]]] = []
@@ -56,6 +58,10 @@ class Stage:
                     kind, _, code = word.partition(":")
                     self.result = outcome(self.replica, kind, code or None, f"{code} of {self.key}")
                 self.granted = self.granted or self.result is not None
+
+            def since_ready(self) -> Any:
+                kind = stage.since_ready.get(self.key)
+                return outcome(self.replica, kind, None, "it was ready") if kind else None
 
         self.current: list[Run] = []
         run_of = lambda: self.current[0]  # noqa: E731
@@ -88,7 +94,8 @@ class Stage:
         """Run an apply of these replicas to its end and return its summary."""
         whole = {"job": "job-1", "holder": {}, "parallelism": 10, "wait": True, "mayReplan": False, "await": [],
                  **request_of(*keys), **request}
-        run = Run(whole, SimpleNamespace(emit=self.emit))  # type: ignore[arg-type]
+        run = Run(whole, stream := EventStream())
+        stream.emit = self.emit  # type: ignore[method-assign]
         self.current[:] = [run]
         with pytest.raises(Ended):
             self.work(run, self.lock)
@@ -127,6 +134,14 @@ def test_everything_is_created_in_the_plans_order_and_awaited(stage: Stage) -> N
     assert stage.begun == ["a/0", "b/0", "a/1"]
     assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "ready"), ("b", 0, "ready")]
     assert (summary["exitCode"], summary["interrupted"]) == (0, False)
+
+
+def test_a_replica_that_was_ready_is_told_as_what_it_is_at_the_end(stage: Stage) -> None:
+    stage.since_ready = {"a/1": "starting", "b/0": "failed"}
+    summary = stage.run("a/0", "a/1", "b/0")
+    assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "starting"), ("b", 0, "failed")]
+    assert (summary["exitCode"], summary["message"]) == (3, "1 of 3 ready")
+    assert stage.kinds()[-3:] == ["replicaStarting", "replicaFailed", "runSummary"]
 
 
 def test_ids_are_sorted_as_numbers(stage: Stage) -> None:

@@ -13,8 +13,8 @@ from fleetctl.agent import cluster
 from fleetctl.agent import create as create_module
 from fleetctl.agent.attempt import CONSTRUCTED_S, NO_WORKER_S, WORKER_S, Attempt, Context, EarlierAttempt
 from fleetctl.agent.cluster import GONE, ActorRecord
-from fleetctl.agent.create import CreatedHere, NotCreated, check
-from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.create import CreatedHere, check
+from fleetctl.agent.failure import Refused, encode_failure
 from fleetctl.agent.grants import Grants
 from fleetctl.agent.mark import earlier_tries
 
@@ -111,7 +111,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
 
 
 def refusal(not_counted: frozenset[int] = frozenset()) -> tuple[str, str]:
-    with pytest.raises(NotCreated) as caught:
+    with pytest.raises(Refused) as caught:
         check(REPLICA, set(not_counted))
     return caught.value.code, str(caught.value)
 
@@ -236,6 +236,45 @@ def test_alive_for_good_without_a_constructor_that_returned_is_said_soon(here: H
     assert "fleetctl evict m/2" in told["message"]
     assert here.now <= 2 * CONSTRUCTED_S
     assert here.killed == []
+
+
+def test_time_without_an_answer_of_ray_is_no_time_without_a_constructor(here: Here) -> None:
+    attempt = here.attempt()
+    attempt.step()
+    here.now += 10 * CONSTRUCTED_S  # the head was restarted; it takes the replica for ready until that ends itself
+    here.states, here.constructed = ["ALIVE"], False
+    attempt.step()
+    here.states, here.constructed = ["RESTARTING", "RESTARTING", "ALIVE"], True
+    assert here.run(attempt)["outcome"] == "ready"
+
+
+@pytest.mark.parametrize(("state", "trouble", "told"), [
+    ("ALIVE", None, None),
+    ("RESTARTING", None, ("starting", "STILL_STARTING", "it was ready, went down and starts again")),
+    ("DEAD", None, ("failed", "REPLICA_DIED", "it was ready and went down: worker died")),
+    ("DEAD", ("NODE_GONE", "gone"), ("failed", "NODE_GONE", "it was ready and went down: node-a: gone")),
+    ("DEAD", ("NODE_DRAINING", "draining"), ("failed", "REPLICA_DIED", "it was ready and went down: worker died")),
+])
+def test_what_was_ready_may_have_gone_down_since(
+    here: Here, state: str, trouble: tuple[str, str] | None, told: tuple[str, str, str] | None
+) -> None:
+    attempt = here.attempt()
+    assert here.run(attempt)["outcome"] == "ready"
+    here.states, here.death = [state], "worker died\nmore"
+    if trouble:
+        here.trouble["n1"] = trouble
+    found = attempt.since_ready()
+    assert (found and (found["outcome"], found["code"], found["message"])) == told
+
+
+def test_a_start_that_ended_with_its_node_says_so(here: Here) -> None:
+    attempt = here.attempt()
+    here.states = ["PENDING_CREATION"]
+    attempt.step()
+    here.trouble["n1"], here.states = ("NODE_GONE", "the node is dead or gone"), ["DEAD"]
+    here.death = "The node specified via NodeAffinitySchedulingStrategy doesn't exist any more"
+    told = here.run(attempt)
+    assert (told["code"], told["message"]) == ("NODE_GONE", "node-a: the node is dead or gone")
 
 
 def test_one_that_is_up_and_does_not_answer_is_ready_and_says_so(here: Here) -> None:

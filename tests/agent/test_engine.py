@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from engine_run import Run, server
@@ -37,6 +38,20 @@ def test_without_a_probe_an_engine_that_ends_at_once_is_not_ready(run: Run) -> N
 def test_how_an_engine_ended_is_told(run: Run, command: str, message: str) -> None:
     actor = run("sh", "-c", command, readiness={"exec": {"command": ["false"]}, "period": 0.05})
     assert actor.hear("failed") == {"failed": "ENGINE_EXITED", "message": message}
+
+
+@pytest.mark.parametrize(("kills", "command", "message"), [
+    (13, "kill -9 $$$$", "signal 9 (the kernel has ended a process of this host for lack of memory meanwhile) before"),
+    (12, "kill -9 $$$$", "signal 9 before"), (13, "kill -11 $$$$", "signal 11 before"), (13, "exit 9", "code 9 before"),
+])
+def test_a_kill_while_the_kernel_lacked_memory_says_so(
+    run: Run, tmp_path: Path, kills: int, command: str, message: str
+) -> None:
+    counters = tmp_path / "vmstat"
+    counters.write_text("drop_slab 5\noom_kill 12\n")
+    actor = run("sh", "-c", f"echo oom_kill {kills} > {counters}; {command}",
+                readiness={"exec": {"command": ["false"]}, "period": 0.05}, order={"counters": str(counters)})
+    assert f"{message} it was ready" in actor.hear("failed")["message"]
 
 
 def test_last_words_are_the_end_of_this_life_only(run: Run, tmp_path: Path) -> None:
@@ -165,29 +180,26 @@ def test_liveness_does_not_count_while_an_engine_reloads_and_begins_at_0_after_t
     engine.hold_liveness(1000)
     probed = list[bool]()
 
-    class Process:
-        """Asked before each probe whether it has ended; the reload is over after 10 of them."""
+    class Ended:
+        """Asked before each probe; the reload is over after 10 of them."""
 
         asked = 0
-        exit_code = 1
 
-        def wait_ended(self, _: float) -> bool:
+        def wait(self, _: float) -> bool:
             self.asked += 1
             if self.asked == 10:
                 engine.hold_liveness(0)
             return self.asked > 20
 
-        def ended(self) -> bool:
+        def is_set(self) -> bool:
             return False
-
-        def stop(self) -> None:
-            return
 
     def check() -> str:
         probed.append(True)
         return "no answer"
 
-    engine.__dict__.update(_spec={"liveness": {"failureThreshold": 3}}, _run=Process(), _build=lambda _: check,
+    run = SimpleNamespace(ended=Ended(), exit_code=1, stop=lambda: None)
+    engine.__dict__.update(_spec={"liveness": {"failureThreshold": 3}}, _run=run, _build=lambda _: check,
                            _reserved=[])
     assert engine._watch_run(None) == "liveness failed 3 times in a row (no answer)"
     assert len(probed) == 3

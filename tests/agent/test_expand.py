@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fleetctl.agent.environment import expand
+from fleetctl.agent.failure import StartFailed
 
 VARIABLES = {"A": "a-value", "B": "b-value", "EMPTY": "", "FLEETCTL_PORT": "7001", "LOOP": "$(A)"}
 
@@ -39,7 +40,7 @@ def test_references_are_expanded_as_kubernetes_does(text: str, expanded: str) ->
 
 
 def test_an_unknown_name_of_ours_is_an_error_and_not_text_for_the_engine() -> None:
-    with pytest.raises(KeyError, match="FLEETCTL_PROT"):
+    with pytest.raises(StartFailed, match="FLEETCTL_PROT"):
         expand("--port=$(FLEETCTL_PROT)", VARIABLES)
 
 

@@ -91,8 +91,9 @@ def test_evict_ends_what_is_named_engines_first(played: Played, run: Any) -> Non
     assert set(played.records) == {"ModelActor:org/m:1", "ModelActor:org/m:3"}
 
 
-def test_what_is_kept_of_a_reload_goes_with_its_actor_however_that_ended(played: Played, run: Any) -> None:
-    keys = {number: f"reloaded:ModelActor:org/m:{number}".encode() for number in (0, 1, 9)}  # 9 has ended by itself
+@pytest.mark.parametrize("kept", ["reloaded", "failure"])
+def test_what_is_kept_of_an_actor_goes_with_it_however_it_ended(played: Played, run: Any, kept: str) -> None:
+    keys = {number: f"{kept}:ModelActor:org/m:{number}".encode() for number in (0, 1, 9)}  # 9 has ended by itself
     for key in keys.values():
         played.keys.put(key, b"{}", namespace=reload.KV_NAMESPACE)
     run(evict.run_evict, 0)

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray.exceptions
 
 from fleetctl.agent import gang
 from fleetctl.agent.failure import StartFailed, about, encode_failure
 from fleetctl.agent.gang import GangCoordinator
 
-MEMBERS = [{"nodeId": "n1", "node": "a"}, {"nodeId": "n2", "node": "b"}]
+MEMBERS = [{"nodeId": "n1", "node": "a", "group": "main", "rank": 0},
+           {"nodeId": "n2", "node": "b", "group": "main", "rank": 1}]
 REPLICA = {"specHash": "h", "fleet": "lab", "members": MEMBERS}
 
 
@@ -23,15 +25,28 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
     def get(*_: object, **__: object) -> None:
         raise DiedError(encode_failure("CARD_IN_USE", "card 0: 20480Mi by process 7"))
 
-    errors = SimpleNamespace(RayActorError=DiedError, GetTimeoutError=TimeoutError, RayTaskError=OSError)
+    errors = SimpleNamespace(RayError=DiedError, GetTimeoutError=TimeoutError, RayTaskError=OSError)
     monkeypatch.setattr(gang, "ray", SimpleNamespace(get=get, exceptions=errors))
     coordinator: Any = object.__new__(GangCoordinator)
     coordinator._replica, coordinator._places = REPLICA, []
     coordinator._members = [SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda at=at: at)) for at in ("01", "02")]
-    with pytest.raises(StartFailed, match="card 0: 20480Mi by process 7") as caught:
+    with pytest.raises(StartFailed, match="rank 1 of group main died: card 0: 20480Mi by process 7") as caught:
         coordinator._get([])
     assert caught.value.code == "CARD_IN_USE"
     assert about(REPLICA, caught.value.place)["nodeIds"] == ["n2"]
+
+
+def test_a_member_that_ray_ended_for_memory_says_so_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def get(*_: object, **__: object) -> None:
+        raise ray.exceptions.OutOfMemoryError("1 worker was killed: the node runs low on memory\nRefer to the docs")
+
+    monkeypatch.setattr(gang, "ray", SimpleNamespace(get=get, exceptions=ray.exceptions))
+    coordinator: Any = object.__new__(GangCoordinator)
+    coordinator._members = [SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: "01"))]
+    coordinator._replica, coordinator._places = REPLICA, []
+    with pytest.raises(StartFailed, match=r"gang died: 1 worker was killed: the node runs low on memory$") as caught:
+        coordinator._get([])
+    assert (caught.value.code, caught.value.place) == ("REPLICA_DIED", None)
 
 
 def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +77,7 @@ class Searching:
             "_give_back": lambda: self.told.append("give back"),
         }.items():
             setattr(self.coordinator, name, does)
-        monkeypatch.setattr(gang, "write_note", lambda *_: None)
+        monkeypatch.setattr(gang, "log_of", lambda _: SimpleNamespace(say=lambda _: None))
         monkeypatch.setattr(gang, "CleanCards", lambda members: SimpleNamespace(
             node=members[0]["node"], release=lambda: self.told.append(f"release {members[0]['node']}")))
         monkeypatch.setattr(gang, "find_all", lambda searches: self.told.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -120,7 +121,8 @@ def test_a_replica_that_never_got_its_cards_can_be_asked_for_its_repr(monkeypatc
             raise StartFailed("CARD_IN_USE", "card 0 is in use")
 
     monkeypatch.setattr(replica_module, "MemberSeat", Taken)
-    monkeypatch.setattr(replica_module, "write_reason", lambda *_: None)
+    monkeypatch.setattr(replica_module.Replica, "_require_heard", lambda _: None)  # there is no Ray to ask
+    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: False)
     made = object.__new__(replica_module.ModelActor)
     with pytest.raises(RuntimeError) as raised:

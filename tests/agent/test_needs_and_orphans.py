@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fleetctl.agent import needs, orphans, ports, processes
+from fleetctl.agent import examine, orphans, ports, processes
 from fleetctl.agent.mark import INJECTED
 
 pytestmark = pytest.mark.slow
@@ -88,26 +88,26 @@ def test_what_an_engine_lacks_is_said_with_the_place_where_it_was_looked_for(tmp
               {"kind": "command", "value": "sh", "path": "/usr/bin:/bin"}, {"kind": "command", "value": sys.executable},
               {"kind": "variable", "value": "HF_TOKEN"}, {"kind": "variable", "value": "NONE"},
               {"kind": "workdir", "value": str(tmp_path)}, {"kind": "workdir", "value": str(tmp_path / "none")}]
-    unmet = {(one["value"], one["code"]) for one in needs.unmet_needs(wanted, node)}
+    unmet = {(one["value"], one["code"]) for one in examine.unmet_needs(wanted, node)}
     assert unmet == {("vllm", "COMMAND_MISSING"), ("NONE", "VARIABLE_MISSING"),
                      (str(tmp_path / "none"), "WORKDIR_MISSING")}, "a file that nobody may run is no command"
     (tmp_path / "vllm").chmod(0o755)
-    assert needs.command("vllm", str(tmp_path)) is None
+    assert examine.command("vllm", str(tmp_path)) is None
 
 
 def test_a_port_is_taken_by_others_or_ours_or_could_be(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     with ports.reserve_port() as free:
         number = free.getsockname()[1]
     with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = needs.port(server.getsockname()[1])
+        taken = examine.port(server.getsockname()[1])
         assert taken is not None
         assert (taken[0], f"(process {os.getpid()})" in taken[1]) == ("PORT_TAKEN", True)
     ours = start(sys.executable, "-c", "import socket, time; s = socket.create_server(('127.0.0.1', 0));"
                                        "print(s.getsockname()[1], flush=True); time.sleep(100)")
     assert ours.stdout is not None
-    assert needs.port(int(ours.stdout.readline())) is None
-    monkeypatch.setattr(needs, "outgoing_range", lambda: (number, number))
-    assert (needs.port(number) or ("",))[0] == "PORT_IN_RANGE"
-    monkeypatch.setattr(needs, "outgoing_range", lambda: (0, -1))
-    assert needs.port(number) is None
+    assert examine.port(int(ours.stdout.readline())) is None
+    monkeypatch.setattr(examine, "outgoing_range", lambda: (number, number))
+    assert (examine.port(number) or ("",))[0] == "PORT_IN_RANGE"
+    monkeypatch.setattr(examine, "outgoing_range", lambda: (0, -1))
+    assert examine.port(number) is None
     assert processes.parent_and_start(os.getpid())[0] == os.getppid()

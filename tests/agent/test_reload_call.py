@@ -129,10 +129,7 @@ class Run:
     tree, exit_code = None, 134
 
     def __init__(self, ended: bool) -> None:
-        self._ended = ended
-
-    def wait_ended(self, _: float) -> bool:
-        return self._ended
+        self.ended = SimpleNamespace(wait=lambda _: ended)
 
 
 @pytest.mark.parametrize(("ended", "code"), [(True, "RELOAD_ENDED"), (False, "RELOAD_FAILED")])

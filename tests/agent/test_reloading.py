@@ -147,7 +147,7 @@ class Actors:
         monkeypatch.setattr(reloads, "ray", SimpleNamespace(
             get_actor=self.actor, wait=lambda refs, timeout: (refs, []), get=self.get,
             get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"),
-            exceptions=SimpleNamespace(RayActorError=ZeroDivisionError)))
+            exceptions=SimpleNamespace(RayActorError=ZeroDivisionError, OutOfMemoryError=MemoryError)))
         monkeypatch.setattr(reloads, "take_lock", self.take_lock)
         self.notes_fail_after = 99
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
@@ -157,6 +157,8 @@ class Actors:
     def get(self, state: dict[str, Any]) -> dict[str, Any]:
         if state is GONE:
             raise ZeroDivisionError
+        if state is OUT_OF_MEMORY:
+            raise MemoryError
         return state
 
     def note(self, job: str, key: str, text: str) -> bool:
@@ -199,6 +201,7 @@ class Actors:
 
 
 GONE: dict[str, Any] = {"state": "no answer"}
+OUT_OF_MEMORY: dict[str, Any] = {"state": "ended by Ray"}
 RUNNING = {"state": "reloading", "specHash": "new"}
 DONE = {"state": "done", "specHash": "new", "at": "2026-03-04T12:00:00Z", "restarts": 1, "places": [
     {"nodeId": "n", "ip": "10.0.0.1", "port": 8000, "weights": {
@@ -237,6 +240,7 @@ def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: p
     assert (actors.noted[-1][0]["code"], actors.noted[-1][0]["asked"]) == ("RELOAD_ENDED", False)
 
 
+@pytest.mark.parametrize("error", [GONE, OUT_OF_MEMORY])
 @pytest.mark.parametrize(("state", "restarts", "outcome"), [
     ("DEAD", 1, {"m/0": ("skipped", "NOT_FOUND")}),
     ("RESTARTING", 1, {"m/0": ("failed", "RELOAD_ENDED")}),
@@ -244,9 +248,9 @@ def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: p
     ("ALIVE", 1, {"m/0": ("ready", "RELOADED")}),  # it did not answer once
 ])
 def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again_as_its_state_says(
-    monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, outcome: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, outcome: dict[str, Any], error: dict[str, Any]
 ) -> None:
-    actors = Actors(monkeypatch, m0=[GONE, DONE])
+    actors = Actors(monkeypatch, m0=[error, DONE])
     found = actors.begin(0)
     assert found.unfinished == 1
     assert actors.run(found, 1) == {}
@@ -307,7 +311,8 @@ def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
     monkeypatch.setattr(replica_module.node, "back_off", lambda _: None)
     monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
-    monkeypatch.setattr(replica_module, "write_reason", lambda *_: None)
+    monkeypatch.setattr(kind, "_require_heard", lambda _: None)  # there is no Ray to ask
+    monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
     monkeypatch.setattr(replica_module, "about", lambda *_: {})
     monkeypatch.setattr(failure_module.os, "_exit", lambda _: None)
@@ -354,5 +359,5 @@ def test_an_eviction_to_another_level_needs_to_know_the_weights(monkeypatch: pyt
     reloaded = {"specHash": "new", "weights": [{"artifact": "b"}]}
     assert levels._report("x", reloaded) == {
         "specHash": "new", "members": [{"rank": 0, "weights": {"artifact": "b"}}]}
-    with pytest.raises(levels._Refused, match="not known"):
+    with pytest.raises(levels.Refused, match="not known"):
         levels._report("x", {**reloaded, "specHash": UNKNOWN_SPEC})

@@ -33,6 +33,7 @@ def test_what_members_of_a_node_share_counts_once() -> None:
     ("first", None, 10, False), ("first", None, warm.HALFWAY_S, True), (None, None, 1e6, False),
     ("second", True, 0, True), ("second", ray.exceptions.GetTimeoutError(), 1e6, False),
     ("second", ray.exceptions.RayActorError(), 1e6, False),
+    ("second", ray.exceptions.OutOfMemoryError("low on memory"), 1e6, False),
 ])
 def test_it_leaves_when_another_hot_one_is_ready_or_its_own_never_ended(
         monkeypatch: pytest.MonkeyPatch, hot: str | None, answer: Any, waited_s: float, *, leaves: bool) -> None:
@@ -52,6 +53,26 @@ def test_it_leaves_when_another_hot_one_is_ready_or_its_own_never_ended(
     one = warm.WarmReplica.__new__(warm.WarmReplica)
     one._replica, one._asked = {"model": "m", "replicaId": 3, "madeFrom": "first"}, {}
     assert one._not_needed(waited_s) is leaves
+
+
+@pytest.mark.parametrize("death", [ray.exceptions.ActorDiedError(), ray.exceptions.OutOfMemoryError("low on memory")])
+def test_it_is_started_again_when_a_holder_of_it_has_ended(monkeypatch: pytest.MonkeyPatch, death: Exception) -> None:
+    answers: list[Exception] = [ConnectionError("no head"), death]
+
+    def get(_: object) -> None:
+        raise answers.pop(0)
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(warm, "ray", SimpleNamespace(get=get, exceptions=ray.exceptions))
+    monkeypatch.setattr(warm, "os", SimpleNamespace(_exit=leave))
+    monkeypatch.setattr(warm, "POLL_S", 0)
+    one = warm.WarmReplica.__new__(warm.WarmReplica)
+    one._holders = []
+    with pytest.raises(SystemExit):
+        one._watch()
+    assert not answers, "what could not be asked was asked again"
 
 
 def test_files_are_mapped_whole_and_can_be_touched(tmp_path: Path) -> None:

@@ -237,11 +237,16 @@ def test_fifty_idle_replicas_take_few_requests(cli, cluster: ClusterStandIn, pla
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_with_130(running: ClusterStandIn, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("leave", "code"), [
+    (lambda process: process.send_signal(signal.SIGINT), 130), (lambda process: process.stdout.close(), 141),
+], ids=["ctrl-c", "nobody reads, and nothing is written"])
+def test_it_ends_with_who_follows(
+    running: ClusterStandIn, tmp_path: Path, leave: Callable[[object], None], code: int
+) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "fleetctl", "logs", MODEL, "-f", "--address", running.url], stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"[0] first\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        leave(process)
+        assert process.wait(20) == code

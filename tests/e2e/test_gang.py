@@ -76,7 +76,7 @@ def test_a_gang_whose_member_is_killed_while_it_starts_fails_soon_and_leaves_no_
     out, told = client.communicate(timeout=100)
     [row] = json.loads(out)["outcomes"]
     assert (client.returncode, row["outcome"]) == (3, "failed"), told
-    assert "member of the gang died" in row["message"]
+    assert " of group main died: " in row["message"]
     assert world.actors() == {}
     eventually(lambda: not world.engines(), "no engine of the gang is left")
     eventually(lambda: not world.cluster.groups(), "its placement group was given back")

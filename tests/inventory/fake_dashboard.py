@@ -63,7 +63,8 @@ class FakeDashboard:
 
     def logical_actors(self) -> dict[str, Any]:
         """The dashboard's own list of actors: all of them, in its own words, and without namespaces."""
-        return {"result": True, "data": {"actors": {row["actor_id"]: _as_dashboard(row) for row in self._all_actors()}}}
+        rows = [*self._all_actors(), *self.dead]
+        return {"result": True, "data": {"actors": {row["actor_id"]: _as_dashboard(row) for row in rows}}}
 
     def _all_actors(self) -> list[dict[str, Any]]:
         return [*(row for part in PARTS if part.startswith("actors_") for row in self.rows(part)), *self.beyond]
@@ -76,11 +77,12 @@ def recorded_bodies() -> dict[str, Any]:
 
 def _as_dashboard(row: dict[str, Any]) -> dict[str, Any]:
     """Ray says a node of nothing but f for none, and gives the resources of bundles their plain names."""
-    resources = {name.partition("_group_")[0]: amount for name, amount in row["required_resources"].items()}
+    claim = row["required_resources"] or {}
+    resources = {name.partition("_group_")[0]: amount for name, amount in claim.items()}
     return {"actorId": row["actor_id"], "name": row["name"], "state": row["state"], "jobId": row["job_id"],
             "actorClass": row["class_name"], "reprName": row["repr_name"], "numRestarts": row["num_restarts"],
             "address": {"nodeId": row["node_id"] or "f" * 56}, "placementGroupId": row["placement_group_id"],
-            "requiredResources": resources}
+            "requiredResources": resources, "timestamp": row.get("died_ms", 0)}
 
 
 @contextmanager

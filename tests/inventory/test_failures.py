@@ -22,7 +22,7 @@ def dead(cause: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
     """A dead actor as the state API lists it."""
     return {"actor_id": "a1", "class_name": "ModelActor", "state": "DEAD", "name": "ModelActor:org/m:3",
             "ray_namespace": "invfleet", "node_id": "n1", "num_restarts": "2", "repr_name": "", "death_cause": cause,
-            **more}
+            "job_id": "99000000", "placement_group_id": None, "required_resources": None, **more}
 
 
 def raised(text: str) -> dict[str, Any]:
@@ -73,6 +73,29 @@ def test_what_an_older_agent_and_what_the_kernel_leave_is_read_as_far_as_it_goes
         ("REPLICA_DIED", "killed by Ray's memory monitor", None, None, ["n1"]),
         ("X", "Traceback", None, None, ["n1"])]
     assert failures[1].gpu_uuids == ["GPU-aa"]
+
+
+LOW_ON_MEMORY = {"oom_context": {"error_message": "killed: the node runs low on memory\nmuch more"}}
+
+
+def test_what_ray_or_the_kernel_ended_has_rays_time_and_the_plan_of_its_apply(
+    dashboard: FakeDashboard, read: Any
+) -> None:
+    job = dashboard.bodies["jobs"][0]
+    record = {"type": "planAccepted", "replicas": [{"model": "org/m", "replicaId": 3, "specHash": "abc", "members": [
+        {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": "n7"}]}]}
+    dashboard.bodies["job_log"] = {"logs": json.dumps(record, separators=(",", ":"))}
+    marks = describe(REPLICA, [PLACE], "2026-03-04T11:00:00Z")
+    at_noon = {"died_ms": 1_772_625_600_123, "node_id": None}
+    starting, was_ready = found(
+        dashboard, read,
+        dead(LOW_ON_MEMORY, actor_id="a1", job_id=job["driver_info"]["id"], **at_noon),
+        dead(ended("worker died"), actor_id="a2", repr_name=marks, **at_noon))
+    assert (starting.fleet, starting.spec_hash, starting.node_ids) == (job["metadata"]["fleet"], "abc", ["n7"])
+    assert (was_ready.fleet, was_ready.spec_hash, was_ready.node_ids) == ("lab", "abc", ["n1"])
+    assert starting.at == was_ready.at == "2026-03-04T12:00:00Z"
+    dashboard.behaviours["/logical/actors"] = status(500)
+    assert [one.at for one in found(dashboard, read)] == [None, None]
 
 
 @pytest.mark.parametrize("row", [

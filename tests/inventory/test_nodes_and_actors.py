@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from fleetctl.agent.failure import encode_failure
+from fleetctl.documents.inventory import Node
 from fleetctl.inventory.actors import read_actor
-from fleetctl.inventory.nodes import FoundNode, read_node, unique_names
+from fleetctl.inventory.nodes import read_node, unique_names
 
 
-def node(node_id: str, record: dict | None = None, **row) -> FoundNode:
+def node(node_id: str, record: dict | None = None, **row) -> Node:
     found = read_node({"node_id": node_id * 8, "state": "ALIVE", "node_ip": "10.0.0.1", "node_name": "10.0.0.1", **row},
                       record or {})
     assert found is not None
@@ -16,11 +17,11 @@ def node(node_id: str, record: dict | None = None, **row) -> FoundNode:
 
 def test_a_node_is_called_by_label_then_given_name_then_host_then_ip():
     host = {"nodeManagerHostname": "gpu-17"}
-    assert node("a", host, labels={"fleet.io/node": "node-a"}, node_name="given").called == "node-a"
-    assert node("a", host, node_name="given").called == "given"
-    assert node("a", host).called == "gpu-17"
-    assert node("a").called == "10.0.0.1"
-    assert node("a", node_ip=None, node_name=None).called == "a" * 8
+    assert node("a", host, labels={"fleet.io/node": "node-a"}, node_name="given").name == "node-a"
+    assert node("a", host, node_name="given").name == "given"
+    assert node("a", host).name == "gpu-17"
+    assert node("a").name == "10.0.0.1"
+    assert node("a", node_ip=None, node_name=None).name == "a" * 8
 
 
 def test_names_are_unique_and_a_live_node_keeps_its_own():

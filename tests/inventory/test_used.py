@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fleetctl.documents.inventory import ReplicaMember
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.claims import Claim, RaySum, read_claim, read_claim_in_group, read_sum, read_sums
-from fleetctl.inventory.planned import Planned
+from fleetctl.inventory.marks import Marks
 from fleetctl.inventory.replicas import find_replicas
 from fleetctl.inventory.used import PlacementGroup, listed_by_node, read_placement_group
 
@@ -27,7 +27,7 @@ def actor(name: str = "", *, gpus: int = 0, node: str | None = None, group: str 
 def listed(actors: list[LiveActor], planned: dict[str, list[tuple[str, int]]] | None = None,
            dead: frozenset[str] = frozenset(), groups: tuple[PlacementGroup, ...] = ()) -> dict[str, int]:
     """GPUs by node; `planned` = (node, share) of each member, by the name of the actor, for all that start."""
-    plans = {one.actor_id: Planned("lab", "h", tuple(
+    plans = {one.actor_id: Marks("lab", spec_hash="h", members=tuple(
         ReplicaMember(rank=rank, node_id=node, gpus=share) for rank, (node, share) in enumerate(members)))
         for one in actors if (members := (planned or {}).get(one.name))}
     found = listed_by_node(actors, find_replicas(actors, "fleet", plans), dead, groups)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 from .store import Entry
 
@@ -16,21 +16,16 @@ _ARTIFACT = re.compile(r"[0-9a-f]{64}")
 _VIEW = re.compile(r"[0-9a-f]{16}(?=\.|$)")
 
 
-class Cached(NamedTuple):
-    """One artifact: the bytes of its files and views on the disk, and whether a process uses any of them."""
+def cached(root: str) -> Iterator[Dict[str, Any]]:
+    """Yield the artifacts that have files in the cache, also those of a fetch that broke off.
 
-    artifact: str
-    size: int
-    used: bool
-
-
-def cached(root: str) -> Iterator[Cached]:
-    """Yield the artifacts that have files in the cache, also those of a fetch that broke off."""
+    Of each, the bytes of its files and views on the disk, and whether a process uses any of them.
+    """
     for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
         entries = _entries(root, name)
         size = sum(_sizes(entries))
         if size:
-            yield Cached(name, size, not _unless_used(entries, wipe=False))
+            yield {"artifact": name, "bytes": size, "used": not _unless_used(entries, wipe=False)}
 
 
 def remove(root: str, artifact: str) -> bool:

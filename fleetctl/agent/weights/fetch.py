@@ -25,6 +25,8 @@ MOST_WAITS = 8
 MOST_OTHERS = 8
 """How many others that busy sources name are asked at a time; when so many were left, no more are."""
 SLICE = 1 << 20
+WINDOW_S, LEAST_BYTES_S = 20.0, float(1 << 20)
+"""A source is slow that gave less than this over so many seconds of waiting for it."""
 
 
 class Wanted(NamedTuple):
@@ -56,20 +58,13 @@ class Fetched(NamedTuple):
     """The addresses of the peers that gave some of it."""
 
 
-class Pace(NamedTuple):
-    """When a source is slow: over so many seconds of waiting for it, it gave less than that."""
-
-    window_s: float = 20.0
-    least_bytes_s: float = float(1 << 20)
-
-
 class Fetch(Limits):
     """One fetch, until `deadline` on `clock`. `say` gets a sentence for each source that is left."""
 
     def __init__(self, root: str, wanted: Wanted, deadline: float, say: Callable[[str], None],
-                 clock: Callable[[], float] = time.monotonic, pace: Optional[Pace] = None) -> None:
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self._root, self._wanted, self._deadline = root, wanted, deadline
-        self._say, self._clock, self._pace = say, clock, pace or Pace()
+        self._say, self._clock = say, clock
         self._peers = [Peer(source, wanted.artifact, wanted.secret) for source in wanted.sources]
         self._others: List[Peer] = []
         """The peers that busy ones have named."""
@@ -99,10 +94,10 @@ class Fetch(Limits):
         """Leave a source that is slow, where there is another one."""
         self._require_time()
         self._window_s, self._window_bytes = self._window_s + seconds, self._window_bytes + size
-        if self._window_s >= self._pace.window_s:
+        if self._window_s >= WINDOW_S:
             rate = self._window_bytes / self._window_s
             self._window_s, self._window_bytes = 0.0, 0
-            if rate < self._pace.least_bytes_s and len(self._all()) - len(self._gone) > 1:
+            if rate < LEAST_BYTES_S and len(self._all()) - len(self._gone) > 1:
                 raise SourceBroke(f"it is slow: {rate / (1 << 20):.2f} MiB/s")
 
     def _require_time(self) -> None:
@@ -273,7 +268,7 @@ class Fetch(Limits):
         if ready[file.path] == len(file.chunks):
             return
         start = ready[file.path] * PIECE
-        with source.open(file.path, start) as stream, open(entry.part_path(file.path), "r+b", buffering=0) as out:
+        with source.open(file.path, start) as stream, open(entry.part_path(file.path), "r+b") as out:
             for number in range(ready[file.path], len(file.chunks)):
                 out.seek(number * PIECE)
                 self._read_piece(stream, out, file, number, source)
@@ -288,7 +283,7 @@ class Fetch(Limits):
             if not size:
                 raise SourceBroke(f"{file.path}: it ends after {at} of {file.size} bytes")
             hashed.update(buffer[:size])
-            _write_all(out, buffer[:size])
+            out.write(buffer[:size])
             at += size
             self._given[source] = self._given.get(source, 0) + size
         if hashed.hexdigest() != file.chunks[number]:
@@ -373,9 +368,3 @@ def on_disk(root: str, artifact: str, view: Optional[str]) -> Fetched:
         raise WeightsError(f"the index of {artifact[:12]} is not on this node: {error}") from None
     canonical = Canonical(whole, index) if whole.index() is not None else None
     return Fetched(entry, index, held, canonical, "disk", root, 0, 0.0, held.size, [])
-
-
-def _write_all(out: Any, piece: memoryview) -> None:
-    at = 0
-    while at < len(piece):
-        at += out.write(piece[at:])

@@ -28,7 +28,7 @@ from .gather import layout_of, make_view
 from .index import Index, WeightsError
 from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, is_signed, others_path, signature, tell, token
 from .store import Entry
-from .table import LEASE_S, Key, Refused, Table
+from .table import LEASE_S, Refused, Table, View
 from .views import view_id
 
 SLICE = 1 << 20
@@ -60,8 +60,8 @@ class Source:
             whole.keep()
             self._held[None] = fetched.artifact, whole
         for view, (index, _) in self._held.items():
-            self.table.hold(Key(self.artifact, view), index.size)
-        self._failed: Dict[Key, str] = {}
+            self.table.hold(view, index.size)
+        self._failed: Dict[str, str] = {}
         self._made = threading.Condition()
         self.made = 0
         self.sent = 0
@@ -94,65 +94,64 @@ class Source:
         """
         if view is None:
             return self._fetched.artifact.encoded()
-        key = Key(self.artifact, view)
-        if self.table.state(key) is None:
-            self._begin_to_make(key, asked)
+        if self.table.state(view) is None:
+            self._begin_to_make(view, asked)
         with self._made:
-            self._made.wait_for(lambda: self.table.state(key) != "pending", WAIT_S)
-        if self.table.state(key) is None:
-            self._begin_to_make(key, asked)
-        if self.table.state(key) == "pending":
+            self._made.wait_for(lambda: self.table.state(view) != "pending", WAIT_S)
+        if self.table.state(view) is None:
+            self._begin_to_make(view, asked)
+        if self.table.state(view) == "pending":
             raise Refused("pending")
         return self.held(view)[0].encoded()
 
-    def _begin_to_make(self, key: Key, asked: Optional[Mapping[str, Any]]) -> None:
+    def _begin_to_make(self, view: str, asked: Optional[Mapping[str, Any]]) -> None:
         whole = self._fetched.whole
         if whole is None or asked is None or view_id(
-                asked["view"], asked["rank"], asked["size"], self.artifact) != key.view:
+                asked["view"], asked["rank"], asked["size"], self.artifact) != view:
             raise Refused("absent")
-        failed = self._failed.pop(key, None)
+        failed = self._failed.pop(view, None)
         if failed:
             raise WeightsError(failed)
         layout = layout_of(self._entry(None), self._fetched.artifact, asked["view"], asked["rank"], asked["size"])
-        if self.table.reserve(key, layout.size) != "make":
+        if self.table.reserve(view, layout.size) != "make":
             return
 
         def make() -> None:
             _be_nice()
-            entry = self._entry(key.view)
+            entry = self._entry(view)
             try:
                 entry.keep()
                 with entry.writing(time.monotonic() + MAKE_S):
                     here = entry.index()
                     made = here or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry)
-                    self._held[key.view] = made, entry
+                    self._held[view] = made, entry
                     self.made += 1
-                    self._settle(self.table.commit, key)
+                    self._settle(self.table.commit, view)
                     if here is None:  # others need not wait for the disk
                         with contextlib.suppress(OSError):
                             entry.record(made)
             except Exception as error:
-                self._failed[key] = f"the view cannot be made: {error}"
+                self._failed[view] = f"the view cannot be made: {error}"
                 entry.release()
-                self._settle(self.table.forget, key)
+                self._settle(self.table.forget, view)
 
         threading.Thread(target=make, name="fleetctl-view", daemon=True).start()
 
-    def _settle(self, how: Callable[[Key], None], key: Key) -> None:
+    def _settle(self, how: Callable[[str], None], view: str) -> None:
         """End what is pending, and wake who waits for it."""
-        how(key)
+        how(view)
         with self._made:
             self._made.notify_all()
 
-    def _drop(self, key: Key) -> bool:
+    def _drop(self, view: View) -> bool:
         """Remove a view that was made for others; not where another process of the node uses it."""
-        held = self._held.pop(key.view)
+        held = self._held.pop(view)
         entry = held[1]
         entry.release()
         if entry.remove():
             return True
         entry.keep()
-        self._held[key.view] = held  # its index may not be on the disk yet
+        self._held[view] = held  # its index may not be on the disk yet
         return False
 
 
@@ -226,7 +225,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "bytes=0-")
         if size is None or begin is None or int(begin[1]) > size:
             return self._answer(404 if size is None else 416, b"no such file or range")
-        source.table.begin(Key(source.artifact, view), self._fetch)
+        source.table.begin(view, self._fetch)
         with open(entry.path(path), "rb") as file:
             if os.fstat(file.fileno()).st_size != size:
                 return self._answer(410, b"the file was changed")

@@ -41,7 +41,7 @@ def claim(member: Reading) -> tuple[dict[str, Any], dict[str, str]]:
             if (wanted := _gpu_request(request)) is not None]
     if not gpus:
         return {}, {}
-    resources: dict[str, Any] = {"gpus": sum(_count(request) for request, _ in gpus)}
+    resources: dict[str, Any] = {"gpus": sum(request.count("count", "devices", least=1) for request, _ in gpus)}
     memories = {wanted.memory for _, wanted in gpus}
     least = max((memory for memory in memories if memory is not None), default=None)
     if least is not None:
@@ -56,10 +56,6 @@ def claim(member: Reading) -> tuple[dict[str, Any], dict[str, str]]:
     for request, wanted in gpus:
         selector |= _type_selector(request, wanted)
     return resources, selector
-
-
-def _count(request: Reading) -> int:
-    return request.count("count", "devices", least=1)
 
 
 def _gpu_request(request: Reading) -> Wanted | None:
@@ -81,7 +77,7 @@ def _gpu_request(request: Reading) -> Wanted | None:
 def _no_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
     expressions = [" ".join(str(one.peek("cel")).split()) for one in request.items("selectors")]
     words = f": {' && '.join(expressions)}" if expressions else ""
-    what = f"{_count(request)} x {name or 'a device'}"
+    what = f"{request.count('count', 'devices', least=1)} x {name or 'a device'}"
     if wanted.is_gpu is None:
         return f"{what}: no driver is named, so the device is unknown{words}"
     return f"{what}: only GPUs can be claimed{words}"

@@ -69,17 +69,8 @@ def _hardware(source: Reading) -> Hardware:
     attributes = device.child("attributes")
     product = attributes.child("productName").text("string")
     attributes.lose_rest("of a card's attributes, an inventory has only the model")
-    return Hardware(_cards(device), _memory(device), product,
-                    accelerator_of_product(product) if product else provider)
-
-
-def _cards(device: Reading) -> int:
-    count = device.whole("count")
-    count = 1 if count is None else count
-    if not 1 <= count <= MAX_CARDS:
-        device.note("count", f"not a number of cards from 1 to {MAX_CARDS}: 1 is taken", "lost")
-        return 1
-    return count
+    count = device.count("count", f"cards from 1 to {MAX_CARDS}", least=1, most=MAX_CARDS, kind="lost")
+    return Hardware(count, _memory(device), product, accelerator_of_product(product) if product else provider)
 
 
 def _accelerator(spec: Reading) -> str | None:

@@ -19,17 +19,15 @@ from origin_server import origin_over_http
 from small import PIECE
 from weights_world import SHARD, fetch, files_in, has_sent, model, serving
 
+from fleetctl.agent.weights import fetch as fetch_module
 from fleetctl.agent.weights import store
 from fleetctl.agent.weights.cache import cached
-from fleetctl.agent.weights.fetch import SLICE, Pace
+from fleetctl.agent.weights.fetch import SLICE
 from fleetctl.agent.weights.index import NAME, WeightsError
 from fleetctl.agent.weights.peers import LargeReads
 from fleetctl.agent.weights.sources import Limits, Stream
 from fleetctl.agent.weights.store import Entry, OutOfTime
-from fleetctl.agent.weights.table import Key
 from fleetctl.agent.weights.views import MODEL
-
-SLOW = Pace(window_s=0.2, least_bytes_s=1e6)
 
 
 def test_all_files_come_from_an_origin_once_and_stay(tmp_path: Path, origin: Path, artifact: str) -> None:
@@ -59,11 +57,13 @@ def test_a_folder_is_an_origin_too_and_what_leaves_it_is_not_read(tmp_path: Path
     ("redirects", "it answers 302 to http://127.0.0.1:1/elsewhere"), ("slow", "it is slow: 0"),
 ])
 def test_a_bad_origin_is_named_and_left_and_the_next_one_goes_on(
-    tmp_path: Path, origin: Path, artifact: str, way: str, says: str
+    tmp_path: Path, origin: Path, artifact: str, way: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fetch_module, "WINDOW_S", 0.2)
+    monkeypatch.setattr(fetch_module, "LEAST_BYTES_S", 1e6)
     said: list[str] = []
     with origin_over_http(origin, way) as bad, origin_over_http(origin) as good:
-        got = fetch(tmp_path / "node", artifact, origins=[{"http": bad.url}, {"http": good.url}], said=said, pace=SLOW)
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": bad.url}, {"http": good.url}], said=said)
         assert files_in(got.entry.folder) == files_in(origin)
         assert [name for name, _ in got.left] == [bad.url]
     assert len(said) == 1
@@ -110,7 +110,7 @@ def test_a_peer_that_stays_busy_costs_half_of_the_time_and_then_the_origin_gives
     now = iter(range(1000))
     with serving(tmp_path / "a", whole) as (source, described):
         for number in range(4):
-            source.table.begin(Key(artifact, None), f"another-{number}")
+            source.table.begin(None, f"another-{number}")
         got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], view=SHARD, time_s=100,
                     clock=lambda: float(next(now)))
         assert (got.source, source.sent) == ("origin", 0)
@@ -213,7 +213,7 @@ def test_what_is_complete_on_a_disk_that_has_become_read_only_is_used(
     for view in (None, SHARD):
         got = fetch(root, artifact, origins=[], view=view)
         assert (got.source, got.size, got.reused) == ("disk", 0, got.held.size)
-    assert [one.used for one in cached(str(root))] == [True]
+    assert [one["used"] for one in cached(str(root))] == [True]
     (root / artifact / "files.json").unlink()
     with pytest.raises(WeightsError, match=r"this node's disk: .*Read-only"):
         fetch(root, artifact, origins=[{"path": str(origin)}])

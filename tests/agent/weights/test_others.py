@@ -18,7 +18,7 @@ from fleetctl.agent.weights.fetch import MOST_OTHERS
 from fleetctl.agent.weights.others import KEPT_S, MOST_BYTES, MOST_KNOWN, MOST_NAMED, Others, decoded, encoded
 from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, signature, tell
 from fleetctl.agent.weights.serve import Source
-from fleetctl.agent.weights.table import MOST_FETCHES, Key
+from fleetctl.agent.weights.table import MOST_FETCHES
 
 FILES = {"files": "model-00001-*"}
 VIEW = "a" * 16
@@ -30,9 +30,9 @@ def other(number: int, view: str | None = None, whole: bool = True) -> dict[str,
 
 def keep_busy(source: Source) -> None:
     """Take all places of a source, once those that fetched are gone."""
-    eventually(lambda: not source.table.fetches())
+    eventually(lambda: not source.table._fetches)
     for number in range(MOST_FETCHES):
-        source.table.begin(Key(source.artifact, None), f"another-{number}")
+        source.table.begin(None, f"another-{number}")
 
 
 def test_the_latest_are_named_a_few_at_a_time_each_asker_others_and_none_for_ever() -> None:
@@ -117,7 +117,7 @@ def test_who_has_it_from_a_source_is_named_by_it_and_serves_when_it_is_busy(
             assert (third.name, third.left) == (f"m/b at {there['address']}", [])
             assert has_sent(other_source, whole.held.size)
             assert source.sent == sent
-            eventually(lambda: not other_source.table.fetches())
+            eventually(lambda: not other_source.table._fetches)
             with serving(tmp_path / "c", third) as (third_source, far):
                 eventually(lambda: other_source.others.some(None))
                 assert not [one for one in source.others.some(None) if one["address"] == far["address"]]

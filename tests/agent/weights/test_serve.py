@@ -22,7 +22,7 @@ from weights_world import SHARD, eventually, fetch, files_in, has_sent, model, s
 from fleetctl.agent.weights import gather, serve, store, view_id
 from fleetctl.agent.weights.index import WeightsError, name_of
 from fleetctl.agent.weights.peers import AT_ONCE, VIEW_HEADER, token
-from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Key, Refused, Table
+from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Refused, Table
 from fleetctl.agent.weights.views import MODEL
 
 FILE = "model-00001-of-00002.safetensors"
@@ -124,7 +124,7 @@ def test_of_many_first_requests_for_a_view_one_makes_it(
     with serving(tmp_path / "a", got) as (source, described), ThreadPoolExecutor(12) as pool:
         fetches = [pool.submit(fetch, tmp_path / f"n{number}", artifact, described, view=SHARD, rank=3)
                    for number in range(12)]
-        eventually(lambda: source.table.state(serve.Key(artifact, view_id(SHARD, 3, 4, artifact))) == "pending")
+        eventually(lambda: source.table.state(view_id(SHARD, 3, 4, artifact)) == "pending")
         begun.set()
         folders = [one.result(60).entry.folder for one in fetches]
         assert source.made == 1
@@ -186,7 +186,7 @@ def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
         fetch(tmp_path / "r0", artifact, described, view=SHARD, rank=0)
         engine = fetch(tmp_path / "a", artifact, view=SHARD, rank=0)
         fetch(tmp_path / "r1", artifact, described, view=SHARD, rank=1)
-        eventually(lambda: not source.table.fetches())
+        eventually(lambda: not source.table._fetches)
         said: list[str] = []
         fetch(tmp_path / "r2", artifact, described, view=SHARD, rank=2, said=said)
         assert (views / names[0] / MODEL).exists(), "an engine of this node reads it"
@@ -209,10 +209,10 @@ def test_a_view_that_another_process_waits_for_is_served_whole_though_its_index_
     monkeypatch.setattr(store.Entry, "record", slow_disk)
     with serving(tmp_path / "a", got) as (source, described):
         first = fetch(tmp_path / "b", artifact, described, view=SHARD, rank=1).entry
-        eventually(lambda: not source.table.fetches())
+        eventually(lambda: not source.table._fetches)
         waiting = store.Entry(str(tmp_path / "a"), artifact, first.view)
         waiting.keep()
-        source.table.drain(serve.Key(artifact, first.view))
+        source.table.drain(first.view)
         second = fetch(tmp_path / "c", artifact, described, view=SHARD, rank=1).entry
         assert files_in(second.folder) == files_in(first.folder) != {}
         written.set()
@@ -318,9 +318,9 @@ def test_sixteen_receivers_that_start_at_once_take_each_byte_once_from_a_source_
     view: dict[str, Any] | None, on: int, gives: int,
 ) -> None:
     """All know one source alone, which gives each part of it `gives` times here and is busy then for good."""
-    begin, begun, turn = Table.begin, defaultdict[Key, set[str]](set), threading.Lock()
+    begin, begun, turn = Table.begin, defaultdict[str | None, set[str]](set), threading.Lock()
 
-    def busy_soon(self: Table, key: Key, name: str) -> None:
+    def busy_soon(self: Table, key: str | None, name: str) -> None:
         with turn:
             if len(begun[key] - {name}) >= gives:
                 raise Refused("busy")

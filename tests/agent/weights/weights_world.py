@@ -13,7 +13,7 @@ import numpy as np
 from small import SECRET
 
 from fleetctl.agent.weights import index
-from fleetctl.agent.weights.fetch import Fetch, Fetched, Pace, Wanted
+from fleetctl.agent.weights.fetch import Fetch, Fetched, Wanted
 from fleetctl.agent.weights.serve import Source, WeightsServer
 
 DTYPES = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2"), "U8": np.dtype("u1"), "I64": np.dtype("<i8")}
@@ -71,11 +71,11 @@ def model(folder: Path, seed: int = 0, rows: int = 256) -> str:
 def fetch(root: Path, artifact: str, *sources: dict[str, Any], origins: list[dict[str, str]] | None = None,
           view: dict[str, Any] | None = None, rank: int = 0, time_s: float = 60,
           said: list[str] | None = None, clock: Callable[[], float] = time.monotonic,
-          pace: Pace | None = None, secret: bytes = SECRET) -> Fetched:
+          secret: bytes = SECRET) -> Fetched:
     """Fetch onto the node whose cache is `root`."""
     wanted = Wanted(artifact, view, rank, 4, origins or [], list(sources), secret)
     heard: list[str] = [] if said is None else said
-    return Fetch(str(root), wanted, clock() + time_s, heard.append, clock, pace).run()
+    return Fetch(str(root), wanted, clock() + time_s, heard.append, clock).run()
 
 
 @contextlib.contextmanager
