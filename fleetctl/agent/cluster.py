@@ -50,6 +50,8 @@ GONE = ActorRecord("DEAD", False, "", "")
 def accessor() -> Any:
     """Return a connection of our own to Ray's tables: the names of Ray's differ from version to version."""
     if not _accessor:
+        if state.state.gcs_options is None:  # Ray would crash
+            raise ConnectionError("this process is not connected to Ray")
         made = GlobalStateAccessor(state.state.gcs_options)
         made.connect()
         _accessor.append(made)
