@@ -113,10 +113,10 @@ def test_a_hundred_nodes_short_of_cpu_are_proven_best() -> None:
 
 
 def test_on_a_large_fleet_large_replicas_yield_to_more_small_ones_that_fill_as_many_cards() -> None:
-    """Of 1,500 nodes, too many for the solver; the bound says how many of each model to place."""
+    """Of 6,000 nodes, too many for the solver and for walks; the bound says how many of each model to place."""
     nodes = [{"name": f"{gpus}-{number}", "gpus": gpus}
-             for gpus, count in ((2, 512), (8, 503), (4, 485)) for number in range(count)]
-    wanted = {"urgent": (1, 1801), "large": (4, 266), "middle": (2, 791), "small": (1, 2998), "other": (1, 1222)}
+             for gpus, count in ((2, 2048), (8, 2012), (4, 1940)) for number in range(count)]
+    wanted = {"urgent": (1, 7204), "large": (4, 1064), "middle": (2, 3164), "small": (1, 11992), "other": (1, 4888)}
     found = certificate_of([{"key": key, "gpus": gpus, "replicas": count, "priority": 5 * (key == "urgent")}
                             for key, (gpus, count) in wanted.items()], nodes)
-    assert (found.placed, found.status) == (6503, "optimal")
+    assert (found.placed, found.status) == (26017, "optimal")
