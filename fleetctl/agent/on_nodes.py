@@ -35,7 +35,8 @@ def ask_nodes(
             node_id, argument = waiting.pop()
             asked[_ask(remote, node_id, argument)] = node_id, time.monotonic() + timeout_s
         first = min(deadline for _, deadline in asked.values())
-        done, _ = ray.wait(list(asked), num_returns=1, timeout=max(0.0, first - time.monotonic()))
+        ray.wait(list(asked), num_returns=1, timeout=max(0.0, first - time.monotonic()))
+        done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
         late = [] if done else [ref for ref, (_, deadline) in asked.items() if deadline <= time.monotonic()]
         for ref in done:
             yield _answer(ref, asked.pop(ref)[0])

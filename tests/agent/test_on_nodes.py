@@ -10,9 +10,10 @@ from fleetctl.agent import on_nodes
 
 
 class RayStandIn:
-    """Tasks that end one by one, in order; those of nodes called `late` never end. The clock moves as one waits."""
+    """Tasks that end `together` as one waits, in order; those of nodes called `late` never do. Each time takes 1 s."""
 
-    def __init__(self) -> None:
+    def __init__(self, together: int = 1) -> None:
+        self.together, self.ended = together, set[str]()
         self.now, self.running, self.most = 0.0, list[str](), 0
 
     def remote(self, **options: Any) -> Any:
@@ -25,9 +26,11 @@ class RayStandIn:
         return argument
 
     def wait(self, refs: list[str], num_returns: int, timeout: float) -> tuple[list[str], list[str]]:
-        assert num_returns == 1
-        done = [ref for ref in refs if "late" not in ref][:1]
-        self.now += 1 if done else timeout
+        if timeout:
+            ending = [ref for ref in refs if "late" not in ref][:self.together]
+            self.ended.update(ending)
+            self.now += 1 if ending else timeout
+        done = [ref for ref in refs if ref in self.ended][:num_returns]
         return done, [ref for ref in refs if ref not in done]
 
     def get(self, ref: str) -> str:
@@ -51,3 +54,15 @@ def test_a_few_at_a_time_and_each_within_its_own_time(monkeypatch: pytest.Monkey
     assert sorted(one.node_id for one in answers) == sorted(nodes)
     assert {one.node_id for one in answers if one.trouble} == {"late-1", "late-2"}
     assert {one.trouble for one in answers} == {"", "no worker answered there within 10 s"}
+
+
+def test_answers_that_are_there_at_the_same_time_are_taken_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, each look would be at all that are left: 10,000 nodes would be 50 million looks."""
+    stand_in = RayStandIn(together=50)
+    monkeypatch.setattr(on_nodes, "ray", stand_in)
+    monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)
+    monkeypatch.setattr(on_nodes.time, "monotonic", lambda: stand_in.now)
+    nodes = [f"n{number}" for number in range(200)]
+    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, 1000))
+    assert sorted(one.node_id for one in answers) == sorted(nodes)
+    assert stand_in.now == 200 / 50
