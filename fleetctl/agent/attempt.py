@@ -228,7 +228,7 @@ class Attempt:
                      if trouble and trouble[0] == "NODE_GONE"), (code, message))
 
     def since_ready(self) -> Optional[Outcome]:
-        """Return what became of a replica that was ready; None where it still is, or Ray does not say."""
+        """Return what became of a replica that was ready; None where it still is, was evicted, or Ray does not say."""
         try:
             record = cluster.actor_record(self._handle._actor_id.hex())
             if record.state == "ALIVE":
@@ -237,6 +237,8 @@ class Attempt:
                 return outcome(self.replica, "starting", "STILL_STARTING", "it was ready, went down and starts again")
             code, message = self._cause_of_death(record.death)
         except Exception:
+            return None
+        if record.killed and code == "REPLICA_DIED":  # a gang that ended itself has kept why
             return None
         return outcome(self.replica, "failed", code, f"it was ready and went down: {message}")
 

@@ -33,7 +33,7 @@ class ActorRecord(NamedTuple):
     """Ray's record of one actor.
 
     `placed` = it has a worker process. `report` is its repr, empty until its constructor has returned. `death` is why
-    it is DEAD, in Ray's words. `restarts_left` = how many more times Ray restarts it.
+    it is DEAD, in Ray's words. `restarts_left` = how many more times Ray restarts it. `killed` = a call has ended it.
     """
 
     state: str
@@ -42,6 +42,7 @@ class ActorRecord(NamedTuple):
     death: str
     restarts: int = 0
     restarts_left: int = 0
+    killed: bool = False
 
 
 GONE = ActorRecord("DEAD", False, "", "")
@@ -130,8 +131,9 @@ def actor_record(actor_id: str) -> ActorRecord:
         return GONE
     data = gcs_pb2.ActorTableData.FromString(packed)
     name = gcs_pb2.ActorTableData.ActorState.Name(data.state)
+    died = data.death_cause.actor_died_error_context
     return ActorRecord(name, bool(data.address.ip_address), data.repr_name, _death(data.death_cause),
-                       data.num_restarts, max(0, data.max_restarts - data.num_restarts))
+                       data.num_restarts, max(0, data.max_restarts - data.num_restarts), died.reason == died.RAY_KILL)
 
 
 def _death(cause: Any) -> str:

@@ -37,6 +37,7 @@ class Here:
         self.other_places: list[dict[str, object]] = []
         self.constructed = True
         self.death = ""
+        self.evicted = False
         self.kept: tuple[str, str] | None = None
         self.granted = True
         self.group_granted_at = 0.0
@@ -67,7 +68,7 @@ class Here:
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         report = {"fleet": self.fleet, "members": [self.place, *self.other_places]}
         told = json.dumps(report) if state == "ALIVE" and self.constructed else ""
-        return ActorRecord(state, True, told, self.death if state == "DEAD" else "")
+        return ActorRecord(state, True, told, self.death if state == "DEAD" else "", killed=self.evicted)
 
     def handle(self, name: str) -> Any:
         return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: "ab"),
@@ -265,6 +266,13 @@ def test_what_was_ready_may_have_gone_down_since(
         here.trouble["n1"] = trouble
     found = attempt.since_ready()
     assert (found and (found["outcome"], found["code"], found["message"])) == told
+
+
+def test_what_was_ready_and_was_evicted_since_has_not_failed(here: Here) -> None:
+    attempt = here.attempt()
+    assert here.run(attempt)["outcome"] == "ready"
+    here.states, here.death, here.evicted = ["DEAD"], "killed by `ray.kill`", True
+    assert attempt.since_ready() is None
 
 
 def test_a_start_that_ended_with_its_node_says_so(here: Here) -> None:
