@@ -262,8 +262,10 @@ class GangCoordinator(Replica):
             gang = (place["group"], place["copy"])
             host, port = self._leads[gang]
             variables.append(injected_variables(self._replica, member, sizes[gang], place["port"], host, port))
-        self._take_step("fetch_weights", {index: (variables[index], deadline - time.monotonic()) for index, member
-                                          in enumerate(self._replica["members"]) if member.get("weights")})
+        with_weights = {index: (variables[index], deadline - time.monotonic())
+                        for index, member in enumerate(self._replica["members"]) if member.get("weights")}
+        if with_weights:
+            self._take_step("fetch_weights", with_weights)
         self._get([actor.start.remote(injected, lifecycle, deadline - time.monotonic())
                    for actor, injected in zip(self._members, variables)])
         self._await_leaders(deadline + MARGIN_S)

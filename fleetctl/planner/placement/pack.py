@@ -60,13 +60,13 @@ def pack(
         return Packing([], 0)
     mark, rest = ledger.mark(), _Rest(ledger, expected)
     count = sum(demand.missing for demand in wanted)
-    few = bool(expected) and count <= FEW
+    few, first = bool(expected) and count <= FEW, None
     if few and all(demand.shape.spread is None for demand in wanted):
-        placed = rest.place(wanted)
-        if len(placed) == count:
-            return Packing(placed, count)
+        first = rest.place(wanted)
+        if len(first) == count:
+            return Packing(first, count)
         ledger.undo(mark)
-    packing = _pack_reduced(wanted, ledger, rest, on_ledger=on_ledger or few)
+    packing = _pack_reduced(wanted, ledger, rest, first, on_ledger=on_ledger or few)
     if not few:
         return packing
     placed = leave_room(packing.placed, mark, ledger, rest)
@@ -110,7 +110,10 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, rest: _Rest) -> 
     return placed
 
 
-def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, rest: _Rest, *, on_ledger: bool) -> Packing:
+def _pack_reduced(
+    wanted: Sequence[Demand], ledger: Ledger, rest: _Rest, first: Sequence[Placed] | None, *, on_ledger: bool
+) -> Packing:
+    """Pack the reduced problem; `first` = what one pass for the rest placed of the whole one, None = not tried."""
     from fleetctl.planner.placement.reduce import reduce_problem
 
     reduced = reduce_problem(state_problem(wanted, ledger), wanted)
@@ -118,9 +121,9 @@ def _pack_reduced(wanted: Sequence[Demand], ledger: Ledger, rest: _Rest, *, on_l
 
     def place_for_the_rest() -> list[Placed]:
         own = {demand.place: demand for demand in reduced.demands}
-        placed = [one._replace(demand=own[one.demand.place]) for one in rest.place(wanted)] if rest.expected else []
+        placed = first if first is not None else rest.place(wanted) if rest.expected else ()
         ledger.undo(mark)
-        return placed
+        return [one._replace(demand=own[one.demand.place]) for one in placed]
 
     packing = _pack(reduced.demands, reduced.ledger, place_for_the_rest)
     placed = reduced.restored(packing.placed)

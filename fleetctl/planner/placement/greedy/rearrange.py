@@ -32,7 +32,7 @@ def rearrange(
     at which nothing can be better.
     """
     walk = _Walk(demands, placer, Lifts(placer.ledger, opening, placed))
-    while walk.steps < steps and walk.levels != enough and walk.has_missing():
+    while walk.lifts.placed and walk.steps < steps and walk.levels != enough and walk.has_missing():
         walk.step()
     return walk.lifts.closed_up()
 

@@ -75,6 +75,7 @@ class NodeTable:
     _columns: dict[str, Column] = field(default_factory=dict)
     _selected: dict[Selector, Flags] = field(default_factory=dict)
     _candidates: dict[Selector, Ints] = field(default_factory=dict)
+    _caps: dict[bool, Ints | None] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.ledger.nodes)
@@ -136,6 +137,13 @@ class NodeTable:
             self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
         return self._candidates[selector]
 
+    def caps(self, *, wants_cards: bool) -> Ints | None:
+        """Return how many replicas of one model a node may hold, per node, or None where none has a cap."""
+        if wants_cards not in self._caps:
+            caps = self.ledger.caps(wants_cards=wants_cards)
+            self._caps[wants_cards] = None if caps is None else np.array(caps, dtype=np.int64)
+        return self._caps[wants_cards]
+
     def checks(self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()) -> Checks:
         """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
         places = self.candidates(selector)
@@ -149,11 +157,11 @@ class NodeTable:
             crowd = self.ledger.crowd(shape.key)
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
             found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
-        if (caps := self.ledger.caps(wants_cards=shape.wants_cards)) is not None:
+        if (caps := self.caps(wants_cards=shape.wants_cards)) is not None:
             held = np.zeros(len(self), dtype=np.int64)
             for place, slots in self.ledger.slots_of(shape.key).items():
                 held[place] = len(slots)
-            found[places[(held >= np.array(caps))[places]]] = Check(Code.SLOTS_FULL, need=1)
+            found[places[(held >= caps)[places]]] = Check(Code.SLOTS_FULL, need=1)
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)
