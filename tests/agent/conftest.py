@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attempt_stand_in import Here
 from engine_run import Run, engine_runs
 from left_behind import end, eventually, marked
 from servers import Serve, Server
@@ -40,3 +41,9 @@ def run(tmp_path: Path, mark: str) -> Iterator[Run]:
     """Start an actor stand-in whose engine is `command`; keywords are keys of the engine, `order` is the rest."""
     with engine_runs(tmp_path, mark) as runs:
         yield runs
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+    """A made-up cluster for one attempt in it."""
+    return Here(monkeypatch)

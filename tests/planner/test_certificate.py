@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import pytest
 from oracle.hard_cases import FAMILIES
 from planner_worlds import plan_for, short_fleet, short_inventory
 
@@ -112,11 +113,15 @@ def test_a_hundred_nodes_short_of_cpu_are_proven_best() -> None:
     assert (found.placed, found.status) == (469, "optimal")
 
 
-def test_on_a_large_fleet_large_replicas_yield_to_more_small_ones_that_fill_as_many_cards() -> None:
-    """Of 6,000 nodes, too many for the solver and for walks; the bound says how many of each model to place."""
+@pytest.mark.parametrize(("times", "most"), [(1, 6503), (4, 26017)])
+def test_on_a_large_fleet_large_replicas_yield_to_more_small_ones_that_fill_as_many_cards(
+    times: int, most: int
+) -> None:
+    """Of 1,500 nodes, too many for the solver, or 6,000, too many for walks; the bound says how many of each model."""
     nodes = [{"name": f"{gpus}-{number}", "gpus": gpus}
-             for gpus, count in ((2, 2048), (8, 2012), (4, 1940)) for number in range(count)]
-    wanted = {"urgent": (1, 7204), "large": (4, 1064), "middle": (2, 3164), "small": (1, 11992), "other": (1, 4888)}
-    found = certificate_of([{"key": key, "gpus": gpus, "replicas": count, "priority": 5 * (key == "urgent")}
-                            for key, (gpus, count) in wanted.items()], nodes)
-    assert (found.placed, found.status) == (26017, "optimal")
+             for gpus, count in ((2, 512), (8, 503), (4, 485)) for number in range(times * count)]
+    wanted = {"urgent": (1, 1801), "large": (4, 266), "middle": (2, 791), "small": (1, 2998), "other": (1, 1222)}
+    found = certificate_of(
+        [{"key": key, "gpus": gpus, "replicas": times * count, "priority": 5 * (key == "urgent")}
+         for key, (gpus, count) in wanted.items()], nodes)
+    assert (found.placed, found.status) == (most, "optimal")

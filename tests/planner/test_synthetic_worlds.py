@@ -43,6 +43,7 @@ def test_plans_of_every_kind_of_world_hold(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "nodes", "replicas", "seed"), [
+    ("planted", 40, 260, 4),  # needs a larger model of the solver where patterns or the other start leave a replica out
     ("planted", 40, 260, 6),  # remove and reinsert takes more than 3,000 placements
     ("vram", 150, 750, 4),  # patterns lack what no order of creation allows, and are better once that is elsewhere
     ("vram", 150, 750, 9),  # the pass that leaves room for the rest is the better start

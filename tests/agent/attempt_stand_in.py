@@ -1,0 +1,102 @@
+"""A cluster that the test makes up, for one attempt in it: what it reads from Ray, and what it did."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fleetctl.agent import attempt as attempt_module
+from fleetctl.agent import cluster
+from fleetctl.agent import create as create_module
+from fleetctl.agent.attempt import Attempt, Context
+from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.create import CreatedHere
+from fleetctl.agent.grants import Grants
+
+FREE = {"n1": {"GPU": 4.0}}
+MEMBER = {"nodeId": "n1", "node": "node-a", "gpus": 10_000, "cpus": 0, "memory": 0}
+REPLICA = {"id": "m/2", "model": "m", "replicaId": 2, "wanted": 3, "specHash": "h", "fleet": "lab",
+           "lifecycle": {"schedulingTimeout": 30, "startupTimeout": 900, "restartMax": 5, "restartBackoff": 10},
+           "members": [MEMBER]}
+
+
+class Here:
+    """What the agent would read from Ray, and what it did: `killed` are the actors it took back."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.names: set[str] = set()
+        self.trouble: dict[str, tuple[str, str]] = {}
+        self.short: list[str] = []
+        self.placed = True
+        self.waits_as = "PENDING_CREATION"
+        self.states: list[str] = ["ALIVE"]
+        self.fleet = "lab"
+        self.place: dict[str, object] = {"ip": "10.0.0.7", "port": 7001}
+        self.other_places: list[dict[str, object]] = []
+        self.constructed = True
+        self.death = ""
+        self.evicted = False
+        self.kept: tuple[str, str] | None = None
+        self.granted = True
+        self.group_granted_at = 0.0
+        self.answers = True
+        self.lock_held = True
+        self.killed: list[str] = []
+        self.events: list[str] = []
+        for name, stand_in in {
+            "taken_names": lambda: set(self.names), "node_trouble": self.trouble.get,
+            "shortfalls": lambda _: list(self.short), "actor_record": lambda _: self.record(),
+            "group_is_granted": lambda _: self.now >= self.group_granted_at,
+        }.items():
+            monkeypatch.setattr(cluster, name, stand_in)
+        monkeypatch.setattr(attempt_module, "create", self.create)
+        monkeypatch.setattr(attempt_module, "kept_failure", lambda _: self.kept)
+        monkeypatch.setattr(Grants, "may_be_granted", lambda *_: self.granted)
+        monkeypatch.setattr(create_module, "ray", SimpleNamespace(
+            kill=lambda handle, **_: self.killed.append(handle.name)))
+        exceptions = SimpleNamespace(GetTimeoutError=TimeoutError)
+        monkeypatch.setattr(attempt_module, "ray", SimpleNamespace(
+            get=self.get, get_actor=self.handle, exceptions=exceptions,
+            wait=lambda refs, timeout: (refs, []) if self.answers else ([], refs)))
+
+    def record(self) -> ActorRecord:
+        """The actor's record; its states follow one another, one a look, and the last one stays."""
+        if not self.placed:
+            return ActorRecord(self.waits_as, False, "", "")
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        report = {"fleet": self.fleet, "members": [self.place, *self.other_places]}
+        told = json.dumps(report) if state == "ALIVE" and self.constructed else ""
+        return ActorRecord(state, True, told, self.death if state == "DEAD" else "", killed=self.evicted)
+
+    def handle(self, name: str) -> Any:
+        return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: "ab"),
+                               __ray_ready__=SimpleNamespace(remote=lambda: "ready"))
+
+    def create(self, replica: dict[str, Any]) -> CreatedHere:
+        self.events.append("created")
+        name = f"ModelActor:{replica['model']}:{replica['replicaId']}"
+        return CreatedHere(name, self.handle(name), "ab", "1 GPU on node-a", FREE, 0)
+
+    def get(self, _: object, **__: object) -> None:
+        if not self.answers:
+            raise TimeoutError
+
+    def context(self) -> Context:
+        lock: Any = SimpleNamespace(still_held=lambda: self.lock_held)
+        return Context(lambda _: set(), {"lab"}, lock, Grants(), lambda kind, *_, **__: self.events.append(kind),
+                       lambda: self.now)
+
+    def attempt(self, **more: Any) -> Attempt:
+        return Attempt({**REPLICA, **more}, self.context())
+
+    def run(self, attempt: Attempt, step_s: float = 0.25, longest_s: float = 2_000.0) -> dict[str, Any]:
+        """Step until there is an outcome; time passes between the steps alone."""
+        while attempt.result is None:
+            attempt.step()
+            self.now += step_s
+            assert self.now < longest_s, "no outcome"
+        return attempt.result

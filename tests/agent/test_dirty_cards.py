@@ -1,0 +1,92 @@
+"""A replica that Ray put on a card in use is created again while that card is held."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+from attempt_stand_in import MEMBER, REPLICA, Here
+
+from fleetctl.agent import attempt as attempt_module
+from fleetctl.agent.attempt import EarlierAttempt
+from fleetctl.agent.failure import encode_failure
+from fleetctl.agent.mark import earlier_tries
+
+
+class Search:
+    """Stands in for the search for clean cards: what it finds, after one look at which it is still on its way."""
+
+    found: ClassVar[list[bool]] = []
+    released: ClassVar[int] = 0
+
+    def __init__(self, members: list[dict[str, Any]]) -> None:
+        self._looks: list[bool | None] = [None, Search.found.pop(0)]
+
+    def step(self) -> bool | None:
+        return self._looks.pop(0)
+
+    def free_the_clean(self) -> None:
+        assert self._looks == []
+
+    def release(self) -> None:
+        Search.released += 1
+
+
+@pytest.fixture
+def dirty(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
+    """Ray hands out a dirty card the first time, and a clean one after that."""
+    monkeypatch.setattr(attempt_module, "CleanCards", Search)
+    Search.found, Search.released = [True, True, True], 0
+    here.death = f"ray says: RuntimeError: {encode_failure('CARD_IN_USE', 'card 0: 20480Mi by process 7')}"
+    here.states = ["PENDING_CREATION", "DEAD", "PENDING_CREATION", "ALIVE"]
+    return here
+
+
+def test_a_replica_on_a_dirty_card_is_created_again_while_that_one_is_held(dirty: Here) -> None:
+    attempt = dirty.attempt()
+    assert dirty.run(attempt)["outcome"] == "ready"
+    assert dirty.events == ["created", "replicaCreated", "cardInUse", "created", "replicaCreated"]
+    assert Search.released == 1, "once the replica has its own"
+    assert earlier_tries(attempt.replica) == {"earlierTries": ["ab"]}, "so that its end counts as no failure"
+    assert dirty.killed == []
+
+
+def test_a_replica_on_a_card_that_cools_is_created_again_too(dirty: Here) -> None:
+    dirty.death = f"ray says: RuntimeError: {encode_failure('CARD_COOLING', 'card 0 cools')}"
+    assert dirty.run(dirty.attempt())["outcome"] == "ready"
+    Search.found, dirty.states = [False], ["PENDING_CREATION", "DEAD"]
+    assert dirty.run(dirty.attempt())["code"] == "CARD_COOLING"
+
+
+def test_it_is_not_tried_for_ever(dirty: Here) -> None:
+    dirty.states = ["PENDING_CREATION", "DEAD"] * 9
+    told = dirty.run(dirty.attempt())
+    assert (told["outcome"], told["code"], told["message"]) == (
+        "failed", "CARD_IN_USE", "card 0: 20480Mi by process 7")
+    assert dirty.events.count("created") == 3
+    assert Search.released == 2
+
+
+def test_without_a_clean_card_it_fails_at_once_and_says_so(dirty: Here) -> None:
+    Search.found = [False]
+    told = dirty.run(dirty.attempt())
+    assert told["message"] == "card 0: 20480Mi by process 7; no other card of the node is free and clean"
+    assert (dirty.events.count("created"), Search.released) == (1, 1)
+
+
+def test_another_apply_that_has_begun_meanwhile_is_not_disturbed(dirty: Here) -> None:
+    attempt = dirty.attempt()
+    while "cardInUse" not in dirty.events:
+        attempt.step()
+    assert not attempt.granted, "while it looks, the lock is not released"
+    dirty.lock_held = False
+    assert dirty.run(attempt)["code"] == "CARD_IN_USE"
+    assert (dirty.events.count("created"), Search.released) == (1, 1)
+
+
+@pytest.mark.parametrize("attempt", ["gang", "earlier"])
+def test_only_a_replica_of_one_member_that_this_run_created_is_created_again(dirty: Here, attempt: str) -> None:
+    dirty.states = ["PENDING_CREATION", "DEAD"]
+    tried = dirty.attempt(members=[MEMBER, MEMBER]) if attempt == "gang" else EarlierAttempt(REPLICA, dirty.context())
+    assert dirty.run(tried)["code"] == "CARD_IN_USE"
+    assert "cardInUse" not in dirty.events
