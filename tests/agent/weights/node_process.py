@@ -30,6 +30,7 @@ def stop_at(state: str) -> None:
         say(view=state)
         time.sleep(1000)
 
+    serve.WAIT_S = 600.0  # who asks is not told to ask again, which would be another source
     if state == "pending":
         serve.make_view = stop
     else:

@@ -86,11 +86,18 @@ def test_a_source_with_another_secret_is_left(tmp_path: Path, origin: Path, arti
 
 
 def test_no_more_than_four_fetch_at_a_time_and_who_stays_away_loses_its_place(
-    tmp_path: Path, origin: Path, artifact: str
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = [0.0]
+    now, refused = [0.0], list[str]()
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     source = serve.Source(str(tmp_path / "a"), got, SECRET, clock=lambda: now[0])
+
+    def refuse(self: serve.Handler, code: str, wanted: str | None) -> None:
+        answer(self, code, wanted)
+        refused.append(code)
+
+    answer = serve.Handler._refuse
+    monkeypatch.setattr(serve.Handler, "_refuse", refuse)
     path = f"/v1/{artifact}/files/{FILE}"
     with serve.WeightsServer(source, "127.0.0.1") as server, contextlib.ExitStack() as opened:
         server.start()
@@ -103,8 +110,8 @@ def test_no_more_than_four_fetch_at_a_time_and_who_stays_away_loses_its_place(
         assert get(described, path)[0] == 429
         said: list[str] = []
         with pytest.raises(WeightsError):
-            fetch(tmp_path / "b", artifact, described, time_s=0.3, said=said)
-        assert said == [], "a busy source is asked again, not left"
+            fetch(tmp_path / "b", artifact, described, said=said, clock=lambda: 0.0 if len(refused) < 3 else 60.0)
+        assert (said, refused) == ([], ["busy"] * 3), "a busy source is asked again, not left"
         now[0] += LEASE_S
         assert get(described, path)[0] == 200, "their time is over"
         server.shutdown()
