@@ -16,7 +16,7 @@ from fleetctl.documents.plan import Counted, Reason
 from fleetctl.documents.quantity import some
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.arrays import Ints
-from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, Selector, without_left_out
+from fleetctl.planner.placement.claims import GroupShape, ReplicaShape, without_left_out
 from fleetctl.planner.placement.ledger.domains import Domain
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.reasons.check import IN_WORDS
@@ -38,6 +38,8 @@ class Explanation(NamedTuple):
     reasons: list[Reason]
     counted: Counted | None = None
     missing: Shortfall | None = None
+    misspelt: bool = False
+    """A label of it looks misspelt: to add nodes with it would not help."""
 
 
 class _Part(NamedTuple):
@@ -109,8 +111,9 @@ def _explain_together(shape: ReplicaShape, nearest: _Nearest | None, table: Node
     label = shape.same_label or ""
     need, best, count = f"{parts_text(shape)} inside one value of {label}", "none", 0
     if nearest is None:
-        found = Explanation("", f"{UNKNOWN_LABEL} {label}{meant(label, table.label_keys)}; it needs {need}", [],
-                            missing=hardest_member(shape, shape.groups[0], table))
+        near = _meant(label, table.label_keys)
+        found = Explanation("", f"no node has the label {label}{near}; it needs {need}", [],
+                            missing=hardest_member(shape, shape.groups[0], table), misspelt=bool(near))
     elif nearest.part is None:
         return _explain_jointly(shape)
     else:
@@ -129,6 +132,9 @@ def _explain_group(part: _Part) -> Explanation:
     if alone and not reasons:
         return _explain_jointly(part.missing.shape)
     if alone or (reasons and not len(missing.fitting) and reasons[0].code in NOT_FOR_GANGS):
+        if reasons[0].code == "NODE_SELECTOR_MISMATCH":
+            message, misspelt = _explain_mismatch(missing)
+            return Explanation(reasons[0].code, message, reasons, counted, missing, misspelt)
         message = _member_message(missing, reasons, counted, said_before=part.before > 0)
         return Explanation(reasons[0].code, message, reasons, counted, missing)
     found = _explain_gang(missing, counted)
@@ -136,11 +142,7 @@ def _explain_group(part: _Part) -> Explanation:
 
 
 def _member_message(missing: Shortfall, reasons: Sequence[Reason], counted: Counted, *, said_before: bool) -> str:
-    first, where, spread, selector = reasons[0], "", "", without_left_out(missing.selector)
-    if first.code == "NODE_SELECTOR_MISMATCH" and missing.within is not None:
-        return f"needs a node with {', '.join(f'{key}={value}' for key, value in selector)}; there is none"
-    if first.code == "NODE_SELECTOR_MISMATCH":
-        return explain_mismatch(selector, missing.table)
+    first, where, spread = reasons[0], "", ""
     if first.code == "INSUFFICIENT_GPU" and missing.claim.whole_cards > 1:
         where = f" on one {node_kind(missing.selector)} node".replace("  ", " ")
     if first.code == "INSUFFICIENT_GPU" and not said_before:  # a part placed before took some of what was counted
@@ -192,53 +194,57 @@ def _no_nodes(table: NodeTable, missing: Shortfall) -> Explanation:
 
 
 MAX_VALUES = 5
-DID_YOU_MEAN = "did you mean"
-UNKNOWN_LABEL = "no node has the label"
-CASE_MATTERS = "upper and lower case matter"
+CASE_MATTERS = " upper and lower case matter"
 MAX_COMPARED = 100
 """Of more words than this, only those beside it in the alphabet are compared: node names may be 10,000."""
 
 
-def explain_mismatch(selector: Selector, table: NodeTable) -> str:
-    """Say which part of a selector no node satisfies, or how many nodes satisfy each part where none has all."""
-    counts: list[tuple[str, int]] = []
+def _explain_mismatch(missing: Shortfall) -> tuple[str, bool]:
+    """Say which part of a selector no node satisfies, or how many nodes satisfy each part where none has all.
+
+    Also returns whether that part looks misspelt.
+    """
+    selector, table, counts = without_left_out(missing.selector), missing.table, list[tuple[str, int]]()
+    if missing.within is not None:
+        return f"needs a node with {', '.join(f'{key}={value}' for key, value in selector)}; there is none", False
     for key, expression in selector:
         allowed = int((table.allowed_by(key, expression) & table.alive).sum())
         if not allowed:
             return _nobody(key, expression, table)
         counts.append((f"{key}={expression}", allowed))
     each = ", ".join(f"{nodes(allowed)} with {part}" for part, allowed in counts)
-    return f"no single node has all of {', '.join(part for part, _ in counts)} ({each})"
+    return f"no single node has all of {', '.join(part for part, _ in counts)} ({each})", False
 
 
-def _nobody(key: str, expression: str, table: NodeTable) -> str:
+def _nobody(key: str, expression: str, table: NodeTable) -> tuple[str, bool]:
     column = table.column(key)
     values = [column.values[code] for code in sorted(set(column.codes[table.alive].tolist())) if code >= 0]
     if not values:
-        return f"{UNKNOWN_LABEL} {key}{meant(key, table.label_keys)}"
+        near = _meant(key, table.label_keys)
+        return f"no node has the label {key}{near}", bool(near)
     asked = " ".join(sorted(parse_requirement(expression).values))
-    return f"no node has {key}={expression}{meant(asked, values)}; found: {some(values, MAX_VALUES)}"
+    near = _meant(asked, values)
+    return f"no node has {key}={expression}{near}; found: {some(values, MAX_VALUES)}", CASE_MATTERS in near
 
 
-def meant(word: str, words: Sequence[str]) -> str:
+def _meant(word: str, words: Sequence[str]) -> str:
     """Return ` (did you mean ...?)` with the nearest of `words` (in order of the alphabet), or nothing."""
     if len(words) > MAX_COMPARED:
         start = max(0, bisect(words, word) - MAX_COMPARED // 2)
         words = words[start: start + MAX_COMPARED]
     near = nearest(word, words)
-    case = f" {CASE_MATTERS}" if near and near.casefold() == word.casefold() else ""
-    return f" ({DID_YOU_MEAN} {near}?{case})" if near else ""
+    return f" (did you mean {near}?{CASE_MATTERS if near.casefold() == word.casefold() else ''})" if near else ""
 
 
 def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
     """Explain a gang by the kind of member that is hardest to place."""
     found, needed = len(missing.fitting), missing.nodes_needed
-    code, best, lacking = "GANG_NEEDS_NODES", nodes(found), needed - found
+    code, best, lacking, misspelt = "GANG_NEEDS_NODES", nodes(found), needed - found, False
     need = nodes(needed, node_kind(missing.selector)) + with_claim(missing.claim)
     if found < needed:
         message = f"needs {need}, {found} found{spread_text(counted, missing.count * missing.claim.gpus)}"
     elif missing.shape.same_label is not None and not missing.shape.as_one:
-        message, best, most = _in_one_value(missing, missing.shape.same_label, need)
+        message, best, most, misspelt = _in_one_value(missing, missing.shape.same_label, need)
         code, lacking = "SAME_LABEL_DOMAIN", needed - most
     else:
         need = nodes(-(-missing.group.size // missing.shape.ranks_per_node))
@@ -246,7 +252,7 @@ def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
                    "together")
     reason = Reason(code=code, node_count=found, need=need, best=best, short=nodes(max(0, lacking)),
                     examples=missing.examples(missing.fitting))
-    return Explanation(code, message, [reason, *missing.reasons()], counted, missing)
+    return Explanation(code, message, [reason, *missing.reasons()], counted, missing, misspelt)
 
 
 def fitting_by_value(missing: Shortfall, label: str) -> tuple[tuple[str, ...], Ints]:
@@ -256,12 +262,13 @@ def fitting_by_value(missing: Shortfall, label: str) -> tuple[tuple[str, ...], I
     return column.values, np.bincount(codes[codes >= 0], minlength=len(column.values))
 
 
-def _in_one_value(missing: Shortfall, label: str, need: str) -> tuple[str, str, int]:
-    """Return a message, which value has most nodes, and how many that are."""
+def _in_one_value(missing: Shortfall, label: str, need: str) -> tuple[str, str, int, bool]:
+    """Return a message, which value has most nodes, how many that are, and whether the label looks misspelt."""
     values, counts = fitting_by_value(missing, label)
     if not values:
-        near = meant(label, missing.table.label_keys)
-        return f"needs {need} inside one value of {label}, and no node has that label{near}", "none", 0
+        near = _meant(label, missing.table.label_keys)
+        return f"needs {need} inside one value of {label}, and no node has that label{near}", "none", 0, bool(near)
     most = int(counts.max())
     best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
-    return f"needs {need} inside one value of {label}; best is {best}, {len(missing.fitting)} over all", best, most
+    message = f"needs {need} inside one value of {label}; best is {best}, {len(missing.fitting)} over all"
+    return message, best, most, False

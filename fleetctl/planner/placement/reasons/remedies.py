@@ -16,7 +16,7 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.occupants import Occupants
 from fleetctl.planner.placement.policies import ONE_EACH
 from fleetctl.planner.placement.reasons.addition import find_addition, why_nothing
-from fleetctl.planner.placement.reasons.explain import CASE_MATTERS, DID_YOU_MEAN, UNKNOWN_LABEL, Explanation, explain
+from fleetctl.planner.placement.reasons.explain import Explanation, explain
 from fleetctl.planner.placement.reasons.node_shapes import NodeShapes
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.removal import Removal, RemovalSearch
@@ -41,14 +41,12 @@ class Inquiry:
         why = self._why[alike]
         # which replicas a model may not name depends on the model itself, where it runs or will run
         own = shape if shape.key in self._own_models else alike
-        misspelt = CASE_MATTERS in why.message or (
-            why.message.startswith(UNKNOWN_LABEL) and DID_YOU_MEAN in why.message)
         by_default = ONE_EACH.source in why.message
         removal, notes = self._removal(own, why, priority), list[str]()
-        added = [] if misspelt or by_default else self._addition(alike, why, replicas)
+        added = [] if why.misspelt or by_default else self._addition(alike, why, replicas)
         if isinstance(removal, str):
             notes.append(removal)
-        if misspelt:
+        if why.misspelt:
             notes.append("no addition is named while a label looks misspelt")
         elif by_default:
             notes.append("would fit with a higher maxReplicasPerModel of the nodes, in spec.nodes")
