@@ -98,10 +98,7 @@ def formats_of(document: Document, report: Callable[[Document], Report]) -> Form
 
 def show_answer(answer: Document, chosen: OutputFormat, report: Callable[[Document], Report]) -> None:
     """Print an answer for a person, or the document itself."""
-    if chosen == "json":
-        write_result(indented_json(answer))
-    else:
-        show_report(report(answer))
+    show(formats_of(answer, report), chosen)
 
 
 def write_reports(formats: Formats, wanted: Sequence[WantedReport]) -> None:
