@@ -139,9 +139,15 @@ def confirm(question: str, *, yes: bool, otherwise: str = "") -> bool:
         raise UsageError("there is no terminal to ask on", hint="pass --yes to go ahead without a question")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
-    agreed = sys.stdin.readline().strip().lower() in {"y", "yes"}
-    if otherwise and not agreed:
-        say("note", otherwise)
+    answer = ""
+    try:
+        answer = sys.stdin.readline()
+    finally:  # Ctrl-C leaves here
+        agreed = answer.strip().lower() in {"y", "yes"}
+        if not answer.endswith("\n"):
+            sys.stderr.write("\n")
+        if otherwise and not agreed:
+            say("note", otherwise)
     return agreed
 
 

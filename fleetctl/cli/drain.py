@@ -111,7 +111,8 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
                            lambda seen: found.cordoned(seen, cordon)) as proposal:
         plan = proposal.task.plan
         agreed_to(invocation, proposal, wanted.output_format, force=wanted.start.force, yes=True)
-        if not _agreed(found, wanted, f"cordon it, start {count_of(len(plan.actions), 'replica')} elsewhere"):
+        starts = count_of(len(plan.actions), "replica") if plan.actions else "nothing"
+        if not _agreed(found, wanted, f"cordon it, start {starts} elsewhere", "up to " if plan.blocked else ""):
             return 0 if wanted.start.dry_run else 1
         write(source.client, CORDON, found.node, wanted.cordon)
         output = CollectedOutput(plan)
@@ -123,14 +124,14 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
     return explicit.show_steps([*output.outcomes, *let_go], code, "drain", wanted.output_format)
 
 
-def _agreed(found: Draining, wanted: Wanted, first: str) -> bool:
-    """List what leaves the node, and ask; a dry run is never agreed to."""
+def _agreed(found: Draining, wanted: Wanted, first: str, up_to: str = "") -> bool:
+    """List what leaves the node, and ask; a dry run is never agreed to. What is not replaced elsewhere stays."""
     leaving = found.leaving()
     say("end" if wanted.evict else "leaves", *map(name_of, leaving))
     if wanted.start.dry_run:
         say("note", NOTHING_DONE)
         return False
-    then = f", then end {count_of(len(leaving), 'replica')} there" if wanted.evict and leaving else ""
+    then = f", then end {up_to}{count_of(len(leaving), 'replica')} there" if wanted.evict and leaving else ""
     return confirm(f"Drain {found.node.name}: {first}{then}?", yes=wanted.start.yes, otherwise="nothing was done")
 
 

@@ -18,7 +18,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.completion import complete_replicas
 from fleetctl.cli.console import end_with_reader, say, write_output_of_others
 from fleetctl.cli.process import this_invocation
-from fleetctl.cli.replica_argument import ReplicaId, absent, parse_replica, running_replicas
+from fleetctl.cli.replica_argument import ReplicaId, absent, nearest_hint, parse_replica, running_replicas
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.quantity import count_of, first_few
@@ -172,7 +172,7 @@ def _missing(seen: Inventory, name: str, failed: Sequence[str]) -> FleetctlError
     if failed:
         return InventoryError(f"the log of {name} cannot be read: {'; '.join(_listed(failed))}",
                               hint="the dashboard asks an agent on each node for its logs; look at its own log there")
-    return absent(seen, f"there is no log of {name}", hint="`fleetctl status` lists what runs")
+    return absent(seen, f"there is no log of {name}", nearest_hint(seen, name))
 
 
 def _listed(failed: Sequence[str]) -> list[str]:

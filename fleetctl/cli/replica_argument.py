@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,6 @@ from fleetctl.documents.quantity import first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 
 IDS_LISTED = 20
-LIST_HINT = "`fleetctl status` lists what runs"
 
 ReplicaArguments = Annotated[list[str] | None, typer.Argument(
     metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
@@ -55,7 +54,8 @@ def named_replicas(
 def _meant(seen: Inventory, name: str, replica_id: int | None, fleet: str | None) -> list[Replica]:
     found = running_replicas(seen, name, replica_id)
     if not found:
-        _raise_absent(seen, name if replica_id is None else f"{name}/{replica_id}")
+        wanted = name if replica_id is None else f"{name}/{replica_id}"
+        raise absent(seen, f"there is no {wanted}", nearest_hint(seen, wanted))
     if fleet is None or replica_id is not None or found[0].model != name:
         return found
     others = [f"{name}/{one.replica_id} is of fleet {one.fleet}" for one in found if one.fleet not in (fleet, None)]
@@ -79,14 +79,13 @@ def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list
     return exact or of_model
 
 
-def _raise_absent(seen: Inventory, name: str) -> NoReturn:
+def nearest_hint(seen: Inventory, name: str) -> str:
+    """Return the hint where nothing is called `name`: the ids of its model, the nearest model, or how to list all."""
     model = name.rpartition("/")[0]
     ids = sorted(one.replica_id for one in seen.replicas if one.model == model and one.replica_id is not None)
     if ids:  # never the nearest one: it is healthy, and this may end it
-        raise absent(seen, f"there is no {name}", hint=f"{model} has {', '.join(map(str, ids[:IDS_LISTED]))}"
-                                                       f"{', ...' if len(ids) > IDS_LISTED else ''}")
-    models = {one.model for one in seen.replicas}
-    raise absent(seen, f"there is no {name}", hint=did_you_mean(name, models) or LIST_HINT)
+        return f"{model} has {', '.join(map(str, ids[:IDS_LISTED]))}{', ...' if len(ids) > IDS_LISTED else ''}"
+    return did_you_mean(name, {one.model for one in seen.replicas}) or "`fleetctl status` lists what runs"
 
 
 def absent(seen: Inventory, message: str, hint: str) -> FleetctlError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from fleetctl.apply.replan_command import has_expired
@@ -25,7 +26,7 @@ def save_plan(invocation: Invocation, plan: Plan, out: Path) -> None:
         invocation.say("warning", f"`fleetctl apply` will refuse it: {refused}")
         return
     until = f" until {plan.expires_at}" if plan.expires_at else ""
-    invocation.say("saved", f"{out}; run it with `fleetctl apply {out}`{until}")
+    invocation.say("saved", f"{out}; run it with `fleetctl apply {shlex.quote(str(out))}`{until}")
 
 
 def read_saved_plan(invocation: Invocation, path: str, *, masked_too: bool = False) -> Plan:

@@ -4,6 +4,7 @@ import io
 import json
 import re
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -68,6 +69,23 @@ def test_only_yes_is_yes(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "Go ahead? [y/N]" in shown.err
+
+
+@pytest.mark.parametrize("key", ["Ctrl-C", "Ctrl-D"])
+def test_what_ends_a_question_is_a_no_that_is_said_on_a_line_of_its_own(
+    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Ends(io.StringIO):
+        def readline(self, size: int | None = -1, /) -> str:
+            if key == "Ctrl-C":
+                raise KeyboardInterrupt
+            return ""
+
+    monkeypatch.setattr(console, "may_ask", lambda: True)
+    monkeypatch.setattr(sys, "stdin", Ends())
+    with suppress(KeyboardInterrupt):
+        assert not console.confirm("Go ahead?", yes=False, otherwise="nothing was done")
+    assert capsys.readouterr().err == "Go ahead? [y/N] \nnote: nothing was done\n"
 
 
 def test_a_message_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -95,6 +95,8 @@ def test_without_evict_the_names_to_evict_are_said_and_the_same_command_goes_on(
 
 def test_what_has_no_room_elsewhere_stays_and_the_rest_goes(cli, world: ClusterStandIn, file: Path) -> None:
     place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
+    asked = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
+    assert "start 1 replica elsewhere, then end up to 2 replicas there? [y/N]" in asked.err
     shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
     assert shown.code == 3
     assert "one/0 skipped (NEEDED)" in shown.out

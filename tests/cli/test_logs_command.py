@@ -62,12 +62,14 @@ def test_members_are_named_and_can_be_chosen(cli, running: ClusterStandIn) -> No
     assert "it has main/0 rank 0, main/1 rank 2" in nobody.err
 
 
-@pytest.mark.parametrize("name", [f"{MODEL}/4", "nobody/0", "org/one/3", "gpt2", "gpt2/", "/0", "gpt2/-1"])
-def test_a_replica_without_a_log_is_1_and_says_so(cli, running: ClusterStandIn, name: str) -> None:
+@pytest.mark.parametrize(("name", "hint"), [
+    (f"{MODEL}/4", f"{MODEL} has 3"), ("one:1", f"did you mean {MODEL}?"), ("org/one/3", "did you mean"),
+    *((name, "fleetctl status") for name in ("nobody/0", "gpt2", "gpt2/", "/0", "gpt2/-1"))])
+def test_a_replica_without_a_log_is_1_and_says_so(cli, running: ClusterStandIn, name: str, hint: str) -> None:
     shown = cli("logs", name)
     assert shown.code == 1
     assert f"there is no log of {name}" in shown.err
-    assert "fleetctl status" in shown.err
+    assert hint in shown.err
     assert shown.out == ""
 
 

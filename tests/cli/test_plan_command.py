@@ -219,7 +219,7 @@ def test_a_saved_plan_can_be_loaded_and_a_printed_one_says_why_not(
 def test_a_plan_that_is_expired_when_it_is_made_is_saved_with_a_warning(
     fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = tmp_path / "lab.fleetplan"
+    out = tmp_path / "the lab.fleetplan"
     assert plan(fleet_file, snapshot_file, "--out", str(out)) == 0
     err = capsys.readouterr().err
     assert "`fleetctl apply` will refuse it" in err
@@ -228,7 +228,7 @@ def test_a_plan_that_is_expired_when_it_is_made_is_saved_with_a_warning(
     fresh = json.loads(snapshot_file.read_text()) | {"observedAt": "2126-03-04T12:00:00Z"}
     snapshot_file.write_text(json.dumps(fresh))
     plan(fleet_file, snapshot_file, "--out", str(out))
-    assert f"run it with `fleetctl apply {out}` until 2126-03-05T12:00:00Z" in capsys.readouterr().err
+    assert f"run it with `fleetctl apply '{out}'` until 2126-03-05T12:00:00Z" in capsys.readouterr().err
 
 
 def test_how_long_a_plan_may_be_applied_can_be_said(

@@ -7,7 +7,7 @@ from fleetctl.problem import CODES
 BLOCKED = {
     "NO_NODES": "no node is alive",
     "NODE_SELECTOR_MISMATCH": "no node has the labels the selector asks for",
-    "CORDONED": "a node policy of the fleet file allows no new replicas",
+    "CORDONED": "the nodes are cordoned, by a note or by a node policy of the fleet file",
     "NODE_COOLING": "what was started on the nodes has failed several times in a row",
     "NODE_DRAINING": "the nodes are draining",
     "SLOTS_FULL": "the nodes hold the most replicas of this model that their cap allows",
