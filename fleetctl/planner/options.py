@@ -34,7 +34,7 @@ class PlanOptions:
         if key in self.excludes:
             return "excluded by --exclude"
         if self.targets and key not in self.targets:
-            return "left out: not among the models to plan"
+            return "left out: not a target of this plan"
         if self.selector and not self.selector.matches(labels):
             return "left out: not chosen by --selector"
         return None

@@ -112,7 +112,7 @@ def test_flags_hold_for_the_base_as_far_as_it_has_the_models(folder: Path, capsy
     assert counts(change(capsys, "--exclude", "org/b")) == (0, 2, 0, 0)
     assert counts(change(capsys, "--target", "org/a", "--target", "org/b")) == (1, 1, 1, 1)
     [left_out] = change(capsys, "--target", "org/a")["models"]
-    assert left_out["message"] == "new in the file: left out: not among the models to plan"
+    assert left_out["message"] == "new in the file: left out: not a target of this plan"
 
 
 def test_in_another_namespace_all_of_it_is_the_changes_doing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
