@@ -15,7 +15,6 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import READERS, names_on
 from fleetctl.inventory.jobs import Job, listed
 from fleetctl.inventory.json_values import object_of
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
 
 NOTE = "fleetctl-cold-"
 """What names of notes begin with, before the id of the node; see agent/cold.py."""
@@ -30,7 +29,7 @@ def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapp
     A node that does not answer is named in the warnings, and nothing is known of it.
     """
     asked = [node for node in seen.nodes if node.state == "ALIVE" and any(
-        matches(selector, {NODE_ID_LABEL: node.id, **node.labels}) for selector in selectors)]
+        matches(selector, node.all_labels) for selector in selectors)]
     with ThreadPoolExecutor(READERS, thread_name_prefix="cold") as pool:
         answers = dict(zip((node.id for node in asked),
                            pool.map(lambda node: names_on(client, node.id, f"{NOTE}{node.id}-*"), asked), strict=True))
