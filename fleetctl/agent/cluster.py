@@ -59,10 +59,14 @@ def accessor() -> Any:
     return _accessor[0]
 
 
+def alive_nodes() -> Dict[str, Mapping[str, str]]:
+    """Return the labels of each living node, by its id."""
+    return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
+
+
 def node_trouble(node_id: str) -> "Optional[tuple[str, str]]":
     """Return code and text of why a node takes no new actor, or None."""
-    alive = {record["NodeID"] for record in ray.nodes() if record["Alive"]}
-    if node_id not in alive:
+    if node_id not in alive_nodes():
         return "NODE_GONE", "the node is dead or gone"
     return ("NODE_DRAINING", "the node is draining") if node_id in draining_nodes() else None
 

@@ -18,6 +18,7 @@ import ray
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
 from .claims import SHARE
+from .cluster import alive_nodes
 from .events import EventStream
 from .failure import KV_NAMESPACE
 
@@ -89,11 +90,6 @@ def request_nodes() -> None:
         nodes = [node for node, count in _together(settled(parts, alive), set(alive)) for _ in range(count)]
         request_resources(bundles=[bundle for bundle, _ in nodes],
                           bundle_label_selectors=[labels for _, labels in nodes])
-
-
-def alive_nodes() -> Dict[str, Mapping[str, str]]:
-    """Return the labels of each living node."""
-    return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
 
 
 def settled(parts: List[Part], alive: Mapping[str, Mapping[str, str]]) -> List[Part]:

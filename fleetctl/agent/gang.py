@@ -19,7 +19,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from .cards import REFUSED
 from .claims import bundle_for, format_claim, member_options
 from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
-from .cluster import shortfalls
+from .cluster import alive_nodes, shortfalls
 from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
 from .mark import actor_name, injected_variables
@@ -123,7 +123,7 @@ class GangCoordinator(Replica):
 
     def _require_nodes(self) -> None:
         """Raise where a node of ours is dead: we are pinned to it, so no restart can help."""
-        alive = {record["NodeID"] for record in ray.nodes() if record["Alive"]}
+        alive = alive_nodes()
         dead = sorted({member["node"] for member in self._replica["members"] if member["nodeId"] not in alive})
         if dead:
             raise StartFailed("NODE_GONE", f"{', '.join(dead)}: the node is dead or gone")

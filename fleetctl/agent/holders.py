@@ -9,8 +9,6 @@ from . import supervisor
 from .processes import above, command_of, parent_and_start
 from .sockets import Listener, listeners, packed
 
-CHILDREN = "/proc/thread-self/children"
-
 
 class Holder(NamedTuple):
     """A process that has a socket open. `path` is where /proc shows it, for as long as it does."""
@@ -68,35 +66,13 @@ class Tree:
     def __init__(self, root: int) -> None:
         self._root = root
 
-    def processes(self) -> Iterator[int]:
-        """Yield them from the top down, by each thread's list of children.
-
-        That is quick, but may miss a child whose parent changes meanwhile. Code that ends a tree looks at all
-        processes, and so does this where the kernel has no such lists.
-        """
-        if not os.path.exists(CHILDREN):
-            yield from supervisor.descendants(self._root)
-            return
-        todo = [self._root]
-        while todo:
-            found = _children(todo.pop(0))
-            yield from found
-            todo.extend(found)
+    def processes(self) -> List[int]:
+        """Return them, parents before their children."""
+        return supervisor.descendants(self._root)
 
     def has(self, pid: int) -> bool:
         """Return for sure whether a process is one of them, by its parents."""
         return self._root in above(pid)
-
-
-def _children(pid: int) -> List[int]:
-    found: List[int] = []
-    try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as children:
-                found.extend(map(int, children.read().split()))
-    except OSError:  # it has ended
-        pass
-    return found
 
 
 def neighbours() -> Iterator[int]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from .cluster import busy_nodes
+from .cluster import alive_nodes, busy_nodes
 from .events import EventStream
-from .floor import alive_nodes, asking_fleets, read_part, request_nodes, settled, write_part
+from .floor import asking_fleets, read_part, request_nodes, settled, write_part
 
 
 def run_release(request: Mapping[str, Any], events: EventStream) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, get_args
@@ -27,13 +26,13 @@ from fleetctl.documents.quantity import number_in
 from fleetctl.documents.record import RecordedModel
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolve import hash_of_shape
+from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import LOOKS, Job, log_of, named_replicas, ours
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.planned import read_records
 from fleetctl.inventory.reloads import RELOADS
 
-READERS = 8
 LATEST = "latest"
 _FILES = TypeAdapter(list[FleetSource])
 SpecOf = tuple[str, str]
@@ -106,8 +105,7 @@ def _texts(client: DashboardClient, wanted: Sequence[Job]) -> list[tuple[str | N
             return None, f"its log could not be read: {error.message}"
         return text, "" if text is not None else "its log is gone: the cluster cannot serve it"
 
-    with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
-        return list(pool.map(text_of, wanted))
+    return ask_all(text_of, wanted)
 
 
 def _entry(job: Job, log: RunLog) -> HistoryEntry:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -23,9 +22,10 @@ from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
+from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
-from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog, Search, logs_of, search_logs
+from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, Search, logs_of, search_logs
 from fleetctl.inventory.log_end import MOST_LINES, Entry, Line, LogEnd, merged, read_end
 from fleetctl.inventory.log_follow import Follower, Listing
 from fleetctl.render.visible import visible
@@ -158,8 +158,7 @@ def _read(source: Live, logs: Sequence[EngineLog], tail: int, begin: str) -> lis
     asked = min(tail, TAIL) + 1
     one = partial(read_end, source.client, lines=asked, enough=enough,
                   last_bytes=HELD_BYTES // max(len(logs), 1))
-    with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
-        ends = list(pool.map(one, logs))
+    ends = ask_all(one, logs)
     return list({(end.log.file_name, end.lines, end.failed): end for end in reversed(ends)}.values())[::-1]
 
 

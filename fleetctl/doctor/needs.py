@@ -11,13 +11,13 @@ from fleetctl.documents.fleet import Member
 from fleetctl.documents.inventory import Node
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.breaker import may_take
-from fleetctl.planner.placement.policies import effective_policy, with_notes
+from fleetctl.planner.notes import policy_of
 
 
 def candidates(fleet: ResolvedFleet, member: Member, nodes: Iterable[Node]) -> list[Node]:
     """Return the nodes that may take a member when they are empty: by state, cordon, labels, and number of cards."""
-    return [node for node in nodes if may_take(node, member)
-            and with_notes(effective_policy(fleet.policies, node.labels), node).cordoned_by is None]
+    return [node for node in nodes
+            if may_take(node, member) and policy_of(node, fleet.policies).cordoned_by is None]
 
 
 def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from fleetctl.documents.base import Moment, Stored, Versioned, as_datetime
+from fleetctl.documents.selector import NODE_ID_LABEL
 from fleetctl.documents.served_weights import Artifact, ServedWeights, ViewId, is_absent, is_zero
 
 NodeState = Literal["ALIVE", "DRAINING", "DEAD"]
@@ -127,6 +128,11 @@ class Node(Stored):
         None, exclude_if=is_absent, description="weights on its disk; null = not asked for, or it did not answer")
     unfetched: list[FailedFetch] = Field(
         default_factory=list, exclude_if=is_zero, description="fetches for its disk that failed, the oldest first")
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        """Return its labels, and the one by which Ray selects it alone."""
+        return {NODE_ID_LABEL: self.id, **self.labels}
 
 
 class ReplicaMember(Stored):

@@ -20,6 +20,8 @@ _EXPRESSION = re.compile(rf"(!?)(?:in\(\s*({_VALUE}(?:\s*,\s*{_VALUE})*)\s*\)|({
 LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_VALUE}")
 
 _COMMA = re.compile(r",(?![^(]*\))")
+NODE_ID_LABEL = "ray.io/node-id"
+"""The label by which Ray selects one node."""
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
 """Ray's own label for the kind of card: the word people use for such a node."""
 

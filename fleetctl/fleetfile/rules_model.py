@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import count_of, parse_bytes
+from fleetctl.documents.selector import NODE_ID_LABEL
 from fleetctl.fleetfile.flags import fixed_port
 from fleetctl.fleetfile.raw import Raw, repeated
 from fleetctl.fleetfile.rules_group import (
@@ -24,7 +25,6 @@ from fleetctl.fleetfile.rules_reference import check_references
 from fleetctl.fleetfile.rules_weights import check_weights
 from fleetctl.problem import Problem
 
-NODE_ID_LABEL = "ray.io/node-id"
 FEW_BYTES = 1 << 20
 
 

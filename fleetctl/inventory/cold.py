@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from pydantic import ValidationError
 
 from fleetctl.documents.inventory import ColdWeights, FailedFetch, Inventory, Node
 from fleetctl.documents.selector import matches
+from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.engine_log import READERS, names_on
+from fleetctl.inventory.engine_log import names_on
 from fleetctl.inventory.jobs import Job, listed
 from fleetctl.inventory.json_values import object_of
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
 
 NOTE = "fleetctl-cold-"
 """What names of notes begin with, before the id of the node; see agent/cold.py."""
@@ -30,10 +29,9 @@ def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapp
     A node that does not answer is named in the warnings, and nothing is known of it.
     """
     asked = [node for node in seen.nodes if node.state == "ALIVE" and any(
-        matches(selector, {NODE_ID_LABEL: node.id, **node.labels}) for selector in selectors)]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="cold") as pool:
-        answers = dict(zip((node.id for node in asked),
-                           pool.map(lambda node: names_on(client, node.id, f"{NOTE}{node.id}-*"), asked), strict=True))
+        matches(selector, node.all_labels) for selector in selectors)]
+    found_names = ask_all(lambda node: names_on(client, node.id, f"{NOTE}{node.id}-*"), asked)
+    answers = {node.id: names for node, names in zip(asked, found_names, strict=True)}
     found = {node_id: None if isinstance(names, str) else _kept(names, node_id) for node_id, names in answers.items()}
     failed = [f"{node.name}: what is on its disk is not known: {names}" for node in asked
               if isinstance(names := answers[node.id], str)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from fleetctl.documents.inventory import host_port
 from fleetctl.errors import InventoryError
+from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.fetch import Bounds
 
@@ -20,8 +20,7 @@ Asked = tuple[str, int, str | None]
 
 def answering(asked: Sequence[Asked]) -> list[bool]:
     """Return for each endpoint whether it answers, in their order."""
-    with ThreadPoolExecutor(ASKED_AT_ONCE, thread_name_prefix="check") as pool:
-        return list(pool.map(_answers, asked))
+    return ask_all(_answers, asked, ASKED_AT_ONCE)
 
 
 def _answers(asked: Asked) -> bool:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Set
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.inventory import Inventory, Replica, ReplicaMember
 from fleetctl.errors import InventoryError
+from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import object_of
 
 if TYPE_CHECKING:
     from fleetctl.inventory.answer import Answer
 
-READERS, QUOTED = 8, 200
+QUOTED = 200
 HELD_BYTES = 128 << 20
 """Of all logs that are shown together, at most so much is in memory."""
 READABLE_CHARS = 60
@@ -113,8 +113,7 @@ def search_logs(
     start = _start_of_name(namespace, model)
     pattern = f"{start}*.log" if replica_id is None else f"{start}{replica_id}-*.log"
     nodes = [node for node in seen.nodes if node.state != "DEAD" and (node_ids is None or node.id in node_ids)]
-    with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
-        answers = list(pool.map(lambda node: names_on(client, node.id, pattern), nodes))
+    answers = ask_all(lambda node: names_on(client, node.id, pattern), nodes)
     logs, failed = [], []
     for node, names in zip(nodes, answers, strict=True):
         if isinstance(names, str):

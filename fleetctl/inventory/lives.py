@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from fleetctl.documents.inventory import Failure, Replica, was_restarted_recently
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LOGICAL_KEYS, LOGICAL_PATH
+from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import member_log, read_log
 from fleetctl.inventory.json_values import moment_of_ms, object_of
@@ -20,7 +20,7 @@ from fleetctl.inventory.marks import Marks
 
 AT_A_TIME = 200
 """Actors in one request: a longer address than 8 KB is refused."""
-READERS, LOGS_READ, LINES = 8, 50, 1000
+LOGS_READ, LINES = 50, 1000
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 _STAMP = r"(?:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ )?"
@@ -43,16 +43,15 @@ def with_lives(
     if not asked:
         return list(replicas), []
     problems: list[str] = []
-    with ThreadPoolExecutor(READERS, thread_name_prefix="lives") as pool:
-        try:
-            up = _times(client, pool, [one.actor_id or "" for one in asked])
-        except InventoryError as error:
-            up, problems = {}, [f"since when replicas are up could not be read: {error.message}"]
-        known = {one.actor_id: _with_time(one, up.get(one.actor_id or "", NO_TIMES)) for one in asked}
-        read = sorted((one for one in known.values() if _has_news(one, observed_at, all_of_them=all_of_them)),
-                      key=lambda one: (one.state != "RESTARTING", one.state == "ALIVE", one.model))[:LOGS_READ]
-        for one in pool.map(lambda one: _with_log(client, one, namespace, up.get(one.actor_id or "", NO_TIMES)), read):
-            known[one.actor_id] = one
+    try:
+        up = _times(client, [one.actor_id or "" for one in asked])
+    except InventoryError as error:
+        up, problems = {}, [f"since when replicas are up could not be read: {error.message}"]
+    known = {one.actor_id: _with_time(one, up.get(one.actor_id or "", NO_TIMES)) for one in asked}
+    read = sorted((one for one in known.values() if _has_news(one, observed_at, all_of_them=all_of_them)),
+                  key=lambda one: (one.state != "RESTARTING", one.state == "ALIVE", one.model))[:LOGS_READ]
+    for one in ask_all(lambda one: _with_log(client, one, namespace, up.get(one.actor_id or "", NO_TIMES)), read):
+        known[one.actor_id] = one
     return [known.get(one.actor_id, one) for one in replicas], problems
 
 
@@ -63,11 +62,10 @@ def with_deaths(
     silent = [one.actor_id for one in failures if one.at is None and one.actor_id]
     if not silent:
         return list(failures)
-    with ThreadPoolExecutor(READERS, thread_name_prefix="deaths") as pool:
-        try:
-            died = _times(client, pool, silent)
-        except InventoryError:
-            died = {}
+    try:
+        died = _times(client, silent)
+    except InventoryError:
+        died = {}
     return [one if one.at else _completed(one, died.get(one.actor_id or "", NO_TIMES)[1],
                                           planned.get(one.actor_id or "", NOT_PLANNED)) for one in failures]
 
@@ -78,10 +76,10 @@ def _completed(failure: Failure, at: str, plan: Marks) -> Failure:
         "spec_hash": failure.spec_hash or plan.spec_hash, "node_ids": failure.node_ids or plan.node_ids})
 
 
-def _times(client: DashboardClient, pool: ThreadPoolExecutor, actor_ids: Sequence[str]) -> dict[str, Times]:
+def _times(client: DashboardClient, actor_ids: Sequence[str]) -> dict[str, Times]:
     """Return the times of these actors that Ray knows; raises InventoryError."""
     parts = [actor_ids[at:at + AT_A_TIME] for at in range(0, len(actor_ids), AT_A_TIME)]
-    return {name: at for found in pool.map(lambda part: _times_of(client, part), parts) for name, at in found}
+    return {name: at for found in ask_all(lambda part: _times_of(client, part), parts) for name, at in found}
 
 
 def _times_of(client: DashboardClient, actor_ids: Sequence[str]) -> list[tuple[str, Times]]:

@@ -8,12 +8,12 @@ it cannot go on where it was. The stamps of the lines say which are new, and how
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from fleetctl.errors import InventoryError
+from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.engine_log import HELD_BYTES, READERS, EngineLog
+from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog
 from fleetctl.inventory.log_end import Line, LogEnd, after, first_number, read_end
 
 BUSY_S, IDLE_S, IDLE_PER_LOG_S = 1.0, 2.0, 0.08
@@ -113,9 +113,7 @@ class Follower:
         if self._list_due <= self._clock():
             self._list(news)
         due = [one for one in self._now() if one.due <= self._clock() + TOGETHER_S]
-        with ThreadPoolExecutor(READERS, thread_name_prefix="log") as pool:
-            ends = list(pool.map(self._read, due))
-        for one, end in zip(due, ends, strict=True):
+        for one, end in zip(due, ask_all(self._read, due), strict=True):
             self._take(one, end, news)
         news.lines.sort(key=lambda entry: entry[1].time)
         return news

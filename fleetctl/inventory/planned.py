@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from fleetctl.documents.record import ApplyRecord
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import LiveActor
+from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import Silent
 from fleetctl.inventory.jobs import DRAINING, Job, log_of
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.marks import Marks, parse_actor_name
 
-READERS = 8
 ACCEPTED = '"type":"planAccepted"'
 
 
@@ -41,9 +40,8 @@ def find_planned(
               if not actor.repr_name and (job := by_driver.get(actor.job_id))
               and (name := parse_actor_name(actor.name)) and name.replica_id is not None}
     needed = list({job.submission_id: job for _, job in silent.values()}.values())
-    with ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="log") as pool:
-        logs = dict(zip([job.submission_id for job in needed],
-                        pool.map(lambda job: dict(_records(client, job)), needed), strict=True))
+    records = ask_all(lambda job: dict(_records(client, job)), needed)
+    logs = {job.submission_id: found for job, found in zip(needed, records, strict=True)}
     return {actor_id: logs[job.submission_id].get(name) or _planned_by(job)
             for actor_id, (name, job) in silent.items()}
 

@@ -18,7 +18,6 @@ from fleetctl.documents.inventory import Failure, Inventory, Node
 from fleetctl.documents.quantity import SHARE
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
 
 FORGOTTEN_S = 24 * 3600
 """Failures further apart than this, and the longest cooldown, are not in a row."""
@@ -230,7 +229,7 @@ def may_take(node: Node, member: Member) -> bool:
     """Return whether a node is alive, and its labels and number of cards are what a member asks for."""
     cards = -(-member.resources.gpus // SHARE) or (1 if member.resources.vram else 0)
     return (node.state == "ALIVE" and node.resources.total.gpu >= cards
-            and matches(member.node_selector, {NODE_ID_LABEL: node.id, **node.labels}))
+            and matches(member.node_selector, node.all_labels))
 
 
 def seconds(moment: str | None) -> float:

@@ -11,7 +11,6 @@ from fleetctl.documents.plan import ModelRow
 from fleetctl.documents.quantity import count_of
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.prefetch import Part, orders_for, parts_of
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def with_fetches(rows: list[ModelRow], floor: ColdFloor) -> list[ModelRow]:
 
 
 def _is_meant(node: Node, selector: Mapping[str, str]) -> bool:
-    return node.state == "ALIVE" and matches(selector, {NODE_ID_LABEL: node.id, **node.labels})
+    return node.state == "ALIVE" and matches(selector, node.all_labels)
 
 
 def _lacks(node: Node, part: Part) -> bool:

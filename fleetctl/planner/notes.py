@@ -8,7 +8,6 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Node
 from fleetctl.documents.plan import Note
 from fleetctl.documents.quantity import some
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.placement.policies import SLOTS_LABEL, EffectivePolicy, effective_policy, labelled_cap, with_notes
 
 SHOWN = 5
@@ -16,7 +15,7 @@ SHOWN = 5
 
 def policy_of(node: Node, policies: Sequence[NodePolicy]) -> EffectivePolicy:
     """Return what holds for a node of the inventory."""
-    return with_notes(effective_policy(policies, {NODE_ID_LABEL: node.id, **node.labels}), node)
+    return with_notes(effective_policy(policies, node.all_labels), node)
 
 
 def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[Note]:

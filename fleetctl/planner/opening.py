@@ -8,7 +8,7 @@ from dataclasses import replace
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
 from fleetctl.planner.live import LiveState
-from fleetctl.planner.placement.claims import NODE_ID_LABEL, ReplicaShape
+from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode, Slots
@@ -82,7 +82,7 @@ def _ledger_nodes(
     known: dict[tuple[str | None, ...], EffectivePolicy] = {}
     result: list[LedgerNode] = []
     for node in nodes:
-        labels: Mapping[str, str] = {NODE_ID_LABEL: node.id, **node.labels}
+        labels = node.all_labels
         values = tuple([labels.get(key) for key in asked])
         policy = known.get(values)
         if policy is None:

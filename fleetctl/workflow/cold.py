@@ -10,7 +10,6 @@ from fleetctl.documents.label_selector import LabelSelector
 from fleetctl.errors import FleetctlError, FleetFileError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.prefetch import Part, parts_of
 from fleetctl.workflow.invocation import Invocation
 
@@ -39,8 +38,8 @@ def nodes_for(
 
 def selected(seen: Inventory, selector: LabelSelector | None) -> list[Node]:
     """Return the nodes that are alive and have these labels."""
-    return [node for node in seen.nodes if node.state == "ALIVE" and (
-        selector is None or selector.matches({NODE_ID_LABEL: node.id, **node.labels}))]
+    return [node for node in seen.nodes
+            if node.state == "ALIVE" and (selector is None or selector.matches(node.all_labels))]
 
 
 def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFleet]:

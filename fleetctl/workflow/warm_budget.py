@@ -10,8 +10,7 @@ from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica
 from fleetctl.documents.quantity import format_bytes
 from fleetctl.errors import FleetctlError
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
-from fleetctl.planner.placement.policies import effective_policy
+from fleetctl.planner.notes import policy_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class WarmRoom:
 
 def budget_of(node: Node, policies: Sequence[NodePolicy]) -> int:
     """Return the bytes of weights that may be WARM on a node: what the fleet file says, else half of Ray's memory."""
-    said = effective_policy(policies, {NODE_ID_LABEL: node.id, **node.labels}).warm
+    said = policy_of(node, policies).warm
     return node.resources.total.memory // 2 if said is None else said
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import ray.exceptions
 
-from fleetctl.agent import gang
+from fleetctl.agent import cluster, gang
 from fleetctl.agent.failure import StartFailed, about, encode_failure
 from fleetctl.agent.gang import GangCoordinator
 
@@ -52,7 +52,7 @@ def test_a_member_that_ray_ended_for_memory_says_so_in_a_line(monkeypatch: pytes
 def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself says no more than that the group waits, and the node has nothing free any more."""
     waited: list[float] = []
-    monkeypatch.setattr(gang, "ray", SimpleNamespace(nodes=lambda: [
+    monkeypatch.setattr(cluster, "ray", SimpleNamespace(nodes=lambda: [
         {"NodeID": "n1", "Alive": True}, {"NodeID": "n2", "Alive": not waited}]))
     coordinator: Any = object.__new__(GangCoordinator)
     coordinator._replica = {**REPLICA, "lifecycle": {"schedulingTimeout": 60}}

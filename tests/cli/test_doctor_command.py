@@ -294,6 +294,17 @@ def test_what_an_engine_needs_is_asked_of_each_node_that_may_take_it(
     assert job not in cli("history", "--format", "json").out, "it only looked"
 
 
+def test_a_node_that_a_policy_cordons_by_its_id_is_asked_nothing(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+    fleet = tmp_path / "needy.yaml"
+    first = str(cluster.nodes[0]["node_id"])
+    fleet.write_text(NEEDY.replace("{pool: old}", f"{{ray.io/node-id: {first}}}"))
+    examined(cluster)
+    cli("doctor", "-f", fleet, "--nodes")
+    [job] = cluster.jobs
+    asked = cluster.request_of(job)["nodes"]
+    assert {node_id for node_id, needs in asked.items() if not needs} == {first}
+
+
 def everything_dead(cluster: ClusterStandIn, repaired: list[dict[str, Any]]) -> None:
     leaked_group(cluster)
     examined(cluster, {"fleet": "lab", "number": 4, "job": "j9"}, orphans=[ORPHAN])

@@ -16,10 +16,9 @@ import httpx
 import pytest
 from ray_stand_in import RayStandIn
 
-from fleetctl.apply import history
 from fleetctl.apply.follow import Follower
 from fleetctl.cli import entry
-from fleetctl.inventory import dashboard, lives, planned
+from fleetctl.inventory import ask_all, dashboard
 from fleetctl.inventory.answer import Answer
 from fleetctl.inventory.client import NO_ACCESS, DashboardClient
 from fleetctl.render.report import terminal
@@ -77,7 +76,7 @@ class CommandLine:
                 patch.delenv(name)
         patch.setenv("HOME", str(home))
         patch.setenv("FLEETCTL_ADDRESS", ADDRESS)
-        for module in (dashboard, history, lives, planned):
+        for module in (ask_all, dashboard):
             patch.setattr(module, "ThreadPoolExecutor", InOrder)
         patch.setitem(Follower.__init__.__kwdefaults__, "sleep", world.sleep)
         patch.setitem(Follower.__init__.__kwdefaults__, "clock", lambda: world.now)

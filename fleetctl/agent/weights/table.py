@@ -1,6 +1,6 @@
 """What a source holds, and who fetches it: the states of views, leases, the byte budget. Pure but for its lock.
 
-A view is pending while it is made, ready while it may be fetched, draining when nobody may begin any more, and gone.
+A view is pending while it is made, ready while it may be fetched, and gone. Once the table is closed nothing begins.
 A fetch begins only on what is ready, keeps its lease by bytes that were sent, and ends by its end or by its time.
 """
 
@@ -59,8 +59,8 @@ class Table:
         with self._lock:
             self.sweep()
             entry = self._entries.get(view)
-            if self._closed or (entry is not None and entry.state == DRAINING):
-                raise Refused("draining")
+            if self._closed:
+                raise Refused(DRAINING)
             if entry is not None:
                 entry.used = self._clock()
                 return entry.state
@@ -92,7 +92,7 @@ class Table:
             if entry is None:
                 raise Refused("absent")
             if fetch not in entry.leases:
-                if entry.state != READY or self._closed:
+                if self._closed or entry.state != READY:
                     raise Refused(DRAINING if self._closed else entry.state)
                 if len(self._fetches) >= MOST_FETCHES:
                     raise Refused("busy")
@@ -114,22 +114,12 @@ class Table:
         """End a fetch; one that is unknown or over is no error."""
         with self._lock:
             if fetch in self._fetches:
-                view = self._fetches.pop(fetch)
-                self._entries[view].leases.pop(fetch, None)
-                self._retire(view)
+                self._entries[self._fetches.pop(fetch)].leases.pop(fetch, None)
 
     def close(self) -> None:
         """Let nobody begin any more; who fetches goes on."""
         with self._lock:
             self._closed = True
-
-    def drain(self, view: View) -> None:
-        """Let nobody begin any more on a view that was made for others; who fetches goes on."""
-        with self._lock:
-            entry = self._entries.get(view)
-            if entry is not None and entry.state == READY and not entry.own:
-                entry.state = DRAINING
-                self._retire(view)
 
     def sweep(self) -> None:
         """End leases and idle views whose time is over."""
@@ -140,7 +130,7 @@ class Table:
                     self.end(fetch)
             for view, entry in list(self._entries.items()):
                 if self._idle(entry) and now - entry.used >= IDLE_S:
-                    self.drain(view)
+                    self.remove(view)
 
     def state(self, view: View) -> Optional[str]:
         """Return the state of an entry, None = there is none."""
@@ -159,19 +149,17 @@ class Table:
         if over > sum(self._entries[other].size for other in idle):
             raise Refused("noRoom")
         for other in idle:
-            if over <= 0:
-                return
-            size_there = self._entries[other].size
-            self.drain(other)
-            over -= size_there if other not in self._entries else 0
+            if over > 0:
+                over -= self.remove(other)
         if over > 0:
             raise Refused("noRoom")
 
-    def _retire(self, view: View) -> None:
-        """Remove what drains and has no fetch; where another process of the node uses it, it stays ready."""
-        entry = self._entries[view]
-        if entry.state == DRAINING and not entry.leases:
-            if self._drop(view):
-                del self._entries[view]
-            else:
-                entry.state, entry.used = READY, self._clock()
+    def remove(self, view: View) -> int:
+        """Remove an idle view and return its bytes; 0 = another process of the node uses it, so it stays."""
+        with self._lock:
+            entry = self._entries[view]
+            if not self._drop(view):
+                entry.used = self._clock()
+                return 0
+            del self._entries[view]
+            return entry.size

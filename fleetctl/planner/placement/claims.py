@@ -17,8 +17,6 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 
 Selector = tuple[tuple[str, str], ...]
 
-NODE_ID_LABEL = "ray.io/node-id"
-"""The label by which Ray selects one node."""
 LEFT_OUT_LABEL = "fleet.io/left-out-"
 """Before the place of a model: the label of nodes that the breaker leaves out for it. No cluster has it."""
 

@@ -16,7 +16,6 @@ from fleetctl.documents.selector import matches, split_commas
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.documents.what_if import Change
 from fleetctl.errors import UsageError
-from fleetctl.planner.placement.claims import NODE_ID_LABEL
 from fleetctl.planner.placement.occupants import without_members
 from fleetctl.planner.questions.new_node import new_nodes
 from fleetctl.planner.questions.scenario import Scenario
@@ -92,7 +91,7 @@ def _cordoned(scenario: Scenario, text: str) -> list[Node]:
     if "=" not in text:
         return [find_node(text, scenario.inventory, "--cordon")]
     selector = dict(selector_of(part, "--cordon") for part in split_commas(text))
-    found = [node for node in scenario.inventory.nodes if matches(selector, {NODE_ID_LABEL: node.id, **node.labels})]
+    found = [node for node in scenario.inventory.nodes if matches(selector, node.all_labels)]
     if not found:
         labels = {f"{key}={value}" for node in scenario.inventory.nodes for key, value in node.labels.items()}
         raise UsageError(f"--cordon {text}: no node has these labels", hint=did_you_mean(text, labels))

@@ -38,6 +38,7 @@ class Lives(RuleBasedStateMachine):
         assert key not in [held for held, _ in self.live().values()], "nothing is removed under a fetch"
         assert self.held[key] != PENDING, "nothing is removed while it is made"
         if key in self.used_elsewhere:
+            self.used[key] = self.now
             return False
         self.dropped.append(key)
         return True
@@ -49,15 +50,8 @@ class Lives(RuleBasedStateMachine):
         """Let the model follow what time and pressure have done: what was dropped is gone."""
         self.leases = self.live()
         for key in self.dropped:
-            assert self.held.pop(key) in {READY, DRAINING}
+            assert self.held.pop(key) == READY
         self.dropped.clear()
-        for key, state in self.held.items():
-            if state == DRAINING and key not in [held for held, _ in self.leases.values()]:
-                assert key in self.used_elsewhere
-                self.held[key], self.used[key] = READY, self.now
-            elif state == READY and self.table.state(key) == DRAINING:
-                assert key in [held for held, _ in self.leases.values()], "idle views do not stay draining"
-                self.held[key] = DRAINING
 
     @rule(key=st.sampled_from(sorted(SIZES)))
     def reserve(self, key: str) -> None:
@@ -71,7 +65,7 @@ class Lives(RuleBasedStateMachine):
         else:
             code = ""
         if code:
-            assert code == ("draining" if self.closed or before.get(key) == DRAINING else "noRoom")
+            assert code == (DRAINING if self.closed else "noRoom")
             if code == "noRoom":
                 stuck = sum(SIZES[other] for other in before if other not in idle or other in self.used_elsewhere)
                 assert stuck + SIZES[key] > BUDGET, "there was room"
@@ -164,13 +158,12 @@ class Lives(RuleBasedStateMachine):
         self.settle()
 
     @rule(key=st.sampled_from(sorted(SIZES)))
-    def drain(self, key: str) -> None:
+    def remove(self, key: str) -> None:
         self.table.sweep()
         self.settle()
-        if self.held.get(key) == READY:
-            self.held[key] = DRAINING
-        self.table.drain(key)
-        self.settle()
+        if key in self.idle():
+            assert self.table.remove(key) == (0 if key in self.used_elsewhere else SIZES[key])
+            self.settle()
 
     @precondition(lambda self: self.names > 15)
     @rule()

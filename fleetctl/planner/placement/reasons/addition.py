@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from fleetctl.documents.plan import Addition
 from fleetctl.documents.quantity import SHARE
-from fleetctl.planner.placement.claims import NODE_ID_LABEL, Kind, ReplicaShape
+from fleetctl.documents.selector import NODE_ID_LABEL
+from fleetctl.planner.placement.claims import Kind, ReplicaShape
 from fleetctl.planner.placement.reasons.explain import fitting_by_value
 from fleetctl.planner.placement.reasons.node_shapes import NodeShape, NodeShapes, names_a_node
 from fleetctl.planner.placement.reasons.shortfall import Shortfall

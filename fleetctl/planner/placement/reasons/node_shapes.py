@@ -11,9 +11,9 @@ import numpy as np
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
-from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
+from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
 from fleetctl.planner.placement.arrays import Ints
-from fleetctl.planner.placement.claims import NODE_ID_LABEL, Claim, Selector
+from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.ledger.node_offer import offer_of
