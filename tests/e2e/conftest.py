@@ -32,7 +32,7 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory, disks: dict[str, Path]
 
 
 @pytest.fixture
-def world(ray_cluster: RayCluster, tmp_path: Path) -> Iterator[World]:
+def world(ray_cluster: RayCluster, disks: dict[str, Path], tmp_path: Path) -> Iterator[World]:
     """A fleet of the test's own; afterwards everything of it goes, and nothing may be left of it."""
     made = World(ray_cluster, tmp_path)
     try:
@@ -41,3 +41,4 @@ def world(ray_cluster: RayCluster, tmp_path: Path) -> Iterator[World]:
         ray_cluster.sweep(namespaces=[made.fleet])
     eventually(lambda: not made.engines(), "no process of an engine is left")
     eventually(lambda: not [name for name in ray_cluster.groups() if made.fleet in name], "no placement group is left")
+    eventually(lambda: all(ray_cluster.is_free(node=name) for name in disks), "Ray has back what actors held")
