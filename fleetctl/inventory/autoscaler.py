@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import InventoryError
@@ -31,10 +32,11 @@ CLOCK_STEP_S = 1.0
 
 def autoscaler_news(client: DashboardClient) -> list[str]:
     """Return what it says now, in sentences; nothing where it cannot be asked."""
-    try:
-        return [*_refused(client), *_launches(client)][:LISTED]
-    except (InventoryError, ValueError):
-        return []
+    news: list[str] = []
+    for read in (_refused, _launches):
+        with suppress(InventoryError, ValueError):
+            news += read(client)
+    return news[:LISTED]
 
 
 def _refused(client: DashboardClient) -> Iterator[str]:

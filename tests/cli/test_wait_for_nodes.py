@@ -194,6 +194,9 @@ def test_what_the_autoscaler_says_is_shown_where_something_waits_for_it(
     assert waited.err.count("LaunchFailed") == 1
     growing.write_text(growing.read_text().replace("replicas: 2", "replicas: 0"))
     assert says(5) == [], "nothing waits for nodes"
-    cluster.data_at = {"/events": "odd", "/api/cluster_status": []}
+    cluster.data_at = {"/events": {"events": [{"message": REFUSED}]}, "/api/cluster_status": {"clusterStatus": STATUS}}
     growing.write_text(growing.read_text().replace("replicas: 0", "replicas: 2"))
+    [*launches] = json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"]
+    assert len(launches) == 2, "an event without its time costs no more than itself"
+    cluster.data_at = {"/events": "odd", "/api/cluster_status": []}
     assert json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"] == []

@@ -49,6 +49,7 @@ def test_its_key_can_be_no_models() -> None:
     ("gpus=1,gpus=2", "twice"), ("2000x1", "1024"), ("gpus=1,selector=pool", "label"), ("0x8", "whole number"),
     ("gpus=1,selector=pool=[x", "selector"), ("gpus=-1", "-1"), ("gpus=1,", "not a shape"),
     ("gpus=1,ranksPerNode=0", "0"), ("2xH100", "write gpus=2,selector=ray.io/accelerator-type=H100"),
+    ("gpus=1,ranksPerNode=0000001999999", "whole number"),
     ("A100-80G", "write gpus=1,selector=ray.io/accelerator-type=A100-80G"),
 ])
 def test_what_is_no_shape_is_a_usage_error_that_says_why(text: str, said: str) -> None:

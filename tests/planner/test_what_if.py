@@ -139,7 +139,8 @@ def test_strangers_that_would_go_are_named() -> None:
     ({"lose": ("a3",)}, "did you mean a"), ({"cordon": ("c1",)}, "did you mean"),
     ({"cordon": ("pool=c",)}, "did you mean pool="),
     ({"scale": ("mm=1",)}, "did you mean m?"), ({"scale": ("m",)}, "MODEL=N"), ({"scale": ("m=-1",)}, "MODEL=N"),
-    ({"scale": ("m=9999999",)}, "100000"), ({"cordon": ("pool=[",)}, "selector"), ({}, "--lose-node"),
+    ({"scale": ("m=9999999",)}, "100000"), ({"scale": ("m=0000001999999",)}, "100000"),
+    ({"cordon": ("pool=[",)}, "selector"), ({}, "--lose-node"),
     ({"add": ("like:a9",)}, "did you mean a"),
 ])
 def test_what_means_nothing_is_a_usage_error_with_what_to_write(supposed: dict[str, Any], said: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, ReplicaMember, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.quantity import some
+from fleetctl.documents.quantity import number_in, some
 from fleetctl.documents.selector import matches, split_commas
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.documents.what_if import Change
@@ -99,17 +99,18 @@ def _cordoned(scenario: Scenario, text: str) -> list[Node]:
 
 
 def _scale(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
-    key, equals, number = text.rpartition("=")
-    if not equals or not key or not (number.isascii() and number.isdigit()) or int(number[:9]) > MAX_REPLICAS:
+    key, _, number = text.rpartition("=")
+    wanted = number_in(number)
+    if not key or wanted is None or wanted > MAX_REPLICAS:
         raise UsageError(f"--scale {text}: this is not MODEL=N",
                          hint=f"N is how many replicas to want, from 0 to {MAX_REPLICAS}")
     models = {model.key: model for model in scenario.fleet.models}
     if key not in models:
         raise UsageError(f"--scale {key}: the fleet file has no such model", hint=did_you_mean(key, models))
     before = models[key].replicas
-    scaled = tuple(replace(model, replicas=int(number)) if model.key == key else model
+    scaled = tuple(replace(model, replicas=wanted) if model.key == key else model
                    for model in scenario.fleet.models)
-    change = Change(op="scale", about=text, message=f"wants {int(number)} instead of {before} of {key}")
+    change = Change(op="scale", about=text, message=f"wants {wanted} instead of {before} of {key}")
     return replace(scenario, fleet=replace(scenario.fleet, models=scaled)), change
 
 

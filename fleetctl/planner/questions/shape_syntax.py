@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fleetctl.documents.inventory import Inventory, Node
 from fleetctl.documents.nearest import did_you_mean, nearest
-from fleetctl.documents.quantity import parse_bytes, parse_cpus, parse_gpus
+from fleetctl.documents.quantity import number_in, parse_bytes, parse_cpus, parse_gpus
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement, split_commas
 from fleetctl.errors import UsageError
 from fleetctl.fleetfile.guess import bytes_meant
@@ -65,8 +65,9 @@ def bytes_of(text: str, flag: str) -> int:
 
 def count_of(text: str, flag: str) -> int:
     """Return a whole number from 1 on; raises UsageError."""
-    if text.isascii() and text.isdigit() and 0 < int(text[:7]) <= 100_000:
-        return int(text)
+    number = number_in(text)
+    if number is not None and 0 < number <= 100_000:
+        return number
     raise UsageError(f"{flag}: {text!r} is not a whole number from 1 to 100000")
 
 
