@@ -36,16 +36,17 @@ class Running:
                 return error.code, json.load(error)
 
     def wait_for_health(self, status: int) -> dict:
-        deadline = time.monotonic() + 20
+        deadline, last = time.monotonic() + 20, ""
         while time.monotonic() < deadline:
             try:
                 found, body = self.request("/health")
                 if found == status:
                     return body
-            except OSError:
-                pass
+                last = f"{found} {body}"
+            except OSError as error:
+                last = str(error)
             time.sleep(0.05)
-        raise AssertionError(f"/health was not {status} in 20 s")
+        raise AssertionError(f"/health was not {status} in 20 s: {last}; exit code {self.process.poll()}")
 
 
 Start = Callable[..., Running]
