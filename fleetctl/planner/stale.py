@@ -119,7 +119,10 @@ def _member(plan: Plan, action: Action, member: ActionMember, place: int | None,
 def _selector(spec: dict[str, Any], member: ActionMember) -> dict[str, str]:
     """Return the node selector of one rank, from the resolved model in the plan."""
     groups: list[dict[str, Any]] = [group for group in spec.get("workers", []) if group["name"] == member.group]
+    rank = 0
     members = [written for group in groups for written in group["members"]]
-    members.sort(key=lambda written: bool(written.get("role") == "Worker"))
-    ranks = [written for written in members for _ in range(written.get("count") or 1)]
-    return dict(ranks[member.rank].get("nodeSelector") or {}) if member.rank < len(ranks) else {}
+    for written in sorted(members, key=lambda written: bool(written.get("role") == "Worker")):
+        rank += written.get("count") or 1
+        if member.rank < rank:
+            return dict(written.get("nodeSelector") or {})
+    return {}

@@ -92,9 +92,9 @@ def test_a_file_that_may_not_be_used_or_cannot_be_is_no_bug(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], code: int
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    _fail_with(monkeypatch, OSError(code, os.strerror(code), "/root/x"))
+    _fail_with(monkeypatch, OSError(code, os.strerror(code), "/data/x"))
     assert entry.run(["plan"]) == 1
-    assert capsys.readouterr().err == f"error: {os.strerror(code)}: /root/x\n"
+    assert capsys.readouterr().err == f"error: {os.strerror(code)}: /data/x\n"
     assert list(tmp_path.iterdir()) == []
 
 

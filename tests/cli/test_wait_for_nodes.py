@@ -196,7 +196,7 @@ def test_what_the_autoscaler_says_is_shown_where_something_waits_for_it(
     assert says(5) == [], "nothing waits for nodes"
     cluster.data_at = {"/events": {"events": [{"message": REFUSED}]}, "/api/cluster_status": {"clusterStatus": STATUS}}
     growing.write_text(growing.read_text().replace("replicas: 0", "replicas: 2"))
-    [*launches] = json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"]
+    launches = json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"]
     assert len(launches) == 2, "an event without its time costs no more than itself"
     cluster.data_at = {"/events": "odd", "/api/cluster_status": []}
     assert json.loads(cli("plan", "-f", growing, "--format", "json").out)["autoscaler"] == []

@@ -135,10 +135,8 @@ class Keeper:
 
     def is_free(self, node: str) -> bool:
         """Return whether nobody holds cards or memory of a node: Ray has them back after it calls their actor dead."""
-        node_id = self.nodes[node].node_id
-        total, free = (books.get(node_id, {}) for books in (
-            state.total_resources_per_node(), state.available_resources_per_node()))
-        return all(free.get(name) == total.get(name) for name in ("GPU", "memory"))
+        total = state.total_resources_per_node().get(self.nodes[node].node_id, {})
+        return all(self.free(node, name) == total.get(name, 0.0) for name in ("GPU", "memory"))
 
     def drain(self, node: str, deadline_s: float = 900) -> None:
         """Take a node out of service: what runs there goes on until the deadline, nothing new is taken.

@@ -132,11 +132,9 @@ def _explain_group(part: _Part) -> Explanation:
     if alone and not reasons:
         return _explain_jointly(part.missing.shape)
     if alone or (reasons and not len(missing.fitting) and reasons[0].code in NOT_FOR_GANGS):
-        if reasons[0].code == "NODE_SELECTOR_MISMATCH":
-            message, misspelt = _explain_mismatch(missing)
-            return Explanation(reasons[0].code, message, reasons, counted, missing, misspelt)
-        message = _member_message(missing, reasons, counted, said_before=part.before > 0)
-        return Explanation(reasons[0].code, message, reasons, counted, missing)
+        message, misspelt = (_explain_mismatch(missing) if reasons[0].code == "NODE_SELECTOR_MISMATCH" else
+                             (_member_message(missing, reasons, counted, said_before=part.before > 0), False))
+        return Explanation(reasons[0].code, message, reasons, counted, missing, misspelt)
     found = _explain_gang(missing, counted)
     return found._replace(message=found.message + _users(found.reasons))
 
