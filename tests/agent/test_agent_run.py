@@ -280,7 +280,7 @@ def test_a_client_that_cannot_plan_leaves_the_refusal_as_it_was(stage: Stage) ->
 def test_a_client_that_has_gone_is_not_waited_for_without_end(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replan_module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(replan_module, "ANSWER_S", 0.01)
     stage.scripts = {"a/0": REFUSED}
     summary = stage.run("a/0", mayReplan=True)
     assert outcomes(summary) == [("a", 0, "blocked")]

@@ -43,7 +43,7 @@ def test_time_without_an_answer_of_ray_is_no_time_without_a_constructor(here: He
 
 @pytest.mark.parametrize(("state", "trouble", "told"), [
     ("ALIVE", None, None),
-    ("RESTARTING", None, ("starting", "STILL_STARTING", "it was ready, went down and starts again")),
+    ("RESTARTING", None, ("starting", "STILL_STARTING", "it was ready, went down and is restarting")),
     ("DEAD", None, ("failed", "REPLICA_DIED", "it was ready and went down: worker died")),
     ("DEAD", ("NODE_GONE", "gone"), ("failed", "NODE_GONE", "it was ready and went down: node-a: gone")),
     ("DEAD", ("NODE_DRAINING", "draining"), ("failed", "REPLICA_DIED", "it was ready and went down: worker died")),

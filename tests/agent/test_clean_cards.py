@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.agent import clean_cards, cluster
-from fleetctl.agent.clean_cards import ANSWER_S, MOST_HOLDERS, UNPLACED_S, CleanCards
+from fleetctl.agent.clean_cards import ANSWER_S, MAX_HOLDERS, UNPLACED_S, CleanCards
 from fleetctl.agent.cluster import ActorRecord
 
 
@@ -104,7 +104,7 @@ def test_too_few_clean_cards_are_said_and_nothing_stays_held(
     search, found = node.search(gpus)
     search.release()
     assert (found, node.left) == (False, [1.0] * len(dirty))
-    assert len(node.holders) <= MOST_HOLDERS
+    assert len(node.holders) <= MAX_HOLDERS
 
 
 def test_a_clean_card_alone_is_enough_only_when_no_other_turns_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ def test_what_the_plan_says_still_holds(here: Here) -> None:
 
 def test_a_name_exists_once(here: Here) -> None:
     here.names = {"ModelActor:m:2"}
-    assert refusal() == ("NAME_TAKEN", "ModelActor:m:2 exists already")
+    assert refusal() == ("NAME_TAKEN", "ModelActor:m:2 already exists")
 
 
 def test_nothing_is_created_beyond_the_target(here: Here) -> None:

@@ -133,7 +133,7 @@ def test_a_driver_that_hangs_does_not_hang_the_start(
     hanging = Nvml(trouble="late")
     monkeypatch.setattr(driver, "ask_nvml", lambda nvml: [over.wait(60), ask_nvml(nvml)][1])
     use(hanging)
-    monkeypatch.setattr(driver, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(driver, "TIMEOUT_S", 0.1)
     answer = ask(nvidia_smi(f"touch {tmp_path}/asked"))
     over.set()
     assert answer == Answer([], "the NVIDIA driver did not answer within 0.1 s")

@@ -41,7 +41,7 @@ def test_how_an_engine_ended_is_told(run: Run, command: str, message: str) -> No
 
 
 @pytest.mark.parametrize(("kills", "command", "message"), [
-    (13, "kill -9 $$$$", "signal 9 (the kernel has ended a process of this host for lack of memory meanwhile) before"),
+    (13, "kill -9 $$$$", "signal 9 (meanwhile the kernel killed a process of this host for lack of memory) before"),
     (12, "kill -9 $$$$", "signal 9 before"), (13, "kill -11 $$$$", "signal 11 before"), (13, "exit 9", "code 9 before"),
 ])
 def test_a_kill_while_the_kernel_lacked_memory_says_so(

@@ -66,5 +66,5 @@ def test_references_in_command_and_args_are_expanded_and_all_else_is_verbatim(ru
 def test_an_unknown_reference_of_ours_stops_the_start(run: Run) -> None:
     actor = run("sleep", "1000", args=["$(FLEETCTL_PROT)"])
     assert actor.hear("failed") == {
-        "failed": "UNRESOLVED_VARIABLE", "message": "$(FLEETCTL_PROT) is not a variable of fleetctl"}
+        "failed": "UNRESOLVED_VARIABLE", "message": "$(FLEETCTL_PROT) is not a fleetctl variable"}
     assert actor.fresh_folders() == [], "nothing is left of a start that never was"

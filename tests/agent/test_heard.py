@@ -38,11 +38,11 @@ def test_a_replica_whose_place_ray_has_not_heard_starts_again(
     monkeypatch.setattr(replica, "ray", SimpleNamespace(
         get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: "ab")))
     monkeypatch.setattr(replica.cluster, "actor_record", look)
-    monkeypatch.setattr(replica, "LOOK_S", 0)
+    monkeypatch.setattr(replica, "CHECK_S", 0)
     monkeypatch.setattr(replica, "log_of", lambda _: SimpleNamespace(end=did.append))
     monkeypatch.setattr(replica, "os", SimpleNamespace(_exit=did.append))
     one: Any = object.__new__(ModelActor)
     one._replica, one._ready_at = {"members": [{}]}, ready_at
     one._end_members = lambda: did.append("members")
-    one._require_heard()
+    one._require_published_repr()
     assert (records, did[1:]) == ([], ["members", 1] if ends else [])

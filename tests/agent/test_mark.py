@@ -121,7 +121,7 @@ def test_a_replica_that_never_got_its_cards_can_be_asked_for_its_repr(monkeypatc
             raise StartFailed("CARD_IN_USE", "card 0 is in use")
 
     monkeypatch.setattr(replica_module, "MemberSeat", Taken)
-    monkeypatch.setattr(replica_module.Replica, "_require_heard", lambda _: None)  # there is no Ray to ask
+    monkeypatch.setattr(replica_module.Replica, "_require_published_repr", lambda _: None)  # there is no Ray to ask
     monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: False)
     made = object.__new__(replica_module.ModelActor)

@@ -56,11 +56,11 @@ def test_on_a_node_of_intel_it_is_rays_own_too(made_by: pytest.MonkeyPatch) -> N
     name = IntelGPUAcceleratorManager.get_visible_accelerator_ids_env_var()
     assert node.visible_devices(["0", "1"], {}) == {
         CUDA: "0,1", name: "level_zero:0,1" if name == "ONEAPI_DEVICE_SELECTOR" else "0,1"}
-    made_by.setattr(node, "rays_variable", lambda: "ONEAPI_DEVICE_SELECTOR")  # as in Ray 2.49
+    made_by.setattr(node, "ray_gpu_variable", lambda: "ONEAPI_DEVICE_SELECTOR")  # as in Ray 2.49
     assert node.visible_devices(["0", "1"], {}) == {CUDA: "0,1", "ONEAPI_DEVICE_SELECTOR": "level_zero:0,1"}
 
 
 def test_without_cards_none_is_seen_and_ray_is_not_asked_whose_they_would_be(made_by: pytest.MonkeyPatch) -> None:
-    made_by.delattr(node, "rays_variable")
+    made_by.delattr(node, "ray_gpu_variable")
     assert node.visible_devices([], {}) == {CUDA: ""}
     assert node.visible_devices([], {HIP: "0,1"}) == {CUDA: "", HIP: ""}

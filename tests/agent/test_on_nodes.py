@@ -38,19 +38,19 @@ class RayStandIn:
         return f"{ref} answered"
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 100])
-def test_a_few_at_a_time_and_each_within_its_own_time(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+@pytest.mark.parametrize("parallel", [1, 3, 100])
+def test_a_few_at_a_time_and_each_within_its_own_time(monkeypatch: pytest.MonkeyPatch, parallel: int) -> None:
     stand_in = RayStandIn()
     monkeypatch.setattr(on_nodes, "ray", stand_in)
     monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)
     monkeypatch.setattr(on_nodes.time, "monotonic", lambda: stand_in.now)
     nodes = [f"n{number}" for number in range(6)]
-    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, at_once))
+    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, parallel))
     assert {one.node_id: one.content for one in answers} == {node: f"{node} answered" for node in nodes}
-    assert stand_in.most == min(at_once, 6)
+    assert stand_in.most == min(parallel, 6)
 
     nodes[1:1] = ["late-1", "late-2"]
-    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, at_once))
+    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, parallel))
     assert sorted(one.node_id for one in answers) == sorted(nodes)
     assert {one.node_id for one in answers if one.trouble} == {"late-1", "late-2"}
     assert {one.trouble for one in answers} == {"", "no worker answered there within 10 s"}

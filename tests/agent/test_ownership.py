@@ -40,7 +40,7 @@ def test_an_answer_of_the_engines_own_counts_and_is_looked_into_once(serve: Serv
 
 def test_an_answer_of_another_process_does_not_count(serve: Serve) -> None:
     server = serve()
-    told = rf"^port {server.port} is served by .* \(process {server.pid}\), which is not of this engine$"
+    told = rf"^port {server.port} is served by .* \(process {server.pid}\), which does not belong to this engine$"
     with pytest.raises(PortTaken, match=told):
         Ownership(server.port, Engine(1)).objection(HERE)
 
@@ -74,7 +74,7 @@ def test_an_engine_that_has_lost_its_port_is_found_out(serve: Serve) -> None:
     owner = Ownership(mine.port, Engine(mine.pid))
     assert owner.objection(HERE) is None
     mine.close()
-    assert "something else answers" in (owner.objection(HERE) or "")
+    assert "is no longer the engine" in (owner.objection(HERE) or "")
     other = serve(port=mine.port)
     with pytest.raises(PortTaken, match=f"process {other.pid}"):
         owner.objection(HERE)
@@ -94,7 +94,7 @@ def test_where_no_holder_is_shown_an_answer_counts_as_the_port_was_silent_before
 ) -> None:
     """Another user's process, or one in a container on this host: it may be the engine's."""
     server = serve()
-    monkeypatch.setattr(holders, "neighbours", lambda: [os.getpid()])
+    monkeypatch.setattr(holders, "visible_processes", lambda: [os.getpid()])
     assert Ownership(server.port, Engine()).objection(HERE) is None
 
 
@@ -110,7 +110,7 @@ def test_a_process_of_the_engine_that_the_first_look_missed_is_not_taken_for_ano
 def test_another_process_is_searched_for_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve()
     looks: list[int] = []
-    monkeypatch.setattr(holders, "neighbours", lambda: looks.append(1) or [server.pid])
+    monkeypatch.setattr(holders, "visible_processes", lambda: looks.append(1) or [server.pid])
     owner = Ownership(server.port, Engine())
     for _ in range(3):
         with pytest.raises(PortTaken):

@@ -57,8 +57,8 @@ def test_an_answer_by_somebody_elses_server_is_no_readiness(run: Run, free_port:
     eventually(lambda: "up" in actor.written(), "the engine is up")
     with socket.create_server(("127.0.0.1", free_port)):
         assert actor.hear("failed", "ready") == {
-            "failed": "PORT_IN_USE", "message": f"port {free_port} is served by {me()}, which is not of this engine, on"
-                                                f" node-a; {ADVICE}"}
+            "failed": "PORT_IN_USE", "message": f"port {free_port} is served by {me()}, which does not belong to this"
+                                                f" engine, on node-a; {ADVICE}"}
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_an_engine_that_cannot_share_a_port_is_started_once_more_with_the_port_r
     actor.hear("ready")
     log = actor.log.read_text()
     assert log.count("fleetctl: starting main/0 rank 0 at ") == 2
-    assert "fleetctl: the engine exited with code 1: it cannot share its port with the socket that keeps it" in log
+    assert "fleetctl: the engine exited with code 1: without SO_REUSEADDR it cannot share its port with the" in log
     assert len(actor.fresh_folders()) == 1
 
 

@@ -139,7 +139,7 @@ def test_an_engine_that_ends_is_another_failure_and_no_variable_but_ours_is_in_a
     port, asked, answers = engine
     answers.update(status=500)
     process = EngineProcess.__new__(EngineProcess)
-    process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _answered=None,
+    process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _ready_port=None,
                             _run=Run(ended), _hosts=("127.0.0.1",))
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     request = {"method": "POST", "path": "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", "body": {"as": "$(TOKEN)"}}
@@ -155,7 +155,7 @@ def test_of_an_engine_that_is_not_ready_after_its_reload_the_probe_is_the_reason
 ) -> None:
     process = EngineProcess.__new__(EngineProcess)
     log = SimpleNamespace(say=lambda _: None, last_output=lambda: "serving the model that it had")
-    process.__dict__.update(_env={}, _port=engine[0], _answered=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
+    process.__dict__.update(_env={}, _port=engine[0], _ready_port=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
                             _log=log, _spec={"readiness": {"http": {}}}, _build=lambda _: lambda: "HTTP 503")
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     with pytest.raises(StartFailed) as failed:

@@ -294,7 +294,7 @@ def test_what_is_gone_or_is_reloaded_by_another_run_or_left_when_this_one_ends_r
     assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "NOT_FOUND")}
     found = actors.begin(1, 2)
     assert actors.run(found, 2) == {}
-    assert [(one["outcome"], one["code"]) for one in found.left(interrupted=True).values()] == [
+    assert [(one["outcome"], one["code"]) for one in found.outcomes_at_end(interrupted=True).values()] == [
         ("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
     actors.lock_holder = "other-job"
     assert actors.run(actors.begin(1)) == {"m/1": ("skipped", "LOCK_HELD")}
@@ -311,7 +311,7 @@ def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
     monkeypatch.setattr(replica_module.node, "back_off", lambda _: None)
     monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
-    monkeypatch.setattr(kind, "_require_heard", lambda _: None)  # there is no Ray to ask
+    monkeypatch.setattr(kind, "_require_published_repr", lambda _: None)  # there is no Ray to ask
     monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
     monkeypatch.setattr(replica_module, "about", lambda *_: {})
@@ -336,7 +336,7 @@ def test_without_waiting_one_of_a_model_is_asked_and_the_next_plan_goes_on(
     actors.run(found, 2)
     assert found.may_end
     assert [number for number, _ in actors.asked] == ["0"]
-    assert {key: (one["outcome"], one["code"]) for key, one in found.left(interrupted=False).items()} == left
+    assert {key: (one["outcome"], one["code"]) for key, one in found.outcomes_at_end(interrupted=False).items()} == left
 
 
 def test_a_failure_that_no_agent_has_read_is_the_answer_to_the_next_request(keys: Keys) -> None:

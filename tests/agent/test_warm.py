@@ -30,7 +30,7 @@ def test_what_members_of_a_node_share_counts_once() -> None:
 
 
 @pytest.mark.parametrize(("hot", "answer", "waited_s", "leaves"), [
-    ("first", None, 10, False), ("first", None, warm.HALFWAY_S, True), (None, None, 1e6, False),
+    ("first", None, 10, False), ("first", None, warm.ABANDONED_S, True), (None, None, 1e6, False),
     ("second", True, 0, True), ("second", ray.exceptions.GetTimeoutError(), 1e6, False),
     ("second", ray.exceptions.RayActorError(), 1e6, False),
     ("second", ray.exceptions.OutOfMemoryError("low on memory"), 1e6, False),
@@ -51,8 +51,8 @@ def test_it_leaves_when_another_hot_one_is_ready_or_its_own_never_ended(
 
     monkeypatch.setattr(warm, "ray", SimpleNamespace(get_actor=get_actor, get=get, exceptions=ray.exceptions))
     one = warm.WarmReplica.__new__(warm.WarmReplica)
-    one._replica, one._asked = {"model": "m", "replicaId": 3, "madeFrom": "first"}, {}
-    assert one._not_needed(waited_s) is leaves
+    one._replica, one._ready_refs = {"model": "m", "replicaId": 3, "madeFrom": "first"}, {}
+    assert one._is_unneeded(waited_s) is leaves
 
 
 @pytest.mark.parametrize("death", [ray.exceptions.ActorDiedError(), ray.exceptions.OutOfMemoryError("low on memory")])
@@ -118,11 +118,11 @@ def test_who_is_asked_to_stay_waits_again_and_who_leaves_says_so(monkeypatch: py
     monkeypatch.setattr(warm, "ray", SimpleNamespace(
         get_runtime_context=lambda: SimpleNamespace(current_actor=itself)))
     one = warm.WarmReplica.__new__(warm.WarmReplica)
-    one._turn, one._leaving, one._since = threading.Lock(), False, -warm.HALFWAY_S
-    monkeypatch.setattr(one, "_not_needed", lambda waited_s: waited_s >= warm.HALFWAY_S)
+    one._leave_lock, one._leaving, one._since = threading.Lock(), False, -warm.ABANDONED_S
+    monkeypatch.setattr(one, "_is_unneeded", lambda waited_s: waited_s >= warm.ABANDONED_S)
     one.stay()
-    assert (one._leaves(), asked) == (False, [])
-    one._since -= warm.HALFWAY_S
-    assert (one._leaves(), asked) == (True, ["leave"])
-    with pytest.raises(RuntimeError, match="leaves"):
+    assert (one._leave_if_unneeded(), asked) == (False, [])
+    one._since -= warm.ABANDONED_S
+    assert (one._leave_if_unneeded(), asked) == (True, ["leave"])
+    with pytest.raises(RuntimeError, match="leaving"):
         one.stay()
