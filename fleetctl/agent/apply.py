@@ -242,9 +242,8 @@ def _is_starting(name: str) -> bool:
 def claim_single_use(plan_id: str, job: str) -> Optional[bytes]:
     """Record that this job applies this saved plan. Returns the job that applied it before, or None."""
     key = b"plan:" + plan_id.encode()
-    if _internal_kv_put(key, job.encode(), overwrite=False, namespace=KV_NAMESPACE):
-        earlier: Optional[bytes] = _internal_kv_get(key, namespace=KV_NAMESPACE)
-        return earlier
+    if _internal_kv_put(key, job.encode(), overwrite=False, namespace=KV_NAMESPACE):  # it exists
+        return bytes(_internal_kv_get(key, namespace=KV_NAMESPACE))
     return None
 
 

@@ -223,9 +223,11 @@ class Attempt:
         code, message = kept_failure(self._handle._actor_id.hex()) or decode_failure(death)
         if code != "REPLICA_DIED":
             return code, message
-        troubles = {member["node"]: cluster.node_trouble(member["nodeId"]) for member in self.replica["members"]}
-        return next(((trouble[0], f"{node}: {trouble[1]}") for node, trouble in troubles.items()
-                     if trouble and trouble[0] == "NODE_GONE"), (code, message))
+        for member in self.replica["members"]:
+            trouble = cluster.node_trouble(member["nodeId"])
+            if trouble and trouble[0] == "NODE_GONE":
+                return trouble[0], f"{member['node']}: {trouble[1]}"
+        return code, message
 
     def since_ready(self) -> Optional[Outcome]:
         """Return the new outcome of a replica that was ready; None if it still is, was evicted, or Ray does not say."""

@@ -10,7 +10,7 @@ import operator
 import time
 from typing import List, Mapping, NamedTuple, Optional, Sequence
 
-from .driver import MIB, Answer, Card, ask
+from .driver import MIB, Answer, Card, query_driver
 from .processes import users_text
 
 CLEAN_S = 20.0
@@ -108,7 +108,7 @@ def wait_for_clean_cards(granted: Sequence[str], gpu_share: int, vram_bytes: int
     deadline = time.monotonic() + CLEAN_S
     before: Optional[List[int]] = None
     while True:
-        check = check_granted(ask(env), granted, gpu_share, vram_bytes, cooling)
+        check = check_granted(query_driver(env), granted, gpu_share, vram_bytes, cooling)
         used = [card.used for card in check.cards if card]
         is_stable = not (stable and used) or (before is not None and all(map(operator.ge, used, before)))
         if (check.objection is None and is_stable) or check.is_cooling or time.monotonic() >= deadline:

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cards, cluster, node
 from .claims import SHARE
-from .driver import ask
+from .driver import query_driver
 from .environment import node_environment
 
 MAX_TRIES = 3
@@ -34,7 +34,7 @@ class CardHolder:
 
     def objection(self, gpu_share: int, vram_bytes: int, cooling: Sequence[str]) -> Optional[str]:
         """Return why a replica could not use the card, in the replica's own words."""
-        answer = ask(node_environment())
+        answer = query_driver(node_environment())
         return cards.check_granted(answer, node.granted_cards(), gpu_share, vram_bytes, cooling).objection
 
 

@@ -7,7 +7,7 @@ import ctypes
 import glob
 import subprocess
 import threading
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
 MIB = 1 << 20
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri/render*")
@@ -45,15 +45,18 @@ class Answer(NamedTuple):
     trouble: Optional[str] = None
 
 
-def ask(env: Mapping[str, str]) -> Answer:
-    """Ask the driver for all cards of this host, in the order of their numbers."""
+def query_driver(env: Mapping[str, str]) -> Answer:
+    """Return the driver's report of all cards of this host, in the order of their numbers."""
     nvml = load_nvml()
     if nvml is None:
-        return ask_nvidia_smi(env) or Answer([], "no NVIDIA driver was found on this node" if has_devices() else None)
-    answer = _within(TIMEOUT_S, lambda: ask_nvml(nvml))
-    if answer is None:
+        return query_nvidia_smi(env) or Answer([], "no NVIDIA driver was found on this node" if has_devices() else None)
+    answers: List[Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(query_nvml(nvml)), name="fleetctl-cards", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    if not answers:
         return Answer([], f"the NVIDIA driver did not answer within {TIMEOUT_S:g} s")
-    return (ask_nvidia_smi(env) or answer) if answer.trouble else answer
+    return (query_nvidia_smi(env) or answers[0]) if answers[0].trouble else answers[0]
 
 
 def has_devices() -> bool:
@@ -71,15 +74,7 @@ def load_nvml() -> Any:
     return nvml
 
 
-def _within(timeout_s: float, query: Callable[[], Answer]) -> Optional[Answer]:
-    answers: List[Answer] = []
-    thread = threading.Thread(target=lambda: answers.append(query()), name="fleetctl-cards", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    return answers[0] if answers else None
-
-
-def ask_nvml(nvml: Any) -> Answer:
+def query_nvml(nvml: Any) -> Answer:
     """Read all cards, and the MIG devices of divided ones.
 
     A host's only card has the host's memory if it has none of its own. Other cards without a report are omitted.
@@ -164,7 +159,7 @@ def _memory(nvml: Any, handle: Any) -> Any:
     return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
-def ask_nvidia_smi(env: Mapping[str, str]) -> Optional[Answer]:
+def query_nvidia_smi(env: Mapping[str, str]) -> Optional[Answer]:
     """Read all whole cards; None if `nvidia-smi` is missing or fails."""
     try:
         done = subprocess.run(["nvidia-smi", QUERY, "--format=csv,noheader,nounits"], env=dict(env),

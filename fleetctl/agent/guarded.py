@@ -51,9 +51,8 @@ def launch(
 class GuardedProcess:
     """A run of `argv` that starts immediately; `exit_code` is set once it has `ended`.
 
-    `cwd` None = a fresh directory, removed at the end.
-
     Create it in a thread that outlives the engine: Linux sends the parent-death signal when the thread ends.
+    `cwd` None = a fresh directory, removed at the end.
     """
 
     def __init__(self, source: str, argv: Sequence[str], env: Mapping[str, str], cwd: Optional[str], log: str) -> None:

@@ -47,10 +47,7 @@ def ask_nodes(
 def report_answers(
     task: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream, kind: str, success: str
 ) -> int:
-    """Run a task on the nodes of a request, write an event of `kind` for each, and return how many did not answer.
-
-    `success` = the message of the event of a node that answered.
-    """
+    """Run a task on the nodes of a request, write an event of `kind` for each, and return how many did not answer."""
     silent = 0
     for answer in ask_nodes(task, request["nodes"], float(request["timeout"])):
         silent += bool(answer.trouble)

@@ -53,22 +53,18 @@ class Reloads:
     @property
     def may_end(self) -> bool:
         """Return whether the run may end: all have a result, or, without waiting, one of each model has begun."""
-        return self.done or (not self._waits and self._lock is not None
-                             and all(reload.answered for reload in self._under_way.values()))
+        if self._waits or self._lock is None:
+            return not self.unfinished
+        return all(reload.answered for reload in self._under_way.values())
 
     @property
     def unfinished(self) -> int:
         """Return how many reloads have no result yet."""
         return len(self._under_way) + sum(map(len, self._queues.values()))
 
-    @property
-    def done(self) -> bool:
-        """Return whether all reloads have a result."""
-        return not self.unfinished
-
     def step(self) -> Dict[str, Outcome]:
         """Continue the reloads of all models, and return the new results by replica."""
-        if self.done:
+        if not self.unfinished:
             return {}
         if self._lock is None:
             try:
@@ -83,7 +79,7 @@ class Reloads:
                 self._under_way[model] = self._start(queue.popleft())
             if model in self._under_way:
                 results.update(self._step(model, self._under_way[model]))
-        if self.done:
+        if not self.unfinished:
             self._lock.release()
         return results
 

@@ -112,7 +112,7 @@ def test_a_card_that_cools_is_refused_at_once_however_clean_it_is(monkeypatch: p
     assert (check.code, check.objection) == (
         "CARD_COOLING", "card 1 (GPU-111) is cooling: several models failed on it recently")
     assert check_granted(host, ["0"], 10_000, 0, ["GPU-111"]).objection is None
-    monkeypatch.setattr(cards, "ask", lambda _: host)
+    monkeypatch.setattr(cards, "query_driver", lambda _: host)
     monkeypatch.setattr(cards.time, "sleep", lambda _: pytest.fail("no waiting makes it good"))
     assert wait_for_clean_cards(["1"], 10_000, 0, {}, cooling=["GPU-111"]).is_cooling
     assert check_granted(Answer([], "no driver"), ["1"], 10_000, 0, ["GPU-111"]) == ([None], None, "no driver", False)
@@ -174,7 +174,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     def answering(answers: list[Answer]) -> Clock:
         clock = Clock()
         monkeypatch.setattr(cards, "time", clock)
-        monkeypatch.setattr(cards, "ask", lambda env: answers.pop(0) if len(answers) > 1 else answers[0])
+        monkeypatch.setattr(cards, "query_driver", lambda env: answers.pop(0) if len(answers) > 1 else answers[0])
         return clock
 
     return answering
@@ -216,7 +216,7 @@ def test_a_card_that_cannot_be_checked_is_not_waited_for(driver: Driver) -> None
 
 
 def test_a_member_without_a_card_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(cards, "ask")
+    monkeypatch.delattr(cards, "query_driver")
     assert wait_for_clean_cards([], 0, 0, {}) == CardCheck()
 
 

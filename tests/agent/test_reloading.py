@@ -221,7 +221,7 @@ def test_one_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(monkeypat
         {"replica": "m/0", "nodeId": "n", "address": "10.0.0.1:7", "view": None, "whole": True}]
     assert [(one["actorId"], one["restarts"], one["weights"][0]["port"]) for one in actors.noted[-1]] == [
         ("actor0", 1, 7), ("actor1", 1, 7)]
-    assert (found.done, actors.released) == (True, 1)
+    assert (not found.unfinished, actors.released) == (True, 1)
 
 
 def test_a_failure_is_noted_and_the_others_of_its_model_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
