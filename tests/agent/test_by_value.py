@@ -46,7 +46,7 @@ print(*(one.__name__ for one in classes))
 """
 
 
-def test_what_runs_in_an_actor_needs_no_file_of_ours_on_its_node() -> None:
+def test_code_in_an_actor_needs_no_file_of_ours_on_its_node() -> None:
     sent = subprocess.run([sys.executable, "-c", SEND], capture_output=True, check=True, timeout=120).stdout
     there = subprocess.run([sys.executable, "-c", RECEIVE], input=sent, capture_output=True, timeout=120, check=False)
     assert there.stderr.decode() == ""

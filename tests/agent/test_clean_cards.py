@@ -97,7 +97,7 @@ def test_clean_cards_of_a_node_stay_held_while_another_node_is_searched(monkeypa
 
 
 @pytest.mark.parametrize(("dirty", "gpus"), [((True,), 1), ((True, False), 2), ((True, True), 0.1), ((), 1)])
-def test_too_few_clean_cards_are_said_and_nothing_stays_held(
+def test_too_few_clean_cards_end_the_search_and_nothing_stays_held(
     monkeypatch: pytest.MonkeyPatch, dirty: tuple[bool, ...], gpus: float
 ) -> None:
     node = Node(monkeypatch, *dirty)
@@ -115,7 +115,7 @@ def test_a_clean_card_alone_is_enough_only_when_no_other_turns_up(monkeypatch: p
     assert node.now >= UNPLACED_S
 
 
-def test_a_holder_that_dies_or_says_nothing_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_dies_or_does_not_answer_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(monkeypatch, True, False)
     node.broken = True
     assert not node.search(1)[1]

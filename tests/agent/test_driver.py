@@ -43,7 +43,7 @@ def listing(*rows: str) -> str:
     return "cat <<'EOF'\n" + "\n".join(rows) + "\nEOF"
 
 
-def test_cards_are_told_in_the_drivers_order_and_in_bytes() -> None:
+def test_cards_are_reported_in_the_drivers_order_and_in_bytes() -> None:
     nvml = Nvml([Device("GPU-a", used=5), Device("GPU-cannot-be-divided", 23_034, 0, 0)])
     assert query_nvml(nvml) == Answer([
         Card("0", "GPU-a", 81_559 * MIB, 5 * MIB, 80_954 * MIB),
@@ -52,7 +52,7 @@ def test_cards_are_told_in_the_drivers_order_and_in_bytes() -> None:
     assert nvml.opened == 0
 
 
-def test_mig_devices_are_told_with_the_memory_of_their_own_and_the_number_of_their_card() -> None:
+def test_mig_devices_have_their_own_memory_and_the_number_of_their_card() -> None:
     cards = query_nvml(Nvml([Device("GPU-a"), DIVIDED])).cards
     assert [(card.number, card.uuid, card.is_part, card.is_divided) for card in cards] == [
         ("0", "GPU-a", False, False), ("1", "GPU-b", False, True), ("1", "MIG-1", True, False),
@@ -64,16 +64,16 @@ def test_mig_devices_are_told_with_the_memory_of_their_own_and_the_number_of_the
 
 @pytest.mark.parametrize("nvml", [Nvml([Device("GPU-a")], old=True), Nvml([Device("GPU-a")], old_driver=True)],
                          ids=["the binding of Ray 2.49", "an early driver"])
-def test_what_the_driver_keeps_for_itself_counts_as_used_where_it_is_not_told_apart(nvml: Nvml) -> None:
+def test_the_drivers_own_memory_counts_as_used_if_it_is_not_reported_separately(nvml: Nvml) -> None:
     [card] = query_nvml(nvml).cards
     assert (card.used, card.free) == (600 * MIB, (81_559 - 600) * MIB)
 
 
-def test_a_card_that_tells_no_memory_is_left_out() -> None:
+def test_a_card_without_a_memory_report_is_left_out() -> None:
     assert [card.uuid for card in query_nvml(Nvml([Device("GPU-a", None), Device("GPU-b")])).cards] == ["GPU-b"]
 
 
-def test_the_only_card_has_the_hosts_memory_where_the_driver_supports_no_report_of_it() -> None:
+def test_the_only_card_has_the_hosts_memory_if_the_driver_supports_no_report_of_it() -> None:
     [card] = query_nvml(Nvml([Device("GPU-spark", None)])).cards
     assert card.is_unified
     assert card.total > card.used > 0
@@ -81,7 +81,7 @@ def test_the_only_card_has_the_hosts_memory_where_the_driver_supports_no_report_
     assert query_nvml(Nvml([Device("GPU-lost", -1)])).trouble == "the NVIDIA driver reports no card"
 
 
-def test_the_processes_of_a_card_are_known_where_the_driver_lists_them() -> None:
+def test_the_processes_of_a_card_are_known_if_the_driver_lists_them() -> None:
     devices = [Device("GPU-a", pids=(9, 7, 9))]
     assert query_nvml(Nvml(devices)).cards[0].pids == (7, 9)
     assert query_nvml(Nvml(devices, old_driver=True)).cards[0].pids == ()
@@ -93,7 +93,7 @@ def test_nvml_is_asked_before_nvidia_smi(use: Use, nvidia_smi: Install, tmp_path
     assert not (tmp_path / "asked").exists()
 
 
-def test_nvidia_smi_is_asked_where_there_is_no_nvml_or_it_fails(use: Use, nvidia_smi: Install) -> None:
+def test_nvidia_smi_is_asked_if_nvml_is_missing_or_fails(use: Use, nvidia_smi: Install) -> None:
     env = nvidia_smi(listing("0, GPU-aa, 23034, 5, 22500", "1, GPU-bb, 81559, 0, 81000"))
     told = Answer([Card("0", "GPU-aa", 23_034 * MIB, 5 * MIB, 22_500 * MIB),
                    Card("1", "GPU-bb", 81_559 * MIB, 0, 81_000 * MIB)])
@@ -102,7 +102,7 @@ def test_nvidia_smi_is_asked_where_there_is_no_nvml_or_it_fails(use: Use, nvidia
         assert query_driver(env) == told
 
 
-def test_why_nobody_could_be_asked_is_told(
+def test_the_reason_is_reported_if_there_is_no_driver_to_ask(
     use: Use, nvidia_smi: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(None)
@@ -120,7 +120,7 @@ def test_a_host_without_any_card_has_nothing_to_check(
     assert query_driver({"PATH": str(tmp_path)}) == Answer([])
 
 
-def test_a_driver_that_tells_of_no_card_is_no_proof_that_there_is_none(use: Use) -> None:
+def test_a_driver_that_reports_no_card_does_not_prove_that_there_is_none(use: Use) -> None:
     use(Nvml())
     assert query_driver({}).trouble == "the NVIDIA driver reports no card"
 
@@ -140,7 +140,7 @@ def test_a_driver_that_hangs_does_not_hang_the_start(
     assert not (tmp_path / "asked").exists(), "it would hang, too"
 
 
-def test_the_binding_is_not_imported_where_there_is_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_binding_is_not_imported_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "LIBRARY", "libno-such-library.so.1")
     assert driver.load_nvml() is None
 
@@ -165,10 +165,10 @@ def test_nvidia_smi_is_asked_with_the_nodes_environment(nvidia_smi: Install, tmp
 @pytest.mark.parametrize("row", [
     "0, GPU-aa, [N/A], [N/A], [N/A]", "0, GPU-aa, [Insufficient Permissions], 5, 1", "", "no devices",
 ])
-def test_a_row_that_tells_no_memory_is_left_out(nvidia_smi: Install, row: str) -> None:
+def test_a_row_without_memory_is_left_out(nvidia_smi: Install, row: str) -> None:
     answer = query_nvidia_smi(nvidia_smi(listing(row, "1, GPU-bb, 100, 0, 100")))
     assert answer == Answer([Card("1", "GPU-bb", 100 * MIB, 0, 100 * MIB)])
 
 
-def test_an_nvidia_smi_that_fails_tells_nothing(nvidia_smi: Install) -> None:
+def test_a_failing_nvidia_smi_gives_no_report(nvidia_smi: Install) -> None:
     assert query_nvidia_smi(nvidia_smi("echo 'could not communicate with the driver'; exit 9")) is None

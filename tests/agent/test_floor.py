@@ -80,7 +80,7 @@ def test_a_plan_for_some_models_takes_nothing_back(asked: Asked) -> None:
     assert asked == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4}, {}]
 
 
-def test_a_fleet_that_needs_no_node_replaces_nobodys_request(asked: Asked) -> None:
+def test_a_fleet_that_needs_no_node_replaces_no_request(asked: Asked) -> None:
     ask_for_nodes(plan("one", needs("", 0)), Events())
     ask_for_nodes(plan("one"), Events())
     assert asked == []

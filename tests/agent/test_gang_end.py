@@ -36,7 +36,7 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
     assert about(REPLICA, caught.value.place)["nodeIds"] == ["n2"]
 
 
-def test_a_member_that_ray_ended_for_memory_says_so_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_ray_killed_for_memory_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def get(*_: object, **__: object) -> None:
         raise ray.exceptions.OutOfMemoryError("1 worker was killed: the node runs low on memory\nRefer to the docs")
 

@@ -25,7 +25,7 @@ def seen(state: str, report: str = "") -> ActorRecord:
     (READY, [seen("ALIVE"), seen("ALIVE")], True),
     (READY, [seen("ALIVE", "of its last life"), seen("ALIVE", "of its last life")], True),
 ], ids=["heard", "heard late", "while it starts", "ready", "of its last life"])
-def test_a_replica_whose_place_ray_has_not_heard_starts_again(
+def test_a_replica_whose_repr_ray_never_got_starts_again(
     monkeypatch: pytest.MonkeyPatch, ready_at: str, records: list[Any], *, ends: bool
 ) -> None:
     def look(_: str) -> ActorRecord:

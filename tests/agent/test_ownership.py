@@ -30,7 +30,7 @@ class Engine(holders.Tree):
 
 
 @pytest.mark.parametrize("host", [HERE, "::1"])
-def test_an_answer_of_the_engines_own_counts_and_is_looked_into_once(serve: Serve, host: str) -> None:
+def test_the_engines_own_answer_counts_and_is_examined_once(serve: Serve, host: str) -> None:
     server = serve(host)
     engine = Engine(os.getpid(), server.pid)
     owner = Ownership(server.port, engine)
@@ -80,7 +80,7 @@ def test_an_engine_that_has_lost_its_port_is_found_out(serve: Serve) -> None:
         owner.objection(HERE)
 
 
-def test_where_no_listener_is_shown_an_answer_counts_as_the_port_was_silent_before(
+def test_an_answer_without_a_known_listener_counts_as_the_port_was_silent_before(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine in a container with a network of its own, say."""
@@ -89,7 +89,7 @@ def test_where_no_listener_is_shown_an_answer_counts_as_the_port_was_silent_befo
     assert Ownership(server.port, Engine()).objection(HERE) is None
 
 
-def test_where_no_holder_is_shown_an_answer_counts_as_the_port_was_silent_before(
+def test_an_answer_without_a_known_holder_counts_as_the_port_was_silent_before(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user's process, or one in a container on this host: it may be the engine's."""

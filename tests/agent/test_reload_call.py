@@ -74,7 +74,7 @@ def test_the_engine_is_asked_once_with_json_and_an_error_is_its_answer_cut_short
         ask(port)
 
 
-def test_an_answer_that_does_not_end_is_what_came_of_it_in_time(engine: Any) -> None:
+def test_an_endless_answer_counts_by_its_beginning(engine: Any) -> None:
     port, _, answers = engine
     answers.update(text="x", drips=threading.Event())
     try:
@@ -84,7 +84,7 @@ def test_an_answer_that_does_not_end_is_what_came_of_it_in_time(engine: Any) -> 
         answers["drips"].set()
 
 
-def test_an_answer_that_does_not_get_to_its_body_is_none_in_time() -> None:
+def test_an_answer_that_never_reaches_its_body_is_too_late() -> None:
     with dripping(b"HTTP/1.1 200 X\r\nX: ") as (port, over):
         with pytest.raises(StartFailed, match=r"on port [0-9]+: (TimeoutError|timeout)"):
             ask(port, within_s=0.3)

@@ -115,7 +115,7 @@ def test_after_a_failure_of_an_engine_that_was_asked_the_spec_is_not_known_and_a
     assert [step for step, _ in steps.taken].count("reload_engine") == 2
 
 
-def test_a_failure_before_an_engine_is_asked_changes_nothing_and_one_without_time_is_not_asked(keys: Keys) -> None:
+def test_a_failure_before_the_request_changes_nothing_and_without_time_there_is_none(keys: Keys) -> None:
     steps = Steps("fetch_new")
     reloading = Reloading(dict(REPLICA), [{}, {}], steps)
     reloading.begin(REQUEST)
@@ -210,7 +210,7 @@ DONE = {"state": "done", "specHash": "new", "at": "2026-03-04T12:00:00Z", "resta
 FAILED = {"state": "failed", "specHash": "new", "code": "RELOAD_FAILED", "reason": "HTTP 500"}
 
 
-def test_one_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_replica_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, RUNNING, DONE], m1=[RUNNING, DONE])
     found = actors.begin(0, 1)
     assert actors.run(found, 2) == {}
@@ -247,7 +247,7 @@ def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: p
     ("ALIVE", 2, {"m/0": ("failed", "RELOAD_ENDED")}),
     ("ALIVE", 1, {"m/0": ("ready", "RELOADED")}),  # it did not answer once
 ])
-def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again_as_its_state_says(
+def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, outcome: dict[str, Any], error: dict[str, Any]
 ) -> None:
     actors = Actors(monkeypatch, m0=[error, DONE])
@@ -261,7 +261,7 @@ def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again_as_its_state_
         assert actors.noted[-1] == []
 
 
-def test_what_cannot_be_noted_is_not_asked_and_what_cannot_be_noted_in_the_end_is_not_ready(
+def test_without_a_note_nothing_is_asked_and_without_the_last_note_nothing_is_ready(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, DONE])
@@ -272,7 +272,7 @@ def test_what_cannot_be_noted_is_not_asked_and_what_cannot_be_noted_in_the_end_i
     assert actors.run(actors.begin(0)) == {"m/0": ("starting", "STILL_STARTING")}
 
 
-def test_one_that_has_reloaded_since_the_plan_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_has_reloaded_since_the_plan_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[{"state": "refused", "specHash": "new"}])
     assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "SPEC_MOVED")}
     assert actors.noted[-1] == []
@@ -287,7 +287,7 @@ def test_a_reload_to_another_spec_that_still_runs_is_waited_for_and_then_ours_be
     assert len(actors.asked) == 2
 
 
-def test_what_is_gone_or_is_reloaded_by_another_run_or_left_when_this_one_ends_runs_as_before(
+def test_a_replica_that_is_gone_locked_or_not_reached_is_not_reloaded(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actors = Actors(monkeypatch, m1=[RUNNING], m2=[RUNNING])
@@ -301,7 +301,7 @@ def test_what_is_gone_or_is_reloaded_by_another_run_or_left_when_this_one_ends_r
 
 
 @pytest.mark.parametrize("kind", [replica_module.ModelActor, gang.GangCoordinator])
-def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_again(
+def test_a_restart_that_cannot_read_its_last_reload_ends_so_that_ray_retries(
     monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     def unreadable(_: object) -> None:
@@ -326,7 +326,7 @@ def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_
     ([RUNNING], {"m/0": ("starting", None), "m/1": ("skipped", "WAITS_TURN")}),
     ([DONE], {"m/1": ("skipped", "WAITS_TURN")}),
 ])
-def test_without_waiting_one_of_a_model_is_asked_and_the_next_plan_goes_on(
+def test_without_waiting_one_replica_of_a_model_reloads_and_the_next_plan_continues(
     monkeypatch: pytest.MonkeyPatch, states: list[dict[str, Any]], left: dict[str, Any]
 ) -> None:
     actors = Actors(monkeypatch, m0=states, m1=[DONE])

@@ -44,7 +44,7 @@ def group(**more: Any) -> SimpleNamespace:
     (group(creator_actor_id=b""), "it was not created by an actor, so it is not ours"),
     (group(creator_actor_id=b"\x02" * 16), "its replica is alive"),
 ])
-def test_a_group_is_removed_only_where_its_creator_is_dead_and_it_is_ours(
+def test_a_group_is_removed_only_if_it_is_ours_and_its_creator_is_dead(
     removed: list[Any], monkeypatch: pytest.MonkeyPatch, found: Any, why: str | None
 ) -> None:
     monkeypatch.setattr(repair, "find_group", lambda _: found)
@@ -52,13 +52,13 @@ def test_a_group_is_removed_only_where_its_creator_is_dead_and_it_is_ours(
     assert [one.id.hex() for one in removed] == ([GROUP_ID] if why is None else [])
 
 
-def test_a_group_whose_name_an_actor_has_again_stays(removed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_stays_if_an_actor_has_its_name_again(removed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "find_group", lambda _: group(name="ModelActor:org/m:1"))
     assert repair.remove_group(GROUP_ID, "ModelActor:org/m:1") == "its replica is alive"
     assert removed == []
 
 
-def test_each_thing_is_told_with_what_became_of_it(
+def test_each_repair_is_reported_with_its_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(repair, "remove_group", lambda *_: "its replica is alive")

@@ -141,7 +141,7 @@ def test_a_log_that_was_large_before_is_started_over(start: Start, tmp_path: Pat
     assert (tmp_path / "engine.log.1").stat().st_size == 1 << 19
 
 
-def test_a_log_that_cannot_be_renamed_is_kept_small_all_the_same(start: Start, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_renamed_stays_small_too(start: Start, tmp_path: Path) -> None:
     (tmp_path / "engine.log.1").mkdir()
     (tmp_path / "engine.log.1" / "not empty").touch()
     supervised = start(*python(COUNTS), "20000", source=SMALL)
@@ -151,14 +151,14 @@ def test_a_log_that_cannot_be_renamed_is_kept_small_all_the_same(start: Start, t
 
 
 @pytest.mark.parametrize("log", ["/dev/full", "/no/such/folder/engine.log"])
-def test_an_engine_is_not_troubled_by_a_log_that_cannot_be_written(start: Start, log: str) -> None:
+def test_an_engine_keeps_running_if_its_log_cannot_be_written(start: Start, log: str) -> None:
     """A full disk: 2 MB is more than the pipe holds, so an engine that has nobody to take its output would hang."""
     supervised = start(*python(COUNTS), "20000", log=log)
     supervised.report()
     assert supervised.finish() == ([{"exited": 0}], 0)
 
 
-def test_what_a_full_disk_cost_is_said_when_there_is_room_again(tmp_path: Path) -> None:
+def test_output_lost_to_a_full_disk_is_reported_once_there_is_room(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     log = tmp_path / "engine.log"
     output = supervisor.Output(reader, str(log))
@@ -185,7 +185,7 @@ def test_what_a_full_disk_cost_is_said_when_there_is_room_again(tmp_path: Path) 
         os.close(descriptor)
 
 
-def test_what_was_written_while_the_inner_guard_stood_still_is_not_lost_with_it(start: Start, tmp_path: Path) -> None:
+def test_output_written_while_the_inner_guard_was_frozen_is_not_lost(start: Start, tmp_path: Path) -> None:
     supervised = start("sh", "-c", SPEAKS_ON_CUE)
     supervised.report()
     inner = supervised.inner
@@ -197,14 +197,14 @@ def test_what_was_written_while_the_inner_guard_stood_still_is_not_lost_with_it(
     assert unstamped(supervised.log) == "the last words\n"
 
 
-def test_what_the_engine_writes_is_appended_to_the_log(start: Start, tmp_path: Path) -> None:
+def test_the_engines_output_is_appended_to_the_log(start: Start, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("an earlier life\n")
     supervised = start("sh", "-c", "echo out; echo err >&2")
     supervised.finish()
     assert unstamped(supervised.log) == "an earlier life\nout\nerr\n"
 
 
-def test_a_new_log_is_not_for_everybody(start: Start) -> None:
+def test_not_everyone_can_read_a_new_log(start: Start) -> None:
     supervised = start("echo", "secret")
     supervised.finish()
     assert stat.S_IMODE(supervised.log.stat().st_mode) & ~0o640 == 0
@@ -233,14 +233,14 @@ def test_the_engines_own_pid_is_reported(start: Start, mark: str) -> None:
     assert supervised.finish()[1] == 128 + signal.SIGKILL
 
 
-def test_a_command_that_does_not_exist_is_said_in_the_log(start: Start) -> None:
+def test_a_missing_command_is_reported_in_the_log(start: Start) -> None:
     supervised = start("no-such-engine", "--port", "1")
     supervised.report()
     assert supervised.finish() == ([{"exited": 127}], 127)
     assert unstamped(supervised.log) == "fleetctl: cannot start no-such-engine: No such file or directory\n"
 
 
-def test_a_command_that_may_not_run_is_said_in_the_log(start: Start, tmp_path: Path) -> None:
+def test_a_command_that_may_not_run_is_reported_in_the_log(start: Start, tmp_path: Path) -> None:
     plain = tmp_path / "engine.sh"
     plain.write_text("#!/bin/sh\n")
     supervised = start(str(plain))
@@ -293,7 +293,7 @@ def test_bytes_that_are_not_text_pass_through_environment_and_arguments(start: S
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner"])
-def test_whichever_guard_is_killed_the_whole_family_goes_and_its_folder(
+def test_whichever_guard_is_killed_all_processes_and_the_folder_go(
         start: Start, mark: str, victim: str, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir()
@@ -316,14 +316,14 @@ def test_with_both_guards_killed_the_engine_goes_too(start: Start, mark: str) ->
     eventually(lambda: not marked(mark), "the engine is gone")
 
 
-def test_an_engine_that_ends_takes_along_what_it_left_running(start: Start, mark: str) -> None:
+def test_when_an_engine_exits_its_remaining_processes_end(start: Start, mark: str) -> None:
     supervised = family(start, mark)
     os.kill(supervised.report()["started"], signal.SIGINT)
     assert supervised.finish()[1] == 128 + signal.SIGINT
     assert marked(mark) == []
 
 
-def test_told_to_stop_the_engine_may_finish_in_its_own_words(start: Start) -> None:
+def test_an_engine_may_finish_by_itself_after_sigterm(start: Start) -> None:
     supervised = start("sh", "-c", "trap 'echo goodbye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
     eventually(lambda: "up" in unstamped(supervised.log), "the engine is up")
     os.kill(supervised.outer, signal.SIGTERM)

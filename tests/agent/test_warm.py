@@ -35,7 +35,7 @@ def test_what_members_of_a_node_share_counts_once() -> None:
     ("second", ray.exceptions.RayActorError(), 1e6, False),
     ("second", ray.exceptions.OutOfMemoryError("low on memory"), 1e6, False),
 ])
-def test_it_leaves_when_another_hot_one_is_ready_or_its_own_never_ended(
+def test_it_leaves_when_another_hot_replica_is_ready_or_its_own_never_ended(
         monkeypatch: pytest.MonkeyPatch, hot: str | None, answer: Any, waited_s: float, *, leaves: bool) -> None:
     def get_actor(name: str) -> Any:
         assert name == "ModelActor:m:3"
@@ -56,7 +56,7 @@ def test_it_leaves_when_another_hot_one_is_ready_or_its_own_never_ended(
 
 
 @pytest.mark.parametrize("death", [ray.exceptions.ActorDiedError(), ray.exceptions.OutOfMemoryError("low on memory")])
-def test_it_is_started_again_when_a_holder_of_it_has_ended(monkeypatch: pytest.MonkeyPatch, death: Exception) -> None:
+def test_it_is_restarted_when_one_of_its_holders_has_ended(monkeypatch: pytest.MonkeyPatch, death: Exception) -> None:
     answers: list[Exception] = [ConnectionError("no head"), death]
 
     def get(_: object) -> None:
@@ -112,7 +112,7 @@ def test_a_tenth_of_the_host_and_of_the_group_stays_free(
         memory.require_memory(fits * mib + 1)
 
 
-def test_who_is_asked_to_stay_waits_again_and_who_leaves_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_asked_to_stay_waits_again_unless_it_is_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     itself = SimpleNamespace(leave=SimpleNamespace(remote=lambda: asked.append("leave")))
     monkeypatch.setattr(warm, "ray", SimpleNamespace(
