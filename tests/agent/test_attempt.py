@@ -1,4 +1,4 @@
-"""One replica from its check to its outcome, in a cluster that the test makes up; Ray itself is not started."""
+"""One replica from its check to its outcome, in a simulated cluster, without Ray."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_worker_that_never_starts_is_reported_and_left_alone(here: Here) -> No
 
 
 def test_time_without_an_answer_from_ray_does_not_count(here: Here) -> None:
-    """The GCS is away for longer than the scheduling timeout: the first look after it must not take anything back."""
+    """The GCS is away for longer than the scheduling timeout: the next check must not take anything back."""
     here.placed, here.granted = False, False
     attempt = here.attempt()
     attempt.step()

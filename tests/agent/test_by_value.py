@@ -1,4 +1,4 @@
-"""Actors get our code by value: it unpickles, whole, where no file of ours is."""
+"""Actors get our code by value: it unpickles completely without any file of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member's look at its cards: which ones were granted, whether they are fit to use, and what could not be checked."""
+"""A member's check of its cards: which were granted, whether they are usable, and which could not be checked."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_card_that_stays_in_use_is_refused(driver: Driver) -> None:
 
 
 def test_memory_counts_as_free_when_two_samples_in_a_row_are_equal(driver: Driver) -> None:
-    """An evicted engine's memory comes back by and by, also where what is left is little enough to be clean."""
+    """An evicted engine's memory is freed gradually, even when the rest is small enough to count as clean."""
     falling = [Answer([card(0, used)]) for used in (70 * GIB, GIB, GIB // 2, 5, 5, 7)]
     clock = driver(falling)
     assert wait_for_clean_cards(["0"], 10_000, 0, {}, stable=True) == CardCheck([card(0, 5)])

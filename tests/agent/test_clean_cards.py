@@ -1,4 +1,4 @@
-"""The search for clean cards: which ones it holds, and when it has found enough; Ray hands out the lowest free one."""
+"""The search for clean cards: which ones it holds, and when it has found enough; Ray grants the lowest free one."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_too_few_clean_cards_end_the_search_and_nothing_stays_held(
 
 
 def test_a_clean_card_alone_is_enough_only_when_no_other_turns_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray may not have taken the dirty card back yet; it would be the next to be handed out."""
+    """Ray may still be reclaiming the dirty card, and would grant it next."""
     node = Node(monkeypatch, False, False)
     assert node.search(1)[1]
     assert node.left == [1.0, 1.0]

@@ -1,4 +1,4 @@
-"""What is checked before a replica is created."""
+"""The checks before a replica is created."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from fleetctl.agent.mark import earlier_tries
 
 
 class Search:
-    """Stands in for the search for clean cards: what it finds, after one look at which it is still on its way."""
+    """Stands in for the search for clean cards: its result, after one step without one."""
 
     found: ClassVar[list[bool]] = []
     released: ClassVar[int] = 0
@@ -34,7 +34,7 @@ class Search:
 
 @pytest.fixture
 def dirty(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
-    """Ray hands out a dirty card the first time, and a clean one after that."""
+    """Ray grants a dirty card first, and then a clean one."""
     monkeypatch.setattr(attempt_module, "CleanCards", Search)
     Search.found, Search.released = [True, True, True], 0
     here.death = f"ray says: RuntimeError: {encode_failure('CARD_IN_USE', 'card 0: 20480Mi by process 7')}"

@@ -1,4 +1,4 @@
-"""What the driver tells of a host's cards: through NVML, `nvidia-smi`, or not at all."""
+"""The driver's report of a host's cards: through NVML, `nvidia-smi`, or none."""
 
 from __future__ import annotations
 

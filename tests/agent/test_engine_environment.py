@@ -1,4 +1,4 @@
-"""What an engine sees: its environment, and its arguments with our references expanded."""
+"""An engine's environment, and its arguments with our references expanded."""
 
 from __future__ import annotations
 

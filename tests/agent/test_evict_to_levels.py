@@ -1,4 +1,4 @@
-"""What an eviction to WARM or COLD makes sure of, without Ray: nothing HOT ends by half, or on old knowledge."""
+"""The checks of an eviction to WARM or COLD, without Ray: no HOT replica ends halfway, or because of stale state."""
 
 from __future__ import annotations
 

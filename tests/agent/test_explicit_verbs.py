@@ -1,4 +1,4 @@
-"""Evict and restart without Ray: only what is named is touched, and every end has its exit code and its sentence."""
+"""Evict and restart without Ray: only named replicas are touched, and every result has its exit code and message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Ray's autoscaler is asked for: whole nodes, for all fleets together, and nothing where it cannot be asked."""
+"""The request to Ray's autoscaler: whole nodes, for all fleets together, and none if it is not supported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a replica without a worker may hold its resources: told from what became less on its node."""
+"""Whether a replica without a worker may hold its resources, judged by the decrease on its node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODE = "n1"
 
 
 class Node:
-    """A node with cards; `theirs` = what actors of others have taken since."""
+    """A node with cards; `theirs` = resources that foreign actors have taken since."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = 4.0
@@ -46,7 +46,7 @@ def test_a_decrease_by_its_claim_may_be_its_grant(node: Node) -> None:
 
 
 def test_a_later_replica_that_is_dead_explains_nothing(node: Node) -> None:
-    """It took a card and gave it back: what became less is the earlier one's grant."""
+    """It took a card and returned it: the decrease is the earlier one's grant."""
     one, later = node.create(1), node.create(1)
     node.grants.placed(later)
     node.free = 3.0

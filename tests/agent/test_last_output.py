@@ -1,4 +1,4 @@
-"""An engine's log as its actor reads it: the end of this life, also where the log was started over meanwhile."""
+"""An engine's log as its actor reads it: the end of this life, even if the log was rotated meanwhile."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from fleetctl.agent.lock import HeldLock, Interrupted, LockBusy, take_lock
 
 
 class Jobs(set[str]):
-    """The Ray jobs whose driver lives."""
+    """The Ray jobs whose driver is alive."""
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_old_entries_are_swept_but_never_the_highest(keys: Keys) -> None:
 def test_a_job_that_decided_on_an_old_number_does_not_get_it_a_second_time(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its look and its write others have taken and swept: the number is free again, but not the highest."""
+    """Between read and write others took the lock and deleted entries: the number is free, but not the highest."""
     take("a").release()
     put, entered = keys.put, []
 

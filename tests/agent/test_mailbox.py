@@ -1,4 +1,4 @@
-"""Documents of the client are read once; what an apply notes for the next plan is in its own job's metadata."""
+"""Documents of the client are read once; notes of an apply for the next plan are in its own job's metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica tells about itself, and how a failure finds its way through Ray's wrapping."""
+"""A replica's description of itself, and how a failure survives Ray's wrapping."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_failure_that_is_kept_is_found_by_the_actors_id(monkeypatch: pytest.Mo
 
 
 def test_a_replica_that_never_got_its_cards_can_be_asked_for_its_repr(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray asks for it after a constructor has raised; where that raises too, the reason is lost and Ray restarts it."""
+    """Ray asks for it after a constructor has raised; if that raises too, the reason is lost and Ray restarts it."""
     class Taken:
         def __init__(self, _: object) -> None:
             raise StartFailed("CARD_IN_USE", "card 0 is in use")

@@ -1,4 +1,4 @@
-"""What the doctor's agent finds on a node: what engines lack there, and engines that have lost their replica."""
+"""The doctor's findings on a node: unmet needs of engines, and engines without their replica."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ NEWER_KEYWORDS = {"zip": {"strict"}, "dataclass": {"slots", "kw_only", "match_ar
 
 
 def unfit(source: str) -> Iterator[str]:
-    """Name what Python 3.9 does not know or would fail on when it runs this."""
+    """Return the parts of this code that Python 3.9 does not know or would fail on."""
     try:
         tree = ast.parse(source, feature_version=(3, 9))
     except SyntaxError as error:

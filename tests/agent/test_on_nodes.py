@@ -1,4 +1,4 @@
-"""Nodes that are asked in turn: so many at a time, each with its own time limit, and all of them answered."""
+"""Tasks on nodes: a limited number at a time, each with its own time limit, and an answer for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetctl.agent import on_nodes
 
 
 class RayStandIn:
-    """Tasks that end `together` as one waits, in order; those of nodes called `late` never do. Each time takes 1 s."""
+    """Tasks that end in order, `together` at each wait; those of nodes called `late` never do. Each wait takes 1 s."""
 
     def __init__(self, together: int = 1) -> None:
         self.together, self.ended = together, set[str]()
@@ -57,7 +57,7 @@ def test_a_few_at_a_time_and_each_within_its_own_time(monkeypatch: pytest.Monkey
 
 
 def test_answers_that_are_there_at_the_same_time_are_taken_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other, each look would be at all that are left: 10,000 nodes would be 50 million looks."""
+    """One at a time, each wait would check all remaining nodes: 50 million checks for 10,000 nodes."""
     stand_in = RayStandIn(together=50)
     monkeypatch.setattr(on_nodes, "ray", stand_in)
     monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)

@@ -15,7 +15,7 @@ HERE = "127.0.0.1"
 
 
 class Engine(holders.Tree):
-    """An engine of these processes; counts how many times all of them are looked at."""
+    """An engine of these processes; counts how many times all of them are read."""
 
     def __init__(self, *pids: int) -> None:
         self.pids = list(pids)
@@ -58,7 +58,7 @@ def test_of_two_engines_that_share_a_port_the_one_that_began_first_may_keep_it(s
 
 
 def test_the_address_decides_who_answers(serve: Serve) -> None:
-    """Who has bound the very address before who has bound all of them, and IPv4 is no IPv6."""
+    """A socket bound to exactly the address comes before a wildcard one, and IPv4 is not IPv6."""
     everywhere = serve("0.0.0.0")
     here = serve(HERE, everywhere.port)
     owner = Ownership(here.port, Engine(here.pid))

@@ -1,4 +1,4 @@
-"""Ports that are kept for an engine, and fixed ones that somebody else has, against real servers."""
+"""Ports reserved for an engine, and fixed ones that another process has, against real servers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_pythons_own_servers_listen_on_a_kept_port(kept: socket.socket) -> None:
 
 
 def test_a_reserved_port_is_given_to_no_other_process() -> None:
-    """Not to who binds any port, whatever it shares, nor to who connects: 500 are kept, 5000 are asked for."""
+    """Neither to a bind of port 0, whatever it shares, nor to a connection: 500 are reserved, 5000 requested."""
     with contextlib.ExitStack() as opened:
         kept = {port_of(opened.enter_context(contextlib.closing(reserve_port()))) for _ in range(500)}
         assert len(kept) == 500, "nor to us again"

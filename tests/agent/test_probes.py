@@ -1,4 +1,4 @@
-"""Probes against real servers and real commands: healthy, or a few words on what was seen."""
+"""Probes against real servers and real commands: healthy, or a short reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}
 
 
 ourselves = Tree(os.getppid())
-"""The engine's processes, where the test itself is the engine."""
+"""The engine's processes, if the test itself is the engine."""
 
 
 def hangs_up(connection: socket.socket) -> bytes:
@@ -36,7 +36,7 @@ def hangs_up(connection: socket.socket) -> bytes:
 
 @pytest.fixture
 def talk() -> Iterator[tuple[int, dict[str, bytes]]]:
-    """A server that answers each connection with `said["answer"]`, keeps what it heard, and is silent for b''."""
+    """A server that answers each connection with `said["answer"]`, keeps what it received, and is silent for b''."""
     said: dict[str, bytes] = {"answer": b"", "heard": b""}
     server = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
@@ -67,7 +67,7 @@ def talk() -> Iterator[tuple[int, dict[str, bytes]]]:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that is taken and on which nobody listens."""
+    """A bound port without a listener."""
     holder = reserve_port()
     yield holder.getsockname()[1]
     holder.close()

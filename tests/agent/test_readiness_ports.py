@@ -1,4 +1,4 @@
-"""The ports of an engine: whose answer counts, which are taken, and under which one it is found."""
+"""The ports of an engine: whose answer counts, which are taken, and on which one it is found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_an_engine_for_ipv6_alone_is_ready_and_found(run: Run) -> None:
 
 @pytest.fixture
 def other() -> Iterator[socket.socket]:
-    """Somebody else's server: this very process listens."""
+    """Another process's server: the test process listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening
 

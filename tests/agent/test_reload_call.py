@@ -24,7 +24,7 @@ Requests = list[tuple[str, str, bytes]]
 
 @pytest.fixture
 def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
-    """An engine's port, what it is asked, and how it answers."""
+    """An engine's port, the requests it got, and its answers."""
     asked: Requests = []
     answers: dict[str, Any] = {"status": 200, "text": "", "until": None, "drips": None, "dripped": False}
 

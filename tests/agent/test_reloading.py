@@ -29,7 +29,7 @@ REQUEST = {"runs": "old", "specHash": "new", "http": {"path": "/load"}, "startup
 
 
 class Steps:
-    """The members' seats: what was asked of them; `failing` = a step that fails, `waits` = one that waits."""
+    """The members' seats and the steps they ran; `failing` = a step that fails, `waits` = a step that waits."""
 
     def __init__(self, failing: str = "") -> None:
         self.failing, self.taken, self.go = failing, list[tuple[str, list[int]]](), threading.Event()
@@ -64,12 +64,12 @@ def test_all_members_fetch_before_leaders_are_asked_and_a_restart_keeps_what_was
     reloading = Reloading(replica, places, steps)
     reloading.begin(REQUEST)
     found = ended(reloading)
-    assert serving_at(found["places"]) == {"address": "192.0.2.1:7"}  # a worker of a gang serves nobody
+    assert serving_at(found["places"]) == {"address": "192.0.2.1:7"}  # a worker of a gang serves no requests
     assert steps.taken == [("fetch_new", [0, 1]), ("hold_liveness", [0, 1]), ("reload_engine", [0]),
                            ("hold_liveness", [0, 1]), ("serve_new", [0, 1])]
     assert (found["state"], found["restarts"], found["places"][1]["weights"]) == ("done", 2, {"artifact": "b"})
     assert replica["specHash"] == "new"
-    again = as_reloaded(dict(REPLICA))  # what Ray hands to the constructor is what the actor was created with
+    again = as_reloaded(dict(REPLICA))  # Ray passes the original arguments to the constructor
     assert (again["specHash"], again["members"][1]) == ("new", {**REPLICA["members"][1], "weights": {"artifact": "b"}})
     reloading.begin(REQUEST)
     assert ended(reloading)["state"] == "done"
@@ -137,7 +137,7 @@ def test_a_request_of_an_older_plan_does_not_bring_former_weights_back(keys: Key
 
 
 class Actors:
-    """The actors that an agent asks: `states` are what each says, one a question; what it was asked, and noted."""
+    """The actors that an agent asks: `states` = their answers, one per question. Records questions and notes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: list[dict[str, Any]]) -> None:
         self.states, self.now, self.lock_holder = states, 0.0, ""

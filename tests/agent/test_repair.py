@@ -1,4 +1,4 @@
-"""Repair without Ray: a placement group goes only where all of the proof is there."""
+"""Repair without Ray: a placement group is removed only with complete proof."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REMOVED = gcs_pb2.PlacementGroupTableData.REMOVED
 
 @pytest.fixture
 def removed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A cluster in which another replica lives, and the list of what was removed from it."""
+    """A cluster in which another replica is alive, and the list of removed groups."""
     gone: list[Any] = []
     monkeypatch.setattr(repair.ray, "get_runtime_context", lambda: SimpleNamespace(namespace="fleet"))
     monkeypatch.setattr(repair.cluster, "taken_names", lambda: {"ModelActor:org/m:1"})

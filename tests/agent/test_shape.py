@@ -1,4 +1,4 @@
-"""From an action of the plan to what an actor is given."""
+"""From a planned action to the arguments of an actor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sockets that listen, as the kernel tells them by netlink and in /proc: both ways tell the same."""
+"""The listening sockets, from netlink and from /proc: both give the same result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fleetctl.agent.sockets import answering, listeners, packed
 
 @pytest.fixture(params=["netlink", "proc"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to ask: where there is no netlink, /proc is read."""
+    """Both sources: without netlink, /proc is read."""
     if request.param == "proc":
         monkeypatch.setattr(sockets, "SOCK_DIAG", 31)  # a protocol that netlink does not have
     else:

@@ -48,7 +48,7 @@ class Supervised:
         return json.loads(self.process.stdout.readline())
 
     def finish(self) -> tuple[list[dict[str, int]], int]:
-        """Wait for the end; return what was reported since, and the exit code."""
+        """Wait for the end; return the reports since, and the exit code."""
         assert self.process.stdout is not None
         reports = [json.loads(line) for line in self.process.stdout]
         return reports, self.process.wait(30)
@@ -59,7 +59,7 @@ Start = Callable[..., Supervised]
 
 @pytest.fixture
 def start(tmp_path: Path, mark: str) -> Iterator[Start]:
-    """Start a supervisor with an engine `argv`; its environment is PATH and the mark, and what is given."""
+    """Start a supervisor with an engine `argv`; its environment is PATH, the mark, and the given variables."""
     started: list[Supervised] = []
 
     def starting(
@@ -106,7 +106,7 @@ SMALL = SOURCE.replace("LOG_BYTES = 64 << 20", "LOG_BYTES = 1 << 20")
 
 
 def test_a_burst_of_output_is_capped_and_the_latest_of_it_is_kept_without_a_gap(start: Start, tmp_path: Path) -> None:
-    """20 MB in all, of which 1 MiB stays."""
+    """20 MB in all; 1 MiB is kept."""
     assert SMALL != SOURCE
     supervised = start(*python(COUNTS), "200000", source=SMALL)
     supervised.finish()
@@ -119,7 +119,7 @@ def test_a_burst_of_output_is_capped_and_the_latest_of_it_is_kept_without_a_gap(
 
 
 def test_each_line_is_stamped_with_its_time_and_how_many_lines_were_before(tmp_path: Path) -> None:
-    """Also where a line comes in parts, where nothing was stamped before, and in the log that continues another."""
+    """Also if a line arrives in parts, if the log has no stamps yet, and in a log that continues another."""
     path = tmp_path / "engine.log"
     path.write_text("of an earlier agent\ncut")
     reader, writer = os.pipe()
@@ -152,7 +152,7 @@ def test_a_log_that_cannot_be_renamed_stays_small_too(start: Start, tmp_path: Pa
 
 @pytest.mark.parametrize("log", ["/dev/full", "/no/such/folder/engine.log"])
 def test_an_engine_keeps_running_if_its_log_cannot_be_written(start: Start, log: str) -> None:
-    """A full disk: 2 MB is more than the pipe holds, so an engine that has nobody to take its output would hang."""
+    """A full disk: 2 MB is more than the pipe holds, so an engine whose output is not read would hang."""
     supervised = start(*python(COUNTS), "20000", log=log)
     supervised.report()
     assert supervised.finish() == ([{"exited": 0}], 0)
@@ -281,7 +281,7 @@ def test_the_engine_starts_clean(start: Start, tmp_path: Path, mark: str) -> Non
 
 
 def locale_of(env: dict[str, str]) -> dict[str, str]:
-    """What a Python engine sets for itself in the C locale."""
+    """A variable that a Python engine sets for itself in the C locale."""
     return {name: value for name, value in env.items() if name == "LC_CTYPE"}
 
 
@@ -307,7 +307,7 @@ def test_whichever_guard_is_killed_all_processes_and_the_folder_go(
 
 
 def test_with_both_guards_killed_the_engine_goes_too(start: Start, mark: str) -> None:
-    """What it had orphaned before falls to the actor, which sweeps up; the tests of the engine see to that."""
+    """The actor inherits and ends its earlier orphans; the tests of the engine cover that."""
     supervised = start("sleep", "1000")
     supervised.report()
     eventually(lambda: marked(mark), "the engine runs")
@@ -341,7 +341,7 @@ def test_an_engine_that_will_not_stop_is_ended(start: Start, mark: str) -> None:
 
 
 def test_a_parent_that_died_before_the_guard_was_ready_ends_it(start: Start, mark: str, tmp_path: Path) -> None:
-    """The supervisor is told whose child it is; being somebody else's child means that its parent has gone."""
+    """The supervisor knows its parent's pid; another parent means that the original one has ended."""
     supervised = start("sleep", "1000", source=f"{SOURCE}\nos.getppid = lambda: 1\n")
     supervised.report()
     assert supervised.finish()[1] == 128 + signal.SIGTERM

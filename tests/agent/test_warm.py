@@ -1,4 +1,4 @@
-"""When a WARM replica leaves, what it counts, and its files in memory; the rest is on a real Ray, in tests/e2e."""
+"""When a WARM replica leaves, how it counts bytes, and its files in memory; tests/e2e has the rest, on a real Ray."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_files_are_mapped_whole_and_can_be_touched(tmp_path: Path) -> None:
 def test_a_tenth_of_the_host_and_of_the_group_stays_free(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: int, limit: int | str | None, used: int,
         fits: int) -> None:
-    """In MiB, of a host that has 200. Of what the group uses, 4 MiB hold files."""
+    """In MiB, for a host with 200. 4 MiB of the group's memory are page cache."""
     mib = 1 << 20
     (tmp_path / "meminfo").write_text(f"MemTotal: {200 << 10} kB\nMemAvailable: {available << 10} kB\n")
     (tmp_path / "own").write_text("1:name=systemd:/x\n0::/pod/ray\n")

@@ -1,4 +1,4 @@
-"""A replica whose repr Ray has not heard, with a stand-in for Ray's records: it ends itself, for Ray to restart it."""
+"""A replica whose repr Ray never got, with a stand-in for Ray's records: it ends itself, for Ray to restart it."""
 
 from __future__ import annotations
 
