@@ -68,9 +68,7 @@ class Attempt:
         self.created: Optional[CreatedHere] = None
         self.granted = self._shortfall_reported = False
         self._context = context
-        self._begun = context.clock()
-        self._since = self._begun
-        self._seen = self._alive_since = self._begun
+        self._begun = self._since = self._seen = self._alive_since = context.clock()
         self._handle: Any = None
         self._answer: Any = None
         self._tries = 0
@@ -159,8 +157,7 @@ class Attempt:
         record = cluster.actor_record(created.actor_id)
         trouble = cluster.node_trouble(node_id) if record.state == "DEAD" and not record.placed else None
         if trouble:  # Ray gave up because the node died after our check
-            code, text = trouble
-            return self._end("failed", code, f"{self.replica['members'][0]['node']}: {text}")
+            return self._end("failed", trouble[0], f"{self.replica['members'][0]['node']}: {trouble[1]}")
         if record.placed or record.state == "DEAD":
             self.granted = True
             self._context.grants.placed(created)

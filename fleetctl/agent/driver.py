@@ -124,7 +124,7 @@ def _read(nvml: Any, handle: Any, index: int, is_part: bool = False, is_divided:
 
 def _pids(nvml: Any, handle: Any) -> Tuple[int, ...]:
     try:
-        return tuple(sorted({int(one.pid) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
+        return tuple(sorted({int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
     except nvml.NVMLError:
         return ()
 

@@ -45,7 +45,7 @@ def end_all(job: Job) -> List[Outcome]:
                 continue
             up[model].remove(replica["actorId"])
         found[replica["actorId"]] = handle
-    stays.update(prepare(job, [one for one in job.replicas if one["actorId"] in found]))
+    stays.update(prepare(job, [replica for replica in job.replicas if replica["actorId"] in found]))
     ending = [replica for replica in job.replicas if replica["actorId"] in found and replica["actorId"] not in stays]
     for replica in ending:
         job.events.emit("replicaEnding", f"{key_of(replica)} is being ended", model=replica["model"],

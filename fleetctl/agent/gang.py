@@ -54,7 +54,7 @@ class GangMember:
         return self._seat.place(), self._seat.ip, self._seat.leader_port
 
     def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any], within_s: float) -> None:
-        """Start the engine, which must be ready `within_s`; runs in the actor's main thread."""
+        """Start the engine, which must be ready within `within_s` seconds; runs in the actor's main thread."""
         self._engine = self._seat.start_engine(injected)
         self._state = {"state": "starting"}
         threading.Thread(target=self._follow, daemon=True,

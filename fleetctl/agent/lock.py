@@ -86,7 +86,7 @@ def _active_holder(fleet: str, number: int) -> Optional[Dict[str, Any]]:
 
 
 def _write(fleet: str, number: int, holder: Mapping[str, Any]) -> bool:
-    """Write an entry and return whether it is the highest; deletes lower ones, as a newer holder may already have."""
+    """Write an entry; returns whether it is the highest, as a newer one may have deleted the key of this number."""
     entry = json.dumps(holder).encode()
     if _internal_kv_put(_key(fleet, number), entry, overwrite=False, namespace=KV_NAMESPACE):  # it exists
         return False

@@ -61,7 +61,7 @@ def describe(
 
 def earlier_tries(replica: Mapping[str, Any]) -> Dict[str, Any]:
     """Return the actor ids of the earlier tries of a replica that was created again on other cards."""
-    return {key: replica[key] for key in ("earlierTries",) if key in replica}
+    return {"earlierTries": replica["earlierTries"]} if "earlierTries" in replica else {}
 
 
 def _with_claim(members: Sequence[Mapping[str, Any]], place: Mapping[str, Any]) -> Dict[str, Any]:

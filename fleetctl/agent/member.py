@@ -1,4 +1,4 @@
-"""One member on its node: takes ports and cards, then runs its engine. A replica has one member, a gang several."""
+"""One member on its node: takes ports and cards, then runs its engine. A gang has several."""
 
 from __future__ import annotations
 

@@ -49,8 +49,7 @@ class Ownership:
     def _find_other(self, links: "set[str]") -> Optional[holders.Holder]:
         """Return a process outside the engine that holds one of these sockets, if /proc shows one."""
         for link in links:
-            known = self._others.get(link)
-            if not (known and known.still()):
+            if not (link in self._others and self._others[link].still()):
                 self._others.update(holders.holders({link}, holders.visible_processes()))
             known = self._others.get(link)
             if known and known.still() and not self._engine.has(known.pid):

@@ -44,8 +44,8 @@ def host_port(host: str, port: int) -> str:
 
 def serving_at(places: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
     """Return `address` and `addresses` of an outcome: the leader of each group and copy, or the Standalone member."""
-    found = [host_port(place["ip"], place["port"]) for place in places if not place.get("rank")]
-    return {"address": found[0] if found else None, **({"addresses": found} if len(found) > 1 else {})}
+    addresses = [host_port(place["ip"], place["port"]) for place in places if not place.get("rank")]
+    return {"address": addresses[0] if addresses else None, **({"addresses": addresses} if len(addresses) > 1 else {})}
 
 
 def probe_port(probe: Mapping[str, Mapping[str, object]]) -> Optional[int]:

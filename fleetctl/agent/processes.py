@@ -94,7 +94,7 @@ def _began(pid: int) -> str:
 
 def _engine_of(pid: int) -> Optional[str]:
     """Return the replica to whose engine the process belongs, or None; /proc tells only the process's own user."""
-    found = environment_of(pid)
-    model, replica_id = (found.get(name, b"").decode(errors="replace")
+    environ = environment_of(pid)
+    model, replica_id = (environ.get(name, b"").decode(errors="replace")
                          for name in (b"FLEETCTL_MODEL", b"FLEETCTL_REPLICA_ID"))
     return f"an engine of {model}/{replica_id}" if model and replica_id else None

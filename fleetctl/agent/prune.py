@@ -39,17 +39,13 @@ def remove_here(artifacts: List[str]) -> Dict[str, Any]:
 
 def _outcome(root: str, artifact: str) -> Dict[str, Any]:
     try:
-        return {"removed": _removed(root, artifact)}
+        removed = remove(root, artifact)
     except OSError as error:
         return {"removed": False, "trouble": error.strerror or str(error)}
-
-
-def _removed(root: str, artifact: str) -> bool:
-    removed = remove(root, artifact)
     for path in glob.glob(f"{glob.escape(path_prefix(artifact))}*.json") if removed else []:
         with contextlib.suppress(OSError):
             os.remove(path)
-    return removed
+    return {"removed": removed}
 
 
 run_caches = partial(_run, list_here)

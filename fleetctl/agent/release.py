@@ -20,7 +20,8 @@ def run_release(request: Mapping[str, Any], events: EventStream) -> int:
         others = ", ".join(fleets) or "none"
         return events.end(0, f"fleet {fleet} requests no nodes; fleets that do: {others}")
     busy = busy_nodes()
-    for row in with_joined([read_part(one) for one in fleets], alive)[fleets.index(fleet)]:
+    parts = with_joined([read_part(name) for name in fleets], alive)
+    for row in parts[fleets.index(fleet)]:
         kept = alive.keys() & {*row["keeps"]}
         free, used = len(kept - busy), len(kept & busy)
         events.emit("nodesReleased", f"{row['name']}: {row['nodes']} new, {free} unused and {used} in use no longer "

@@ -66,18 +66,18 @@ class Reloading:
         return self._state
 
     def _run(self, request: Mapping[str, Any]) -> None:
-        found: Dict[str, Any]
+        result: Dict[str, Any]
         try:
             if self._runs != request["specHash"] and request["runs"] not in (self._runs, UNKNOWN_SPEC):
-                found = {"state": "refused"}
+                result = {"state": "refused"}
             else:
                 if self._runs != request["specHash"]:
                     self._reload(request)
-                found = {"state": "done", "restarts": node.restart_count()}
+                result = {"state": "done", "restarts": node.restart_count()}
         except Exception as error:
             failure = start_failure(error)
-            found = {"state": "failed", "code": failure.code, "reason": str(failure)}
-        self._state = {**found, "specHash": request["specHash"], "runs": self._runs, "at": utc_now(), "places": [
+            result = {"state": "failed", "code": failure.code, "reason": str(failure)}
+        self._state = {**result, "specHash": request["specHash"], "runs": self._runs, "at": utc_now(), "places": [
             {key: place.get(key) for key in ("nodeId", "ip", "port", "rank", "weights")} for place in self._places]}
         self._busy.release()
 
@@ -90,8 +90,7 @@ class Reloading:
             self._steps("fetch_new", {index: (new["members"][index]["weights"], deadline - time.monotonic())
                                       for index in fetching})
             if deadline - time.monotonic() < ASK_S:
-                raise StartFailed(RELOAD_FAILED, "fetching its weights used up its startupTimeout, so it was not asked "
-                                                 "to reload")
+                raise StartFailed(RELOAD_FAILED, "fetching weights used up its startupTimeout: it was not asked")
             self._ask(request, leaders, deadline)
             _internal_kv_put(_key(), json.dumps({key: request[key] for key in ("specHash", "members")}).encode(),
                              overwrite=True, namespace=KV_NAMESPACE)

@@ -70,8 +70,7 @@ class Reloads:
             try:
                 self._lock = self._take_lock()
             except LockBusy as busy:
-                return self._skip("LOCK_HELD", f"another run is reloading replicas of this fleet: {busy}",
-                                  *self._queues)
+                return self._skip("LOCK_HELD", f"another run is reloading this fleet's replicas: {busy}", *self._queues)
         results: Dict[str, Outcome] = {}
         for model, queue in self._queues.items():
             if model not in self._under_way and queue and (self._waits or model not in self._started):
@@ -152,8 +151,7 @@ class _Reload:
     def __init__(self, row: Row, clock: Callable[[], float], note_of: Callable[..., bool]) -> None:
         self.row, self._clock, self._note = row, clock, partial(note_of, row)
         self.places: List[Mapping[str, Any]] = []
-        self._begun_at = clock()
-        self._next = self._begun_at
+        self._begun_at = self._next = clock()
         self._handle: Any = None
         self._answer: Any = None
         self._restarts = 0

@@ -43,9 +43,9 @@ def end_engines(orphans: Mapping[str, List[Mapping[str, Any]]], timeout_s: float
     """End the orphans, listed by node id, and return a row per process."""
     rows: List[Dict[str, Any]] = []
     for answer in ask_nodes(end_orphans, orphans, timeout_s):
-        ended = answer.content or [{**one, "done": False, "message": answer.trouble} for one in orphans[answer.node_id]]
-        rows += [{"thing": "engine", "subject": f"process {one['pid']} of {one['model']}/{one['replicaId']}",
-                  "done": one["done"], "message": one["message"]} for one in ended]
+        not_ended = [{**orphan, "done": False, "message": answer.trouble} for orphan in orphans[answer.node_id]]
+        rows += [{"thing": "engine", "subject": f"process {orphan['pid']} of {orphan['model']}/{orphan['replicaId']}",
+                  "done": orphan["done"], "message": orphan["message"]} for orphan in answer.content or not_ended]
     return rows
 
 

@@ -53,7 +53,7 @@ def actor_options(node_id: str, size: int) -> Dict[str, Any]:
 class WarmHolder:
     """Holds and serves the weights of some members in this node's memory.
 
-    A gang has one such actor on each further node. The gang's own actor owns it, so it ends with that.
+    A gang has one such actor on each further node. The gang's WarmReplica owns these actors, so they end with it.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
