@@ -27,7 +27,7 @@ from .grants import CardTurns, Grants
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
 from .notes import note
-from .prefetch import run_floor
+from .prefetch import run_prefetches
 from .reload import forget_dead_actors
 from .reloads import Reloads
 from .replan import Replanning
@@ -68,7 +68,7 @@ class Run:
         self._create_all(lock)
         if self.stop.is_set():
             return
-        for result in run_floor(self.request, self.events):
+        for result in run_prefetches(self.request, self.events):
             self.fetched.append(result)
             if self.stop.is_set():
                 return

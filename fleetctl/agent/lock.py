@@ -45,7 +45,7 @@ class HeldLock:
         return max(_numbers(self._fleet), default=-1) == self._number
 
     def release(self) -> None:
-        """Release the lock; the next job may take it at once."""
+        """Release the lock; the next job may take it immediately."""
         released = json.dumps({**self._holder, RELEASED: True}).encode()
         _internal_kv_put(_key(self._fleet, self._number), released, overwrite=True, namespace=KV_NAMESPACE)
 

@@ -49,7 +49,7 @@ def fetch_on_nodes(nodes: Mapping[str, Any], limit_s: float, parallel: int) -> I
             yield {"nodeId": answer.node_id, **row}
 
 
-def run_floor(request: Mapping[str, Any], events: EventStream) -> Iterator[Dict[str, Any]]:
+def run_prefetches(request: Mapping[str, Any], events: EventStream) -> Iterator[Dict[str, Any]]:
     """Carry out the prefetches of a plan and yield an outcome per prefetch and node.
 
     A request that does not wait covers `MAX_PARALLEL` nodes. Failures are noted, so later plans skip them for a while.
@@ -69,7 +69,7 @@ def run_floor(request: Mapping[str, Any], events: EventStream) -> Iterator[Dict[
             if row.get("trouble"):
                 failed.append({"nodeId": row["nodeId"], "artifact": row["artifact"], "at": utc_now()})
                 note(request["job"], UNFETCHED, json.dumps(failed, separators=(",", ":")))
-            yield _floor_outcome(prefetch["model"], names[row["nodeId"]], row, events)
+            yield _prefetch_outcome(prefetch["model"], names[row["nodeId"]], row, events)
 
 
 def _with_engine(member: Mapping[str, Any], groups: Mapping[str, List[Mapping[str, Any]]]) -> Mapping[str, Any]:
@@ -77,7 +77,7 @@ def _with_engine(member: Mapping[str, Any], groups: Mapping[str, List[Mapping[st
     return {**member, "engine": ranks[int(member["variables"]["FLEETCTL_RANK"])]["engine"]}
 
 
-def _floor_outcome(model: str, node: str, row: Mapping[str, Any], events: EventStream) -> Dict[str, Any]:
+def _prefetch_outcome(model: str, node: str, row: Mapping[str, Any], events: EventStream) -> Dict[str, Any]:
     trouble = row.get("trouble")
     events.emit("weightsFetched", f"{model}: weights {f'not on {node}: {trouble}' if trouble else f'on {node}'}",
                 level="warning" if trouble else "info", model=model, node=node, **row)
