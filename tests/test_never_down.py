@@ -89,7 +89,7 @@ ALLOWED = {
     "agent/replica.py": {
         "ModelActor._start": "the replica's own engine, when it did not become ready",
         "Replica._end_with_engines": "the replica's own process, when an engine of it has ended",
-        "Replica._require_heard": "the replica's own process, of which nobody can learn that it is ready, or where",
+        "Replica._require_published_repr": "the replica's own process, whose node and readiness nothing else can know",
     },
     "agent/supervisor.py": {
         "signal_all": "processes below the engine's guard",
@@ -246,7 +246,7 @@ def test_a_search_for_clean_cards_ends_only_the_holders_it_created() -> None:
     """They are what `_take_one` made of CardHolder, which starts nothing; no handle comes in from anywhere else."""
     path = PACKAGE / "agent" / "clean_cards.py"
     assert [ast.unparse(call.args[0]) for _, call in calls(path, "_end")] == [
-        "[one for one in self._holders if one not in self._dirty]", "self._holders"]
+        "[holder for holder in self._holders if holder not in self._dirty]", "self._holders"]
     assert [(function, ast.unparse(call)) for function, call in calls(path, "append")
             if "self._holders.append" in ast.unparse(call)] == [("_take_one", "self._holders.append(holder)")]
     [(_, options)] = calls(path, "options")
@@ -308,16 +308,17 @@ def test_the_way_of_an_apply_never_meets_an_explicit_verb(start: str) -> None:
 def test_what_is_warm_ends_by_itself_or_by_the_explicit_verb() -> None:
     """On the way of an apply its name is only compared; what asks it to leave is itself, and the verb."""
     assert {(path.name, function) for path in SOURCES for function, _ in calls(path, "warm_name")} == {
-        ("create.py", "check"), ("levels.py", "at_level"), ("levels.py", "_begun_before"), ("levels.py", "_create")}
+        ("create.py", "check"), ("levels.py", "level_details"), ("levels.py", "_find_earlier_warm"),
+        ("levels.py", "_create")}
     named = {path.name for path in SOURCES if "warm_name" in path.read_text()}
     assert named == {"mark.py", "create.py", "levels.py", "explicit.py"}
     found = [(path.name, function, ast.unparse(call)) for path in SOURCES if PACKAGE / "agent" in path.parents
              for function, call in calls(path, "get_actor")]
-    assert ("warm.py", "_not_needed", "ray.get_actor(actor_name(self._replica['model'], self._replica['replicaId']))"
+    assert ("warm.py", "_is_unneeded", "ray.get_actor(actor_name(self._replica['model'], self._replica['replicaId']))"
             ) in found
     leaving = {(path.name, function) for path in SOURCES for function, call in calls(path, "remote")
                if ast.unparse(call.func).endswith("leave.remote")}
-    assert leaving == {("warm.py", "_leaves"), ("evict.py", "_ask_to_leave")}
+    assert leaving == {("warm.py", "_leave_if_unneeded"), ("evict.py", "_ask_to_leave")}
 
 
 def test_the_reach_is_really_followed() -> None:

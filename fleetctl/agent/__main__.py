@@ -1,4 +1,4 @@
-"""The job's entry point: `python -m fleetctl_agent VERB NAME NAMESPACE`; the request is in Ray's table under NAME."""
+"""The job's entry point: `python -m fleetctl_agent VERB NAME NAMESPACE`; Ray's table holds the request under NAME."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ VERBS: Mapping[str, Callable[..., int]] = {
 
 
 def hide_package_from_actors() -> None:
-    """Remove our package from the environment that actors inherit: with it their workers start twice as slowly."""
+    """Remove our package from the environment that actors inherit: it doubles the start time of their workers."""
     config = json.loads(os.environ.get(JOB_CONFIG, "{}"))
     if config.pop("runtime_env", None) is not None:
         os.environ[JOB_CONFIG] = json.dumps(config)
@@ -40,7 +40,7 @@ def hide_package_from_actors() -> None:
 
 
 def too_old(version: str) -> Optional[str]:
-    """Return why this Ray cannot run the agent, None where it can."""
+    """Return why this Ray cannot run the agent, or None if it can."""
     parts = re.match(r"(\d+)\.(\d+)", version)
     if parts is None or (int(parts[1]), int(parts[2])) >= OLDEST_RAY:
         return None
@@ -48,7 +48,7 @@ def too_old(version: str) -> Optional[str]:
 
 
 def main() -> int:
-    """Connect to our cluster and carry out the request."""
+    """Connect to the cluster and carry out the request."""
     verb, name, namespace = sys.argv[1:]
     events = EventStream()
     hide_package_from_actors()

@@ -1,8 +1,8 @@
-"""Carry a plan out: take the lock, create what fits in the plan's order, wait for readiness, report every replica.
+"""Carry out a plan: take the lock, create replicas in the plan's order, wait until they are ready, report each one.
 
-Partial success is a result: when one replica fails, the rest goes on. The lock is held until the last create has its
-worker; waiting needs none, and neither does what comes last: nodes fetch the weights that the fleet file keeps there.
-SIGTERM means: begin nothing more, report, exit.
+Partial success is a result: if one replica fails, the others continue. The lock is held until the last new replica has
+its worker. Waiting needs no lock, nor does the last step: nodes fetch the weights that the fleet file keeps there.
+On SIGTERM the run starts nothing more, reports, and exits.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .grants import CardTurns, Grants
 from .lock import HeldLock, Interrupted, LockBusy, take_lock
 from .mark import actor_name
 from .notes import note
-from .prefetch import run_floor
-from .reload import forget_dead
+from .prefetch import run_prefetches
+from .reload import forget_dead_actors
 from .reloads import Reloads
 from .replan import Replanning
 
 POLL_S = 0.1
 HEARTBEAT_S = 10.0
 REPORT_S = 1.2
-"""Ray sends SIGKILL three seconds after SIGTERM; the report must be out before."""
+"""Ray sends SIGKILL three seconds after SIGTERM; the report must be written by then."""
 DRAINING = "draining"
 
 
@@ -50,7 +50,7 @@ class Run:
         self.outcomes: Dict[str, Outcome] = {}
         self.blocked: List[Mapping[str, Any]] = list(self.plan["blocked"])
         self.fetched: List[Outcome] = []
-        self._not_begun: Deque[Attempt] = deque()
+        self._pending: Deque[Attempt] = deque()
         self._under_way: List[Attempt] = []
         self._ready: List[Attempt] = []
         self._turns = CardTurns([])
@@ -61,14 +61,14 @@ class Run:
         self._last_beat = time.monotonic()
 
     def work(self, lock: HeldLock) -> None:
-        """Create and await everything, then fetch what nodes are to keep; returns then, or on SIGTERM.
+        """Create and await all replicas, then fetch the weights that nodes keep. Returns early on SIGTERM.
 
-        A run that does not wait fetches on a few nodes, so that who watches looks again; the next run goes on.
+        A run that does not wait fetches on a few nodes only, so a watcher can replan soon; the next run continues.
         """
         self._create_all(lock)
         if self.stop.is_set():
             return
-        for result in run_floor(self.request, self.events):
+        for result in run_prefetches(self.request, self.events):
             self.fetched.append(result)
             if self.stop.is_set():
                 return
@@ -77,40 +77,40 @@ class Run:
         self._lock = lock
         ours = {self.plan["fleet"]["name"], self.plan.get("options", {}).get("adoptFrom")} - {None}
         self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, time.monotonic)
-        self._take(self.request)
-        self._under_way += self._earlier()
+        self._accept(self.request)
+        self._under_way += self._already_starting()
         while not self.stop.is_set():
             began = time.monotonic()
             self._begin()
             self._step()
             for key, result in self._reloads.step().items():
                 self._report(key, result)
-            if not self._creating() and not self._replan():
+            if not self._is_creating() and not self._replan():
                 self._release()
                 if self._reloads.may_end and (not self._under_way or not self.request["wait"]):
                     break
             self._heartbeat()
             self.stop.wait(max(POLL_S, time.monotonic() - began))
-        self._look_again()
+        self._recheck_ready()
 
-    def _take(self, request: Mapping[str, Any]) -> None:
-        """Accept a plan: the request's own, or a new one for nodes that refused replicas."""
+    def _accept(self, request: Mapping[str, Any]) -> None:
+        """Accept a plan: the request's own, or a new one after nodes refused replicas."""
         self.plan = request["plan"]
         self.events.emit("planAccepted", f"plan {self.plan['planId'][:12]}: {len(self.plan['actions'])} to create",
                          level="debug", **request["record"])
         replicas = [replica_of(self.plan, action, request["logs"]) for action in self.plan["actions"]]
         self._turns = CardTurns(replicas)
         self._promoted.update(replica["id"] for replica in replicas if replica["op"] == "promote")
-        self._not_begun.extend(Attempt(replica, self._context) for replica in replicas)
+        self._pending.extend(Attempt(replica, self._context) for replica in replicas)
 
     def _not_counted(self, model: str) -> Set[int]:
-        """Return the ids of a model that exist but do not count: lost ones and unmanaged ones."""
+        """Return the ids of a model's replicas that exist but do not count: lost and unmanaged ones."""
         records = [*self.plan.get("lost", []), *self.plan.get("unmanaged", [])]
         return {int(row["replicaId"]) for row in records if row["model"] == model and row.get("replicaId") is not None}
 
-    def _earlier(self) -> List[Attempt]:
-        """Return the replicas of planned models that were starting before this run; they are awaited too."""
-        names, planned = cluster.taken_names(), {attempt.key for attempt in self._not_begun}
+    def _already_starting(self) -> List[Attempt]:
+        """Return the replicas of planned models that were starting before this run; the run awaits them too."""
+        names, planned = cluster.taken_names(), {attempt.key for attempt in self._pending}
         rows = [
             {"id": f"{model['key']}/{replica_id}", "model": model["key"], "replicaId": replica_id, "members": [],
              "lifecycle": model["lifecycle"]}
@@ -122,13 +122,13 @@ class Run:
                 if row["id"] not in planned and _is_starting(actor_name(row["model"], row["replicaId"]))]
 
     def _begin(self) -> None:
-        """Begin what may begin: at most `parallelism` replicas at a time wait for Ray, in the plan's order."""
+        """Start pending attempts in the plan's order; at most `parallelism` replicas wait for Ray at a time."""
         creating = sum(not attempt.granted for attempt in self._under_way)
-        for attempt in list(self._not_begun):
+        for attempt in list(self._pending):
             if creating >= int(self.request["parallelism"]):
                 return
             if self._turns.may_begin(attempt.key):
-                self._not_begun.remove(attempt)
+                self._pending.remove(attempt)
                 self._under_way.append(attempt)
                 creating += 1
 
@@ -139,24 +139,24 @@ class Run:
             attempt.step()
             if attempt.granted:
                 self._turns.done(attempt.key)
-            if attempt.result is not None and not self._replanning.takes(attempt.key, attempt.result):
+            if attempt.result is not None and not self._replanning.hold_back(attempt.key, attempt.result):
                 self._report(attempt.key, attempt.result)
                 if attempt.result["outcome"] == "ready":
                     self._ready.append(attempt)
         self._under_way = [attempt for attempt in self._under_way if attempt.result is None]
 
-    def _look_again(self) -> None:
-        """Tell what became of the replicas that were ready and have gone down meanwhile."""
+    def _recheck_ready(self) -> None:
+        """Report the replicas that were ready and have gone down since."""
         for attempt in self._ready:
             result = None if self.stop.is_set() else attempt.since_ready()
             if result is not None:
                 self._report(attempt.key, result)
 
-    def _creating(self) -> bool:
-        return bool(self._not_begun) or any(not attempt.granted for attempt in self._under_way)
+    def _is_creating(self) -> bool:
+        return bool(self._pending) or any(not attempt.granted for attempt in self._under_way)
 
     def _replan(self) -> bool:
-        """Ask for a new plan where nodes refused replicas; returns whether there is, or may be, more to create."""
+        """Ask for a new plan if nodes refused replicas. Returns whether there is, or may be, more to create."""
         if not self._replanning.refused:
             return False
         self._replanning.ask()
@@ -172,10 +172,10 @@ class Run:
             return False
         models = {result["model"] for result in refused.values()}
         self.blocked = [row for row in self.blocked if row["model"] not in models] + list(request["plan"]["blocked"])
-        self._take(request)
+        self._accept(request)
         count = len(request["plan"]["actions"])
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
-        return bool(self._not_begun)
+        return bool(self._pending)
 
     def _release(self) -> None:
         if self._lock is not None:
@@ -198,17 +198,17 @@ class Run:
     def _heartbeat(self) -> None:
         if time.monotonic() - self._last_beat >= HEARTBEAT_S:
             self._last_beat = time.monotonic()
-            total = (len(self.outcomes) + len(self._under_way) + len(self._not_begun) + len(self._replanning.refused)
+            total = (len(self.outcomes) + len(self._under_way) + len(self._pending) + len(self._replanning.refused)
                      + self._reloads.unfinished)
             blocked = sum(row["replicas"] for row in self.blocked)
             message = f"{len(self.outcomes)} of {total} done" + (f", {blocked} blocked" if blocked else "")
             self.events.emit("progress", message, done=len(self.outcomes), total=total)
 
     def finish(self, interrupted: bool = False) -> None:
-        """Write the summary and exit at once; a created replica that is not ready yet continues by itself."""
-        code, why = ("INTERRUPTED", "the apply was interrupted") if interrupted else (None, "created, not waited for")
-        self.outcomes.update({**self._replanning.refused, **self._reloads.left(interrupted)})
-        for attempt in (*self._under_way, *self._not_begun):
+        """Write the summary and exit immediately; a created replica that is not ready yet continues to start."""
+        code, why = ("INTERRUPTED", "the apply was interrupted") if interrupted else (None, "created, not awaited")
+        self.outcomes.update({**self._replanning.refused, **self._reloads.outcomes_at_end(interrupted)})
+        for attempt in (*self._under_way, *self._pending):
             self.outcomes[attempt.key] = attempt.result or outcome(
                 attempt.replica, "starting" if attempt.begun else "skipped", code, why)
         results = sorted(self.outcomes.values(), key=lambda row: (row["model"], row["replicaId"]))
@@ -222,16 +222,16 @@ class Run:
                                  waited=bool(self.request["wait"])))
 
     def _not_fetched(self) -> List[Outcome]:
-        """Return the outcomes of what nodes were to fetch when the run was interrupted."""
+        """Return the outcomes of the planned prefetches that had not run when the run was interrupted."""
         done = {(row["model"], node) for row in self.fetched for node in row["nodes"]}
-        return [{"model": one["model"], "outcome": "skipped", "level": "COLD", "code": "INTERRUPTED",
+        return [{"model": prefetch["model"], "outcome": "skipped", "level": "COLD", "code": "INTERRUPTED",
                  "nodes": [node["node"]], "message": "the apply was interrupted"}
-                for one in self.request["plan"].get("prefetches", []) for node in one["nodes"]
-                if (one["model"], node["node"]) not in done]
+                for prefetch in self.request["plan"].get("prefetches", []) for node in prefetch["nodes"]
+                if (prefetch["model"], node["node"]) not in done]
 
 
 def _is_starting(name: str) -> bool:
-    """Return whether the named actor of our namespace is starting: not up, and not gone."""
+    """Return whether the named actor of our namespace is starting: neither ALIVE nor DEAD."""
     try:
         actor_id = ray.get_actor(name)._actor_id.hex()
     except ValueError:
@@ -240,16 +240,15 @@ def _is_starting(name: str) -> bool:
 
 
 def claim_single_use(plan_id: str, job: str) -> Optional[bytes]:
-    """Note that this job applies this saved plan; returns the job that applied it before, or None."""
+    """Record that this job applies this saved plan. Returns the job that applied it before, or None."""
     key = b"plan:" + plan_id.encode()
-    if _internal_kv_put(key, job.encode(), overwrite=False, namespace=KV_NAMESPACE):
-        earlier: Optional[bytes] = _internal_kv_get(key, namespace=KV_NAMESPACE)
-        return earlier
+    if _internal_kv_put(key, job.encode(), overwrite=False, namespace=KV_NAMESPACE):  # it exists
+        return bytes(_internal_kv_get(key, namespace=KV_NAMESPACE))
     return None
 
 
 def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
-    """Run one apply; returns the exit code where it ends before any action (lock, used plan)."""
+    """Run one apply. Returns an exit code only if it ends before any action (lock held, plan already applied)."""
     run = Run(request, events)
     signal.signal(signal.SIGTERM, lambda *_: run.stop.set())
     fleet, job = run.plan["fleet"]["name"], request["job"]
@@ -273,15 +272,15 @@ def run_apply(request: Mapping[str, Any], events: EventStream) -> int:
     events.emit("lockAcquired", f"lock of fleet {fleet} acquired")
     draining = cluster.draining_nodes()
     if draining:
-        note(job, DRAINING, " ".join(sorted(draining)))  # no GET shows it, and a drain is never undone
+        note(job, DRAINING, " ".join(sorted(draining)))  # no GET shows this, and a drain is never undone
     ask_for_nodes(run.plan, events)
-    forget_dead()
+    forget_dead_actors()
     _work(run, lock)
     return 0
 
 
 def _work(run: Run, lock: HeldLock) -> None:
-    """Work in a thread of its own: a call to Ray may hang, and SIGTERM must still be answered."""
+    """Work in a separate thread: a call to Ray may hang, and the run must still react to SIGTERM."""
     failures: List[BaseException] = []
 
     def work() -> None:

@@ -1,6 +1,6 @@
-"""One replica from its check to its readiness. Each has its own outcome; a failure of one stops nothing else.
+"""One replica from its check to its readiness. Each attempt has its own outcome; a failure stops no other attempt.
 
-An attempt never waits: `step` goes as far as it can and returns, so that one loop serves any number of them.
+An attempt never waits: `step` goes as far as it can and returns, so one loop serves any number of attempts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ray
 
 from . import cluster, model_files
 from .cards import REFUSED
-from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards
+from .clean_cards import MAX_TRIES, NONE_CLEAN, SEARCHING, CleanCards
 from .create import CreatedHere, check, create, take_back
 from .failure import Failure, Refused, decode_failure, kept_failure
 from .grants import Grants
@@ -21,24 +21,24 @@ from .mark import actor_name
 from .ports import serving_at
 
 SHORTFALL_S = 3.0
-"""Ray reports its free resources with a delay; a shortfall must last this long to count."""
+"""Ray reports its free resources with a delay, so a shortfall counts only once it has lasted this long."""
 ANSWER_S = 5.0
 NO_WORKER_S = 60.0
-SAID_AFTER_S = 10.0
-"""What has waited for room this long says so: another run may just have taken it."""
+ROOM_REPORT_S = 10.0
+"""After this long an attempt reports that it waits for room; another run may have just taken it."""
 WORKER_S = 300.0
-"""How long a worker may take to start once its replica may be granted; Ray itself tries again after 60 s."""
+"""Limit for a worker to start once Ray may have granted its replica; Ray itself retries after 60 s."""
 CONSTRUCTED_S = 10.0
-"""Ray says ALIVE for a moment after the constructor has raised; after this time it was never constructed."""
+"""Ray briefly reports ALIVE after the constructor has raised; ALIVE without a repr for longer is a failure."""
 MARGIN_S = 120.0
-"""Constructors enforce their own timeout; past it and this margin the agent stops waiting and says `starting`."""
+"""Constructors enforce their own timeout; the agent waits this much longer, then reports `starting`."""
 
 Emit = Callable[..., None]
 Outcome = Dict[str, Any]
 
 
 class Context(NamedTuple):
-    """What all attempts of a run share. `ours` = the fleets whose replicas count as ours; `clock` in seconds."""
+    """State that all attempts of a run share. `ours` = fleets whose replicas count as ours; `clock` in seconds."""
 
     not_counted: Callable[[str], Set[int]]
     ours: Collection[str]
@@ -59,18 +59,16 @@ def outcome(replica: Mapping[str, Any], kind: str, code: Optional[str] = None, m
 
 
 class Attempt:
-    """One replica that the plan creates. `granted` = Ray has chosen its cards, or never will."""
+    """The creation of one planned replica. `granted` = Ray has chosen its cards, or never will."""
 
     def __init__(self, replica: Dict[str, Any], context: Context) -> None:
         self.replica = replica
         self.key = str(replica["id"])
         self.result: Optional[Outcome] = None
         self.created: Optional[CreatedHere] = None
-        self.granted = self._said = False
+        self.granted = self._shortfall_reported = False
         self._context = context
-        self._begun = context.clock()
-        self._since = self._begun
-        self._seen = self._alive_since = self._begun
+        self._begun = self._since = self._seen = self._alive_since = context.clock()
         self._handle: Any = None
         self._answer: Any = None
         self._tries = 0
@@ -80,11 +78,11 @@ class Attempt:
 
     @property
     def begun(self) -> bool:
-        """Whether the replica's actor exists, as far as this attempt knows."""
+        """Whether this attempt has found or created the replica's actor."""
         return self._handle is not None
 
     def step(self) -> None:
-        """Go as far as possible without waiting. An error is the outcome of this replica alone."""
+        """Go as far as possible without waiting. An error becomes the outcome of this replica alone."""
         try:
             while self.result is None:
                 phase = self._phase
@@ -102,12 +100,12 @@ class Attempt:
         if self.created is not None:
             self.result["seconds"] = round(self._context.clock() - self._begun, 2)
 
-    def _go_on(self, phase: Callable[[], None]) -> None:
+    def _enter(self, phase: Callable[[], None]) -> None:
         self._phase = phase
         self._since = self._alive_since = self._context.clock()
 
     def _now(self) -> float:
-        """Return the time; a gap without an answer of Ray counts for nothing that lasts."""
+        """Return the time. A gap in which Ray did not answer is excluded from all durations."""
         now = self._context.clock()
         gap = now - self._seen
         if gap > ANSWER_S:
@@ -122,7 +120,7 @@ class Attempt:
 
     def _check(self) -> None:
         if not self._context.lock.still_held():
-            return self._end("skipped", "LOCK_LOST", "the lock is gone; another apply may be running")
+            return self._end("skipped", "LOCK_LOST", "this run no longer holds the lock; another apply may be running")
         try:
             check(self.replica, self._context.not_counted(self.replica["model"]))
             created = create(self.replica)
@@ -136,39 +134,38 @@ class Attempt:
                            model=self.replica["model"], replicaId=self.replica["replicaId"])
         if len(self.replica["members"]) == 1:
             self._context.grants.created(created, self.replica["members"][0])
-            return self._go_on(self._await_grant)
-        return self._go_on(self._await_group)
+            return self._enter(self._await_grant)
+        return self._enter(self._await_group)
 
     def _refused(self, refusal: Refused) -> None:
-        """Turn a refusal into an outcome; a name that exists means that another apply has created this replica."""
+        """Turn a refusal into an outcome. If the name exists, another apply has created this replica: await that."""
         if refusal.code == "NAME_TAKEN":
             try:
                 self._handle = ray.get_actor(actor_name(self.replica["model"], self.replica["replicaId"]))
             except ValueError:
                 return self._end("failed", "NAME_TAKEN", f"{refusal}, but it is gone again")
             self.granted = True
-            self.replica = {**self.replica, "members": []}  # it may be on other nodes than those planned here
-            return self._go_on(self._await_ready)
+            self.replica = {**self.replica, "members": []}  # it may be on other nodes than planned
+            return self._enter(self._await_ready)
         return self._end("skipped" if refusal.code == "TARGET_REACHED" else "blocked", refusal.code, str(refusal))
 
     def _await_grant(self) -> None:
-        """Wait for the worker of a single member; what Ray has no room for is taken back."""
+        """Wait for the worker of a single member; take the replica back if Ray has no room for it."""
         created = self.created
         assert created is not None
         node_id = self.replica["members"][0]["nodeId"]
         record = cluster.actor_record(created.actor_id)
         trouble = cluster.node_trouble(node_id) if record.state == "DEAD" and not record.placed else None
-        if trouble:  # Ray gave up on it because its node went away after our check
-            code, text = trouble
-            return self._end("failed", code, f"{self.replica['members'][0]['node']}: {text}")
+        if trouble:  # Ray gave up because the node died after our check
+            return self._end("failed", trouble[0], f"{self.replica['members'][0]['node']}: {trouble[1]}")
         if record.placed or record.state == "DEAD":
             self.granted = True
             self._context.grants.placed(created)
             self._release_cards()
-            return self._go_on(self._await_ready)
+            return self._enter(self._await_ready)
         timeout_s = float(self.replica["lifecycle"]["schedulingTimeout"])
         if self._passed() < timeout_s:
-            return self._say_what_is_short(created, node_id)
+            return self._report_shortfall(created, node_id)
         short = cluster.shortfalls(self.replica["members"])
         if short and not self._context.grants.may_be_granted(created, node_id):
             take_back(created)
@@ -178,14 +175,14 @@ class Attempt:
             return self._no_worker()
         return None
 
-    def _say_what_is_short(self, created: CreatedHere, node_id: str) -> None:
-        """Say once, after a while, that it waits for room, where it does."""
-        if self._said or self._passed() < SAID_AFTER_S:
+    def _report_shortfall(self, created: CreatedHere, node_id: str) -> None:
+        """Report once, after ROOM_REPORT_S, that the replica waits for room."""
+        if self._shortfall_reported or self._passed() < ROOM_REPORT_S:
             return
-        self._said = True
+        self._shortfall_reported = True
         short = cluster.shortfalls(self.replica["members"])
         if short and not self._context.grants.may_be_granted(created, node_id):
-            self._context.emit("roomAwaited", f"{self.key}: waits for room: {'; '.join(short)}",
+            self._context.emit("roomAwaited", f"{self.key}: waiting for room: {'; '.join(short)}",
                                model=self.replica["model"], replicaId=self.replica["replicaId"])
 
     def _no_worker(self) -> None:
@@ -194,70 +191,72 @@ class Attempt:
                   f"`fleetctl evict {self.key}` removes it")
 
     def _await_group(self) -> None:
-        """Wait until a gang's placement group has its cards, or the gang has given up waiting for them."""
+        """Wait until a gang's placement group has its cards, or the gang has stopped waiting for them."""
         created = self.created
         assert created is not None
         if cluster.group_is_granted(created.name) or cluster.actor_record(created.actor_id).state in ("ALIVE", "DEAD"):
             self.granted = True
-            self._go_on(self._await_ready)
+            self._enter(self._await_ready)
 
     def _await_ready(self) -> None:
-        """Wait until the constructor has returned, which is readiness: ALIVE, with a repr. Or until it is DEAD."""
+        """Wait until the replica is ready (its constructor has returned: ALIVE, with a repr) or DEAD."""
         record = cluster.actor_record(self._handle._actor_id.hex())
         if record.state == "ALIVE" and record.report:
             self._answer = self._handle.__ray_ready__.remote()
-            return self._go_on(self._await_answer)
+            return self._enter(self._await_answer)
         if record.state == "DEAD":
             return self._died(*self._cause_of_death(record.death))
         if record.state != "ALIVE":
             self._alive_since = self._context.clock()
         elif self._now() - self._alive_since >= CONSTRUCTED_S:
-            return self._end("failed", "NEVER_CONSTRUCTED", "its actor is ALIVE for Ray, but its constructor never "
+            return self._end("failed", "NEVER_CONSTRUCTED", "Ray reports its actor as ALIVE, but its constructor never "
                              f"returned; `fleetctl evict {self.key}` removes it")
         if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None
 
     def _cause_of_death(self, death: str) -> Failure:
-        """Return what a gang has kept, or the constructor's error has carried; else whether a node of it is dead."""
+        """Return the failure that a gang has kept or the constructor has raised; else NODE_GONE if a node is dead."""
         code, message = kept_failure(self._handle._actor_id.hex()) or decode_failure(death)
         if code != "REPLICA_DIED":
             return code, message
-        troubles = {member["node"]: cluster.node_trouble(member["nodeId"]) for member in self.replica["members"]}
-        return next(((trouble[0], f"{node}: {trouble[1]}") for node, trouble in troubles.items()
-                     if trouble and trouble[0] == "NODE_GONE"), (code, message))
+        for member in self.replica["members"]:
+            trouble = cluster.node_trouble(member["nodeId"])
+            if trouble and trouble[0] == "NODE_GONE":
+                return trouble[0], f"{member['node']}: {trouble[1]}"
+        return code, message
 
     def since_ready(self) -> Optional[Outcome]:
-        """Return what became of a replica that was ready; None where it still is, was evicted, or Ray does not say."""
+        """Return the new outcome of a replica that was ready; None if it still is, was evicted, or Ray does not say."""
         try:
             record = cluster.actor_record(self._handle._actor_id.hex())
             if record.state == "ALIVE":
                 return None
             if record.state != "DEAD":
-                return outcome(self.replica, "starting", "STILL_STARTING", "it was ready, went down and starts again")
+                return outcome(self.replica, "starting", "STILL_STARTING", "it was ready, went down and is restarting")
             code, message = self._cause_of_death(record.death)
         except Exception:
             return None
-        if record.killed and code == "REPLICA_DIED":  # a gang that ended itself has kept why
+        if record.killed and code == "REPLICA_DIED":  # evicted; a gang that ended itself has kept its reason
             return None
         return outcome(self.replica, "failed", code, f"it was ready and went down: {message}")
 
     def _died(self, code: str, message: str) -> None:
-        """Report it, or look for clean cards on its node: nothing of it has run, and its name is free again.
+        """Report the failure; or, if a single member refused its cards, look for clean ones on its node.
 
-        A gang has looked for them itself.
+        Its engine has not run, and its name is free again. A gang looks for clean cards itself.
         """
         if self.created is not None:
             self._context.grants.ended(self.created)
         alone = len(self.replica["members"]) == 1
-        if code not in REFUSED or not alone or self.created is None or self._tries >= MOST_TRIES:
+        if code not in REFUSED or not alone or self.created is None or self._tries >= MAX_TRIES:
             return self._end("failed", code, message)
         self._context.emit("cardInUse", f"{self.key}: {message}: {SEARCHING}", level="warning",
                            model=self.replica["model"], replicaId=self.replica["replicaId"])
         self.replica["earlierTries"] = [*self.replica.get("earlierTries", []), self.created.actor_id]
-        self.granted = False  # the lock is not released meanwhile, unless it was before
+        self.granted = False  # keeps the lock, unless it was already released
         self._refusal, self._dirty, self._clean_cards = code, message, CleanCards(self.replica["members"])
-        return self._go_on(self._find_clean_cards)
+        return self._enter(self._find_clean_cards)
 
     def _find_clean_cards(self) -> None:
         assert self._clean_cards is not None
@@ -265,13 +264,13 @@ class Attempt:
         if found:
             self._clean_cards.free_the_clean()
         if found and self._context.lock.still_held():
-            return self._go_on(self._check)
+            return self._enter(self._check)
         if found is not None:
             self._end("failed", self._refusal, self._dirty if found else f"{self._dirty}; {NONE_CLEAN}")
         return None
 
     def _release_cards(self) -> None:
-        """Give back the dirty cards that were held for this replica alone."""
+        """Give back the dirty cards that the search has held for this replica."""
         search, self._clean_cards = self._clean_cards, None
         if search is not None:
             search.release()
@@ -284,9 +283,9 @@ class Attempt:
         try:
             ray.get(self._answer, timeout=0)
         except ray.exceptions.GetTimeoutError:
-            pass  # it is up all the same
-        except Exception:  # it has died since, or is being restarted: see its state
-            return self._go_on(self._await_ready)
+            pass  # Ray reports it as up, so it counts as ready
+        except Exception:  # it has died since, or is being restarted: check its state again
+            return self._enter(self._await_ready)
         return self._ready("it is up, but its process does not answer" if not done else "")
 
     def _ready(self, note: str) -> None:
@@ -303,12 +302,12 @@ class Attempt:
         else:
             self._end("ready")
         assert self.result is not None
-        self.result.update(**serving_at(members), **model_files.of_all(members))
+        self.result.update(**serving_at(members), **model_files.fetch_summary(members))
         return None
 
 
 class EarlierAttempt(Attempt):
-    """A replica that was starting before this run: awaited, never taken back. A person can evict it."""
+    """A replica that was starting before this run: awaited, never taken back. A user can evict it."""
 
     def __init__(self, replica: Dict[str, Any], context: Context) -> None:
         super().__init__(replica, context)
@@ -319,12 +318,12 @@ class EarlierAttempt(Attempt):
         try:
             self._handle = ray.get_actor(actor_name(self.replica["model"], self.replica["replicaId"]))
         except ValueError:
-            return self._end("failed", "REPLICA_DIED", "it was starting and is gone")
-        return self._go_on(self._await_worker)
+            return self._end("failed", "REPLICA_DIED", "it was starting when this run began and is gone now")
+        return self._enter(self._await_worker)
 
     def _await_worker(self) -> None:
         record = cluster.actor_record(self._handle._actor_id.hex())
         if record.placed or record.state not in ("PENDING_CREATION", "RESTARTING"):
-            self._go_on(self._await_ready)
+            self._enter(self._await_ready)
         elif self._passed() >= NO_WORKER_S:
             self._no_worker()

@@ -1,4 +1,4 @@
-"""A member's claim in Ray's own terms. Amounts of the plan: 1/10000 of a GPU or CPU, bytes."""
+"""A member's claim as Ray resources. The plan's amounts are in 1/10000 of a GPU or CPU, and in bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PRESENCE = 0.001
 
 
 def claim_of(member: Mapping[str, Any]) -> Dict[str, float]:
-    """Return what the member claims, as Ray resources; nothing that is zero."""
+    """Return the member's claim as Ray resources, without zeros."""
     claim = {
         "GPU": _in_ray(int(member["gpus"])),
         "CPU": _in_ray(int(member["cpus"])),
@@ -22,18 +22,18 @@ def claim_of(member: Mapping[str, Any]) -> Dict[str, float]:
 
 
 def _in_ray(amount: int) -> float:
-    """Return 1/10000s as the number of which Ray makes as many again: it cuts off, and 0.3112 would become 0.3111."""
+    """Return 1/10000s as a float that Ray converts back exactly: Ray truncates, and 0.3112 would become 0.3111."""
     exact = amount / SHARE
     return exact if int(exact * SHARE) == amount else math.nextafter(exact, math.inf)
 
 
 def format_claim(member: Mapping[str, Any]) -> str:
-    """Return the claim in words: `1 GPU, 2 CPU`."""
+    """Return the claim as text: `1 GPU, 2 CPU`."""
     return ", ".join(f"{amount:g} {name}" for name, amount in claim_of(member).items()) or "no resources"
 
 
 def presence_of(node_id: str) -> Dict[str, float]:
-    """Return a little of the node's own marker resource: a bundle may not be empty, and each node has this."""
+    """Return a tiny claim on the marker resource that every node has: a bundle must not be empty."""
     for record in ray.nodes():
         if record["NodeID"] == node_id:
             names = [name for name in record["Resources"] if name.startswith("node:") and "__" not in name]
@@ -47,7 +47,7 @@ def bundle_for(member: Mapping[str, Any]) -> Dict[str, float]:
 
 
 def member_options(member: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the actor options for exactly the member's claim, with nothing left to Ray's defaults."""
+    """Return the actor options for exactly the member's claim, overriding Ray's defaults."""
     claim = claim_of(member)
     options: Dict[str, Any] = {"num_cpus": claim.get("CPU", 0), "num_gpus": claim.get("GPU", 0)}
     if "memory" in claim:

@@ -1,8 +1,8 @@
-"""Find clean cards on a node for a replica that asks Ray again, and hold the dirty ones until it has its own.
+"""Find clean cards on a node for a replica that refused dirty ones, and hold the dirty ones until it has its own.
 
-Ray hands out cards without a look at their memory: what found a dirty card would get the same one again. Holders are
-actors of the run that creates the replica, or of a gang's coordinator, without a name; they run nothing, and end with
-their owner at the latest.
+Ray grants cards without checking their memory, so the replica would get the same dirty card again. Holders are unnamed
+actors of the run that creates the replica, or of a gang's coordinator. They run nothing, and end with their owner at
+the latest.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import cards, cluster, node
 from .claims import SHARE
-from .driver import ask
+from .driver import query_driver
 from .environment import node_environment
 
-MOST_TRIES = 3
-"""How often a replica asks for cards, where Ray hands out some that others use although clean ones are free there."""
+MAX_TRIES = 3
+"""How many times a replica asks for cards when Ray grants dirty ones although clean ones are free on the node."""
 SEARCHING, NONE_CLEAN = "looking for clean cards there", "no other card of the node is free and clean"
-MOST_HOLDERS = 11
-"""Eight cards, and what holds several shares of one."""
+MAX_HOLDERS = 11
+"""Eight cards, and some more because several holders may get shares of one card."""
 UNPLACED_S = 15.0
-"""Without a worker for so long, a holder found no card that is free."""
+"""A holder without a worker for this long has found no free card."""
 ANSWER_S = 60.0
 STEP_S = 0.1
 
 
 class CardHolder:
-    """Holds a card that Ray has granted, or a share of it."""
+    """Holds a card, or a share of one, that Ray has granted."""
 
     def objection(self, gpu_share: int, vram_bytes: int, cooling: Sequence[str]) -> Optional[str]:
-        """Return why a replica could not use it, as the replica itself would say it."""
-        return cards.look(ask(node_environment()), node.granted_cards(), gpu_share, vram_bytes, cooling).objection
+        """Return why a replica could not use the card, in the replica's own words."""
+        answer = query_driver(node_environment())
+        return cards.check_granted(answer, node.granted_cards(), gpu_share, vram_bytes, cooling).objection
 
 
 class CleanCards:
-    """The search for the cards that the members of one replica on one node claim. `clock` in seconds.
+    """The search for clean cards for the members of one replica on one node. `clock` in seconds.
 
-    Where they claim different shares of a card, or different memory, each is looked for as the largest.
+    If members claim different shares of a card, or different memory, it searches for the largest of each.
     """
 
     def __init__(self, members: Sequence[Mapping[str, Any]], clock: Callable[[], float] = time.monotonic) -> None:
@@ -57,9 +58,9 @@ class CleanCards:
         self._since = 0.0
 
     def step(self) -> Optional[bool]:
-        """Go on without waiting. True = there are clean cards, all held as the dirty ones are; False = too few.
+        """Continue without waiting. True = enough clean cards, held like the dirty ones; False = too few.
 
-        It goes on until it has met a dirty card: Ray may not have taken that one back yet, and would hand it out next.
+        The search continues until it holds a dirty card: Ray may still be reclaiming that one, and would grant it next.
         """
         if self._answer is None:
             self._take_one()
@@ -72,7 +73,7 @@ class CleanCards:
                 return False
             self._answer = None
         enough = len(self._clean) >= self._wanted
-        if (enough and self._dirty) or len(self._holders) == MOST_HOLDERS or (not done and self._is_late()):
+        if (enough and self._dirty) or len(self._holders) == MAX_HOLDERS or (not done and self._is_late()):
             return enough
         return None
 
@@ -89,22 +90,22 @@ class CleanCards:
         return waited_s >= (ANSWER_S if placed else UNPLACED_S)
 
     def free_the_clean(self) -> None:
-        """End all holders but those of dirty cards: the next that asks gets clean ones."""
-        self._end([one for one in self._holders if one not in self._dirty])
+        """End all holders except those of dirty cards, so the next request gets clean cards."""
+        self._end([holder for holder in self._holders if holder not in self._dirty])
 
     def release(self) -> None:
-        """End all holders that are left; Ray has their cards back."""
+        """End all remaining holders, which gives their cards back to Ray."""
         self._end(self._holders)
 
     def _end(self, holders: List[Any]) -> None:
-        """End some of the holders that this search has created."""
+        """End the given holders; this search has created them all."""
         for holder in holders:
             ray.kill(holder, no_restart=True)
-        self._holders = [one for one in self._holders if one not in holders]
+        self._holders = [holder for holder in self._holders if holder not in holders]
 
 
 def find_all(searches: Sequence[CleanCards]) -> bool:
-    """Return whether there are clean cards on every node; then they are free, and the dirty ones held."""
+    """Return whether every node has enough clean cards; if so, those are free and the dirty ones held."""
     todo = list(searches)
     while todo:
         for search in list(todo):

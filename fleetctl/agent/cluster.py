@@ -1,4 +1,4 @@
-"""The agent's view just before it acts: nodes, free resources, actors. From Ray's own tables, not the dashboard."""
+"""The agent's view just before it acts: nodes, free resources, actors. It reads Ray's tables, not the dashboard."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .claims import claim_of
 
 SLACK = 1e-6
 REPLICA_ID = re.compile("0|[1-9][0-9]{0,17}")
-"""The ids that `ModelActor:<key>:<id>` may have; another name in the namespace is foreign."""
+"""The ids allowed in `ModelActor:<key>:<id>`; any other name in the namespace is foreign."""
 
 Amounts = Mapping[str, float]
 
 
 class _Connection(List[Any]):
-    """At most one connection. A process that gets our code opens its own."""
+    """At most one connection. A process that unpickles this code opens its own."""
 
     def __reduce__(self) -> Any:
         return _Connection, ()
@@ -32,8 +32,8 @@ _accessor = _Connection()
 class ActorRecord(NamedTuple):
     """Ray's record of one actor.
 
-    `placed` = it has a worker process. `report` is its repr, empty until its constructor has returned. `death` is why
-    it is DEAD, in Ray's words. `restarts_left` = how many more times Ray restarts it. `killed` = a call has ended it.
+    `placed` = it has a worker process. `report` = its repr, empty until its constructor has returned. `death` = Ray's
+    text for why it is DEAD. `restarts_left` = how many more times Ray restarts it. `killed` = a call has ended it.
     """
 
     state: str
@@ -49,30 +49,30 @@ GONE = ActorRecord("DEAD", False, "", "")
 
 
 def accessor() -> Any:
-    """Return a connection of our own to Ray's tables: the names of Ray's differ from version to version."""
+    """Return a connection of our own to Ray's tables: the names of Ray's own functions vary between versions."""
     if not _accessor:
         if state.state.gcs_options is None:  # Ray would crash
             raise ConnectionError("this process is not connected to Ray")
-        made = GlobalStateAccessor(state.state.gcs_options)
-        made.connect()
-        _accessor.append(made)
+        new = GlobalStateAccessor(state.state.gcs_options)
+        new.connect()
+        _accessor.append(new)
     return _accessor[0]
 
 
 def alive_nodes() -> Dict[str, Mapping[str, str]]:
-    """Return the labels of each living node, by its id."""
+    """Return the labels of each living node, by node id."""
     return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
 
 
 def node_trouble(node_id: str) -> "Optional[tuple[str, str]]":
-    """Return code and text of why a node takes no new actor, or None."""
+    """Return why a node takes no new actor, as code and text, or None if it does."""
     if node_id not in alive_nodes():
         return "NODE_GONE", "the node is dead or gone"
     return ("NODE_DRAINING", "the node is draining") if node_id in draining_nodes() else None
 
 
 def draining_nodes() -> Set[str]:
-    """Return the ids of the nodes that Ray takes out of service; none where this Ray does not know."""
+    """Return the ids of the nodes that Ray is draining; none if this Ray version cannot tell."""
     try:
         return set(state.state.get_draining_nodes())
     except Exception:
@@ -80,13 +80,13 @@ def draining_nodes() -> Set[str]:
 
 
 def free_by_node() -> Mapping[str, Amounts]:
-    """Return what Ray has free, by node id."""
+    """Return Ray's free resources, by node id."""
     free: Mapping[str, Amounts] = state.available_resources_per_node()
     return free
 
 
 def busy_nodes() -> Set[str]:
-    """Return the ids of the living nodes on which something runs: of which something is granted, or with an actor."""
+    """Return the ids of the living nodes in use: some of their resources are granted, or an actor runs there."""
     free = free_by_node()
     granted = {record["NodeID"] for record in ray.nodes() if record["Alive"] and any(
         free.get(record["NodeID"], {}).get(resource, 0.0) + SLACK < amount
@@ -95,7 +95,7 @@ def busy_nodes() -> Set[str]:
 
 
 def claims_by_node(members: Collection[Mapping[str, Any]]) -> Dict[str, Dict[str, float]]:
-    """Return what `members` claim together on each node."""
+    """Return the sum of the claims of `members` on each node."""
     claims: Dict[str, Dict[str, float]] = {}
     for member in members:
         claim = claims.setdefault(member["nodeId"], {})
@@ -105,7 +105,7 @@ def claims_by_node(members: Collection[Mapping[str, Any]]) -> Dict[str, Dict[str
 
 
 def shortfalls(members: Collection[Mapping[str, Any]]) -> List[str]:
-    """Compare what Ray has free on each node with what `members` claim; return need and free where it is short."""
+    """Compare Ray's free resources on each node with the claims of `members`; return a text for each shortfall."""
     names = {member["nodeId"]: member["node"] for member in members}
     free = free_by_node()
     return [
@@ -122,14 +122,14 @@ def taken_names() -> Set[str]:
 
 
 def live_ids(model: str, names: Set[str], not_counted: Set[int]) -> List[int]:
-    """Return the ids of a model's replicas among `names`, less those the plan does not count."""
+    """Return the ids of a model's replicas among `names`, without those that do not count."""
     prefix = f"ModelActor:{model}:"
     tails = [name[len(prefix):] for name in names if name.startswith(prefix)]
     return sorted({int(tail) for tail in tails if REPLICA_ID.fullmatch(tail)} - not_counted)
 
 
 def actor_record(actor_id: str) -> ActorRecord:
-    """Return Ray's record of one actor; GONE when it has none."""
+    """Return Ray's record of one actor; GONE if Ray has none."""
     packed = accessor().get_actor_info(ray.ActorID(bytes.fromhex(actor_id)))
     if packed is None:
         return GONE
@@ -152,11 +152,11 @@ def live_actors() -> Iterator[Any]:
     yield from map(gcs_pb2.ActorTableData.FromString, accessor().get_actor_table(None, "ALIVE"))
 
 
-def started_since(node_id: str, since_ms: int, but: Collection[str]) -> Dict[str, float]:
-    """Return what actors hold on a node that came up after `since_ms`; `but` = actor ids to leave out."""
+def started_since(node_id: str, since_ms: int, exclude: Collection[str]) -> Dict[str, float]:
+    """Return the resources of actors that started on a node after `since_ms`; `exclude` = actor ids to ignore."""
     held: Dict[str, float] = {}
     for data in live_actors():
-        if data.address.node_id.hex() != node_id or data.start_time < since_ms or data.actor_id.hex() in but:
+        if data.address.node_id.hex() != node_id or data.start_time < since_ms or data.actor_id.hex() in exclude:
             continue
         for resource, amount in data.required_resources.items():
             held[resource] = held.get(resource, 0.0) + amount
@@ -164,7 +164,7 @@ def started_since(node_id: str, since_ms: int, but: Collection[str]) -> Dict[str
 
 
 def group_is_granted(name: str) -> bool:
-    """Return whether the placement group of that name has its resources on every node."""
+    """Return whether the named placement group has its resources on every node."""
     try:
         group = ray.util.get_placement_group(name)
     except ValueError:
@@ -173,5 +173,5 @@ def group_is_granted(name: str) -> bool:
 
 
 def job_is_alive(job_id: str) -> bool:
-    """Return whether the Ray job of that id, in hexadecimal, still has its driver."""
+    """Return whether the driver of a Ray job is alive; `job_id` is hexadecimal."""
     return any(job["JobID"] == job_id and not job["IsDead"] for job in state.jobs())

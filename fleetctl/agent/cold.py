@@ -1,6 +1,6 @@
-"""What is complete on this node's disk, noted in Ray's session log folder, where the dashboard lists it.
+"""Notes about weights that are complete on this node's disk, in Ray's session log folder: the dashboard lists it.
 
-Where somebody else removes the files a note is wrong: the next start there fetches them again.
+If another process removes the files, the note is wrong and the next start there fetches them again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ NOTE = "fleetctl-cold-"
 
 
 def note_cold(root: str, got: Fetched) -> None:
-    """Note what is complete on this node. A full disk is no reason to fail."""
+    """Note the weights that are complete on this node. Never fails, even on a full disk."""
     _note(root, got.entry.artifact, got.entry.view, got.held.size)
     if got.entry.view is not None and got.whole is not None:
         _note(root, got.entry.artifact, None, got.artifact.size)
 
 
 def _note(root: str, artifact: str, view: Optional[str], size: int) -> None:
-    path = f"{start_of_path(artifact)}{f'-{view}' if view else ''}.json"
+    path = f"{path_prefix(artifact)}{f'-{view}' if view else ''}.json"
     with contextlib.suppress(OSError):
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as new:
             json.dump({"artifact": artifact, "view": view, "bytes": size, "at": utc_now(), "root": root}, new)
         os.replace(new.name, path)
 
 
-def start_of_path(artifact: str) -> str:
-    """Return how the paths of the notes about an artifact begin: nodes of one machine may share the folder."""
+def path_prefix(artifact: str) -> str:
+    """Return the path prefix of the notes about an artifact; it has the node id, as nodes may share the folder."""
     return log_path(f"{NOTE}{ray.get_runtime_context().get_node_id()}-{artifact}")

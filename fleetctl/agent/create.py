@@ -1,4 +1,4 @@
-"""Create one replica: check the plan against the cluster again, then one call. Kills only its own latest creation."""
+"""Create one replica: re-check the plan against the cluster, then make one call. Kills only its own creation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 class CreatedHere(NamedTuple):
-    """A replica that this very run has created. The only thing the agent may take back.
+    """A replica that this run has created; an apply may take back nothing else.
 
-    `free_before` = what Ray had free on its nodes just before, by node id. `at_ms` is since the epoch.
+    `free_before` = Ray's free resources on its nodes just before, by node id. `at_ms` = milliseconds since the epoch.
     """
 
     name: str
@@ -36,16 +36,16 @@ class CreatedHere(NamedTuple):
 
 
 def ranks_of(group: Mapping[str, Any]) -> List[Mapping[str, Any]]:
-    """Return the members by rank: 0 the leader (or the one Standalone), then the Workers in file order."""
+    """Return the members by rank: the leader (or the one Standalone) is 0, then the Workers in file order."""
     leaders = [member for member in group["members"] if member.get("role", "Standalone") != "Worker"]
     workers = [member for member in group["members"] if member.get("role") == "Worker"]
     return [*leaders, *(worker for worker in workers for _ in range(int(worker.get("count", 1))))]
 
 
 def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping[str, str]) -> Dict[str, Any]:
-    """Return the action of the plan with engine, log and supervisor of each member.
+    """Return the planned action with the engine, log and supervisor of each member.
 
-    `logs` names log files by `<action>|<group>|<copy>|<rank>`.
+    `logs` maps `<action>|<group>|<copy>|<rank>` to the name of the log file.
     """
     groups = {group["name"]: ranks_of(group) for group in plan["specs"][action["specHash"]]["workers"]}
     replica = {key: action[key] for key in ("id", "model", "replicaId", "specHash", "wanted", "lifecycle")}
@@ -63,17 +63,17 @@ def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping
 
 
 def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
-    """Re-check a planned replica against the cluster as it is now; raises Refused.
+    """Re-check a planned replica against the current cluster; raises Refused.
 
-    An id that is WARM is free for a promotion alone. The WARM one ends itself once the new one is ready.
-    NODE_TAKEN may be over soon: Ray reports its free resources with a delay.
+    Only a promotion may use the id of a WARM replica, which ends itself once the new one is ready.
+    NODE_TAKEN may pass soon: Ray reports its free resources with a delay.
     """
     names = cluster.taken_names()
     name = actor_name(replica["model"], replica["replicaId"])
     warm = warm_name(replica["model"], replica["replicaId"])
     for taken in (name,) if replica.get("op") == "promote" else (name, warm):
         if taken in names:
-            raise Refused("NAME_TAKEN", f"{taken} exists already")
+            raise Refused("NAME_TAKEN", f"{taken} already exists")
     live = cluster.live_ids(replica["model"], names, not_counted)
     if len(live) >= int(replica["wanted"]):
         raise Refused("TARGET_REACHED", f"{len(live)} of {replica['wanted']} are already live")
@@ -89,14 +89,14 @@ def check(replica: Mapping[str, Any], not_counted: Set[int]) -> None:
 
 @lru_cache(maxsize=None)
 def remote_class(plain: type) -> Any:
-    """Return a class for Ray, one for all replicas: Ray would pack and send each further one again."""
+    """Return the Ray class of a plain one, shared by all replicas: Ray packs and sends each new class again."""
     return ray.remote(plain)
 
 
 def create(replica: Dict[str, Any]) -> CreatedHere:
-    """Create the replica's detached actor and return it; raises Refused when the name was taken meanwhile.
+    """Create the replica's detached actor; raises Refused if its name has been taken since the check, or Ray refuses.
 
-    The name is unique: of two applies that create the same replica, one succeeds.
+    The name is unique: if two applies create the same replica, only one succeeds.
     """
     members = replica["members"]
     single = len(members) == 1
@@ -113,7 +113,7 @@ def create(replica: Dict[str, Any]) -> CreatedHere:
         ).remote(*in_parts(replica))
     except ValueError as error:
         if name in cluster.taken_names():
-            raise Refused("NAME_TAKEN", f"{name} exists already") from None
+            raise Refused("NAME_TAKEN", f"{name} already exists") from None
         raise Refused("REFUSED_BY_RAY", str(error).splitlines()[0]) from None
     claim = "; ".join(f"{format_claim(member)} on {member['node']}" for member in members)
     before = {member["nodeId"]: free.get(member["nodeId"], {}) for member in members}
@@ -121,5 +121,5 @@ def create(replica: Dict[str, Any]) -> CreatedHere:
 
 
 def take_back(created: CreatedHere) -> None:
-    """Take back a replica that this run created and that Ray gave no worker in time: nothing of it has run."""
+    """Take back a replica that this run created and Ray gave no worker in time: none of its code has run."""
     ray.kill(created.handle, no_restart=True)

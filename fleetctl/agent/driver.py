@@ -1,4 +1,4 @@
-"""The NVIDIA driver's report of this host's cards: through NVML, which Ray ships, or `nvidia-smi`."""
+"""The NVIDIA driver's report of this host's cards, from NVML, whose binding Ray ships, or from `nvidia-smi`."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import ctypes
 import glob
 import subprocess
 import threading
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Tuple
 
 MIB = 1 << 20
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd", "/dev/dri/render*")
 LIBRARY = "libnvidia-ml.so.1"
 MEMORY = "/proc/meminfo"
-PATIENCE_S = 30.0
+TIMEOUT_S = 30.0
 """A driver that hangs must not block the replica's start."""
 QUERY = "--query-gpu=index,uuid,memory.total,memory.used,memory.free"
 
 
 class Card(NamedTuple):
-    """A card, or a MIG device with the `number` of the card that it is part of. Bytes.
+    """A card, or a MIG device with the `number` of its card. Amounts in bytes.
 
-    `is_unified` = it has no memory of its own, and the amounts are the host's. `pids` have memory of it.
+    `is_unified` = no memory of its own, so the amounts are the host's. `pids` = processes that use its memory.
     """
 
     number: str
@@ -39,30 +39,33 @@ class Card(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The cards of this host as the driver reports them, or why it does not. Neither: this host has no card."""
+    """The cards of this host as the driver reports them, or why there is no report. Neither = the host has no card."""
 
     cards: List[Card]
     trouble: Optional[str] = None
 
 
-def ask(env: Mapping[str, str]) -> Answer:
-    """Ask the driver for all cards of this host, in the order of their numbers."""
+def query_driver(env: Mapping[str, str]) -> Answer:
+    """Return the driver's report of all cards of this host, in the order of their numbers."""
     nvml = load_nvml()
     if nvml is None:
-        return ask_nvidia_smi(env) or Answer([], "no NVIDIA driver was found on this node" if has_devices() else None)
-    answer = _within(PATIENCE_S, lambda: ask_nvml(nvml))
-    if answer is None:
-        return Answer([], f"the NVIDIA driver did not answer within {PATIENCE_S:g} s")
-    return (ask_nvidia_smi(env) or answer) if answer.trouble else answer
+        return query_nvidia_smi(env) or Answer([], "no NVIDIA driver was found on this node" if has_devices() else None)
+    answers: List[Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(query_nvml(nvml)), name="fleetctl-cards", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_S)
+    if not answers:
+        return Answer([], f"the NVIDIA driver did not answer within {TIMEOUT_S:g} s")
+    return (query_nvidia_smi(env) or answers[0]) if answers[0].trouble else answers[0]
 
 
 def has_devices() -> bool:
-    """Return whether this host has a GPU of any kind; where it has none, those that Ray counts are simulated."""
+    """Return whether this host has a GPU of any kind; if not, the GPUs that Ray counts are simulated."""
     return any(glob.glob(pattern) for pattern in DEVICES)
 
 
 def load_nvml() -> Any:
-    """Return Ray's binding to NVML, or None where there is no such library."""
+    """Return Ray's binding to NVML, or None if the library is missing."""
     try:
         ctypes.CDLL(LIBRARY)  # first: the binding is slow to import, and most nodes without it have no card
         import ray._private.thirdparty.pynvml as nvml
@@ -71,18 +74,10 @@ def load_nvml() -> Any:
     return nvml
 
 
-def _within(patience_s: float, question: Callable[[], Answer]) -> Optional[Answer]:
-    answers: List[Answer] = []
-    thread = threading.Thread(target=lambda: answers.append(question()), name="fleetctl-cards", daemon=True)
-    thread.start()
-    thread.join(patience_s)
-    return answers[0] if answers else None
+def query_nvml(nvml: Any) -> Answer:
+    """Read all cards, and the MIG devices of divided ones.
 
-
-def ask_nvml(nvml: Any) -> Answer:
-    """Read all cards, and the MIG devices of those that are divided.
-
-    The host's only card has the host's memory where it has none of its own; else one without a report is left out.
+    A host's only card has the host's memory if it has none of its own. Other cards without a report are omitted.
     """
     try:
         nvml.nvmlInit()
@@ -109,10 +104,10 @@ def _card_and_parts(nvml: Any, index: int) -> List[Card]:
     except nvml.NVMLError:  # a card that cannot be divided
         is_divided = False
     found = [_read(nvml, handle, index, is_divided=is_divided)]
-    for place in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if is_divided else 0):
+    for slot in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle) if is_divided else 0):
         try:
-            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
-        except nvml.NVMLError:  # an empty place
+            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, slot)
+        except nvml.NVMLError:  # an empty MIG slot
             continue
         found.append(_read(nvml, part, index, is_part=True))
     return [card for card in found if card]
@@ -129,13 +124,13 @@ def _read(nvml: Any, handle: Any, index: int, is_part: bool = False, is_divided:
 
 def _pids(nvml: Any, handle: Any) -> Tuple[int, ...]:
     try:
-        return tuple(sorted({int(one.pid) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
+        return tuple(sorted({int(process.pid) for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)}))
     except nvml.NVMLError:
         return ()
 
 
 def _unified(nvml: Any) -> List[Card]:
-    """Return the only card with the host's memory, where the driver supports no report of its memory."""
+    """Return the only card with the host's memory, if the driver does not support a report of its memory."""
     handle = nvml.nvmlDeviceGetHandleByIndex(0)
     try:
         _memory(nvml, handle)
@@ -148,14 +143,14 @@ def _unified(nvml: Any) -> List[Card]:
 
 
 def host_memory() -> Tuple[int, int]:
-    """Return the host's memory, and how much of it is available: what holds files counts as free."""
+    """Return the host's total and available memory; the page cache counts as available."""
     with open(MEMORY, encoding="ascii") as rows:
         found = dict(row.split(":") for row in rows)
     return int(found["MemTotal"].split()[0]) << 10, int(found["MemAvailable"].split()[0]) << 10
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
-    """Return total, used and free. The older call counts the driver's own memory as used."""
+    """Return total, used and free memory. The older call counts the driver's own memory as used."""
     try:
         if hasattr(nvml, "nvmlMemory_v2"):  # not in the binding of Ray 2.49
             return nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
@@ -164,11 +159,11 @@ def _memory(nvml: Any, handle: Any) -> Any:
     return nvml.nvmlDeviceGetMemoryInfo(handle)
 
 
-def ask_nvidia_smi(env: Mapping[str, str]) -> Optional[Answer]:
-    """Read all whole cards; None when there is no `nvidia-smi`, or it fails."""
+def query_nvidia_smi(env: Mapping[str, str]) -> Optional[Answer]:
+    """Read all whole cards; None if `nvidia-smi` is missing or fails."""
     try:
         done = subprocess.run(["nvidia-smi", QUERY, "--format=csv,noheader,nounits"], env=dict(env),
-                              capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+                              capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if done.returncode != 0:

@@ -1,4 +1,4 @@
-"""An engine's log as its actor sees it: our own lines in it, and the last output of this life of the engine."""
+"""An engine's log as its actor sees it: our own lines in it, and the last output of the engine's current life."""
 
 from __future__ import annotations
 
@@ -8,51 +8,51 @@ import re
 from .mark import utc_now
 from .supervisor import Stamps, open_log
 
-OURS = "fleetctl: "
-BANNER = OURS + "starting "
+LINE_PREFIX = "fleetctl: "
+BANNER = LINE_PREFIX + "starting "
 LAST_OUTPUT, LAST_OUTPUT_BYTES = "; last output: ", 2_000
 LINE_BYTES = 1_000
-"""More than the line takes that begins a life."""
+"""More than the length of the line that begins a life."""
 SEARCHED_BYTES = 256 << 10
-"""How far back to look for the error that ended the engine: its other processes write a lot at the end."""
+"""How far back to search for the error that ended the engine: its other processes write a lot at the end."""
 WITH_STAMPS = 4
-"""A log takes about this many bytes for a byte of short lines."""
+"""With stamps, short lines take about this many times their size in the log."""
 _STAMP = re.compile(rb"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ ", re.MULTILINE)
 
 
 class EngineLog:
-    """The log at `path`; the guards write the engine's output to it, and begin a new one when it is large."""
+    """The log at `path`. The guards write the engine's output to it, and rotate it when it is large."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def say(self, text: str) -> None:
-        """Add a line of ours. A full disk is no reason to fail."""
+        """Add a line of ours. Never fails, even on a full disk."""
         try:
             log = open_log(self.path)
         except OSError:
             return
         try:
             stamps = Stamps(log)
-            os.write(log, stamps.put(f"{chr(10) if stamps.within else ''}{OURS}{text}\n".encode()))
+            os.write(log, stamps.put(f"{chr(10) if stamps.mid_line else ''}{LINE_PREFIX}{text}\n".encode()))
         except OSError:
             return
         finally:
             os.close(log)
 
-    def begin(self, who: str) -> None:
+    def begin(self, member: str) -> None:
         """Add the line that begins a life of the engine."""
-        self.say(f"{BANNER[len(OURS):]}{who} at {utc_now()}")
+        self.say(f"{BANNER[len(LINE_PREFIX):]}{member} at {utc_now()}")
 
     def end(self, reason: str) -> None:
-        """Add the line that ends a life of the engine, or a try to start it; `fleetctl status` reads it.
+        """Add the line that ends a life of the engine, or an attempt to start it; `fleetctl status` reads it.
 
-        It is without the last output, which is in the log.
+        The line omits the last output, which the log has anyway.
         """
         self.say(f"ended at {utc_now()}: {reason.partition(LAST_OUTPUT)[0]}")
 
     def end_of_this_life(self, limit: int) -> str:
-        """Return the last `limit` bytes, or less, of what the engine wrote since its begin."""
+        """Return at most the last `limit` bytes of the engine's output since it started."""
         read = WITH_STAMPS * limit + LINE_BYTES
         end = _tail(self.path, read)
         written = _STAMP.sub(b"", end)
@@ -61,11 +61,11 @@ class EngineLog:
         return written[_begins(written):][-limit:].decode(errors="replace").strip()
 
     def last_output(self) -> str:
-        """Return the end of what the engine wrote in this life, short enough for a message."""
+        """Return the end of the engine's output in this life, short enough for a message."""
         return self.end_of_this_life(LAST_OUTPUT_BYTES)
 
     def says_address_in_use(self) -> bool:
-        """Return whether the engine complained in this life that it could not bind an address."""
+        """Return whether the engine reported in this life that an address is in use."""
         text = self.end_of_this_life(SEARCHED_BYTES).lower()
         return "address already in use" in text or "eaddrinuse" in text
 
@@ -80,6 +80,6 @@ def _tail(path: str, limit: int) -> bytes:
 
 
 def _begins(written: bytes) -> int:
-    """Return where this life begins in `written`: after our last line on it; 0 where that is not among it."""
+    """Return the offset in `written` at which this life begins, after our banner; 0 if the banner is not in it."""
     at = (b"\n" + written).rfind(b"\n" + BANNER.encode())
     return written.find(b"\n", at) + 1 if at >= 0 else 0

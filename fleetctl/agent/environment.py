@@ -10,13 +10,13 @@ from .failure import StartFailed
 from .processes import environment_of
 
 DEFAULTS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-"""CUDA numbers the fastest card first, the driver and `nvidia-smi` go by bus: the card that was checked must be the one
-that is used, also where a node's cards are not alike."""
+"""By default CUDA numbers the fastest card first; the driver and `nvidia-smi` number by bus. The engine must use the
+card that was checked, even if the cards of a node differ."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^)]*)\)")
 
 
 def node_environment() -> Dict[str, str]:
-    """Return the node's own environment: that of the raylet, our parent, since Ray changes its workers'."""
+    """Return the node's own environment, read from the raylet, our parent: Ray changes that of its workers."""
     raylet = environment_of(os.getppid())
     node = {os.fsdecode(name): os.fsdecode(value) for name, value in raylet.items()} or os.environ
     return {
@@ -27,7 +27,7 @@ def node_environment() -> Dict[str, str]:
 
 
 def engine_environment(spec: Mapping[str, Any], injected: Mapping[str, str]) -> Dict[str, str]:
-    """Return the engine's environment: node, defaults, the engine's own `env`, ours; a later one wins."""
+    """Return the engine's environment: the node's, defaults, the engine's own `env`, ours; later values win."""
     node = node_environment()
     env = {**node, **DEFAULTS}
     for name, value in spec.get("env", {}).items():
@@ -42,7 +42,7 @@ def engine_environment(spec: Mapping[str, Any], injected: Mapping[str, str]) -> 
 
 
 def expand(value: Any, variables: Mapping[str, str]) -> Any:
-    """Return a JSON value with every known `$(NAME)` in its texts replaced, as in Kubernetes: `$$(NAME)` is an escape.
+    """Return a JSON value with each known `$(NAME)` in its strings replaced. As in Kubernetes, `$$(NAME)` is an escape.
 
     Keys and unknown names stay as they are; raises StartFailed for an unknown FLEETCTL_ name.
     """
@@ -52,7 +52,7 @@ def expand(value: Any, variables: Mapping[str, str]) -> Any:
         if match.group(0) == "$$":
             return "$"
         if name.startswith("FLEETCTL_") and name not in variables:
-            raise StartFailed("UNRESOLVED_VARIABLE", f"$({name}) is not a variable of fleetctl")
+            raise StartFailed("UNRESOLVED_VARIABLE", f"$({name}) is not a fleetctl variable")
         return variables.get(name, match.group(0))
 
     if isinstance(value, str):

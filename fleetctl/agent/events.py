@@ -1,4 +1,4 @@
-"""Events: one JSON object a line on standard output, Ray's log of the job. First `version`, last `runSummary`."""
+"""Events: one JSON object per line on standard output, which is Ray's job log. First `version`, last `runSummary`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class EventStream:
         self._broken = ""
 
     def emit(self, kind: str, message: str, level: str = "info", **fields: Any) -> None:
-        """Write one event; `fields` are JSON values and must not hold anything secret."""
+        """Write one event; `fields` are JSON values without secrets."""
         with self._lock:
             event = {
                 "seq": self._seq,
@@ -32,21 +32,21 @@ class EventStream:
             }
             event.update(fields)
             self._seq += 1
-            # ASCII alone: an engine's last output may hold other line ends, or characters that the job's locale lacks
+            # ASCII only: an engine's last output may have other line ends, or characters outside the job's locale
             line = self._broken + json.dumps(event, separators=(",", ":"))
             try:
                 print(line, flush=True)
                 self._broken = ""
-            except OSError:  # a full disk costs words, not the run
+            except OSError:  # a full disk loses events, not the run
                 self._broken = "\n"
 
     def begin(self, request: Mapping[str, Any], **fields: Any) -> None:
-        """Write the event that opens a run: who speaks, for which job of which release of the client."""
+        """Write the first event of a run: versions of events, Ray and client, and the job."""
         self.emit("version", f"fleetctl agent, events {EVENT_VERSION}, ray {ray.__version__}", version=EVENT_VERSION,
                   toolVersion=request["toolVersion"], job=request["job"], **fields)
 
     def end(self, code: int, message: str, outcomes: Sequence[Mapping[str, Any]] = (), **fields: Any) -> int:
-        """Write the summary of a run; returns its exit code."""
+        """Write the summary of a run and return its exit code."""
         level = {0: "info", 3: "warning"}.get(code, "error")
         self.emit("runSummary", message, level=level, outcomes=outcomes, exitCode=code, **fields)
         return code

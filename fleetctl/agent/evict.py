@@ -1,4 +1,4 @@
-"""Evict: the explicit verb that takes replicas away, and only those it names. Apply never imports this."""
+"""Evict: the explicit verb that ends replicas, only those it names. Apply never imports this."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import ray
 from . import cluster
 from .events import EventStream
 from .explicit import Job, Outcome, find_actor, key_of, result, run_explicit
-from .levels import at_level, prepare
+from .levels import level_details, prepare
 from .mark import actor_name
-from .reload import forget_dead
+from .reload import forget_dead_actors
 
 LEAVE_S = 20.0
-"""How long an engine may take to end and its cards to be free, before its actor is ended all the same."""
+"""How long an engine may take to end and free its cards before its actor is ended anyway."""
 GONE_S = 30.0
 
 
@@ -26,13 +26,13 @@ def run_evict(request: Mapping[str, Any], events: EventStream) -> int:
 
 
 def end_all(job: Job) -> List[Outcome]:
-    """End all replicas of the job at once; engines first, so that nothing of them is left when their actors go.
+    """End all replicas of the job together; engines first, so that none of their processes outlives its actor.
 
-    What must stay up is read under the lock, just before: since the client has looked, others may have ended.
+    Which replicas are up is read under the lock, just before: others may have ended since the client looked.
     """
     found: Dict[str, Any] = {}
     stays: Dict[str, Outcome] = {}
-    up = {model: _up(model) for model in job.keep}
+    up = {model: _ready_actors(model) for model in job.keep}
     for replica in job.replicas:
         handle, model = find_actor(replica), replica["model"]
         if handle is None:
@@ -41,11 +41,11 @@ def end_all(job: Job) -> List[Outcome]:
             if len(up[model]) <= job.keep[model]:
                 stays[replica["actorId"]] = result(
                     replica, "skipped", "TOO_FEW_READY", f"without it {len(up[model]) - 1} of {model} would be ready, "
-                    f"and {job.keep[model]} must stay so: it runs as before")
+                    f"and {job.keep[model]} must stay ready: it keeps running")
                 continue
             up[model].remove(replica["actorId"])
         found[replica["actorId"]] = handle
-    stays.update(prepare(job, [one for one in job.replicas if one["actorId"] in found]))
+    stays.update(prepare(job, [replica for replica in job.replicas if replica["actorId"] in found]))
     ending = [replica for replica in job.replicas if replica["actorId"] in found and replica["actorId"] not in stays]
     for replica in ending:
         job.events.emit("replicaEnding", f"{key_of(replica)} is being ended", model=replica["model"],
@@ -60,18 +60,18 @@ def end_all(job: Job) -> List[Outcome]:
     deadline = time.monotonic() + GONE_S
     outcomes = [stays.get(replica["actorId"]) or _outcome(job, replica, replica["actorId"] in found, deadline)
                 for replica in job.replicas]
-    with suppress(Exception):  # what was ended is reported all the same
-        forget_dead()
+    with suppress(Exception):  # the outcomes must still be reported
+        forget_dead_actors()
     return outcomes
 
 
-def _up(model: str) -> Set[str]:
-    """Return the ids of the actors of a model's replicas that are up."""
+def _ready_actors(model: str) -> Set[str]:
+    """Return the actor ids of a model's ready replicas."""
     found = set()
     for number in cluster.live_ids(model, cluster.taken_names(), set()):
         try:
             actor_id = ray.get_actor(actor_name(model, number))._actor_id.hex()
-        except ValueError:  # it has just gone
+        except ValueError:  # it has just ended
             continue
         record = cluster.actor_record(actor_id)
         if record.state == "ALIVE" and record.report:
@@ -80,7 +80,7 @@ def _up(model: str) -> Set[str]:
 
 
 def _ask_to_leave(handle: Any) -> List[Any]:
-    """Ask a replica that is up to end its engine; an actor of an older release does not know how."""
+    """Ask a ready replica to end its engine; an actor of an older release may lack the method."""
     record = cluster.actor_record(handle._actor_id.hex())
     leave = getattr(handle, "leave", None)
     return [leave.remote()] if leave is not None and record.state == "ALIVE" and record.report else []
@@ -88,9 +88,9 @@ def _ask_to_leave(handle: Any) -> List[Any]:
 
 def _outcome(job: Job, replica: Mapping[str, Any], existed: bool, deadline: float) -> Outcome:
     if not existed:
-        return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is gone already")
+        return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is already gone")
     while cluster.actor_record(replica["actorId"]).state != "DEAD":
         if time.monotonic() >= deadline:
-            return result(replica, "failed", "STILL_THERE", f"{key_of(replica)} was ended and still exists")
+            return result(replica, "failed", "STILL_THERE", f"{key_of(replica)} was ended, but its actor still exists")
         time.sleep(0.05)
-    return result(replica, "gone", **at_level(job, replica))
+    return result(replica, "gone", **level_details(job, replica))

@@ -1,6 +1,6 @@
-"""What the explicit verbs share: their first line, the lock, an outcome per replica, their summary.
+"""Common parts of the explicit verbs: the first event, the lock, an outcome per replica, the summary.
 
-Nothing on the way of an apply imports this.
+Apply never imports this.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ DONE = ("ready", "gone")
 
 
 class Job(NamedTuple):
-    """One run of a verb, once it holds the lock. `stop` is set at SIGTERM: nothing more may be begun.
+    """One run of a verb that holds the lock. `stop` is set at SIGTERM: start nothing more.
 
-    `keep` = how many replicas of a model must stay up, by model key. `level` = where an eviction goes, `warm` = by node
-    id its name, and how many bytes of weights may be WARM there; `drain_s` = how long requests may still take to end.
+    `keep` = how many replicas must stay up, by model key. `level` = the level of an eviction. `warm` = by node id, its
+    name and how many bytes of weights may be WARM there. `drain_s` = how long requests may still take to end.
     """
 
     replicas: List[Replica]
@@ -39,12 +39,12 @@ class Job(NamedTuple):
 
 
 def key_of(replica: Replica) -> str:
-    """Return how a replica is written: MODEL/ID."""
+    """Return the key of a replica, MODEL/ID."""
     return f"{replica['model']}/{replica['replicaId']}"
 
 
 def find_actor(replica: Replica) -> Optional[Any]:
-    """Return the actor that a person agreed to; None where it is gone, though another may have its name by now."""
+    """Return the actor that the user confirmed; None if it is gone, even if another actor has its name now."""
     name_of = warm_name if replica.get("level") == "WARM" else actor_name
     try:
         handle = ray.get_actor(name_of(replica["model"], replica["replicaId"]))
@@ -60,9 +60,9 @@ def result(replica: Replica, outcome: str, code: Optional[str] = None, message: 
     return {**row, "code": code} if code else row
 
 
-def say_draining(events: EventStream, seconds: float) -> None:
-    """Say how long requests may take to end."""
-    events.emit("draining", f"waiting {seconds:g} s for requests to end: `fleetctl endpoints` lists it no more")
+def report_draining(events: EventStream, seconds: float) -> None:
+    """Report how long requests may take to end."""
+    events.emit("draining", f"waiting {seconds:g} s for requests to end; `fleetctl endpoints` no longer lists it")
 
 
 def run_explicit(
@@ -70,14 +70,14 @@ def run_explicit(
 ) -> int:
     """Wait until requests have drained, take the lock, act; returns 0 all done, 3 some not, 5 the lock is held.
 
-    What becomes WARM serves until its weights are loaded, and drains then: `act` has that wait to do.
+    A replica that goes to WARM serves until its weights are loaded and drains then, so `act` waits for that.
     """
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     events.begin(request)
     loads, drain_s = request.get("level") == "WARM", float(request.get("drain", 0))
     if drain_s and not loads:
-        say_draining(events, drain_s)
+        report_draining(events, drain_s)
     holder = {**request["holder"], "driver": ray.get_runtime_context().get_job_id()}
     try:
         if stop.wait(0 if loads else drain_s):

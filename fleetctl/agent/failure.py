@@ -1,8 +1,8 @@
-"""Why an engine or a replica failed, and how the reason gets from a replica to the agent and the client, through Ray.
+"""Why an engine or a replica failed, and how Ray carries the reason from a replica to the agent and the client.
 
-Ray keeps the text of a constructor's error, and that of a worker that ends itself with SystemExit, as the actor's cause
-of death. A gang that must end itself by force can do neither; it keeps its reason in Ray's table of keys, by its actor
-id.
+Ray keeps the text of a constructor's error, or of the SystemExit with which a worker ends itself, as the actor's cause
+of death. A gang that must end itself by force can raise neither; it keeps its reason in Ray's key-value table, by its
+actor id.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Failure = Tuple[str, str]
 """A stable code, and a sentence."""
 
 LEAVE_S = 10.0
-"""How long a process may take to exit by itself, before it ends itself by force."""
+"""How long a process may take to exit normally before it ends itself by force."""
 
 
 class StartFailed(Exception):
-    """The engine did not become ready; the message holds its last output. `place` = of the one member that failed."""
+    """The engine did not become ready; the message has its last output. `place` = the place of the failed member."""
 
     def __init__(self, code: str, message: str, place: Optional[Mapping[str, Any]] = None) -> None:
-        super().__init__(code, message, place)  # all, so that it survives pickling
+        super().__init__(code, message, place)  # all of them, so that the error survives pickling
         self.code = code
         self.place = place
 
@@ -37,7 +37,7 @@ class StartFailed(Exception):
 
 
 class Refused(Exception):
-    """A replica was left as it is, or not created; `code` and the message say why."""
+    """A replica was left unchanged or not created; `code` and the message give the reason."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 def start_failure(error: Exception) -> StartFailed:
-    """Return any error of a start as StartFailed: a full disk must not cost a replica its remaining restarts either."""
+    """Return any error of a start as StartFailed: even a full disk must not use up a replica's restarts."""
     if isinstance(error, StartFailed):
         return error
     return StartFailed("START_ERROR", f"{error.__class__.__name__}: {error}".strip())
@@ -57,9 +57,9 @@ def encode_failure(code: str, message: str, about: Optional[Mapping[str, Any]] =
 
 
 def about(replica: Mapping[str, Any], place: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-    """Return what the client wants to know of a failure of now: when, of which spec, and on which nodes.
+    """Return the client's details of a failure that happens now: time, spec, fleet, nodes and cards.
 
-    `place` = of the member that failed, where that is known, with its cards; else all members count.
+    `place` = the place of the failed member with its cards; None = not known, so all members' nodes count.
     """
     where = [place] if place else replica["members"]
     return {"at": utc_now(), "specHash": replica["specHash"],
@@ -68,14 +68,14 @@ def about(replica: Mapping[str, Any], place: Optional[Mapping[str, Any]] = None)
 
 
 def exit_in(seconds: float) -> None:
-    """End this process by force after a while, should nothing else have ended it: Ray restarts the actor."""
+    """End this process by force after this time, unless it ends before; Ray then restarts the actor."""
     timer = threading.Timer(seconds, os._exit, (1,))
     timer.daemon = True
     timer.start()
 
 
 def end_with(reason: str) -> NoReturn:
-    """End this process so that Ray keeps the reason, and restarts the actor, up to its limit. In its main thread."""
+    """End this process so that Ray keeps the reason and restarts the actor, up to its limit. Main thread only."""
     exit_in(LEAVE_S)
     end = SystemExit(1)
     end.unexpected_error_traceback = reason  # type: ignore[attr-defined]  # Ray adds this to the cause of death
@@ -83,7 +83,7 @@ def end_with(reason: str) -> NoReturn:
 
 
 def decode_failure(text: str) -> Failure:
-    """Return the failure in an error text of Ray; another error is REPLICA_DIED with Ray's own first line."""
+    """Return the failure in Ray's error text; for any other error, REPLICA_DIED with Ray's first line."""
     for line in reversed(text.splitlines()):
         _, found, packed = line.partition(FAILURE_PREFIX)
         if found:
@@ -97,7 +97,7 @@ def decode_failure(text: str) -> Failure:
 
 
 def keep_failure(actor_id: str, code: str, message: str) -> None:
-    """Keep the failure of an actor that will end without raising."""
+    """Keep the failure of an actor that will end without raising, in Ray's key-value table."""
     from ray.experimental.internal_kv import _internal_kv_put
 
     _internal_kv_put(_key(actor_id), encode_failure(code, message).encode(), overwrite=True, namespace=KV_NAMESPACE)

@@ -1,11 +1,11 @@
-"""The nodes that are needed: one request to Ray's autoscaler, for all fleets. Nothing here ends anything.
+"""The floor of nodes: one request to Ray's autoscaler for the nodes that all fleets need. Nothing here ends anything.
 
-Ray keeps one such request in a cluster, the last one, and reads it as a floor: nodes that are missing are added, and of
-those beyond it only what has been idle for a while may go. A node on which a replica runs is not idle. So when a fleet
-shrinks the floor sinks with its next apply, what runs stays where it is, and a node goes once it is empty.
+Ray keeps only the latest such request and reads it as a floor: it adds missing nodes, and removes nodes beyond the
+floor only after they have been idle for a while. A node with a replica is not idle. So when a fleet shrinks, its next
+apply lowers the floor, running replicas stay where they are, and a node goes once it is empty.
 
-Whole nodes are asked for, by the labels of their type: Ray counts what nodes have, not what is free of them, and would
-put other bundles together on its own way. Each fleet's part is in Ray's table; a node that two fleets use counts once.
+The request is for whole nodes, by the labels of their type: Ray counts the total resources of nodes, not the free ones,
+and would pack smaller bundles in its own way. Ray's table has each fleet's part; a node used by two fleets counts once.
 """
 
 from __future__ import annotations
@@ -24,92 +24,92 @@ from .failure import KV_NAMESPACE
 
 PREFIX = b"grow:"
 Part = List[Mapping[str, Any]]
-"""What one fleet needs: rows of a plan's `growth`, with what is asked for in them."""
+"""One fleet's need: rows of a plan's `growth`, with the resources to request."""
 
 
 def ask_for_nodes(plan: Mapping[str, Any], events: EventStream) -> None:
-    """Ask for the nodes that the plan's fleet needs, beside those of the others; an apply never fails for it."""
+    """Request the nodes that the plan's fleet needs, besides those of other fleets. Never fails an apply."""
     new = [row for row in plan.get("growth") or [] if row["nodes"]]
     try:
         trouble = _ask(plan)
     except Exception as error:
         trouble = f"{type(error).__name__}: {error}"
     if trouble is not None and new:
-        events.emit("nodesNotRequested", f"Ray's autoscaler was not asked for nodes: {trouble}", level="warning")
+        events.emit("nodesNotRequested", f"no nodes were requested from Ray's autoscaler: {trouble}", level="warning")
     for row in new if trouble is None else ():
         events.emit("nodesRequested", f"asked Ray's autoscaler for {row['nodes']} more {row['name']} "
                     f"(at most {row['max']} in all)", name=row["name"], nodes=row["nodes"], max=row["max"])
 
 
 def _ask(plan: Mapping[str, Any]) -> Optional[str]:
-    """Write down what the fleet needs, and ask for everything; returns why that cannot be."""
+    """Store the fleet's part and request the nodes of all fleets. Returns why it cannot, or None."""
     fleet = plan["fleet"]["name"]
     before, after = read_part(fleet), list(plan.get("growth") or [])
     options = plan.get("options") or {}
     if options.get("targets") or options.get("excludes") or options.get("selector"):
-        # they keep models out of the plan: nothing is known of what those need
-        after = _with_what_was(after, settled([before], alive_nodes())[0])
+        # the plan leaves models out, and their needs are not known
+        after = _at_least_before(after, with_joined([before], alive_nodes())[0])
     if not any(row["keeps"] or row["nodes"] for row in (*before, *after)):
         return None
-    trouble = _refused()
+    trouble = _why_unsupported()
     if trouble is None:
         write_part(fleet, after)
         request_nodes()
     return trouble
 
 
-def _with_what_was(growth: Part, before: Part) -> Part:
-    """Return the rows with no less in them than before."""
-    was = {row["name"]: row for row in before}
-    return [row if row["name"] not in was else {
-        **row, "nodes": max(row["nodes"], was[row["name"]]["nodes"]),
-        "keeps": sorted({*row["keeps"], *was[row["name"]]["keeps"]})} for row in growth]
+def _at_least_before(growth: Part, before: Part) -> Part:
+    """Return the rows of `growth`, each with at least the nodes of the row of the same name in `before`."""
+    former = {row["name"]: row for row in before}
+    return [row if row["name"] not in former else {
+        **row, "nodes": max(row["nodes"], former[row["name"]]["nodes"]),
+        "keeps": sorted({*row["keeps"], *former[row["name"]]["keeps"]})} for row in growth]
 
 
-def _refused() -> Optional[str]:
-    """Return why this cluster cannot be asked for nodes with certain labels; None where it can."""
+def _why_unsupported() -> Optional[str]:
+    """Return why this cluster cannot be asked for nodes with given labels, or None if it can."""
     from ray.autoscaler.sdk import request_resources
 
     if "bundle_label_selectors" not in inspect.signature(request_resources).parameters:
         return f"that needs Ray 2.52 or later, and the cluster runs {ray.__version__}"
     from ray.autoscaler.v2.utils import is_autoscaler_v2
 
-    return None if is_autoscaler_v2() else "that needs its version 2, and this cluster has none or version 1"
+    return None if is_autoscaler_v2() else "that needs autoscaler version 2, and the cluster has version 1 or none"
 
 
 def request_nodes() -> None:
-    """Ask for what all fleets need together; once more if another fleet has changed its part meanwhile."""
+    """Request the nodes of all fleets together; again if another fleet has changed its part meanwhile."""
     from ray.autoscaler.sdk import request_resources
 
-    asked: Optional[List[Part]] = None
+    requested: Optional[List[Part]] = None
     while True:
         parts = [read_part(fleet) for fleet in asking_fleets()]
-        if parts == asked:
+        if parts == requested:
             return
-        asked, alive = parts, alive_nodes()
-        nodes = [node for node, count in _together(settled(parts, alive), set(alive)) for _ in range(count)]
+        requested, alive = parts, alive_nodes()
+        nodes = [node for node, count in _totals(with_joined(parts, alive), set(alive)) for _ in range(count)]
         request_resources(bundles=[bundle for bundle, _ in nodes],
                           bundle_label_selectors=[labels for _, labels in nodes])
 
 
-def settled(parts: List[Part], alive: Mapping[str, Mapping[str, str]]) -> List[Part]:
-    """Return the parts with the nodes that have joined since among those kept; each is one that was asked for.
+def with_joined(parts: List[Part], alive: Mapping[str, Mapping[str, str]]) -> List[Part]:
+    """Return the parts with the requested nodes that have joined since moved from `nodes` to `keeps`.
 
-    A part that asks for new nodes keeps all of the type that lived then, so any other has joined later.
+    A part that requests new nodes keeps all nodes of the type that were alive then, so any other has joined later.
     """
     taken: Set[str] = set()
-    return [[_settle(row, alive, taken) for row in part] for part in parts]
+    return [[_with_joined(row, alive, taken) for row in part] for part in parts]
 
 
-def _settle(row: Mapping[str, Any], alive: Mapping[str, Mapping[str, str]], taken: Set[str]) -> Mapping[str, Any]:
+def _with_joined(row: Mapping[str, Any], alive: Mapping[str, Mapping[str, str]], taken: Set[str]) -> Mapping[str, Any]:
     joined = sorted(node for node, labels in alive.items() if node not in row["keeps"] and node not in taken
                     and row["labels"].items() <= labels.items())[:row["nodes"]]
     taken.update(joined)
     return {**row, "keeps": [*row["keeps"], *joined], "nodes": row["nodes"] - len(joined)}
 
 
-def _together(parts: List[Part], alive: Set[str]) -> "List[Tuple[Tuple[Dict[str, float], Dict[str, str]], int]]":
-    """Return what to ask of each type, and of how many nodes: all that are kept and alive, each once, and new ones."""
+def _totals(parts: List[Part], alive: Set[str]) -> "List[Tuple[Tuple[Dict[str, float], Dict[str, str]], int]]":
+    """Return the bundle and labels of each node type, and the count to request: kept living nodes, plus new ones."""
     kept: Dict[str, Set[str]] = {}
     new: Dict[str, int] = {}
     for row in (row for part in parts for row in part):
@@ -121,19 +121,19 @@ def _together(parts: List[Part], alive: Set[str]) -> "List[Tuple[Tuple[Dict[str,
 
 
 def asking_fleets() -> List[str]:
-    """Return the fleets that have a part in the request, by name."""
+    """Return the names of the fleets that have a part in the request."""
     return sorted(key[len(PREFIX):].decode() for key in _internal_kv_list(PREFIX, namespace=KV_NAMESPACE))
 
 
 def read_part(fleet: str) -> Part:
-    """Return what is asked for a fleet, empty where nothing is."""
+    """Return a fleet's part of the request; empty if it has none."""
     found = _internal_kv_get(PREFIX + fleet.encode(), namespace=KV_NAMESPACE)
     part: Part = json.loads(found) if found else []
     return part
 
 
 def write_part(fleet: str, part: Part) -> None:
-    """Write down what is asked for a fleet."""
+    """Store a fleet's part of the request."""
     key = PREFIX + fleet.encode()
     if part:
         _internal_kv_put(key, json.dumps(part).encode(), overwrite=True, namespace=KV_NAMESPACE)

@@ -1,7 +1,7 @@
 """A replica of several members: a coordinator without resources, and one actor per member in its placement group.
 
-The coordinator is the named, detached actor; it owns the placement group and the members, so they die with it, and
-Ray restarts it whole. No engine starts before all members are placed.
+The coordinator is the named, detached actor. It owns the placement group and the members, so they die with it and Ray
+restarts the gang as a whole. No engine starts before all members are placed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from .cards import REFUSED
 from .claims import bundle_for, format_claim, member_options
-from .clean_cards import MOST_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
+from .clean_cards import MAX_TRIES, NONE_CLEAN, SEARCHING, CleanCards, find_all
 from .cluster import alive_nodes, shortfalls
 from .engine import EngineProcess
 from .failure import LEAVE_S, StartFailed, about, decode_failure, encode_failure, exit_in, keep_failure, start_failure
@@ -28,17 +28,17 @@ from .replica import EVICTED_S, Replica
 
 POLL_S = 0.5
 GIVE_BACK_S = 30.0
-NODES_S = 5.0
-"""How often to look whether a node has died under a group that is not granted yet."""
+NODE_CHECK_S = 5.0
+"""Interval at which a group that waits for its grant checks for dead nodes."""
 GRANT_S = 300.0
 """How long Ray may take to grant a group that it has room for."""
 ANSWER_S = 120.0
-"""A member answers at once; before that its worker has to start and its cards to settle."""
+"""A member answers immediately, but first its worker must start and its cards must be clean."""
 MARGIN_S = 60.0
 
 
 class GangMember:
-    """One member's actor. It reports; the coordinator decides."""
+    """One member's actor. It reports its state; the coordinator decides."""
 
     def __init__(self, member: Dict[str, Any]) -> None:
         try:
@@ -50,11 +50,11 @@ class GangMember:
         self._serving = threading.Event()
 
     def seat(self) -> Tuple[Dict[str, Any], str, int]:
-        """Return the member's place, and host and port under which it would lead."""
+        """Return the member's place, and the host and port that it uses if it is the leader."""
         return self._seat.place(), self._seat.ip, self._seat.leader_port
 
     def start(self, injected: Dict[str, str], lifecycle: Dict[str, Any], within_s: float) -> None:
-        """Start the engine, which may take so long to be ready; runs in the actor's main thread."""
+        """Start the engine, which must be ready within `within_s` seconds; runs in the actor's main thread."""
         self._engine = self._seat.start_engine(injected)
         self._state = {"state": "starting"}
         threading.Thread(target=self._follow, daemon=True,
@@ -74,15 +74,15 @@ class GangMember:
         self._state = {"state": "ended", "code": code, "reason": reason}
 
     def serve(self) -> Dict[str, Any]:
-        """Note that the whole gang is ready, and return what is new in the member's place.
+        """Record that the whole gang is ready, and return the updates to the member's place.
 
-        From now on liveness counts; before that, a rank may still load.
+        Liveness counts from now on; before, a rank may still be loading.
         """
         self._serving.set()
         return self._seat.served_weights()
 
     def take_step(self, step: str, *given: Any) -> None:
-        """Begin a step of a start or a reload, a method of the seat, in a thread: `step` says when it is done."""
+        """Run a step of a start or a reload, a method of the seat, in a thread; `step` returns its result."""
         self._step = {}
         threading.Thread(target=self._take_step, args=(step, given), daemon=True).start()
 
@@ -94,11 +94,11 @@ class GangMember:
             self._step = {"code": failure.code, "reason": str(failure)}
 
     def step(self) -> Dict[str, Any]:
-        """Return the answer of the latest step, or code and reason of its failure; empty while it runs."""
+        """Return the latest step's answer, or the code and reason of its failure; empty while it runs."""
         return self._step
 
     def leave(self) -> None:
-        """End the engine and return when nothing of it is left."""
+        """End the engine and return when all its processes are gone."""
         self._seat.end_engine(self._engine)
 
     def poll(self) -> Dict[str, Any]:
@@ -118,22 +118,22 @@ class GangCoordinator(Replica):
         self._give_back()
         self._take_seats()
         self._start_engines()
-        for place, new in zip(self._places, self._ask("serve")):
-            place.update(new)
+        for place, updates in zip(self._places, self._call_all("serve")):
+            place.update(updates)
 
     def _require_nodes(self) -> None:
-        """Raise where a node of ours is dead: we are pinned to it, so no restart can help."""
+        """Raise StartFailed if a node of ours is dead: the gang is pinned to it, so a restart cannot help."""
         alive = alive_nodes()
         dead = sorted({member["node"] for member in self._replica["members"] if member["nodeId"] not in alive})
         if dead:
             raise StartFailed("NODE_GONE", f"{', '.join(dead)}: the node is dead or gone")
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
-        """End a start that failed. Never by raising alone while members are open.
+        """End a start that failed. Raising is not enough while members exist.
 
-        Ray lets a worker leave only when the tasks it waits for are done, and the creation of a member that was cut
-        short is never done: the process would stay, ALIVE for Ray permanently. So the members go first, and a
-        process that is still here after that ends itself by force, with its reason kept where the agent finds it.
+        Ray lets a worker exit only when the tasks it waits for are done. The creation of a killed member never is, so
+        Ray would report this process as ALIVE forever. So the members are ended first, and a process that still runs
+        after that ends itself by force, with its reason kept for the agent.
         """
         permanent = failure.code == "NODE_GONE"
         if permanent or not restarted:
@@ -153,7 +153,7 @@ class GangCoordinator(Replica):
         self._members = []
 
     def _end_permanently(self) -> None:
-        """End this actor without a restart: by Ray, and where Ray does not do it, by itself."""
+        """End this actor without a restart: through Ray, or by force if Ray does not end it."""
         try:
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
             time.sleep(LEAVE_S)
@@ -161,11 +161,11 @@ class GangCoordinator(Replica):
             os._exit(1)
 
     def _name(self) -> str:
-        """Return the name of this actor, which is that of its placement group, too."""
+        """Return the name of this actor and of its placement group."""
         return actor_name(self._replica["model"], self._replica["replicaId"])
 
     def _take_group(self) -> PlacementGroup:
-        """Ask for one bundle per member, each pinned to its node."""
+        """Request one bundle per member, each pinned to its node."""
         return placement_group(
             [bundle_for(member) for member in self._replica["members"]],
             strategy="PACK",
@@ -173,22 +173,22 @@ class GangCoordinator(Replica):
             bundle_label_selector=[{"ray.io/node-id": member["nodeId"]} for member in self._replica["members"]])
 
     def _give_back(self) -> None:
-        """Remove our own placement group, of this incarnation or an earlier one, and wait until its name is free."""
+        """Remove our placement group, of this or an earlier incarnation, and wait until its name is free."""
         name = self._name()
         deadline = time.monotonic() + GIVE_BACK_S
         while time.monotonic() < deadline:
             try:
                 remove_placement_group(ray.util.get_placement_group(name))
             except ValueError:
-                return  # none of that name: mostly Ray gave it back together with its owner
+                return  # no such group: usually Ray has removed it together with its owner
             time.sleep(POLL_S)
 
     def _await_grant(self, group: PlacementGroup) -> None:
-        """Return when the group is granted; a group that waits holds nothing, so others cause a shortfall."""
+        """Return when the group is granted. A waiting group holds nothing, so any shortfall is caused by others."""
         timeout_s = float(self._replica["lifecycle"]["schedulingTimeout"])
         begun = time.monotonic()
         deadline = begun + timeout_s
-        while not group.wait(min(NODES_S, timeout_s)):
+        while not group.wait(min(NODE_CHECK_S, timeout_s)):
             self._require_nodes()
             if time.monotonic() < deadline:
                 continue
@@ -197,37 +197,38 @@ class GangCoordinator(Replica):
             if short or time.monotonic() - begun >= GRANT_S:
                 wanted = "; ".join(f"{format_claim(member)} on {member['node']}" for member in self._replica["members"])
                 raise StartFailed("NODE_TAKEN", f"Ray did not grant {wanted} within {time.monotonic() - begun:.0f} s: "
-                                                f"{'; '.join(short) or 'no reason known'}")
+                                                f"{'; '.join(short) or 'reason unknown'}")
 
     def _take_seats(self) -> None:
-        """Seat all members; where cards in use were granted and clean ones are free there, hold those and ask again."""
-        held: List[CleanCards] = []
+        """Seat all members; if Ray granted dirty cards although clean ones are free there, hold those and ask again."""
+        searches: List[CleanCards] = []
         try:
-            for tries_left in reversed(range(MOST_TRIES)):
-                in_use = self._seat_members(self._take_group())
-                if not in_use:
+            for tries_left in reversed(range(MAX_TRIES)):
+                refusals = self._seat_members(self._take_group())
+                if not refusals:
                     return
-                failure = in_use[0]
+                failure = refusals[0]
                 if not tries_left:
                     raise failure
                 self._end_members()
                 self._give_back()
                 log_of(self._replica["members"][0]).say(f"{failure}: {SEARCHING}")
-                nodes = {one.place["nodeId"] for one in in_use if one.place}
-                found = [CleanCards(members) for node_id in sorted(nodes) if (members := self._claiming(node_id))]
-                held += found
-                if not find_all(found):
+                nodes = {refusal.place["nodeId"] for refusal in refusals if refusal.place}
+                claiming = [self._members_with_cards(node_id) for node_id in sorted(nodes)]
+                new = [CleanCards(members) for members in claiming if members]
+                searches += new
+                if not find_all(new):
                     raise StartFailed(failure.code, f"{failure}; {NONE_CLEAN}", failure.place)
         finally:
-            for search in held:
+            for search in searches:
                 search.release()
 
-    def _claiming(self, node_id: str) -> List[Mapping[str, Any]]:
+    def _members_with_cards(self, node_id: str) -> List[Mapping[str, Any]]:
         """Return the members on a node that claim cards."""
         return [member for member in self._replica["members"] if member["nodeId"] == node_id and int(member["gpus"])]
 
     def _seat_members(self, group: PlacementGroup) -> List[StartFailed]:
-        """Give every member its seat; returns what those said whose cards are in use. Then none has one."""
+        """Seat every member. Returns the refusals of members with dirty cards; if there are any, no seat counts."""
         self._await_grant(group)
         remote_class = ray.remote(GangMember)
         for index, member in enumerate(self._replica["members"]):
@@ -237,30 +238,30 @@ class GangCoordinator(Replica):
                 **member_options(member),
             ).remote(member))
         seats: List[Any] = []
-        in_use: List[StartFailed] = []
+        refusals: List[StartFailed] = []
         for answer in [actor.seat.remote() for actor in self._members]:
             try:
                 seats += self._get([answer])
             except StartFailed as failure:
                 if failure.code not in REFUSED or failure.place is None:
                     raise
-                in_use.append(failure)
-        if in_use:
-            return in_use
+                refusals.append(failure)
+        if refusals:
+            return refusals
         self._places = [place for place, _, _ in seats]
-        self._leads = {
+        self._leader_addresses = {
             (place["group"], place["copy"]): (host, port) for place, host, port in seats if int(place["rank"]) == 0
         }
         return []
 
     def _start_engines(self) -> None:
-        """Start all engines, once all have their weights, and return when every gang's leader is ready."""
+        """Start all engines once all members have their weights, and return when every gang's leader is ready."""
         sizes = Counter((place["group"], place["copy"]) for place in self._places)
         lifecycle, deadline = self._replica["lifecycle"], deadline_after(self._replica["lifecycle"])
         variables = []
         for member, place in zip(self._replica["members"], self._places):
             gang = (place["group"], place["copy"])
-            host, port = self._leads[gang]
+            host, port = self._leader_addresses[gang]
             variables.append(injected_variables(self._replica, member, sizes[gang], place["port"], host, port))
         with_weights = {index: (variables[index], deadline - time.monotonic())
                         for index, member in enumerate(self._replica["members"]) if member.get("weights")}
@@ -271,10 +272,10 @@ class GangCoordinator(Replica):
         self._await_leaders(deadline + MARGIN_S)
 
     def _await_leaders(self, deadline: float) -> None:
-        """Return when every gang's leader is ready; raises StartFailed when any member ends."""
+        """Return when every gang's leader is ready; raises StartFailed if any member ends."""
         leaders = [place for place in self._places if int(place["rank"]) == 0]
         while time.monotonic() < deadline:
-            states = self._ask("poll")
+            states = self._call_all("poll")
             self._raise_if_failed(states)
             ports = [state["port"] for state in states if state["state"] == "ready"]
             if len(ports) == len(leaders):
@@ -285,14 +286,14 @@ class GangCoordinator(Replica):
         allowed_s = self._replica["lifecycle"]["startupTimeout"]
         raise StartFailed("STARTUP_TIMEOUT", f"a leader was not ready within its startupTimeout of {allowed_s} s")
 
-    def _raise_if_failed(self, found: List[Mapping[str, Any]]) -> None:
-        """Raise where a state, or the answer of a step, is a failure; they are those of all members."""
-        for one, place in zip(found, self._places):
-            if "code" in one:
-                raise StartFailed(one["code"], f"rank {place['rank']} of group {place['group']}: {one['reason']}",
+    def _raise_if_failed(self, states: List[Mapping[str, Any]]) -> None:
+        """Raise StartFailed for the first failure among the states or step results of all members."""
+        for state, place in zip(states, self._places):
+            if "code" in state:
+                raise StartFailed(state["code"], f"rank {place['rank']} of group {place['group']}: {state['reason']}",
                                   place)
 
-    def _ask(self, method: str) -> List[Any]:
+    def _call_all(self, method: str) -> List[Any]:
         return self._get([getattr(member, method).remote() for member in self._members])
 
     def _get(self, refs: List[Any]) -> List[Any]:
@@ -303,45 +304,45 @@ class GangCoordinator(Replica):
         except ray.exceptions.RayTaskError as error:
             cause = getattr(error, "cause", None)
             raise StartFailed(getattr(cause, "code", "MEMBER_FAILED"), str(cause or error)) from None
-        except ray.exceptions.RayError as error:  # it has died; where Ray ended it for memory, it does not say which
+        except ray.exceptions.RayError as error:  # a member died; after an out-of-memory kill Ray does not say which
             code, message = decode_failure(str(error))
             died = getattr(error, "actor_id", None)
             place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
                           if actor._actor_id.hex() == died), None)
-            who = f"rank {place['rank']} of group {place['group']}" if place else "a member of the gang"
-            raise StartFailed(code, f"{who} died: {message}", place) from None
+            subject = f"rank {place['rank']} of group {place['group']}" if place else "a member of the gang"
+            raise StartFailed(code, f"{subject} died: {message}", place) from None
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:
-        """Let members take a step; each bounds its own time. What runs waits for all, a start fails with the first."""
+        """Let members run a step; each bounds its own time. A reload waits for all, a start fails with the first."""
         self._get([self._members[index].take_step.remote(step, *arguments) for index, arguments in given.items()])
         while True:
-            found = [one if index in given else {} for index, one in enumerate(self._ask("step"))]
-            is_over = all(found[index] for index in given)
-            if is_over or not self._ready_at:
-                self._raise_if_failed(found)
-            if is_over:
-                return {index: found[index]["answer"] for index in given}
+            results = [result if index in given else {} for index, result in enumerate(self._call_all("step"))]
+            all_done = all(results[index] for index in given)
+            if all_done or not self._ready_at:
+                self._raise_if_failed(results)
+            if all_done:
+                return {index: results[index]["answer"] for index in given}
             time.sleep(POLL_S)
 
     def leave(self) -> None:
-        """End all engines and return when nothing of them is left; eviction ends the rest."""
+        """End all engines and return when their processes are gone; the eviction ends the actors."""
         self._leaving = True
         exit_in(EVICTED_S)
-        self._ask("leave")
+        self._call_all("leave")
 
     def _await_end(self) -> StartFailed:
-        """A member's end is the gang's end; Ray restarts the coordinator, and with it everything, up to the limit.
+        """Return when a member ends, which ends the gang; Ray restarts the coordinator and the gang, up to the limit.
 
-        The members go first, by force: where Ray lets them leave slowly, as those of an owner that leaves, it ends the
-        children of their processes more than once, and both guards of an engine may go before they have ended it.
+        The members are killed first. If they exited slowly, as members of an exiting owner do, Ray would kill their
+        child processes repeatedly, and both guards of an engine might die before they have ended it.
         """
         while True:
             try:
                 time.sleep(POLL_S)
-                self._raise_if_failed(self._ask("poll"))
+                self._raise_if_failed(self._call_all("poll"))
             except Exception as error:
                 failure = start_failure(error)
                 if not self._leaving:
-                    log_of(self._replica["members"][0]).end(f"the gang goes down: {failure}")
+                    log_of(self._replica["members"][0]).end(f"the gang is going down: {failure}")
                     self._end_members()
                 return failure

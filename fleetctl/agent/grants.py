@@ -1,12 +1,11 @@
-"""When replicas get their cards from Ray: in which order, and whether Ray may have granted one that has no worker yet.
+"""How Ray grants cards to replicas: in what order, and whether a replica without a worker may already have its grant.
 
-Ray picks the card by best fit when a worker is granted. Two fractional replicas that arrive in another order than in
-the plan can end on cards that leave a third without room; so on one node a claim waits until the one before it has its
-card.
+Ray picks the card by best fit when it grants a worker. If two fractional replicas arrive in a different order than
+planned, their cards may leave no room for a third. So on each node a claim waits until the previous one has its card.
 
-Ray does not say which of the actors that wait for a worker hold their resources already. But a grant shows on the node:
-since the replica was created, the free amount there went down by its claim, and neither a later replica of this run nor
-a foreign actor explains it. In doubt it is granted, as only a replica that holds nothing may be taken back.
+Ray does not say which of the actors that wait for a worker already hold their resources. But a grant shows on the node:
+since the replica was created, the free amount has fallen by its claim, and neither a later replica of this run nor a
+foreign actor explains that. If in doubt, the replica counts as granted: only one that holds nothing may be taken back.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from .create import CreatedHere
 
 
 class CardTurns:
-    """For each replica, which earlier ones must have their cards first. Whole cards alone need no turns."""
+    """The earlier replicas that must get their cards before each replica, on nodes where cards are shared."""
 
     def __init__(self, replicas: Sequence[Mapping[str, Any]]) -> None:
         self._before: Dict[str, Set[str]] = {}
@@ -38,43 +37,43 @@ class CardTurns:
         return self._before[replica_id] <= self._done
 
     def done(self, replica_id: str) -> None:
-        """Note that Ray has chosen this replica's cards, or never will."""
+        """Record that Ray has chosen this replica's cards, or never will."""
         self._done.add(replica_id)
 
 
 class Grants:
-    """The replicas of one member that this run has created on each node, in order. Ray itself shows a gang's grant."""
+    """The single-member replicas that this run has created on each node, in order. Ray itself shows a gang's grant."""
 
     def __init__(self) -> None:
         self._claims: Dict[str, List[Tuple[str, Mapping[str, float]]]] = {}
-        """By node, the actor id and the claim of each."""
+        """Actor id and claim of each replica, by node id."""
         self._placed: Set[str] = set()
-        """The actors that have their worker."""
+        """Ids of the actors that have their worker."""
 
     def created(self, created: CreatedHere, member: Mapping[str, Any]) -> None:
-        """Note a replica of one member that was just created."""
+        """Record a new single-member replica."""
         claim = cluster.claims_by_node([member])[member["nodeId"]]
         self._claims.setdefault(member["nodeId"], []).append((created.actor_id, claim))
 
     def placed(self, created: CreatedHere) -> None:
-        """Note that it has its worker."""
+        """Record that the replica has its worker."""
         self._placed.add(created.actor_id)
 
     def ended(self, created: CreatedHere) -> None:
-        """Note that it is dead, and holds nothing any more."""
+        """Record that the replica is dead and holds nothing."""
         for node_id, claims in self._claims.items():
-            self._claims[node_id] = [one for one in claims if one[0] != created.actor_id]
+            self._claims[node_id] = [(actor_id, claim) for actor_id, claim in claims if actor_id != created.actor_id]
 
     def may_be_granted(self, created: CreatedHere, node_id: str) -> bool:
-        """Return whether what is free on the node has changed as if Ray had granted the replica what it claims."""
+        """Return whether the node's free resources have changed as if Ray had granted the replica's claim."""
         ids, claims = zip(*self._claims[node_id])
-        place = ids.index(created.actor_id)
+        position = ids.index(created.actor_id)
         now = cluster.free_by_node().get(node_id, {})
-        theirs = cluster.started_since(node_id, created.at_ms, but=ids)
-        granted_since = [claims[later] for later in range(place + 1, len(ids)) if ids[later] in self._placed]
-        for resource, amount in claims[place].items():
-            gone = created.free_before[node_id].get(resource, 0.0) - now.get(resource, 0.0)
-            explained = theirs.get(resource, 0.0) + sum(claim.get(resource, 0.0) for claim in granted_since)
-            if gone - explained + cluster.SLACK < amount:
+        foreign = cluster.started_since(node_id, created.at_ms, exclude=ids)
+        granted_since = [claims[later] for later in range(position + 1, len(ids)) if ids[later] in self._placed]
+        for resource, amount in claims[position].items():
+            decrease = created.free_before[node_id].get(resource, 0.0) - now.get(resource, 0.0)
+            explained = foreign.get(resource, 0.0) + sum(claim.get(resource, 0.0) for claim in granted_since)
+            if decrease - explained + cluster.SLACK < amount:
                 return False
         return True

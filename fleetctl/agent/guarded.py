@@ -1,4 +1,4 @@
-"""One run of an engine under its two guards, as the actor sees it: start, end, exit code, processes."""
+"""One run of an engine under its two guards, as its actor sees it: start, end, exit code, processes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from . import supervisor
 from .holders import Tree
 
 LOAD_SUPERVISOR = "import marshal,sys;config=marshal.load(sys.stdin.buffer);exec(config['source']);main(config)"
-"""An actor gets our code by value, so there is no file of the supervisor on its node to run."""
+"""Actors get our code by value, so their nodes have no supervisor file to run."""
 F_SETPIPE_SZ = 1031  # not in fcntl before Python 3.10
 
 
 def launch(
     source: str, argv: Sequence[str], env: Mapping[str, str], cwd: str, log: str, fresh_dir: Optional[str] = None
 ) -> Tuple[subprocess.Popen[bytes], int]:
-    """Start the supervisor from its source; return it, and the end of the pipe from which the engine's output comes."""
+    """Start the supervisor from its source; return its process and the read end of the engine's output pipe."""
     output, write_end = os.pipe()
-    with contextlib.suppress(OSError):  # too many pipes of this user: then it holds less
+    with contextlib.suppress(OSError):  # this user has too many pipes: then the pipe holds less
         fcntl.fcntl(output, F_SETPIPE_SZ, supervisor.PIPE_BYTES)
     try:
         process = subprocess.Popen(
@@ -49,11 +49,10 @@ def launch(
 
 
 class GuardedProcess:
-    """A run of `argv` that begins at once; once it has `ended`, `exit_code` says how.
+    """A run of `argv` that starts immediately; `exit_code` is set once it has `ended`.
 
+    Create it in a thread that outlives the engine: Linux sends the parent-death signal when the thread ends.
     `cwd` None = a fresh directory, removed at the end.
-
-    Start it from a thread that lives as long as the engine: Linux sends the parent-death signal at the end of a thread.
     """
 
     def __init__(self, source: str, argv: Sequence[str], env: Mapping[str, str], cwd: Optional[str], log: str) -> None:
@@ -69,7 +68,7 @@ class GuardedProcess:
         threading.Thread(target=self._follow, name="fleetctl-engine", daemon=True).start()
 
     def _follow(self) -> None:
-        """Read the supervisor's reports; the end without an exit code means that it was killed: end the engine too."""
+        """Read the supervisor's reports. If they end without an exit code, it was killed: end the engine too."""
         assert self._process.stdout is not None
         with self._process.stdout as reports:
             for line in reports:
@@ -88,7 +87,7 @@ class GuardedProcess:
         self.started.set()
 
     def stop(self) -> None:
-        """End the engine and everything below it, and wait for that."""
+        """End the engine and all processes below it, and wait until they are gone."""
         if not self.ended.is_set():
             self._process.send_signal(signal.SIGTERM)
             if not self.ended.wait(supervisor.GRACE_S + 2):

@@ -1,4 +1,4 @@
-"""Which processes hold a socket, from /proc, which does not show the sockets of other users' processes."""
+"""The processes that hold a socket, from /proc, which hides the sockets of other users' processes."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import os
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import supervisor
-from .processes import above, command_of, parent_and_start
+from .processes import ancestors, command_of, parent_and_start
 from .sockets import Listener, listeners, packed
 
 
 class Holder(NamedTuple):
-    """A process that has a socket open. `path` is where /proc shows it, for as long as it does."""
+    """A process that has a socket open. `path` = the link in /proc to the socket, for as long as it is open."""
 
     pid: int
     path: str
     link: str
 
     def still(self) -> bool:
-        """Return whether it still has the socket open."""
+        """Return whether the process still has the socket open."""
         return _read_link(self.path) == self.link
 
     def began(self) -> Tuple[int, int]:
-        """Return a key that orders processes by their start; never the same for two."""
+        """Return a unique key that orders processes by their start."""
         return parent_and_start(self.pid)[1], self.pid
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ def _read_link(path: str) -> Optional[str]:
 
 
 def holders(links: Set[str], pids: Iterable[int]) -> Dict[str, Holder]:
-    """Return who of `pids` holds which of the sockets, as far as /proc shows it; stops when all are found."""
+    """Return the holder of each socket among `pids`, if /proc shows it; stops once all are found."""
     found: Dict[str, Holder] = {}
     for pid in pids if links else ():
         if len(found) == len(links):
@@ -61,22 +61,22 @@ def _descriptors(pid: int) -> Iterator[str]:
 
 
 class Tree:
-    """The processes below another one."""
+    """The descendants of a process."""
 
     def __init__(self, root: int) -> None:
         self._root = root
 
     def processes(self) -> List[int]:
-        """Return them, parents before their children."""
+        """Return the pids of all descendants, parents before their children."""
         return supervisor.descendants(self._root)
 
     def has(self, pid: int) -> bool:
-        """Return for sure whether a process is one of them, by its parents."""
-        return self._root in above(pid)
+        """Return whether a process is a descendant, judged by its ancestors, which is reliable."""
+        return self._root in ancestors(pid)
 
 
-def neighbours() -> Iterator[int]:
-    """Yield the processes that see the same processes as we do: not those in a container on this host."""
+def visible_processes() -> Iterator[int]:
+    """Yield the processes in our own PID namespace: none that run in a container on this host."""
     own = _read_link("/proc/self/ns/pid")
     for entry in os.listdir("/proc"):
         if entry.isdigit() and _read_link(f"/proc/{entry}/ns/pid") == own:
@@ -85,7 +85,7 @@ def neighbours() -> Iterator[int]:
 
 def name_holder(found: Sequence[Listener]) -> str:
     """Return the process that holds one of these sockets, for a message."""
-    for holder in holders({one.link for one in found}, neighbours()).values():
+    for holder in holders({listener.link for listener in found}, visible_processes()).values():
         return str(holder)
     return "a process that /proc does not show"
 
@@ -93,5 +93,7 @@ def name_holder(found: Sequence[Listener]) -> str:
 def ports_of(pids: Iterable[int], host: str) -> Set[int]:
     """Return the ports on which these processes answer at `host`."""
     address = packed(host)
-    reachable = {one.link: one.port for one in listeners() if one.answers_at(address)} if address else {}
+    if not address:
+        return set()
+    reachable = {listener.link: listener.port for listener in listeners() if listener.answers_at(address)}
     return {reachable[link] for link in holders(set(reachable), pids)}

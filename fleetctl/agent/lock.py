@@ -1,10 +1,10 @@
-"""One apply per fleet creates at a time: numbered entries in Ray's table of keys, of which the highest one counts.
+"""The lock of a fleet: one apply creates at a time. It is the highest of numbered entries in Ray's key-value table.
 
-The job that writes the next number holds the lock; Ray writes a key only once. An entry counts while its job lives and
-has not released it. The highest entry is never deleted, so a number is never given twice: a holder that was frozen and
-continues finds that its number is no longer the highest (a fencing token, Kleppmann 2016).
+The job that writes the next number holds the lock; of two writers of a key, Ray lets one succeed. An entry counts until
+its job ends or releases it. The highest entry is never deleted, so no number is used twice: a holder that was suspended
+and resumes sees that its number is no longer the highest (a fencing token, Kleppmann 2016).
 
-An actor would do, too, but its worker process takes a second to start.
+An actor would work too, but its worker process takes a second to start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RELEASED = "released"
 
 
 class LockBusy(Exception):
-    """Another job, the `holder`, holds the lock."""
+    """Another job holds the lock: the `holder`."""
 
     def __init__(self, fleet: str, holder: Mapping[str, Any]) -> None:
         super().__init__(f"the lock of fleet {fleet} is held by job {holder.get('job', 'unknown')}")
@@ -35,17 +35,17 @@ class Interrupted(Exception):
 
 
 class HeldLock:
-    """The lock of a fleet, held by this job under a number."""
+    """The lock of a fleet, held by this job with a number."""
 
     def __init__(self, fleet: str, number: int, holder: Mapping[str, Any]) -> None:
         self._fleet, self._number, self._holder = fleet, number, holder
 
     def still_held(self) -> bool:
-        """Return whether no other job has taken the lock since."""
+        """Return whether no other job has taken the lock since then."""
         return max(_numbers(self._fleet), default=-1) == self._number
 
     def release(self) -> None:
-        """Release the lock; the next job may take it at once."""
+        """Release the lock; the next job may take it immediately."""
         released = json.dumps({**self._holder, RELEASED: True}).encode()
         _internal_kv_put(_key(self._fleet, self._number), released, overwrite=True, namespace=KV_NAMESPACE)
 
@@ -54,9 +54,9 @@ def take_lock(
     fleet: str, holder: Mapping[str, Any], timeout_s: float, waiting: Callable[[Mapping[str, Any]], None],
     stopped: Callable[[], bool],
 ) -> HeldLock:
-    """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy, and Interrupted once `stopped`.
+    """Take the fleet's lock, waiting up to `timeout_s`; raises LockBusy, or Interrupted if `stopped`.
 
-    `holder` names our Ray job under `driver`. `waiting` is called once with each other holder.
+    `holder["driver"]` is the id of our Ray job. `waiting` is called once for each other holder.
     """
     deadline, reported = time.monotonic() + timeout_s, None
     while True:
@@ -65,7 +65,7 @@ def take_lock(
         if other is None:
             if _write(fleet, number + 1, holder):
                 return HeldLock(fleet, number + 1, holder)
-            continue  # another job was quicker: look at the lock again
+            continue  # another job was faster: read the lock again
         if stopped():
             raise Interrupted
         if time.monotonic() >= deadline:
@@ -77,7 +77,7 @@ def take_lock(
 
 
 def _active_holder(fleet: str, number: int) -> Optional[Dict[str, Any]]:
-    """Return the holder of the lock under a number; None when it was released or its job has ended."""
+    """Return the holder of entry `number`; None if it was released or its job has ended."""
     packed = _internal_kv_get(_key(fleet, number), namespace=KV_NAMESPACE) if number >= 0 else None
     if packed is None:
         return None
@@ -86,7 +86,7 @@ def _active_holder(fleet: str, number: int) -> Optional[Dict[str, Any]]:
 
 
 def _write(fleet: str, number: int, holder: Mapping[str, Any]) -> bool:
-    """Write an entry and return whether it is the highest: the numbers below a newer one may have been deleted."""
+    """Write an entry; returns whether it is the highest, as a newer one may have deleted the key of this number."""
     entry = json.dumps(holder).encode()
     if _internal_kv_put(_key(fleet, number), entry, overwrite=False, namespace=KV_NAMESPACE):  # it exists
         return False
@@ -114,7 +114,7 @@ def _key(fleet: str, number: int) -> bytes:
 
 
 def left_locks() -> List[Dict[str, Any]]:
-    """Return the newest lock of each fleet whose job has ended without releasing it. It counts no more."""
+    """Return the newest lock of each fleet whose job ended without releasing it. Such a lock no longer counts."""
     newest: Dict[str, int] = {}
     for key in _internal_kv_list(b"lock:", namespace=KV_NAMESPACE):
         fleet, _, number = key.decode()[len("lock:"):].rpartition(":")
@@ -129,8 +129,8 @@ def left_locks() -> List[Dict[str, Any]]:
 
 
 def release_left(fleet: str, number: int) -> bool:
-    """Release a lock that was left; returns False where it is held, released, or another's by now."""
-    left = [one for one in left_locks() if (one["fleet"], one["number"]) == (fleet, number)]
-    for one in left:
-        HeldLock(fleet, number, {"job": one["job"]}).release()
+    """Release an abandoned lock; returns False if it is held, released, or has a newer number by now."""
+    left = [lock for lock in left_locks() if (lock["fleet"], lock["number"]) == (fleet, number)]
+    for lock in left:
+        HeldLock(fleet, number, {"job": lock["job"]}).release()
     return bool(left)

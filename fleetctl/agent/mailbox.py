@@ -1,7 +1,7 @@
-"""Documents from the client to the running agent, in Ray's table of packages; each is read once and removed.
+"""Documents from the client to the running agent, in Ray's package table; each is read once and removed.
 
-The client puts them there over HTTP (`PUT /api/packages/...`), and HTTP gives none back. A plan holds env values, and
-this way it is on no disk.
+The client uploads them over HTTP (`PUT /api/packages/...`), which cannot read them back. A plan contains env values;
+this way they never reach a disk.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ POLL_S = 0.05
 
 
 def take(name: str) -> Optional[Dict[str, Any]]:
-    """Return the document of that name and remove it; None = it is not there (yet)."""
+    """Return the named document and remove it; None = not there (yet)."""
     key = f"gcs://{name}".encode()
     data = _internal_kv_get(key)
     if data is None:
@@ -28,7 +28,7 @@ def take(name: str) -> Optional[Dict[str, Any]]:
 
 
 def wait_for(name: str, timeout_s: float) -> Optional[Dict[str, Any]]:
-    """Return the document as soon as it is there; None when it did not come in time."""
+    """Return the document as soon as it is there; None if it does not arrive in time."""
     deadline = time.monotonic() + timeout_s
     while True:
         found = take(name)

@@ -1,4 +1,4 @@
-"""A replica's description of itself: its name, its planned claims, its repr once up. Nothing secret."""
+"""A replica's description of itself: its name, its planned claims, and its repr once it is up. No secrets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 MARK_VERSION = 1
 PLANNED = ("slot", "gpus", "vram", "cpus", "memory")
-"""What the plan claims for a member: its repr repeats it, so that nothing else has to be remembered."""
+"""The planned claim of a member, repeated in the repr so that no other record is needed."""
 
 INJECTED = (
     "FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK", "FLEETCTL_GROUP_SIZE",
     "FLEETCTL_LEADER_ADDRESS", "FLEETCTL_LEADER_PORT", "FLEETCTL_PORT",
 )
-"""All of these are in the environment of an engine, and of every process that it starts."""
+"""All of these are in the environment of an engine and of every process it starts."""
 
 
 def utc_now() -> str:
@@ -28,12 +28,12 @@ def compact(value: Any) -> str:
 
 
 def actor_name(model: str, replica_id: int) -> str:
-    """Return the name that fences a replica: it can exist once."""
+    """Return the unique name of a replica's actor; Ray lets it exist only once."""
     return f"ModelActor:{model}:{replica_id}"
 
 
 def warm_name(model: str, replica_id: int) -> str:
-    """Return the name of the actor that keeps a replica's weights in memory while it is WARM."""
+    """Return the name of the actor that keeps the weights of a WARM replica in memory."""
     return f"WarmReplica:{model}:{replica_id}"
 
 
@@ -41,9 +41,9 @@ def describe(
     replica: Mapping[str, Any], places: Sequence[Mapping[str, Any]], ready_at: str, *,
     failed: Optional[Mapping[str, Any]] = None,
 ) -> str:
-    """Return the `repr` of a replica that is up: since when, what each member claims, where it is, cards and port.
+    """Return the `repr` of a replica that is up: since when, and each member's claim, node, cards and port.
 
-    `failed` = of one that ends itself by force: why; Ray asks for the repr just before that.
+    `failed` = the failure of a replica that is about to end itself by force; Ray asks for the repr just before that.
     """
     return compact({
         "v": MARK_VERSION,
@@ -60,8 +60,8 @@ def describe(
 
 
 def earlier_tries(replica: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return, of a replica that was created again on other cards, the actors of its earlier tries."""
-    return {key: replica[key] for key in ("earlierTries",) if key in replica}
+    """Return the actor ids of the earlier tries of a replica that was created again on other cards."""
+    return {"earlierTries": replica["earlierTries"]} if "earlierTries" in replica else {}
 
 
 def _with_claim(members: Sequence[Mapping[str, Any]], place: Mapping[str, Any]) -> Dict[str, Any]:
@@ -71,7 +71,7 @@ def _with_claim(members: Sequence[Mapping[str, Any]], place: Mapping[str, Any]) 
 
 
 def seat_of(member: Mapping[str, Any]) -> "tuple[Any, ...]":
-    """Return what tells a member from the others of its replica, in a plan and in a place."""
+    """Return the key of a member within its replica, from a plan or a place."""
     return member["group"], member["copy"], member["rank"]
 
 

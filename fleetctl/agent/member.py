@@ -1,4 +1,4 @@
-"""One member on its node: takes ports and cards, then runs its engine. A single replica is one; a gang has several."""
+"""One member on its node: takes ports and cards, then runs its engine. A gang has several."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ class MemberSeat:
         self._reserved = [reserve_port() for _ in range(2 if int(member["rank"]) == 0 else 1)]
         self.port, self.leader_port = [*(int(port.getsockname()[1]) for port in self._reserved), 0][:2]
         self._granted = node.granted_cards()
-        self._seen = cards.wait_for_clean_cards(
+        self._cards = cards.wait_for_clean_cards(
             self._granted, int(member["gpus"]), int(member["vram"]), node_environment(),
             cooling=member.get("coolingCards", ()))
-        if self._seen.objection:
-            raise StartFailed(self._seen.code, f"{self._seen.objection} (node {member['node']})")
+        if self._cards.objection:
+            raise StartFailed(self._cards.code, f"{self._cards.objection} (node {member['node']})")
 
     def place(self) -> Dict[str, Any]:
-        """Return the place of this member, for the replica's repr; `unchecked` = why its cards were not checked."""
+        """Return this member's place for the replica's repr; its `unchecked` says why its cards were not checked."""
         place = {
             "group": self.member["group"], "copy": self.member["copy"], "role": self.member["role"],
             "rank": self.member["rank"], "nodeId": ray.get_runtime_context().get_node_id(), "ip": self.ip,
-            "port": self.port, "gpuIndices": cards.numbers(self._granted, self._seen),
-            "gpuUuids": cards.uuids(self._seen),
+            "port": self.port, "gpuIndices": cards.numbers(self._granted, self._cards),
+            "gpuUuids": cards.uuids(self._cards),
         }
-        if self._seen.unchecked:
-            place["unchecked"] = self._seen.unchecked
+        if self._cards.unchecked:
+            place["unchecked"] = self._cards.unchecked
         return place
 
     def fetch_weights(self, injected: Mapping[str, str], within_s: float) -> None:
-        """Return once the member's weights are on this node, where it has some; raises StartFailed.
+        """Return once the member's weights, if it has any, are on this node; raises StartFailed.
 
-        Others may fetch them while our engine starts: they need not wait for it.
+        Other members can fetch them from here while our engine is still starting.
         """
         self._injected = injected
         if self.member.get("weights"):
@@ -58,27 +58,27 @@ class MemberSeat:
             self._serve(self._weights)
 
     def served_weights(self) -> Dict[str, Any]:
-        """Return what the place of a member that is ready says of its weights."""
+        """Return the `weights` entry for the place of a ready member."""
         return {"weights": self._served.served} if self._served and self._served.served else {}
 
     def _serve(self, weights: ModelFiles) -> None:
-        """Serve these weights from now on, in place of those that were served before."""
+        """Serve these weights from now on instead of the former ones."""
         former, self._served = self._served, weights
         try:
             weights.serve(self.ip, former)
-        except Exception as error:  # no replica must end because others cannot fetch from it
+        except Exception as error:  # a replica must not end because others cannot fetch from it
             self._log.say(f"weights: not served to others: {error.__class__.__name__}: {error}")
         finally:
-            if former and former is not self._weights:  # the engine's FLEETCTL_MODEL_DIR is that of the first ones
+            if former and former is not self._weights:  # the engine's FLEETCTL_MODEL_DIR still names the first ones
                 former.release()
 
     def fetch_new(self, weights: Mapping[str, Any], within_s: float) -> None:
-        """Return once other weights are on this node, beside those of the engine; raises StartFailed."""
+        """Return once the new weights are on this node, beside the engine's current ones; raises StartFailed."""
         self._new = ModelFiles({**self.member, "weights": weights}, self._injected, time.monotonic() + within_s,
                                self._log.say)
 
     def hold_liveness(self, for_s: float) -> None:
-        """Let the engine be busy for as long: its liveness does not count meanwhile."""
+        """Ignore the engine's liveness for this time, while it may be busy."""
         self._engine.hold_liveness(for_s)
 
     def reload_engine(self, request: Mapping[str, Any], within_s: float) -> None:
@@ -87,21 +87,21 @@ class MemberSeat:
         self._engine.reload(request, {NEW_MODEL_DIR: self._new.folder}, time.monotonic() + within_s)
 
     def drop_new(self) -> None:
-        """Let others remove the new weights: the engine has those it had."""
+        """Release the new weights, so that other processes may remove them: the engine keeps its current ones."""
         if self._new is not None:
             self._new.release()
             self._new = None
 
     def serve_new(self) -> Dict[str, Any]:
-        """Serve the new weights in place of the former ones, and return what is new in the member's place."""
+        """Serve the new weights instead of the former ones, and return the updates to the member's place."""
         assert self._new is not None
         new, self._new = self._new, None
         self._serve(new)
         return {"weights": new.served}
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:
-        """Start the engine; must run in a thread that lives as long as it: the actor's main thread."""
-        variables = {**injected, **node.other_kinds(), **node.visible_devices(self._granted, node_environment()),
+        """Start the engine. Call it from a thread that outlives the engine: the actor's main thread."""
+        variables = {**injected, **node.other_accelerators(), **node.visible_devices(self._granted, node_environment()),
                      **({MODEL_DIR: self._weights.folder} if self._weights else {})}
         engine = EngineProcess(self.member, variables, self._log, self._reserved, self.ip)
         engine.start()
@@ -109,12 +109,12 @@ class MemberSeat:
         return engine
 
     def end_engine(self, engine: EngineProcess) -> None:
-        """End the engine and wait until its processes are gone, and with them its memory on the cards."""
+        """End the engine, and wait until its processes are gone and its cards have freed their memory."""
         if self._served:
             self._served.drain()
         engine.stop()
         cards.wait_for_clean_cards(self._granted, int(self.member["gpus"]), int(self.member["vram"]),
-                                   node_environment(), settled=True)
+                                   node_environment(), stable=True)
 
 
 def log_of(member: Mapping[str, Any]) -> EngineLog:

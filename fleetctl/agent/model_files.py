@@ -1,4 +1,4 @@
-"""A member's weights: on its node before its engine starts, and served to others of the cluster from then on."""
+"""A member's weights: fetched to its node before its engine starts, then served to other nodes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from .weights.serve import Source, WeightsServer
 from .weights.store import OutOfTime, cache_root
 
 MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
-"""The variables by which an engine finds its weights, and a reload the new ones."""
+"""The variables with the folder of an engine's weights, and with that of the new ones for a reload."""
 SECRET = b"weights-secret"
-MOST_NOTE = 300
+MAX_NOTE = 300
 
 
 def session_secret() -> bytes:
-    """Return the secret of this cluster's session: in Ray's table of keys, which no GET of the dashboard shows."""
+    """Return the secret of this cluster session, kept in Ray's key-value table: no GET of the dashboard shows it."""
     _internal_kv_put(SECRET, secrets.token_hex(32).encode(), overwrite=False, namespace=KV_NAMESPACE)
     return bytes(_internal_kv_get(SECRET, namespace=KV_NAMESPACE))
 
 
 class ModelFiles:
-    """The weights of one member on its node. The constructor returns when they are complete; raises StartFailed.
+    """The weights of one member on its node. The constructor returns once they are complete; raises StartFailed.
 
-    `injected` are the member's FLEETCTL_ variables, `deadline` is monotonic, `say` writes to the engine's log.
+    `injected` = the member's FLEETCTL_ variables. `deadline` is monotonic. `say` writes to the engine's log.
     """
 
     def __init__(self, member: Mapping[str, Any], injected: Mapping[str, str], deadline: float,
@@ -41,7 +41,7 @@ class ModelFiles:
         self._source: Optional[Source] = None
         self._replica = f"{injected['FLEETCTL_MODEL']}/{injected['FLEETCTL_REPLICA_ID']}"
         self.served: Optional[Dict[str, Any]] = None
-        """What the member's place says: what is served, and where it came from."""
+        """The `weights` entry of the member's place: what is served, and where it came from."""
         try:
             fetch = Fetch(self._root, wanted_by(member, injected, self._secret), deadline, say)
             self._fetched, self._kept = fetch.run(), fetch.kept
@@ -50,15 +50,15 @@ class ModelFiles:
         except WeightsError as error:
             raise StartFailed("WEIGHTS_FAILED", f"{error} (node {member['node']})") from None
         note_cold(self._root, self._fetched)
-        say(_in_words(self._fetched))
+        say(_log_line(self._fetched))
 
     @property
     def folder(self) -> str:
-        """Return the folder with the files."""
+        """The folder with the files."""
         return self._fetched.entry.folder
 
     def serve(self, ip: str, former: Optional[ModelFiles] = None) -> None:
-        """Serve them from now on, in place of the `former` ones: at their port, and the former ones no longer."""
+        """Serve the weights from now on; they replace the `former` ones, on the same port."""
         self._source = source = Source(self._root, self._fetched, self._secret, replica=self._replica)
         if former is not None and former._server is not None:
             self._server = former._server
@@ -69,23 +69,23 @@ class ModelFiles:
         got = self._fetched
         self.served = {
             "artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
-            "port": self._server.port, "bytes": got.held.size, "fetched": as_document(got)}
+            "port": self._server.port, "bytes": got.held.size, "fetched": fetch_document(got)}
 
     def release(self) -> None:
-        """Let others remove the files from this node's disk."""
+        """Allow other processes to remove the files from this node's disk."""
         for entry in self._kept:
             entry.release()
         if self._source is not None:
             self._source.release()
 
     def drain(self) -> None:
-        """Let nobody begin a fetch any more: the replica leaves."""
+        """Refuse new fetches: the replica is shutting down."""
         if self._server is not None:
             self._server.source.table.close()
 
 
 def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:
-    """Return what the plan says of a member's weights, with the variables replaced as in its engine's arguments."""
+    """Return the weights that the plan wants for a member, with variables replaced as in its engine's arguments."""
     weights = member["weights"]
     env = engine_environment(member["engine"], injected)
     origins = expand(weights["from"], env)
@@ -94,27 +94,27 @@ def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: by
                   origins, list(weights.get("sources") or []), secret)
 
 
-def as_document(got: Fetched) -> Dict[str, Any]:
-    """Return how the weights came here, as documents have it."""
+def fetch_document(got: Fetched) -> Dict[str, Any]:
+    """Return the JSON form of a fetch: source, bytes, seconds, and the sources that it gave up."""
     return {"source": got.source, "from": got.name, "bytes": got.size, "seconds": round(got.seconds, 2),
-            "reused": got.reused, "left": [f"{name}: {why}"[:MOST_NOTE] for name, why in got.left]}
+            "reused": got.reused, "left": [f"{name}: {why}"[:MAX_NOTE] for name, why in got.left]}
 
 
-def _in_words(got: Fetched) -> str:
-    reused = f", {got.reused} bytes were here" if got.reused else ""
+def _log_line(got: Fetched) -> str:
+    reused = f", {got.reused} bytes were already here" if got.reused else ""
     if not got.size:
-        return f"weights: on this node already, {got.reused} bytes in {got.entry.folder}"
+        return f"weights: already on this node, {got.reused} bytes in {got.entry.folder}"
     return f"weights: {got.size} bytes from {got.name} in {got.seconds:.1f} s{reused}, in {got.entry.folder}"
 
 
-def of_all(places: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-    """Return `weights` and `notes` of an outcome: the sum over the members, named after who gave most."""
-    got: List[Mapping[str, Any]] = [place["weights"]["fetched"] for place in places if place.get("weights")]
-    if not got:
+def fetch_summary(places: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    """Return `weights` and `notes` of an outcome: the sums over the members, with the source of the largest fetch."""
+    fetches: List[Mapping[str, Any]] = [place["weights"]["fetched"] for place in places if place.get("weights")]
+    if not fetches:
         return {}
-    most = max(got, key=lambda one: one["bytes"])
-    notes = list(dict.fromkeys(note for one in got for note in one["left"]))
+    largest = max(fetches, key=lambda fetch: fetch["bytes"])
+    notes = list(dict.fromkeys(note for fetch in fetches for note in fetch["left"]))
     return {"weights": {
-        "source": most["source"], "from": most["from"], "bytes": sum(one["bytes"] for one in got),
-        "seconds": max(one["seconds"] for one in got), "reused": sum(one["reused"] for one in got),
+        "source": largest["source"], "from": largest["from"], "bytes": sum(fetch["bytes"] for fetch in fetches),
+        "seconds": max(fetch["seconds"] for fetch in fetches), "reused": sum(fetch["reused"] for fetch in fetches),
     }, **({"notes": notes} if notes else {})}

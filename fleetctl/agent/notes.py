@@ -1,4 +1,4 @@
-"""Notes that a job of the agent leaves for later plans: in its own metadata, which the dashboard lists."""
+"""Notes of the agent's job for later plans, in the job's own metadata, which the dashboard lists."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ JOB_KEY = "_ray_internal_job_info_"
 
 
 def note(job: str, key: str, text: str) -> bool:
-    """Put `text` under `key` of our job's metadata, and return whether that was done."""
+    """Set `key` of our job's metadata to `text`, and return whether that succeeded."""
     name = f"{JOB_KEY}{job}".encode()
     try:
         info = json.loads(_internal_kv_get(name, namespace=KV_NAMESPACE_JOB))
         info["metadata"] = {**(info.get("metadata") or {}), key: text}
         _internal_kv_put(name, json.dumps(info).encode(), overwrite=True, namespace=KV_NAMESPACE_JOB)
-    except Exception:  # never fail an apply for a note
+    except Exception:  # a note must never fail an apply
         return False
     return True

@@ -1,4 +1,4 @@
-"""Ask nodes something: a task on each, which claims nothing there, and a time limit for each."""
+"""Run a task on each of several nodes, without a claim, and with a time limit for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .events import EventStream
 
 
 class Answer(NamedTuple):
-    """What one node answered, or why it did not."""
+    """The answer of one node, or why there is none."""
 
     node_id: str
     content: Any = None
@@ -20,38 +20,38 @@ class Answer(NamedTuple):
 
 
 def ask_nodes(
-    question: Callable[[Any], Any], about: Mapping[str, Any], timeout_s: float, at_once: Optional[int] = None
+    task: Callable[[Any], Any], arguments: Mapping[str, Any], timeout_s: float, parallel: Optional[int] = None
 ) -> Iterator[Answer]:
-    """Yield the answers of nodes to `question` as they come; `about` = its argument by node id.
+    """Run `task` on nodes and yield their answers as they arrive; `arguments` = its argument by node id.
 
-    A task of 0 CPUs and 0 GPUs takes nothing from anybody. Each node has `timeout_s`, and a task that is not done by
-    then ends with us. `at_once` = ask so many nodes at a time, and end each worker with its answer.
+    The task claims 0 CPUs and 0 GPUs. Each node has `timeout_s`; a task that takes longer ends with this process.
+    `parallel` = the most nodes at a time; each worker then ends with its task. None = all nodes at a time.
     """
-    remote = ray.remote(question) if at_once is None else ray.remote(max_calls=1)(question)
-    waiting = list(about.items())[::-1]
-    asked: Dict[Any, Tuple[str, float]] = {}
-    while waiting or asked:
-        while waiting and (at_once is None or len(asked) < at_once):
+    remote = ray.remote(task) if parallel is None else ray.remote(max_calls=1)(task)
+    waiting = list(arguments.items())[::-1]
+    running: Dict[Any, Tuple[str, float]] = {}
+    while waiting or running:
+        while waiting and (parallel is None or len(running) < parallel):
             node_id, argument = waiting.pop()
-            asked[_ask(remote, node_id, argument)] = node_id, time.monotonic() + timeout_s
-        first = min(deadline for _, deadline in asked.values())
-        ray.wait(list(asked), num_returns=1, timeout=max(0.0, first - time.monotonic()))
-        done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=0)
-        late = [] if done else [ref for ref, (_, deadline) in asked.items() if deadline <= time.monotonic()]
+            running[_ask(remote, node_id, argument)] = node_id, time.monotonic() + timeout_s
+        first = min(deadline for _, deadline in running.values())
+        ray.wait(list(running), num_returns=1, timeout=max(0.0, first - time.monotonic()))
+        done, _ = ray.wait(list(running), num_returns=len(running), timeout=0)
+        late = [] if done else [ref for ref, (_, deadline) in running.items() if deadline <= time.monotonic()]
         for ref in done:
-            yield _answer(ref, asked.pop(ref)[0])
+            yield _answer(ref, running.pop(ref)[0])
         for ref in late:
-            yield Answer(asked.pop(ref)[0], None, f"no worker answered there within {timeout_s:g} s")
+            yield Answer(running.pop(ref)[0], None, f"no worker answered there within {timeout_s:g} s")
 
 
-def tell_answers(
-    question: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream, kind: str, word: str
+def report_answers(
+    task: Callable[[Any], Any], request: Mapping[str, Any], events: EventStream, kind: str, success: str
 ) -> int:
-    """Ask the nodes of a request, write an event of `kind` for each, and return how many did not answer."""
+    """Run a task on the nodes of a request, write an event of `kind` for each, and return how many did not answer."""
     silent = 0
-    for answer in ask_nodes(question, request["nodes"], float(request["timeout"])):
+    for answer in ask_nodes(task, request["nodes"], float(request["timeout"])):
         silent += bool(answer.trouble)
-        events.emit(kind, answer.trouble or word, level="warning" if answer.trouble else "info",
+        events.emit(kind, answer.trouble or success, level="warning" if answer.trouble else "info",
                     nodeId=answer.node_id, trouble=answer.trouble, **(answer.content or {}))
     return silent
 
@@ -64,6 +64,6 @@ def _ask(remote: Any, node_id: str, argument: Any) -> Any:
 def _answer(ref: Any, node_id: str) -> Answer:
     try:
         return Answer(node_id, ray.get(ref))
-    except Exception as error:  # of whatever kind: it is about this node alone
+    except Exception as error:  # any error concerns this node alone
         lines = str(error).strip().splitlines()
         return Answer(node_id, None, lines[-1][:300] if lines else type(error).__name__)

@@ -1,4 +1,4 @@
-"""Engines of ours without their replica: found by the variables that we gave them, and by who is above them."""
+"""Orphaned engines, whose replica is gone: found by their FLEETCTL_ variables and their parent processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import holders
 from .mark import INJECTED
-from .processes import above, environment_of, parent_and_start
+from .processes import ancestors, environment_of, parent_and_start
 from .supervisor import GRACE_S
 
 GUARDS = (b"fleetctl-supervisor", b"default_worker.py")
@@ -18,30 +18,30 @@ SHOWN = 200
 
 
 def mark_of(pid: int) -> Optional[Tuple[str, ...]]:
-    """Return the values of our variables; None for a process that lacks any of them, or that is another user's."""
-    found = environment_of(pid)
-    values = [found.get(name.encode()) for name in INJECTED]
+    """Return a process's values of the INJECTED variables; None if it lacks one, or belongs to another user."""
+    environ = environment_of(pid)
+    values = [environ.get(name.encode()) for name in INJECTED]
     return tuple(os.fsdecode(value) for value in values if value is not None) if None not in values else None
 
 
 def find_orphans() -> List[Dict[str, Any]]:
-    """Return the processes that have our mark and neither a guard of ours nor a worker of Ray above them.
+    """Return the processes that have our mark but no ancestor that is a guard of ours or a Ray worker.
 
-    An engine in a container has no guard above its processes; so none counts whose mark a guarded process has, too,
-    and none that lives in another PID namespace.
+    The processes of an engine in a container have no guard above them. So a process does not count if a guarded process
+    has the same mark, or if it is in another PID namespace.
     """
-    marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in holders.neighbours()) if mark}
+    marks = {pid: mark for pid, mark in ((pid, mark_of(pid)) for pid in holders.visible_processes()) if mark}
     guarded = {pid for pid in marks if is_guarded(pid)}
-    served = {marks[pid] for pid in guarded}
+    guarded_marks = {marks[pid] for pid in guarded}
     return [{"pid": pid, "began": parent_and_start(pid)[1], "command": command_line(pid), "model": mark[0],
              "replicaId": mark[1]}
-            for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in served]
+            for pid, mark in sorted(marks.items()) if pid not in guarded and mark not in guarded_marks]
 
 
 def is_guarded(pid: int) -> bool:
-    """Return whether a guard of ours, or a worker of Ray, is above a process."""
+    """Return whether an ancestor of the process is a guard of ours or a Ray worker."""
     return any(words[0].startswith(WORKER) or any(word.endswith(GUARDS) for word in words)
-               for words in map(_words, above(pid)))
+               for words in map(_words, ancestors(pid)))
 
 
 def _words(pid: int) -> List[bytes]:
@@ -53,45 +53,48 @@ def _words(pid: int) -> List[bytes]:
 
 
 def command_line(pid: int) -> str:
-    """Return the first two words of a command line: a secret may be among the others, and our log has many readers."""
+    """Return the first two words of a command line: the others may hold a secret, and many people can read our log."""
     return os.fsdecode(b" ".join(_words(pid)[:2]).strip())[:SHOWN]
 
 
 def end_orphans(agreed: List[Mapping[str, Any]]) -> List[Dict[str, Any]]:
-    """End those of the `agreed` processes that still are orphans; returns for each whether it is gone.
+    """End those of the `agreed` processes that are still orphans; returns for each whether it is gone.
 
-    A process is known by its number and its start: another one may have the number by now.
+    A process is identified by pid and start time, because the pid may have been reused.
     """
-    wanted = {(one["pid"], one["began"]) for one in agreed}
-    found = [(one["pid"], one["began"]) for one in find_orphans() if (one["pid"], one["began"]) in wanted]
+    wanted = {_identity(row) for row in agreed}
+    found = [_identity(row) for row in find_orphans() if _identity(row) in wanted]
     left = _signalled(found, signal.SIGTERM)
     left = _signalled(left, signal.SIGKILL)
-    why = dict.fromkeys(filter(_is_there, wanted.difference(found)), "it is no orphan any more")
+    why = dict.fromkeys(filter(_is_running, wanted.difference(found)), "it is no longer an orphan")
     why.update(dict.fromkeys(left, "it does not end"))
-    return [{**one, "done": (one["pid"], one["began"]) not in why, "message": why.get((one["pid"], one["began"]), "")}
-            for one in agreed]
+    return [{**row, "done": _identity(row) not in why, "message": why.get(_identity(row), "")} for row in agreed]
+
+
+def _identity(row: Mapping[str, Any]) -> Tuple[int, int]:
+    return row["pid"], row["began"]
 
 
 def _signalled(processes: List[Tuple[int, int]], number: int) -> List[Tuple[int, int]]:
-    """Send a signal to the processes and return those that are there after GRACE_S."""
+    """Send a signal to the processes and return those that still run after GRACE_S."""
     for pid, began in processes:
         _signal(pid, began, number)
     deadline = time.monotonic() + GRACE_S
     left = processes
     while left and time.monotonic() < deadline:
-        left = list(filter(_is_there, left))
+        left = list(filter(_is_running, left))
         time.sleep(0.05)
     return left
 
 
-def _is_there(process: Tuple[int, int]) -> bool:
-    """Return whether a process, by its number and start, still runs: one that has ended has no environment."""
+def _is_running(process: Tuple[int, int]) -> bool:
+    """Return whether a process, by pid and start, still runs; a zombie has no environment and so does not."""
     pid, began = process
     return parent_and_start(pid)[1] == began and mark_of(pid) is not None
 
 
 def _signal(pid: int, began: int, number: int) -> None:
-    """Send a signal to this process and to no later one of its number."""
+    """Send a signal to this process, never to a later one with the same pid."""
     try:
         handle = os.pidfd_open(pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""Ports of a member: kept until its engine has them; a fixed port in use is found before the start."""
+"""Ports of a member: reserved until its engine binds them; a fixed port in use is found before the start."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LOOPBACKS = ("127.0.0.1", "::1")
 
 
 def reserve_port() -> socket.socket:
-    """Bind a free port, at all addresses, IPv6 too where there is IPv6, and keep it.
+    """Bind and hold a free port at all addresses, including IPv6 if available.
 
-    The socket never listens and lets others share: so Linux gives its port to no process that binds port 0, and
-    an engine that binds this port with SO_REUSEADDR or SO_REUSEPORT, as servers do, shares it with us.
+    The socket never listens, and allows sharing. So Linux gives its port to no process that binds port 0, while an
+    engine that binds it with SO_REUSEADDR or SO_REUSEPORT, as servers do, shares it with us.
     """
     try:
         return _bind(socket.AF_INET6)
@@ -38,36 +38,36 @@ def _bind(family: socket.AddressFamily) -> socket.socket:
 
 
 def host_port(host: str, port: int) -> str:
-    """Return host and port as one address; an IPv6 host in brackets."""
+    """Return host and port as one address, with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def serving_at(places: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-    """Return for an outcome where a replica answers: at its leader's of each group and copy, or a Standalone's."""
-    found = [host_port(one["ip"], one["port"]) for one in places if not one.get("rank")]
-    return {"address": found[0] if found else None, **({"addresses": found} if len(found) > 1 else {})}
+    """Return `address` and `addresses` of an outcome: the leader of each group and copy, or the Standalone member."""
+    addresses = [host_port(place["ip"], place["port"]) for place in places if not place.get("rank")]
+    return {"address": addresses[0] if addresses else None, **({"addresses": addresses} if len(addresses) > 1 else {})}
 
 
 def probe_port(probe: Mapping[str, Mapping[str, object]]) -> Optional[int]:
-    """Return the port that a probe names itself; None when it asks the member's own port, or no port at all."""
+    """Return the fixed port of a probe; None if it uses the member's own port, or no port at all."""
     port = (probe.get("http") or probe.get("tcp") or {}).get("port")
     return int(str(port)) if port else None
 
 
-def taken_by(port: int, hosts: Sequence[str], patience_s: float) -> Optional[str]:
-    """Return None once no process answers on the port at any of `hosts`; after `patience_s`, the one that does."""
-    deadline = time.monotonic() + patience_s
+def taken_by(port: int, hosts: Sequence[str], timeout_s: float) -> Optional[str]:
+    """Return None once no process answers on the port at any of `hosts`; the process that does after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
     while True:
-        there = [one for host in hosts for one in sockets.answering(port, host)]
-        if not there and not any(_answers(host, port) for host in hosts):
+        found = [listener for host in hosts for listener in sockets.answering(port, host)]
+        if not found and not any(_answers(host, port) for host in hosts):
             return None
         if time.monotonic() >= deadline:
-            return holders.name_holder(there)
+            return holders.name_holder(found)
         time.sleep(0.1)
 
 
 def connect(host: str, port: int, timeout_s: float) -> None:
-    """Open and close a connection; raises OSError, also for one with itself, which Linux may make on a free port."""
+    """Open and close a connection; raises OSError, also if Linux connects the socket to itself on a free port."""
     with socket.create_connection((host, port), timeout=timeout_s) as connection:
         if connection.getsockname() == connection.getpeername():
             raise ConnectionRefusedError

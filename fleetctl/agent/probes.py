@@ -12,26 +12,26 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from .environment import expand
 from .holders import Tree
-from .http_in_time import connect_until
+from .http_deadline import connect_until
 from .ownership import Ownership
 from .ports import connect, probe_port
 
 BODY_BYTES = 10_240
 FIRST_PAUSE_S, LONGER = 0.05, 1.25
-"""An engine is found ready after at most a quarter more than its start took. A probe costs a millisecond or two."""
+"""So readiness is detected after at most 1.25 times the engine's start time. A probe costs a millisecond or two."""
 Check = Callable[[], Optional[str]]
 NO_LISTENER = ("ConnectionRefusedError", " OSError")
-"""The end of a reason when no process listens, or there is no such address here."""
+"""How a reason ends if no process listens, or this host does not have the address."""
 
 
 def http_check(host: str, port: int, path: str, timeout_s: float) -> Optional[str]:
-    """GET `path`; 200 to 399 is healthy, as for a Kubernetes probe, where the answer is there in time."""
+    """GET `path`; a status of 200 to 399 within the timeout is healthy, as for a Kubernetes probe."""
     try:
         with closing(connect_until(time.monotonic() + timeout_s, host, port)) as connection:
             connection.request("GET", path, headers={"User-Agent": "fleetctl-probe", "Connection": "close"})
             answer = connection.getresponse()
             status = answer.status
-            answer.read(BODY_BYTES)  # hanging up on an unread answer is a reset, which engines log as an error
+            answer.read(BODY_BYTES)  # closing with unread data resets the connection, which engines log as an error
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry
         return f"GET {path} on port {port}: {error.__class__.__name__}"
     return None if 200 <= status < 400 else f"GET {path} on port {port}: HTTP {status}"
@@ -57,16 +57,16 @@ def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s:
     try:
         code = process.wait(timeout_s)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # its session is its own, so this is all of it
+        os.killpg(process.pid, signal.SIGKILL)  # the command has its own session, so this kills all of it
         process.wait()
         return f"{argv[0]}: no answer in {timeout_s:g} s"
     return None if code == 0 else f"{argv[0]}: exit code {code}"
 
 
 def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owner: Ownership) -> Optional[str]:
-    """Ask at each host until a process answers: an engine may listen on loopback alone, or not on loopback.
+    """Probe each host until a process answers: an engine may listen on loopback only, or not on loopback.
 
-    It must be the engine, healthy or not; raises PortTaken.
+    The answer, healthy or not, must come from the engine; raises PortTaken.
     """
     first: Optional[str] = None
     for host in hosts:
@@ -80,18 +80,18 @@ def first_answer(hosts: Sequence[str], ask: Callable[[str], Optional[str]], owne
 def build_check(
     probe: Mapping[str, Any], hosts: Sequence[str], port: int, engine: Tree, env: Mapping[str, str], cwd: str
 ) -> Check:
-    """Return the check a probe of the plan describes; its port defaults to the member's own, at any of `hosts`.
+    """Return the check for a probe of the plan; its port defaults to the member's own, at any of `hosts`.
 
-    An answer counts only where it comes from a process of the engine, or where its owner is unknown; see Ownership.
+    An answer counts only if it comes from a process of the engine, or if its owner is unknown; see Ownership.
     """
     timeout_s = float(probe.get("timeout", 5))
-    asked = probe_port(probe) or port
-    owner = Ownership(asked, engine)
+    probed = probe_port(probe) or port
+    owner = Ownership(probed, engine)
     if "http" in probe:
         path = str(probe["http"].get("path", "/"))
-        return lambda: first_answer(hosts, lambda host: http_check(host, asked, path, timeout_s), owner)
+        return lambda: first_answer(hosts, lambda host: http_check(host, probed, path, timeout_s), owner)
     if "tcp" in probe:
-        return lambda: first_answer(hosts, lambda host: tcp_check(host, asked, timeout_s), owner)
+        return lambda: first_answer(hosts, lambda host: tcp_check(host, probed, timeout_s), owner)
     argv = expand(probe["exec"]["command"], env)
     return lambda: exec_check(argv, env, cwd, timeout_s)
 

@@ -1,4 +1,4 @@
-"""Who a process is, from /proc: its name, its user, since when, and the replica whose engine it is or was."""
+"""Details of a process from /proc: its name, user and start time, and the replica whose engine it belongs to."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from typing import Collection, Dict, Iterator, Optional, Tuple
 
 FIRST_NAMESPACE = "pid:[4026531836]"
-"""The kernel's name for the processes of the whole host."""
-MOST_NAMED = 3
+"""The kernel's name for the PID namespace of the host."""
+MAX_NAMED = 3
 COUNTERS = "/proc/vmstat"
 
 
-def ended_for_memory() -> int:
-    """Return how many processes the kernel of this host has ended for lack of memory; 0 where it does not say."""
+def oom_kills() -> int:
+    """Return how many processes this host's kernel has killed for lack of memory; 0 if it does not say."""
     try:
         with open(COUNTERS) as counters:
             return next((int(line.split()[1]) for line in counters if line.startswith("oom_kill ")), 0)
@@ -23,17 +23,17 @@ def ended_for_memory() -> int:
 
 
 def users_text(pids: Collection[int]) -> str:
-    """Return ` by process 4242 (python3, user ana, since ...)` for what has memory of a card; empty = none is known."""
-    named = [name_process(pid) for pid in sorted(pids)[:MOST_NAMED]]
-    more = f" and {len(pids) - MOST_NAMED} more" if len(pids) > MOST_NAMED else ""
+    """Return ` by process 4242 (python3, user ana, since ...)` for the users of a card's memory; empty if unknown."""
+    named = [name_process(pid) for pid in sorted(pids)[:MAX_NAMED]]
+    more = f" and {len(pids) - MAX_NAMED} more" if len(pids) > MAX_NAMED else ""
     return f" by {', '.join(named)}{more}" if named else ""
 
 
 def name_process(pid: int) -> str:
-    """Return a process by its number in the host, with what is known of it.
+    """Return a process by its host pid, with its command, user, start time and replica if they are known.
 
-    The driver numbers processes as the host does; in a container such a number is another process, or none. Arguments
-    are left out: they may hold secrets.
+    The driver reports host pids; in a container such a pid is another process, or none. Arguments are omitted: they
+    may contain secrets.
     """
     try:
         if os.readlink("/proc/self/ns/pid") != FIRST_NAMESPACE:
@@ -51,7 +51,7 @@ def command_of(pid: int) -> str:
 
 
 def environment_of(pid: int) -> Dict[bytes, bytes]:
-    """Return the environment that a process began with; empty where it has ended, or is another user's."""
+    """Return the initial environment of a process; empty if it has ended, or belongs to another user."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as environ:
             return dict(item.partition(b"=")[::2] for item in environ.read().split(b"\0") if b"=" in item)
@@ -60,7 +60,7 @@ def environment_of(pid: int) -> Dict[bytes, bytes]:
 
 
 def parent_and_start(pid: int) -> Tuple[int, int]:
-    """Return a process's parent, and when it began, in ticks; zeros for one that has ended."""
+    """Return a process's parent, and its start time in clock ticks since boot; zeros if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()
@@ -69,8 +69,8 @@ def parent_and_start(pid: int) -> Tuple[int, int]:
     return int(fields[1]), int(fields[19])
 
 
-def above(pid: int) -> Iterator[int]:
-    """Yield the parents of a process, one above the other."""
+def ancestors(pid: int) -> Iterator[int]:
+    """Yield the ancestors of a process, from its parent upward."""
     while pid > 1:
         pid = parent_and_start(pid)[0]
         yield pid
@@ -93,8 +93,8 @@ def _began(pid: int) -> str:
 
 
 def _engine_of(pid: int) -> Optional[str]:
-    """Return the replica whose engine has, or had, this process; only its own user may know."""
-    found = environment_of(pid)
-    model, replica_id = (found.get(name, b"").decode(errors="replace")
+    """Return the replica to whose engine the process belongs, or None; /proc tells only the process's own user."""
+    environ = environment_of(pid)
+    model, replica_id = (environ.get(name, b"").decode(errors="replace")
                          for name in (b"FLEETCTL_MODEL", b"FLEETCTL_REPLICA_ID"))
     return f"an engine of {model}/{replica_id}" if model and replica_id else None

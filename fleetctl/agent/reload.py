@@ -1,8 +1,8 @@
-"""Update in place: the engine of a replica that runs loads other weights, asked over HTTP. Nothing is ended for it.
+"""Update in place: the engine of a running replica loads other weights on an HTTP request. This ends nothing.
 
-Each member fetches them into a folder of their own; then the engines of rank 0 are asked; then their nodes serve the
-new weights. Once an engine has been asked, and until all have loaded, the spec of the replica is not known: any later
-request asks the engines.
+Each member fetches the new weights into a separate folder; then the engines of rank 0 get the request; then all members
+serve the new weights. From the first request until all engines have loaded, the replica's spec is unknown: any later
+reload asks the engines.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from .mark import seat_of, utc_now
 from .reload_call import RELOAD_FAILED
 
 UNKNOWN_SPEC = "unknown"
-"""What a plan says that a replica runs where that is not known; see inventory/reloads.py."""
+"""The spec of a replica in a plan if it is not known; see inventory/reloads.py."""
 ASK_S = 1.0
-"""Less time than this is none: an engine that is asked and not waited for may have loaded anything."""
+"""With less time left no engine is asked: if nothing waits for its answer, it may have loaded anything."""
 KEPT = b"reloaded:"
-"""What Ray's keys begin with that hold an actor's last reload; its id follows."""
+"""Prefix of the keys in Ray's table that hold an actor's last reload; the actor id follows."""
 Steps = Callable[[str, Mapping[int, Tuple[Any, ...]]], Dict[int, Any]]
-"""Calls a method of these members' seats, all at once, and returns what each answers; raises StartFailed."""
+"""Calls a method of the seats of the given members, in parallel, and returns their answers; raises StartFailed."""
 
 
 class Reloading:
-    """The reloads of one replica, one at a time, in a thread: its actor answers meanwhile.
+    """The reloads of one replica, one at a time, in a thread, so that its actor can answer meanwhile.
 
-    `replica` and `places` are the actor's own; both say what is new once a reload has succeeded.
+    `replica` and `places` are the actor's own; both are updated once a reload has succeeded.
     """
 
     def __init__(self, replica: Dict[str, Any], places: Sequence[Dict[str, Any]], steps: Steps) -> None:
@@ -45,9 +45,10 @@ class Reloading:
         self._busy = threading.Lock()
 
     def begin(self, request: Mapping[str, Any]) -> None:
-        """Begin what is asked for; while another reload runs, `state` goes on to be about that one.
+        """Start the requested reload, unless another one is running; `state` then describes that one.
 
-        A failure that no agent has read is its answer: else one that nobody waited for would be tried again and again.
+        If this reload has failed and no agent has read that yet, the failure is the answer: otherwise a reload that no
+        run waits for would be retried forever.
         """
         if self._state.get("state") == "failed" and self._state["specHash"] == request["specHash"] and not self._read:
             return
@@ -57,26 +58,26 @@ class Reloading:
             threading.Thread(target=self._run, args=(request,), name="fleetctl-reload", daemon=True).start()
 
     def state(self) -> Dict[str, Any]:
-        """Return the state of the latest reload: reloading, done, refused or failed, and of which spec.
+        """Return the state of the latest reload: reloading, done, refused or failed, with its spec.
 
-        Of one that has ended, `runs` = the spec that the replica has now, None = not known; `places` = its members'.
+        Once it has ended, `runs` = the replica's spec now, None = not known, and `places` = its members' places.
         """
         self._read = self._state.get("state") != "reloading"
         return self._state
 
     def _run(self, request: Mapping[str, Any]) -> None:
-        found: Dict[str, Any]
+        result: Dict[str, Any]
         try:
             if self._runs != request["specHash"] and request["runs"] not in (self._runs, UNKNOWN_SPEC):
-                found = {"state": "refused"}
+                result = {"state": "refused"}
             else:
                 if self._runs != request["specHash"]:
                     self._reload(request)
-                found = {"state": "done", "restarts": node.restart_count()}
+                result = {"state": "done", "restarts": node.restart_count()}
         except Exception as error:
             failure = start_failure(error)
-            found = {"state": "failed", "code": failure.code, "reason": str(failure)}
-        self._state = {**found, "specHash": request["specHash"], "runs": self._runs, "at": utc_now(), "places": [
+            result = {"state": "failed", "code": failure.code, "reason": str(failure)}
+        self._state = {**result, "specHash": request["specHash"], "runs": self._runs, "at": utc_now(), "places": [
             {key: place.get(key) for key in ("nodeId", "ip", "port", "rank", "weights")} for place in self._places]}
         self._busy.release()
 
@@ -89,12 +90,12 @@ class Reloading:
             self._steps("fetch_new", {index: (new["members"][index]["weights"], deadline - time.monotonic())
                                       for index in fetching})
             if deadline - time.monotonic() < ASK_S:
-                raise StartFailed(RELOAD_FAILED, "its weights took all of its startupTimeout: it has not been asked")
+                raise StartFailed(RELOAD_FAILED, "fetching weights used up its startupTimeout: it was not asked")
             self._ask(request, leaders, deadline)
             _internal_kv_put(_key(), json.dumps({key: request[key] for key in ("specHash", "members")}).encode(),
                              overwrite=True, namespace=KV_NAMESPACE)
         except Exception:
-            with suppress(Exception):  # a member that is gone has none
+            with suppress(Exception):  # a dead member has none
                 self._steps("drop_new", dict.fromkeys(fetching, ()))
             raise
         for index, weights in self._steps("serve_new", dict.fromkeys(fetching, ())).items():
@@ -103,37 +104,37 @@ class Reloading:
         self._runs = request["specHash"]
 
     def _ask(self, request: Mapping[str, Any], leaders: Sequence[int], deadline: float) -> None:
-        """Ask the engines; no liveness counts meanwhile, on any rank."""
-        everyone = range(len(self._replica["members"]))
-        self._steps("hold_liveness", {index: (deadline - time.monotonic(),) for index in everyone})
+        """Ask the engines to reload; liveness does not count meanwhile, on any rank."""
+        ranks = range(len(self._replica["members"]))
+        self._steps("hold_liveness", {index: (deadline - time.monotonic(),) for index in ranks})
         self._runs = None
         try:
             self._steps("reload_engine", {index: (request["http"], deadline - time.monotonic()) for index in leaders})
         finally:
-            with suppress(Exception):  # it ends by itself
-                self._steps("hold_liveness", dict.fromkeys(everyone, (0.0,)))
+            with suppress(Exception):  # the hold also ends at its deadline
+                self._steps("hold_liveness", dict.fromkeys(ranks, (0.0,)))
 
 
 def changed(replica: Mapping[str, Any], request: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return a replica with the spec and the weights of a reload."""
+    """Return the replica with the spec and weights of a reload."""
     weights = {seat_of(member): member["weights"] for member in request["members"]}
     return {**replica, "specHash": request["specHash"], "members": [
         {**member, "weights": weights.get(seat_of(member))} for member in replica["members"]]}
 
 
 def as_reloaded(replica: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the replica of an actor that Ray restarts as its last reload left it.
+    """Return the replica of a restarted actor as its last reload left it.
 
-    It refuses no card any more: those that cooled when it was created may be good by now.
+    It no longer refuses cards that were cooling when it was created: they may be usable by now.
     """
     kept: Optional[bytes] = _internal_kv_get(_key(), namespace=KV_NAMESPACE)
-    left = changed(replica, json.loads(kept)) if kept else replica
-    return {**left, "members": [{key: value for key, value in member.items() if key != "coolingCards"}
-                                for member in left["members"]]}
+    latest = changed(replica, json.loads(kept)) if kept else replica
+    return {**latest, "members": [{key: value for key, value in member.items() if key != "coolingCards"}
+                                  for member in latest["members"]]}
 
 
-def forget_dead() -> None:
-    """Remove what is kept of actors that have ended for good, however they did; who waits has read why by then."""
+def forget_dead_actors() -> None:
+    """Delete the kept reloads and failures of dead actors; any run that waits for one has read it by then."""
     for prefix in (KEPT, KEPT_FAILURE):
         for key in _internal_kv_list(prefix, namespace=KV_NAMESPACE):
             if cluster.actor_record(key[len(prefix):].decode()).state == "DEAD":

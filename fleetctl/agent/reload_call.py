@@ -1,4 +1,4 @@
-"""The request by which an engine reloads: sent once, to the engine alone, and its answer."""
+"""The HTTP request that makes an engine reload, sent once and only to the engine, and its answer."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
 
 from .failure import StartFailed
-from .http_in_time import connect_until
+from .http_deadline import connect_until
 
 RELOAD_FAILED, RELOAD_ENDED = "RELOAD_FAILED", "RELOAD_ENDED"
-"""An engine that has not reloaded; one that has ended because of it."""
+"""Codes of an engine that has not reloaded, and of one that ended because of the reload."""
 ANSWER_BYTES, ANSWER_SHOWN = 10_240, 500
 
 
@@ -21,10 +21,10 @@ def ask_to_reload(
     request: Mapping[str, Any], port: int, hosts: Sequence[str], deadline: float,
     objection: Callable[[str], Optional[str]],
 ) -> str:
-    """Send the request, its variables replaced, to the first host that listens, and return the answer in words.
+    """Send the request, with its variables replaced, to the first host that listens; returns the answer as text.
 
-    `shown` of the request = its path in words: a variable may be a secret. Raises StartFailed for an answer that is no
-    success, for none until `deadline` (monotonic), and where `objection` says that another process listens there.
+    `shown` = the path to show in messages: a variable may be a secret. Raises StartFailed for an answer without
+    success, for no answer by `deadline` (monotonic), or if `objection` finds that another process listens there.
     """
     for host in hosts:
         refused = objection(host)
@@ -35,14 +35,14 @@ def ask_to_reload(
         connected, status, answer = _send(host, port, request, deadline)
         if connected:
             break
-    said = f"{request['method']} {request.get('shown', request['path'])} on port {port}: {answer}"
+    text = f"{request['method']} {request.get('shown', request['path'])} on port {port}: {answer}"
     if not 200 <= status < 300:
-        raise StartFailed(RELOAD_FAILED, said)
-    return said
+        raise StartFailed(RELOAD_FAILED, text)
+    return text
 
 
 def _send(host: str, port: int, request: Mapping[str, Any], deadline: float) -> Tuple[bool, int, str]:
-    """Return whether there was a connection, status and answer; the status is 0 where there was none."""
+    """Return whether it connected, the HTTP status (0 = no answer), and the answer as text."""
     body = json.dumps(request["body"]).encode() if request.get("body") is not None else None
     headers = {"User-Agent": "fleetctl-reload", "Connection": "close",
                **({"Content-Type": "application/json"} if body else {})}
@@ -54,7 +54,7 @@ def _send(host: str, port: int, request: Mapping[str, Any], deadline: float) -> 
     try:
         connection.request(str(request["method"]), str(request["path"]), body, headers)
         answer = connection.getresponse()
-        with suppress(socket.timeout):  # one that never ends counts as it began
+        with suppress(socket.timeout):  # an endless answer counts by its beginning
             while len(data) < ANSWER_BYTES and (part := answer.read1(ANSWER_BYTES - len(data))):
                 data += part
     except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: a path that HTTP cannot carry

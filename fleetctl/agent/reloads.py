@@ -1,7 +1,7 @@
-"""The reloads of an apply: which replicas are asked to reload, one of a model at a time, and what came of it.
+"""The reloads of an apply: ask replicas to reload, one per model at a time, and report the results.
 
-A failure ends the reloads of its model: the others run as before. Each reload is noted for later plans when its replica
-is asked and when it has ended, for what a replica says of itself is what it was when its actor started.
+A failure ends the reloads of its model; its other replicas run as before. Each reload is noted for later plans when its
+replica is asked and when it has ended, because a replica's repr describes it as of the start of its actor.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from .ports import host_port, serving_at
 from .reload_call import RELOAD_ENDED, RELOAD_FAILED
 
 RELOADS = "reloads"
-"""The key of our job's metadata under which they are noted; see inventory/reloads.py."""
+"""The key of our job's metadata with the notes about reloads; see inventory/reloads.py."""
 POLL_S = 0.5
 MARGIN_S = 120.0
-MOST_MESSAGE = 600
-MOST_SOURCES = 3
-NO_NOTE = "Ray's record of this job takes no note"
-GONE = "it is gone, or another one has its name"
-ENDED = "its actor ended meanwhile, and Ray restarts it"
+MAX_MESSAGE = 600
+MAX_SOURCES = 3
+NO_NOTE = "the note in Ray's record of this job could not be written"
+GONE = "it is gone, or another actor has its name"
+ENDED = "its actor ended meanwhile, and Ray is restarting it"
 
 Row = Dict[str, Any]
 Outcome = Dict[str, Any]
 
 
 class Reloads:
-    """The reloads that a request asks for. Nothing waits: `step` goes as far as it can."""
+    """The reloads of a request. Nothing waits: `step` goes as far as it can."""
 
     def __init__(self, request: Mapping[str, Any], emit: Callable[..., None], clock: Callable[[], float]) -> None:
         self._request, self._emit, self._clock = request, emit, clock
@@ -52,47 +52,45 @@ class Reloads:
 
     @property
     def may_end(self) -> bool:
-        """Return whether the run may end: all have a result, or without waiting one of each model has begun."""
-        return self.done or (not self._waits and self._lock is not None
-                             and all(one.answered for one in self._under_way.values()))
+        """Return whether the run may end: all have a result, or, without waiting, one of each model has begun."""
+        if self._waits or self._lock is None:
+            return not self.unfinished
+        return all(reload.answered for reload in self._under_way.values())
 
     @property
     def unfinished(self) -> int:
-        """Return how many have no result yet."""
+        """Return how many reloads have no result yet."""
         return len(self._under_way) + sum(map(len, self._queues.values()))
 
-    @property
-    def done(self) -> bool:
-        """Return whether all have a result."""
-        return not self.unfinished
-
     def step(self) -> Dict[str, Outcome]:
-        """Go on with all models, and return the new results by replica."""
-        if self.done:
+        """Continue the reloads of all models, and return the new results by replica."""
+        if not self.unfinished:
             return {}
         if self._lock is None:
             try:
                 self._lock = self._take_lock()
             except LockBusy as busy:
-                return self._skip("LOCK_HELD", f"another run reloads replicas of this fleet: {busy}", *self._queues)
+                return self._skip("LOCK_HELD", f"another run is reloading this fleet's replicas: {busy}", *self._queues)
         results: Dict[str, Outcome] = {}
         for model, queue in self._queues.items():
             if model not in self._under_way and queue and (self._waits or model not in self._started):
                 self._started.add(model)
-                self._under_way[model] = self._begun(queue.popleft())
+                self._under_way[model] = self._start(queue.popleft())
             if model in self._under_way:
                 results.update(self._step(model, self._under_way[model]))
-        if self.done:
+        if not self.unfinished:
             self._lock.release()
         return results
 
-    def left(self, interrupted: bool) -> Dict[str, Outcome]:
-        """Return the results of those that have none yet, as the run ends."""
-        going = {one.row["id"]: one.outcome("starting", "INTERRUPTED" if interrupted else None,
-                                            "its reload goes on by itself") for one in self._under_way.values()}
-        code, why = (("INTERRUPTED", "interrupted: it runs as before") if interrupted
-                     else ("WAITS_TURN", "one of a model at a time, and none is waited for: the next apply goes on"))
-        return {**going, **self._skip(code, why, *self._queues)}
+    def outcomes_at_end(self, interrupted: bool) -> Dict[str, Outcome]:
+        """Return the results of the reloads that have none when the run ends."""
+        code = "INTERRUPTED" if interrupted else None
+        running = {reload.row["id"]: reload.outcome("starting", code, "its reload continues by itself")
+                   for reload in self._under_way.values()}
+        if interrupted:
+            return {**running, **self._skip("INTERRUPTED", "interrupted: it runs as before", *self._queues)}
+        why = "replicas of a model reload one at a time, and this run does not wait: the next apply continues"
+        return {**running, **self._skip("WAITS_TURN", why, *self._queues)}
 
     def _take_lock(self) -> HeldLock:
         holder = {**self._request["holder"], "driver": ray.get_runtime_context().get_job_id()}
@@ -104,38 +102,38 @@ class Reloads:
             self._queues[model].clear()
         return {row["id"]: _Reload(row, self._clock, self._note).outcome("skipped", code, why) for row in rows}
 
-    def _note(self, row: Row, said: Optional[Mapping[str, Any]]) -> bool:
-        """Note what is known of a replica's reload, None = it has been asked for none; return whether that was done."""
+    def _note(self, row: Row, state: Optional[Mapping[str, Any]]) -> bool:
+        """Note the state of a replica's reload, None = remove its note; returns whether that succeeded."""
         self._noted.pop(row["actorId"], None)
-        if said:
+        if state:
             self._noted[row["actorId"]] = {
                 **{key: row[key] for key in ("model", "replicaId", "actorId", "specHash")},
-                "nodeIds": list(dict.fromkeys(member["nodeId"] for member in row["members"])), **said}
+                "nodeIds": list(dict.fromkeys(member["nodeId"] for member in row["members"])), **state}
         text = json.dumps(list(self._noted.values()), separators=(",", ":"))
         return note(self._request["job"], RELOADS, text)
 
-    def _begun(self, row: Row) -> "_Reload":
+    def _start(self, row: Row) -> "_Reload":
         for member in row["members"]:
             weights = member.get("weights")
             if weights:
-                more = self._sources.get(weights["artifact"], [])[-MOST_SOURCES:]
+                more = self._sources.get(weights["artifact"], [])[-MAX_SOURCES:]
                 member["weights"] = {**weights, "sources": [*more, *weights["sources"]]}
         nodes = ", ".join(dict.fromkeys(member["node"] for member in row["members"]))
-        self._emit("replicaReloading", f"{row['id']}: reloads its weights on {nodes}, and goes on serving",
+        self._emit("replicaReloading", f"{row['id']}: reloading its weights on {nodes}; it keeps serving",
                    model=row["model"], replicaId=row["replicaId"])
         return _Reload(row, self._clock, self._note)
 
-    def _step(self, model: str, one: "_Reload") -> Dict[str, Outcome]:
-        result = one.step()
+    def _step(self, model: str, reload: "_Reload") -> Dict[str, Outcome]:
+        result = reload.step()
         if result is None:
             return {}
         del self._under_way[model]
-        results = {one.row["id"]: result}
-        for place in one.places:
+        results = {reload.row["id"]: result}
+        for place in reload.places:
             if place["weights"]:
-                self._sources.setdefault(place["weights"]["artifact"], []).append(_source(one.row["id"], place))
+                self._sources.setdefault(place["weights"]["artifact"], []).append(_source(reload.row["id"], place))
         if result["outcome"] != "ready":
-            why = f"the reload of {one.row['id']} before it did not succeed: it runs as before"
+            why = f"the reload of {reload.row['id']} before it did not succeed: it runs as before"
             results.update(self._skip("NOT_BEGUN", why, model))
         return results
 
@@ -148,13 +146,12 @@ def _source(replica: str, place: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Reload:
-    """One replica's reload: its actor is asked, and asked again until it says how that ended."""
+    """One replica's reload: asks its actor to reload, then polls it until the reload has ended."""
 
     def __init__(self, row: Row, clock: Callable[[], float], note_of: Callable[..., bool]) -> None:
         self.row, self._clock, self._note = row, clock, partial(note_of, row)
         self.places: List[Mapping[str, Any]] = []
-        self._begun = clock()
-        self._next = self._begun
+        self._begun_at = self._next = clock()
         self._handle: Any = None
         self._answer: Any = None
         self._restarts = 0
@@ -164,13 +161,13 @@ class _Reload:
         """Return the result of this replica."""
         return {"model": self.row["model"], "replicaId": self.row["replicaId"], "outcome": kind, "code": code,
                 "nodes": list(dict.fromkeys(member["node"] for member in self.row["members"])), "message": message,
-                "seconds": round(self._clock() - self._begun, 2), **more}
+                "seconds": round(self._clock() - self._begun_at, 2), **more}
 
     def step(self) -> Optional[Outcome]:
-        """Return the result, once there is one."""
+        """Continue without waiting; return the result once there is one."""
         try:
             return self._step()
-        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # two loads at once take memory
+        except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):  # old and new weights may not both fit
             return self._ended_meanwhile()
         except Exception as error:
             return self._failed("AGENT_ERROR", f"{error.__class__.__name__}: {error}".splitlines()[0], asked=True)
@@ -184,31 +181,32 @@ class _Reload:
         if done:
             state = ray.get(self._answer)
             self.answered = True
-            if not state:  # never asked again: its engine may have ended because of it
+            if not state:  # a new actor; do not ask again, as the reload may have ended its engine
                 return self._failed(RELOAD_ENDED, ENDED)
             running = state["state"] == "reloading"
             if state["specHash"] == self.row["specHash"] and not running:
                 return self._ended(state)
-            self._ask(again=not running)
+            self._ask(request=not running)
         if self._is_late():
-            return self.outcome("starting", "STILL_STARTING", "it goes on by itself; the next apply says how it ended")
+            return self.outcome("starting", "STILL_STARTING", "it continues by itself; the next apply has the result")
         return None
 
     def _find(self) -> Optional[Outcome]:
-        """Ask the actor that is meant; first note that, so that a plan knows of it whatever becomes of us."""
+        """Find the planned actor and ask it to reload; note that first, so that a plan knows even if this job dies."""
         with suppress(ValueError):
             self._handle = ray.get_actor(actor_name(self.row["model"], self.row["replicaId"]))
         if self._handle is None or self._handle._actor_id.hex() != self.row["actorId"]:
             return self.outcome("skipped", "NOT_FOUND", GONE)
         self._restarts = cluster.actor_record(self.row["actorId"]).restarts
         if not self._note({"at": utc_now(), "restarts": self._restarts, "asked": True}):
-            return self.outcome("failed", RELOAD_FAILED, f"{NO_NOTE}, so later plans would not know: it was not asked")
+            why = f"{NO_NOTE}, so later plans would not know of the reload: it was not asked to"
+            return self.outcome("failed", RELOAD_FAILED, why)
         self._ask()
         return None
 
-    def _ask(self, again: bool = True) -> None:
-        """Ask how far it is; `again` = begin first: nothing runs, or what ran was another reload."""
-        if again:
+    def _ask(self, request: bool = True) -> None:
+        """Ask for the state; `request` = ask for the reload first, because none or a different one was running."""
+        if request:
             self._handle.reload.remote({
                 "runs": self.row["runs"], "specHash": self.row["specHash"], "http": self.row["http"],
                 "startupTimeout": self.row["lifecycle"]["startupTimeout"],
@@ -222,8 +220,8 @@ class _Reload:
             return self._failed(state["code"], state["reason"], asked=state.get("runs", "") is None)
         if state["state"] == "refused":
             self._note(None)
-            return self.outcome("skipped", "SPEC_MOVED", "it has reloaded since this was planned: it runs another spec "
-                                                         "than then")
+            why = "it has reloaded since the plan was made: it runs another spec"
+            return self.outcome("skipped", "SPEC_MOVED", why)
         self.places = state["places"]
         noted = self._note({"at": state["at"], "restarts": state["restarts"], "weights": [
             {key: value for key, value in place["weights"].items() if key != "fetched"} if place["weights"] else None
@@ -232,26 +230,26 @@ class _Reload:
             why = f"its engine has loaded other weights in place, but {NO_NOTE}: the next apply notes it"
             return self.outcome("starting", "STILL_STARTING", why)
         return self.outcome("ready", "RELOADED", "its engine has loaded other weights in place",
-                            **serving_at(self.places), **model_files.of_all(self.places))
+                            **serving_at(self.places), **model_files.fetch_summary(self.places))
 
     def _ended_meanwhile(self) -> Optional[Outcome]:
-        """Return the result of one whose actor does not answer; one that has not ended is asked again."""
+        """Return the result if the actor has ended since it was asked; otherwise ask it for the state again."""
         record = cluster.actor_record(self.row["actorId"])
         if record.state == "DEAD":
             self._note(None)
             return self.outcome("skipped", "NOT_FOUND", GONE)
         if record.state == "ALIVE" and record.restarts == self._restarts and not self._is_late():
-            self._ask(again=False)
+            self._ask(request=False)
             return None
         return self._failed(RELOAD_ENDED, ENDED)
 
     def _is_late(self) -> bool:
-        return self._clock() - self._begun > float(self.row["lifecycle"]["startupTimeout"]) + MARGIN_S
+        return self._clock() - self._begun_at > float(self.row["lifecycle"]["startupTimeout"]) + MARGIN_S
 
     def _failed(self, code: str, why: str, asked: bool = False) -> Outcome:
-        """Return the result of a failure; `asked` = what its engines have loaded is not known now."""
-        self._note({"at": utc_now(), "restarts": self._restarts, "code": code, "message": why[:MOST_MESSAGE],
+        """Return the result of a failure; `asked` = its engines were asked, so what they have loaded is not known."""
+        self._note({"at": utc_now(), "restarts": self._restarts, "code": code, "message": why[:MAX_MESSAGE],
                     "asked": asked})
-        goes_on = ("its engines were asked, and may have loaded them: its spec is not known" if asked
-                   else "it goes on with the spec that it had")
-        return self.outcome("failed", code, f"{why}\n{goes_on}")
+        effect = ("its engines were asked and may have loaded the new weights: its spec is not known" if asked
+                  else "it keeps running its former spec")
+        return self.outcome("failed", code, f"{why}\n{effect}")

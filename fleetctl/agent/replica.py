@@ -1,7 +1,7 @@
-"""A replica: the detached actor `ModelActor:<key>:<id>`, here that of one member. Its constructor returns once ready.
+"""A replica: the detached actor `ModelActor:<key>:<id>`, here with one member. Its constructor returns once ready.
 
 So Ray's actor states are the health states: PENDING_CREATION = starting, ALIVE = ready, RESTARTING = the engine went
-down and is started again, DEAD = it is not.
+down and is being restarted, DEAD = it went down for good.
 """
 
 from __future__ import annotations
@@ -21,22 +21,21 @@ from .member import MemberSeat, deadline_after, log_of
 from .reload import Reloading, Steps, as_reloaded
 
 EVICTED_S = 60.0
-"""How long the eviction that asked an actor to leave may take to end it."""
-LOOK_S = 3.0
-MOST_UNHEARD = 2
-"""Looks at which Ray calls us ALIVE without our repr; at the first, it may just not have reached all of Ray yet."""
-
+"""How long an eviction may take to end an actor that it has asked to leave."""
+CHECK_S = 3.0
+MAX_UNPUBLISHED = 2
+"""Checks in a row that find us ALIVE without our repr; after only one, the repr may still be on its way."""
 
 
 class Replica:
-    """What the actor of every replica is. `parts` hold the action of the plan with engine and log of each member."""
+    """Base class of the actor of every replica. `parts` = the planned action with each member's engine and log."""
 
     _start: Callable[[], None]
     """Return when the replica is ready."""
     _await_end: Callable[[], StartFailed]
-    """Return why an engine has ended, once one has; then the log says so, but where the replica leaves."""
+    """Return why an engine has ended, once one has; log that, unless the replica is leaving."""
     _take_step: Steps
-    """Let members take a step of a start or a reload, a method of their seats."""
+    """Run a step of a start or a reload, a method of the members' seats."""
 
     def __init__(self, *parts: bytes) -> None:
         self._replica = from_parts(parts)
@@ -45,7 +44,7 @@ class Replica:
         self._failed: Optional[Dict[str, Any]] = None
         self._leaving = False
         restarted = node.was_restarted()
-        threading.Thread(target=self._require_heard, name="fleetctl-heard", daemon=True).start()
+        threading.Thread(target=self._require_published_repr, name="fleetctl-repr", daemon=True).start()
         if restarted:
             node.back_off(self._replica["lifecycle"])
         try:
@@ -59,14 +58,14 @@ class Replica:
         threading.Thread(target=self._end_with_engines, name="fleetctl-watch", daemon=True).start()
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:
-        """End a start that failed: the first raises, so the replica is DEAD with its reason; a later one restarts."""
+        """End a failed start: the first one raises, so the replica is DEAD with its reason; a restart is retried."""
         log_of(self._replica["members"][0]).end(f"{failure.code}: {failure}")
         if restarted:
             end_with(self._packed(failure))
         raise RuntimeError(self._packed(failure)) from None
 
     def _end_with_engines(self) -> None:
-        """End this actor when an engine has ended, by its method `end`: Ray keeps the reason, and restarts it."""
+        """End this actor when an engine has ended, through its method `end`, so that Ray keeps the reason."""
         try:
             failure = self._await_end()
             if not self._leaving:
@@ -80,34 +79,35 @@ class Replica:
         return encode_failure(failure.code, str(failure), about(self._replica, failure.place))
 
     def _end_members(self) -> None:
-        """End the actors of the members, where these have some."""
+        """End the members' actors, if they have their own."""
 
-    def _require_heard(self) -> None:
-        """End this process, for Ray to restart it, where Ray calls it ALIVE and has not heard its repr.
+    def _require_published_repr(self) -> None:
+        """End this process, for Ray to restart it, if Ray reports it as ALIVE without its repr.
 
-        Ray's head, when it is restarted while we start, asks for us once more, is told that we are here, and takes that
-        for the constructor's end. Nobody would ever learn of our place, or that we are ready: we were of no use yet.
+        If Ray's head restarts while we start, it requests our creation again, hears that we exist, and takes that for
+        the constructor's end. Without its repr nothing knows the replica's node or that it is ready, so restarting it
+        loses nothing.
         """
-        unheard, own = 0, ray.get_runtime_context().get_actor_id()
-        while unheard < MOST_UNHEARD:
-            time.sleep(LOOK_S)
+        unpublished, own = 0, ray.get_runtime_context().get_actor_id()
+        while unpublished < MAX_UNPUBLISHED:
+            time.sleep(CHECK_S)
             try:
                 record = cluster.actor_record(own)
-            except Exception:  # the head is away
+            except Exception:  # the head is down
                 continue
             if record.state == "ALIVE" and self._ready_at and self._ready_at in record.report:
                 return
-            unheard = unheard + 1 if record.state == "ALIVE" else 0
-        log_of(self._replica["members"][0]).end("Ray's head was restarted while it started; it starts again")
+            unpublished = unpublished + 1 if record.state == "ALIVE" else 0
+        log_of(self._replica["members"][0]).end("Ray's head was restarted during its start; it starts again")
         self._end_members()
         os._exit(1)
 
     def reload(self, request: Dict[str, Any]) -> None:
-        """Begin to reload: the engines load the weights of the request, and go on serving."""
+        """Start a reload: the engines load the weights of the request, and keep serving."""
         self._reloads.begin(request)
 
     def reloading(self) -> Dict[str, Any]:
-        """Return how far the latest reload is."""
+        """Return the progress of the latest reload."""
         return self._reloads.state()
 
     def end(self, reason: str) -> None:
@@ -115,7 +115,7 @@ class Replica:
         end_with(reason)
 
     def __repr__(self) -> str:
-        """Return its description. Ray also asks for it when the constructor has raised, before there is a place."""
+        """Return the replica's description. Ray also asks for it after the constructor has raised, without places."""
         return describe(self._replica, self._places, self._ready_at, failed=self._failed)
 
 
@@ -151,7 +151,7 @@ class ModelActor(Replica):
         return {index: getattr(self._seat, step)(*arguments) for index, arguments in given.items()}
 
     def leave(self) -> None:
-        """End the engine and return when its processes are gone and its cards are free; eviction ends the rest."""
+        """End the engine and return when its processes are gone and its cards are free; the eviction ends the actor."""
         self._leaving = True
         exit_in(EVICTED_S)
         self._seat.end_engine(self._engine)

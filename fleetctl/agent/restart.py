@@ -1,7 +1,7 @@
 """Restart: the explicit verb that ends replicas' engines and starts them again, one replica at a time.
 
-Ray restarts the actor: same name, same nodes, same spec. That uses one of the restarts the model allows, so a replica
-without any left is refused: ending it would be permanent.
+Ray restarts the actor with the same name, nodes and spec. That uses one of the restarts that the model allows, so a
+replica with none left is refused: ending it would be permanent.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MARGIN_S = 120.0
 
 
 def run_restart(request: Mapping[str, Any], events: EventStream) -> int:
-    """Restart the named replicas. The lock is one of restarts alone: an apply may go on meanwhile."""
+    """Restart the named replicas. The lock is for restarts only: an apply may run meanwhile."""
     return run_explicit(request, events, f"{request['fleet']}/restart", restart_all)
 
 
 def restart_all(job: Job) -> List[Outcome]:
-    """Restart one replica after another, each ready before the next; the first failure ends it."""
+    """Restart the replicas one after another, each ready before the next starts; skip the rest after a failure."""
     outcomes: List[Outcome] = []
     for replica in job.replicas:
         if job.stop.is_set():
@@ -44,11 +44,11 @@ def _restart(replica: Replica, job: Job) -> Outcome:
     begun = time.monotonic()
     handle = find_actor(replica)
     if handle is None:
-        return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is gone already")
+        return result(replica, "failed", "NOT_FOUND", f"{key_of(replica)} is already gone")
     before = cluster.actor_record(replica["actorId"])
     if before.restarts_left == 0:
         return result(replica, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it "
-                      f"would be permanent: `fleetctl evict {key_of(replica)}`, and the next apply starts another one")
+                      f"would be permanent: run `fleetctl evict {key_of(replica)}`; the next apply starts another one")
     job.events.emit("replicaEnding", f"{key_of(replica)} is being restarted", model=replica["model"],
                     replicaId=replica["replicaId"])
     ray.kill(handle, no_restart=False)

@@ -1,7 +1,7 @@
-"""The TCP sockets that listen in our network namespace, from the kernel.
+"""The listening TCP sockets in our network namespace, from the kernel.
 
-Netlink lists just these, in 0.2 ms. Where it does not answer, as in some sandboxes, all sockets are read from
-/proc/net: 13 ms on a machine of 2 cores with 700 of them.
+Netlink lists only these, in 0.2 ms. If it does not answer, as in some sandboxes, all sockets are read from /proc/net,
+which takes 13 ms for 700 sockets on a 2-core machine.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
 ANY_V4, ANY_V6, MAPPED = bytes(4), bytes(16), bytes(10) + b"\xff\xff"
 LISTEN = 10
 SOCK_DIAG, BY_FAMILY, REQUEST_A_DUMP, DONE = 4, 20, 0x301, 3
-HEADER, HEADER_BYTES = "=IHHII", 16  # a compiled one could not travel to the nodes
-PATIENCE_S = 5.0
+HEADER, HEADER_BYTES = "=IHHII", 16  # not a compiled Struct, which cannot be pickled
+TIMEOUT_S = 5.0
 
 
 class Listener(NamedTuple):
-    """A socket in the state LISTEN: its local address, packed, its port, and what /proc/PID/fd calls it."""
+    """A socket in state LISTEN: its packed local address, its port, and its link text in /proc/PID/fd."""
 
     address: bytes
     port: int
     link: str
 
     def answers_at(self, host: bytes) -> bool:
-        """Return whether a connection to a packed address may come here; one for IPv6 alone counts for IPv4 too."""
+        """Return whether a connection to a packed address may reach this socket; IPv6-only ones count for IPv4 too."""
         return self.address in (ANY_V6, host, MAPPED + host) or (self.address == ANY_V4 and len(host) == 4)
 
 
 def listeners(port: Optional[int] = None) -> List[Listener]:
-    """Return the sockets that listen, all or those on one port."""
+    """Return the listening sockets, all or those on one port."""
     found: List[Listener] = []
     for family in TABLES:
         try:
             found.extend(_ask_kernel(family, port or 0))
         except OSError:
             found.extend(_read_table(family))
-    return [one for one in found if port in (None, one.port)]
+    return [listener for listener in found if port in (None, listener.port)]
 
 
 def _ask_kernel(family: int, port: int) -> List[Listener]:
-    """Dump the listening sockets of one family by netlink (sock_diag(7)); raises OSError."""
-    what = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, 1 << LISTEN) + port.to_bytes(2, "big") + bytes(46)
+    """Dump the listening sockets of one family through netlink (sock_diag(7)); raises OSError."""
+    query = struct.pack("=BBBBI", family, socket.IPPROTO_TCP, 0, 0, 1 << LISTEN) + port.to_bytes(2, "big") + bytes(46)
     found: List[Listener] = []
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, SOCK_DIAG) as kernel:
-        kernel.settimeout(PATIENCE_S)
-        kernel.send(struct.pack(HEADER, HEADER_BYTES + len(what), BY_FAMILY, REQUEST_A_DUMP, 1, 0) + what)
+        kernel.settimeout(TIMEOUT_S)
+        kernel.send(struct.pack(HEADER, HEADER_BYTES + len(query), BY_FAMILY, REQUEST_A_DUMP, 1, 0) + query)
         while True:
             for kind, answer in _messages(kernel.recv(1 << 16)):
                 if kind == DONE:
@@ -85,7 +85,7 @@ def _read_table(family: socket.AddressFamily) -> Iterator[Listener]:
 
 
 def packed(host: str) -> Optional[bytes]:
-    """Return an address as the kernel has it; None for text that is not an address."""
+    """Return an address in the kernel's binary form; None for text that is not an address."""
     try:
         return socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host.partition("%")[0])
     except OSError:
@@ -93,8 +93,8 @@ def packed(host: str) -> Optional[bytes]:
 
 
 def answering(port: int, host: str) -> Sequence[Listener]:
-    """Return the sockets that answer at host and port: those bound to that very address, else those bound to any."""
+    """Return the sockets that answer at host and port: those bound to exactly that address, else the wildcard ones."""
     address = packed(host)
-    there = [one for one in listeners(port) if one.answers_at(address)] if address else []
-    exact = [one for one in there if one.address not in (ANY_V4, ANY_V6)]
-    return exact or [one for one in there if one.address == ANY_V4] or there
+    found = [listener for listener in listeners(port) if listener.answers_at(address)] if address else []
+    exact = [listener for listener in found if listener.address not in (ANY_V4, ANY_V6)]
+    return exact or [listener for listener in found if listener.address == ANY_V4] or found

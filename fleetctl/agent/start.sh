@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run the agent with the interpreter that runs Ray's workers, which need not be the `python` on PATH: the raylet that is
-# our ancestor has the command that starts a worker on its command line.
+# Run the agent with the interpreter of Ray's workers, which may not be the `python` on PATH: the raylet, an ancestor of
+# this process, has the command that starts a worker in its own command line.
 pid=$PPID
 while [ "${pid:-0}" -gt 1 ]; do
   interpreter=$(tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | sed -n 's/^--python_worker_command=\([^ ]*\) .*/\1/p' | head -n 1)

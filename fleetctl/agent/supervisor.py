@@ -1,16 +1,16 @@
-"""The engine's supervisor: a program of its own that makes sure that no process of an engine outlives its replica.
+"""The engine's supervisor: a separate program which ensures that no process of an engine outlives its replica.
 
-Two guards, one inside the other, each a subreaper with a parent-death signal: actor > outer > inner > engine. Whichever
-of actor, outer and inner is killed, the next one up or down notices, and everything below goes, also processes that
-called setsid or were orphaned: a subreaper inherits them. Two guards are needed because Ray kills the direct
-children of a worker that it ends, which would take a single guard before it could act.
+Two nested guards, each a subreaper with a parent-death signal: actor > outer > inner > engine. If the actor or a guard
+is killed, a neighbor in this chain notices and ends everything below it, including processes that called setsid or were
+orphaned: a subreaper inherits them. One guard is not enough: when Ray ends a worker it kills the worker's direct
+children, so a single guard would die before it could act.
 
-The engine writes into a pipe that the actor made: standard error of both guards, so that what they say of themselves is
-in the log, too. The inner guard moves it to the log; after its end the outer guard, or the actor, moves the rest.
+The engine writes to a pipe that the actor created. It is also the standard error of both guards, so their own errors
+reach the log. The inner guard moves the output to the log; after its end the outer guard, or the actor, moves the rest.
 
-Run by its source text, alone, with a configuration {argv, env, cwd, freshDir, log, output, parent}; writes
-`{"started": pid}` and `{"exited": status}` lines to standard output. Every engine has two guards, so nothing slow is
-imported: `_signal` is `signal` without its enumerations, which would be a third of a start.
+It runs from its source text alone, with a configuration {argv, env, cwd, freshDir, log, output, parent}, and writes
+`{"started": pid}` and `{"exited": status}` lines to standard output. Every engine has two guards, so there are no slow
+imports: `_signal` is `signal` without its enumerations, which would take a third of the start time.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 LOG_BYTES = 64 << 20
-"""The disk space of one engine's output, half in `NAME`, half in its predecessor `NAME.1`: hundreds of thousands of
-lines, and even a hundred engines that complain in a loop leave room on the disk to which Ray spills its objects."""
+"""Disk space for one engine's output, half in `NAME` and half in its predecessor `NAME.1`: hundreds of thousands of
+lines. Even a hundred engines that log errors in a loop leave room on the disk to which Ray spills objects."""
 PIPE_BYTES = 256 << 10
-"""What an engine can write while its guard is away. All pipes of one user share 64 MiB by default."""
+"""How much an engine can write while its guard is busy or being replaced. A user's pipes share 64 MiB by default."""
 READ_BYTES = PIPE_BYTES // 4
 STAMPED_END_BYTES = 256 << 10
-"""How far back in a log its last stamp is looked for."""
+"""How far back in a log to search for its last stamp."""
 GATHER_S = 0.02
-"""An engine that writes line by line wakes its guard this seldom; one that writes a lot is read at once."""
+"""Minimum interval between wake-ups by an engine that writes line by line; bulk output is read immediately."""
 
 
 def prctl(option: int, value: int) -> None:
-    """Call prctl(2); failures are ignored: there is nothing better to do."""
+    """Call prctl(2); failures are ignored, as there is no alternative."""
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
 def descendants(root: int) -> List[int]:
-    """Return the pids of all living processes below `root`, zombies left out, from /proc."""
+    """Return the pids of all processes below `root` from /proc, without zombies."""
     children: Dict[int, List[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -70,7 +70,7 @@ def descendants(root: int) -> List[int]:
 
 
 def signal_all(pids: List[int], number: int) -> None:
-    """Send a signal to each of `pids`; one that has gone meanwhile is fine."""
+    """Send a signal to each of `pids`; ignores processes that have ended."""
     for pid in pids:
         try:
             os.kill(pid, number)
@@ -79,7 +79,7 @@ def signal_all(pids: List[int], number: int) -> None:
 
 
 def reap() -> Dict[int, int]:
-    """Collect every child that has ended: pid -> wait status."""
+    """Reap every child that has ended; returns pid -> wait status."""
     ended: Dict[int, int] = {}
     while True:
         try:
@@ -92,7 +92,7 @@ def reap() -> Dict[int, int]:
 
 
 def kill_tree(root: int, grace_s: float, meanwhile: Callable[[], None]) -> None:
-    """End everything below `root`: SIGTERM, then SIGKILL after `grace_s`, until nothing is left (10 s at most)."""
+    """End all processes below `root`: SIGTERM, then SIGKILL after `grace_s`, for at most 10 s more."""
     signal_all(descendants(root), signal.SIGTERM)
     begun = time.monotonic()
     while time.monotonic() - begun < grace_s + 10:
@@ -108,21 +108,21 @@ def kill_tree(root: int, grace_s: float, meanwhile: Callable[[], None]) -> None:
 
 
 def open_log(path: str) -> int:
-    """Open an engine's log to append to it. It is for its owner and group: an engine may write what is secret."""
+    """Open an engine's log for appending. Only owner and group can read it: an engine may write secrets."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
 
 
 class Stamps:
-    """The stamp of each line in a log, `2026-11-21T04:22:07.123Z#41 `: its time, and how many lines were before.
+    """The stamps of the lines in a log, such as `2026-11-21T04:22:07.123Z#41 `: time, and number of lines before.
 
-    All lines that come at once have the same stamp: that costs little, and a reader can count from there.
+    All lines of one read have the same stamp: that is cheap, and a reader can count on from it.
     """
 
     def __init__(self, log: int) -> None:
-        """Continue where an open log ends."""
+        """Continue from the end of an open log."""
         size = os.fstat(log).st_size
         end = os.pread(log, STAMPED_END_BYTES, max(0, size - STAMPED_END_BYTES)) if size else b""
-        self.within = end[-1:] not in (b"", b"\n")
+        self.mid_line = end[-1:] not in (b"", b"\n")
         self.lines = 0
         for line in reversed(end.split(b"\n")):
             number, space, _ = line[25:45].partition(b" ")
@@ -132,19 +132,19 @@ class Stamps:
                 break
 
     def put(self, data: bytes) -> bytes:
-        """Return `data` with a stamp before each line that begins in it."""
+        """Return `data` with a stamp before each line that starts in it."""
         now = time.time()
         second = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)).encode()
         stamp = b"%b.%03dZ#%d " % (second, now % 1 * 1000, self.lines)
-        first, ended = b"" if self.within else stamp, data.endswith(b"\n")
+        first, ended = b"" if self.mid_line else stamp, data.endswith(b"\n")
         inner = data.count(b"\n") - ended
-        self.lines += inner + (not self.within)
-        self.within = not ended
+        self.lines += inner + (not self.mid_line)
+        self.mid_line = not ended
         return first + data.replace(b"\n", b"\n" + stamp, inner)
 
 
 class Output:
-    """An engine's output on its way from the pipe to its log. Nothing that is wrong with the log reaches the engine."""
+    """Moves an engine's output from the pipe to its log. Trouble with the log never affects the engine."""
 
     def __init__(self, pipe: int, path: str) -> None:
         os.set_blocking(pipe, False)
@@ -157,29 +157,29 @@ class Output:
         self._why = ""
 
     def take(self) -> int:
-        """Move what has been written to the log; return how many bytes that were."""
+        """Move available output, up to READ_BYTES, to the log; returns the number of bytes."""
         try:
             data = left = os.read(self.pipe, READ_BYTES)
-        except OSError:  # nothing there
+        except OSError:  # the pipe is empty
             return 0
         try:
             stamps = self._opened()
             if self._lost:
-                said = b"\nfleetctl: %d bytes of output are missing: %s\n" % (self._lost, self._why.encode())
-                self._write(self._with_room(stamps.put(said)))
+                notice = b"\nfleetctl: %d bytes of output are missing: %s\n" % (self._lost, self._why.encode())
+                self._write(self._with_room(stamps.put(notice)))
                 self._lost = 0
             left = self._with_room(stamps.put(data))
             while left:
                 left = left[self._write(left):]
-        except OSError as error:  # a full disk costs output, not the replica
+        except OSError as error:  # a full disk loses output, not the replica
             self._lost += min(len(left), len(data))
             self._why = str(error.strerror)
             if self._stamps:
-                self._stamps.within = True
+                self._stamps.mid_line = True
         return len(data)
 
     def drain(self) -> None:
-        """Move all that is there, within bounds: something may still be writing."""
+        """Move all available output, up to a limit: a process may still be writing."""
         for _ in range(64):
             if not self.take():
                 return
@@ -197,13 +197,13 @@ class Output:
         return self._stamps
 
     def _with_room(self, data: bytes) -> bytes:
-        """Return `data` once the log has room for it."""
+        """Return `data` after making room for it in the log."""
         if self._size + len(data) > LOG_BYTES // 2:
             self._rotate()
         return data
 
     def _rotate(self) -> None:
-        """Begin a new log; the one before becomes `NAME.1`, in place of an older one."""
+        """Start a new log; the current one replaces `NAME.1`."""
         try:
             os.replace(self._path, self._path + ".1")
             os.close(self._log)
@@ -212,12 +212,12 @@ class Output:
         except OSError:
             if self._log < 0:
                 raise
-            os.ftruncate(self._log, 0)  # it cannot be renamed: then the newest is what counts
+            os.ftruncate(self._log, 0)  # it cannot be renamed, so keep only the newest output
         self._size = 0
 
 
 def become_guard(parent: int) -> int:
-    """Adopt orphans, hear of the parent's death, and return a file descriptor that wakes on signals."""
+    """Adopt orphans, request a signal at the parent's death, and return a file descriptor that wakes on signals."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
@@ -234,9 +234,9 @@ def become_guard(parent: int) -> int:
 
 
 def guard(child: int, reader: int, output: Output, pipes: List[int]) -> int:
-    """Wait until `child` ends or SIGTERM comes, then end everything below; return its wait status, or 15.
+    """Wait until `child` ends or SIGTERM arrives, then end everything below; return its wait status, or SIGTERM.
 
-    Output is moved as it comes where `pipes` names its pipe, else at the end alone.
+    Output is moved as it arrives if `pipes` contains its pipe, otherwise only at the end.
     """
     status = None
     while status is None:
@@ -255,18 +255,18 @@ def guard(child: int, reader: int, output: Output, pipes: List[int]) -> int:
 
 
 def exit_like(status: int) -> None:
-    """Exit with the code of the wait status: the code itself, or 128 + signal."""
+    """Exit with the code of a wait status, or with 128 + its signal."""
     os._exit(128 + (status & 0x7F) if status & 0x7F else status >> 8)
 
 
 def run_engine(config: Dict[str, Any]) -> None:
-    """Become the engine; the engine's log says why a command cannot start."""
+    """Become the engine; if its command cannot start, the log says why."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     os.setsid()
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        signal.signal(number, signal.SIG_DFL)  # signals may have been ignored where Ray was started
+        signal.signal(number, signal.SIG_DFL)  # Ray may have been started with some signals ignored
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # everything else that is open closes with exec
+    os.dup2(2, 1)  # exec closes all other open files
     try:
         os.chdir(config["cwd"])
     except OSError as error:
@@ -280,28 +280,28 @@ def run_engine(config: Dict[str, Any]) -> None:
 
 
 def remove_fresh_dir(config: Dict[str, Any]) -> None:
-    """Remove the engine's own working directory: its maker may be gone by now."""
+    """Remove the engine's own working directory: the actor that created it may be gone."""
     if config.get("freshDir"):
-        import shutil  # only now: it is slow to import
+        import shutil  # here, because it is slow to import
 
         shutil.rmtree(config["freshDir"], ignore_errors=True)
 
 
 def run_inner(config: Dict[str, Any], parent: int, output: Output) -> None:
-    """The inner guard: starts the engine, says which process it is, and moves its output."""
+    """The inner guard: starts the engine, reports its pid, and moves its output."""
     reader = become_guard(parent)
     engine = os.fork()
     if engine == 0:
         run_engine(config)
     os.write(1, b'{"started": %d}\n' % engine)
     status = guard(engine, reader, output, [output.pipe])
-    if os.getppid() != parent:  # else the outer guard removes it: a probe in it would fail until the end is known
+    if os.getppid() != parent:  # else the outer guard removes it later: a probe may still run in that directory
         remove_fresh_dir(config)
     exit_like(status)
 
 
 def main(config: Dict[str, Any]) -> None:
-    """The outer guard: starts the inner one and reports how it ended."""
+    """The outer guard: starts the inner one and reports its exit status."""
     outer = os.getpid()
     os.set_inheritable(config["output"], False)
     output = Output(config["output"], config["log"])

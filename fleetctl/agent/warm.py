@@ -1,7 +1,7 @@
-"""A WARM replica: the detached actor `WarmReplica:<key>:<id>`. It keeps in memory what an evicted one had on its disks.
+"""A WARM replica: the detached actor `WarmReplica:<key>:<id>`. It keeps an evicted replica's weights in memory.
 
-It claims memory and no card, serves what it holds to other nodes, and is WARM again whenever Ray restarts it. It ends
-itself when the replica of the same id is ready. Apply never imports this.
+It claims memory and no card, serves its weights to other nodes, and loads them again if Ray restarts it. It ends itself
+once the replica with the same id is ready. Apply never imports this.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from .weights.store import cache_root
 
 POLL_S = 1.0
 TOUCH_S = 60.0
-HALFWAY_S = 600.0
-"""How long it waits for the replica that it was made from to end, before it takes that eviction as broken off."""
+ABANDONED_S = 600.0
+"""If the replica that it was made from has not ended after this time, the eviction counts as abandoned."""
 BACKOFF = {"restartBackoff": 1}
 
 Place = Mapping[str, Any]
 
 
 def bytes_by_node(places: Sequence[Place]) -> Dict[str, int]:
-    """Return how many bytes of weights the members have on each node; what members of a node share counts once."""
+    """Return the members' bytes of weights on each node; weights that members of a node share count once."""
     entries = {(place["nodeId"], place["weights"]["artifact"], place["weights"]["view"]): place["weights"]["bytes"]
                for place in places if place.get("weights")}
     sizes: Dict[str, int] = {}
@@ -45,15 +45,15 @@ def bytes_by_node(places: Sequence[Place]) -> Dict[str, int]:
 
 
 def actor_options(node_id: str, size: int) -> Dict[str, Any]:
-    """Return the options of an actor that holds so many bytes on a node, and nothing else."""
+    """Return the options of an actor that claims `size` bytes of memory on a node, and nothing else."""
     return {"num_cpus": 0, "num_gpus": 0, **({"memory": size} if size else {}),
             "scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False)}
 
 
 class WarmHolder:
-    """The weights of some members in this node's memory, and served.
+    """Holds and serves the weights of some members in this node's memory.
 
-    A gang has one as an actor on each further node, which ends with the gang's own actor: that owns it.
+    A gang has one such actor on each further node. The gang's WarmReplica owns these actors, so they end with it.
     """
 
     def __init__(self, places: Sequence[Place]) -> None:
@@ -62,7 +62,7 @@ class WarmHolder:
         try:
             self._hold_all(places)
         except (WeightsError, OSError) as error:
-            raise RuntimeError(encode_failure("NOT_HELD", f"the weights are not in memory: {error}")) from None
+            raise RuntimeError(encode_failure("NOT_HELD", f"could not load the weights into memory: {error}")) from None
         self._locked = all(file.locked for file in self._files)
         if not self._locked:
             threading.Thread(target=self._touch, name="fleetctl-touch", daemon=True).start()
@@ -94,91 +94,91 @@ class WarmHolder:
                 file.touch()
 
     def report(self) -> Tuple[List[Dict[str, Any]], bool]:
-        """Return the places of its members, and whether all is locked."""
+        """Return the places of its members, and whether all files are locked in memory."""
         return self._places, self._locked
 
 
 class WarmReplica:
-    """One WARM replica. `parts` hold whose it is, its members' places, and `madeFrom`, the actor that it was HOT as."""
+    """One WARM replica. `parts` = its fleet and id, its members' places, and `madeFrom`, the HOT one's actor id."""
 
     def __init__(self, *parts: bytes) -> None:
         self._replica = replica = from_parts(parts)
         self._places: List[Dict[str, Any]] = []
-        self._asked: Dict[str, Any] = {}
+        self._ready_refs: Dict[str, Any] = {}
         self._since = time.monotonic()
-        self._turn, self._leaving = threading.Lock(), False
+        self._leave_lock, self._leaving = threading.Lock(), False
         if node.was_restarted():
             node.back_off(BACKOFF)
         places, sizes = replica["members"], bytes_by_node(replica["members"])
-        here = ray.get_runtime_context().get_node_id()
-        apart = {node_id: [place for place in places if place["nodeId"] == node_id] for node_id in sizes
-                 if node_id != here}
-        self._holders = [ray.remote(WarmHolder).options(**actor_options(node_id, sizes[node_id])).remote(mine)
-                         for node_id, mine in apart.items()]
-        held = WarmHolder([place for place in places if place["nodeId"] not in apart])
-        reports = [held.report(), *ray.get([holder.report.remote() for holder in self._holders])]
+        own_node = ray.get_runtime_context().get_node_id()
+        others = {node_id: [place for place in places if place["nodeId"] == node_id] for node_id in sizes
+                  if node_id != own_node}
+        self._holders = [ray.remote(WarmHolder).options(**actor_options(node_id, sizes[node_id])).remote(their_places)
+                         for node_id, their_places in others.items()]
+        local = WarmHolder([place for place in places if place["nodeId"] not in others])
+        reports = [local.report(), *ray.get([holder.report.remote() for holder in self._holders])]
         self._locked = all(locked for _, locked in reports)
-        found = {seat_of(place): place for places_there, _ in reports for place in places_there}
+        found = {seat_of(place): place for held_places, _ in reports for place in held_places}
         self._places = [{**found[seat_of(place)], "memory": sizes.pop(place["nodeId"], 0)} for place in places]
         self._ready_at = utc_now()
         self._since = time.monotonic()
         threading.Thread(target=self._watch, name="fleetctl-watch", daemon=True).start()
 
     def _watch(self) -> None:
-        """End when the HOT replica of this id is ready; what could not be asked is asked again."""
+        """End once the HOT replica of this id is ready; a failed check is repeated."""
         while True:
             time.sleep(POLL_S)
             try:
                 ray.get([holder.report.remote() for holder in self._holders])
-                if self._leaves():
+                if self._leave_if_unneeded():
                     return
             except (ray.exceptions.ActorDiedError, ray.exceptions.OutOfMemoryError):
-                os._exit(1)  # a holder has ended: Ray restarts all of it
-            except Exception:  # the cluster's head does not answer: it may be back later
+                os._exit(1)  # a holder has ended: Ray restarts this actor and creates new ones
+            except Exception:  # Ray's head does not answer; it may be back later
                 continue
 
-    def _leaves(self) -> bool:
-        """Return whether it is not needed, and ends itself then."""
-        with self._turn:
-            self._leaving = self._not_needed(time.monotonic() - self._since)
+    def _leave_if_unneeded(self) -> bool:
+        """End this actor if it is no longer needed; returns whether it does."""
+        with self._leave_lock:
+            self._leaving = self._is_unneeded(time.monotonic() - self._since)
             if self._leaving:
                 ray.get_runtime_context().current_actor.leave.remote()
         return self._leaving
 
-    def _not_needed(self, waited_s: float) -> bool:
-        """Return whether there is a HOT one of this id that is ready, or the one that was to end has not."""
+    def _is_unneeded(self, waited_s: float) -> bool:
+        """Return whether a HOT replica of this id is ready, or the eviction that created this one was abandoned."""
         try:
             hot = ray.get_actor(actor_name(self._replica["model"], self._replica["replicaId"]))
         except ValueError:
             return False
         actor_id = hot._actor_id.hex()
         if actor_id == self._replica["madeFrom"]:
-            return waited_s >= HALFWAY_S
-        if actor_id not in self._asked:
-            self._asked = {actor_id: hot.__ray_ready__.remote()}  # answered when its constructor has returned
+            return waited_s >= ABANDONED_S
+        if actor_id not in self._ready_refs:
+            self._ready_refs = {actor_id: hot.__ray_ready__.remote()}  # answered once its constructor has returned
         try:
-            return bool(ray.get(self._asked[actor_id], timeout=POLL_S))
+            return bool(ray.get(self._ready_refs[actor_id], timeout=POLL_S))
         except ray.exceptions.GetTimeoutError:
             return False
-        except ray.exceptions.RayError:  # it is down: Ray may start it again
-            self._asked.clear()
+        except ray.exceptions.RayError:  # it is down; Ray may restart it
+            self._ready_refs.clear()
             return False
 
     def stay(self) -> None:
-        """Begin the time again that it waits for the replica that it was made from; raises where it leaves already."""
-        with self._turn:
+        """Restart the wait for the replica that it was made from; raises RuntimeError if it is already leaving."""
+        with self._leave_lock:
             if self._leaving:
-                raise RuntimeError("it leaves")
+                raise RuntimeError("it is leaving")
             self._since = time.monotonic()
 
     def leave(self) -> None:
-        """End this actor permanently, and with it what it holds."""
+        """End this actor permanently, which frees its memory."""
         ray.actor.exit_actor()
 
     def __repr__(self) -> str:
-        """Return its description. Ray also asks for it when the constructor has raised."""
+        """Return the replica's description. Ray also asks for it after the constructor has raised."""
         if not self._places:
             return f"WarmReplica of {self._replica['model']}/{self._replica['replicaId']}"
-        whose = {key: self._replica[key] for key in ("fleet", "namespace", "specHash", "madeFrom")}
-        return compact({"v": MARK_VERSION, "level": "WARM", **whose, "readyAt": self._ready_at,
+        origin = {key: self._replica[key] for key in ("fleet", "namespace", "specHash", "madeFrom")}
+        return compact({"v": MARK_VERSION, "level": "WARM", **origin, "readyAt": self._ready_at,
                         "locked": self._locked, "members": self._places})

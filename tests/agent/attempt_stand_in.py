@@ -1,4 +1,4 @@
-"""A cluster that the test makes up, for one attempt in it: what it reads from Ray, and what it did."""
+"""A simulated cluster for one attempt: its reads from Ray, and its actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REPLICA = {"id": "m/2", "model": "m", "replicaId": 2, "wanted": 3, "specHash": "
 
 
 class Here:
-    """What the agent would read from Ray, and what it did: `killed` are the actors it took back."""
+    """The agent's reads from Ray, and its actions; `killed` = the actors that it took back."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -64,7 +64,7 @@ class Here:
             wait=lambda refs, timeout: (refs, []) if self.answers else ([], refs)))
 
     def record(self) -> ActorRecord:
-        """The actor's record; its states follow one another, one a look, and the last one stays."""
+        """The actor's record; each read returns the next state, and the last one stays."""
         if not self.placed:
             return ActorRecord(self.waits_as, False, "", "")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]

@@ -1,4 +1,4 @@
-"""Fixtures of this folder: a mark that all processes of a test's engine carry, and none of which may be left."""
+"""Fixtures of this folder: a mark on all processes of a test's engine, none of which may be left."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def run(tmp_path: Path, mark: str) -> Iterator[Run]:
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Here:
-    """A made-up cluster for one attempt in it."""
+    """A simulated cluster for one attempt."""
     return Here(monkeypatch)

@@ -1,4 +1,4 @@
-"""A server whose answer comes byte by byte, and does not end."""
+"""A server whose answer arrives byte by byte and never ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEVER_S = 20.0
 
 @contextmanager
 def dripping(head: bytes) -> Iterator[tuple[int, threading.Event]]:
-    """Give its port, and what is set once it has given up. It says `head` at once."""
+    """Yield its port, and an event that is set once it has given up. It sends `head` immediately."""
     over = threading.Event()
 
     def drip(server: socket.socket) -> None:

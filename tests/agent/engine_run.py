@@ -33,7 +33,7 @@ def unstamped(log: Path) -> str:
 
 
 class Actor:
-    """A running stand-in: `hear` returns what it says next."""
+    """A running stand-in: `hear` returns its next report."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path, temp: Path) -> None:
         self.process = process
@@ -41,7 +41,7 @@ class Actor:
         self.temp = temp
 
     def hear(self, *kinds: str) -> Any:
-        """Return what the next line of one of `kinds` says; lines of other kinds are passed over."""
+        """Return the content of the next line of one of `kinds`; skips lines of other kinds."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             said = json.loads(line)
@@ -50,7 +50,7 @@ class Actor:
         raise AssertionError(f"the stand-in ended without {kinds}")
 
     def written(self) -> str:
-        """Return what the engine wrote: its log without our lines."""
+        """Return the engine's output: its log without our lines."""
         return "".join(line for line in unstamped(self.log).splitlines(True) if not line.startswith("fleetctl: "))
 
     def fresh_folders(self) -> list[str]:

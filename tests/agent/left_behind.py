@@ -1,4 +1,4 @@
-"""Finds processes by a mark in their environment, so that a test can tell whether any of an engine's is left."""
+"""Finds processes by a mark in their environment, so that a test can check that an engine leaves none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ time.sleep(1000)
 """An engine of three processes: itself, a child in a session of its own, and one that was orphaned on purpose."""
 
 SPEAKS_ON_CUE = "while ! test -e cue; do sleep 0.02; done; echo the last words; touch said; exec sleep 1000"
-"""A shell's engine that writes when there is a file `cue` in its folder, and says so with a file `said`."""
+"""A shell engine that writes once its folder has a file `cue`, and then creates a file `said`."""
 
 
 def marked(mark: str) -> list[int]:
@@ -44,7 +44,7 @@ def marked(mark: str) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process exists and is no zombie."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return _stat(pid)[0] not in "ZX"
     except OSError:
@@ -69,7 +69,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def end(pid: int) -> None:
-    """Kill one process; one that has gone is fine."""
+    """Kill a process, unless it has already ended."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:

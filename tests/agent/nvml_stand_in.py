@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 @dataclass
 class Device:
-    """A card or a MIG device. MiB; None = it tells no memory. `parts` = what lies in each of its places, if divided."""
+    """A card or a MIG device. MiB; None = it reports no memory. `parts` = the devices in its MIG slots, if divided."""
 
     uuid: str
     total: int | None = 81_559
@@ -22,11 +22,11 @@ class Device:
 
 
 class NVMLError(Exception):
-    """What the driver answers instead."""
+    """The driver's error answer."""
 
 
 class NVMLError_NotSupported(NVMLError):
-    """The card cannot tell this, and never will."""
+    """The card does not support this query."""
 
 
 @dataclass

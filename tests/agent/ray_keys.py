@@ -1,4 +1,4 @@
-"""Ray's table of keys, in memory: what the agent's modules import from `ray.experimental.internal_kv`."""
+"""Ray's key-value table, in memory: the functions that the agent imports from `ray.experimental.internal_kv`."""
 
 from __future__ import annotations
 

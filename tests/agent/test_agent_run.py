@@ -136,7 +136,7 @@ def test_everything_is_created_in_the_plans_order_and_awaited(stage: Stage) -> N
     assert (summary["exitCode"], summary["interrupted"]) == (0, False)
 
 
-def test_a_replica_that_was_ready_is_told_as_what_it_is_at_the_end(stage: Stage) -> None:
+def test_a_replica_that_was_ready_is_reported_in_its_final_state(stage: Stage) -> None:
     stage.since_ready = {"a/1": "starting", "b/0": "failed"}
     summary = stage.run("a/0", "a/1", "b/0")
     assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "starting"), ("b", 0, "failed")]
@@ -191,20 +191,20 @@ def test_replicas_that_were_starting_before_are_awaited_without_the_lock(stage: 
     assert "replicaReady" not in (stage.lock.released_after or [])[:2]
 
 
-def test_shares_of_a_card_reach_ray_one_after_the_other(stage: Stage) -> None:
+def test_shares_of_a_card_are_requested_one_after_another(stage: Stage) -> None:
     stage.scripts = {key: ["wait", "wait", "granted", "ready"] for key in ("a/0", "a/1", "a/2")}
     stage.run("a/0", "a/1", "a/2", **request_of("a/0", "a/1", "a/2", gpus=5_000))
     assert stage.most_creating == 1
 
 
-def test_what_the_plan_blocked_is_reported_with_it(stage: Stage) -> None:
+def test_blocked_replicas_of_the_plan_are_in_the_summary(stage: Stage) -> None:
     row = {"model": "b", "code": "INSUFFICIENT_GPU", "message": "no room", "replicas": 2}
     summary = stage.run("a/0", **request_of("a/0", blocked=(row,)))
     assert outcomes(summary) == [("a", 0, "ready"), ("b", None, "blocked")]
     assert summary["exitCode"] == 3
 
 
-def test_an_interrupted_run_says_what_was_begun_and_what_not(stage: Stage) -> None:
+def test_an_interrupted_run_reports_what_it_began_and_what_it_skipped(stage: Stage) -> None:
     stage.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait"]}
     emit = stage.emit
 
@@ -237,7 +237,7 @@ def test_without_a_client_that_plans_a_refusal_is_the_outcome(stage: Stage) -> N
 
 @pytest.mark.parametrize("code", ["blocked:NODE_DRAINING", "blocked:NODE_GONE", "blocked:NODE_TAKEN",
                                   "failed:NODE_TAKEN"])
-def test_what_a_node_refused_goes_elsewhere_in_the_same_run(stage: Stage, code: str) -> None:
+def test_a_refused_replica_goes_to_another_node_in_the_same_run(stage: Stage, code: str) -> None:
     stage.scripts = {"a/1": [code]}
     stage.on_replan = {"request": request_of("a/2")}
     summary = stage.run("a/0", "a/1", mayReplan=True)
@@ -258,7 +258,7 @@ def test_the_lock_is_held_while_the_client_plans_again(stage: Stage) -> None:
     assert "replanned" in (stage.lock.released_after or [])
 
 
-def test_what_the_new_plan_blocks_replaces_what_was_said_of_that_model(stage: Stage) -> None:
+def test_the_blocked_rows_of_a_new_plan_replace_those_of_the_same_model(stage: Stage) -> None:
     old = [{"model": "a", "code": "X", "message": "old", "replicas": 1},
            {"model": "b", "code": "X", "message": "kept", "replicas": 1}]
     new = {"model": "a", "code": "Y", "message": "new", "replicas": 2}
@@ -277,10 +277,10 @@ def test_a_client_that_cannot_plan_leaves_the_refusal_as_it_was(stage: Stage) ->
     assert "notReplanned" in stage.kinds()
 
 
-def test_a_client_that_has_gone_is_not_waited_for_without_end(
+def test_the_wait_for_a_client_that_has_gone_is_bounded(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replan_module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(replan_module, "ANSWER_S", 0.01)
     stage.scripts = {"a/0": REFUSED}
     summary = stage.run("a/0", mayReplan=True)
     assert outcomes(summary) == [("a", 0, "blocked")]
@@ -288,7 +288,7 @@ def test_a_client_that_has_gone_is_not_waited_for_without_end(
     assert "no client has answered" in told
 
 
-def test_a_world_that_refuses_again_and_again_is_asked_about_three_times(stage: Stage) -> None:
+def test_a_new_plan_is_requested_at_most_three_times(stage: Stage) -> None:
     stage.scripts = {"a/0": REFUSED, "a/1": REFUSED}
     stage.on_replan = {"request": request_of("a/1")}
     summary = stage.run("a/0", mayReplan=True)
@@ -296,7 +296,7 @@ def test_a_world_that_refuses_again_and_again_is_asked_about_three_times(stage: 
     assert outcomes(summary) == [("a", 1, "blocked")]
 
 
-def test_what_nodes_are_to_keep_is_fetched_last_and_without_the_lock(
+def test_weights_that_nodes_keep_are_fetched_last_and_without_the_lock(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
@@ -351,14 +351,14 @@ def test_a_run_that_does_not_wait_fetches_on_a_few_nodes_and_leaves_the_rest(
     assert len(asked_for_floor(stage, monkeypatch)[0]) == 7
 
 
-def test_a_run_that_is_to_stop_begins_no_fetch(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopping_run_begins_no_fetch(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "_create_all", lambda run, _: run.stop.set())
     asked, summary = asked_for_floor(stage, monkeypatch)
     assert (asked, summary["interrupted"]) == ([], True)
     assert {row["code"] for row in summary["outcomes"]} == {"INTERRUPTED"}
 
 
-def test_a_run_that_is_ended_while_a_node_fetches_says_at_once_what_is_there_and_what_is_not(
+def test_a_run_interrupted_during_a_fetch_reports_immediately_what_is_fetched(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""One replica from its check to its outcome, in a cluster that the test makes up; Ray itself is not started."""
+"""One replica from its check to its outcome, in a simulated cluster, without Ray."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_node_that_is_gone_or_going_takes_nothing(here: Here, trouble: tuple[s
     assert here.events == []
 
 
-def test_a_node_without_room_is_looked_at_again_before_it_counts(here: Here) -> None:
+def test_a_node_without_room_is_checked_again_before_it_counts(here: Here) -> None:
     here.short = ["node-a has 0 GPU free, 1 needed"]
     attempt = here.attempt()
     attempt.step()
@@ -28,7 +28,7 @@ def test_a_node_without_room_is_looked_at_again_before_it_counts(here: Here) -> 
     assert (here.events, here.killed) == ([], [])
 
 
-def test_a_shortfall_that_passes_is_none(here: Here) -> None:
+def test_a_brief_shortfall_does_not_count(here: Here) -> None:
     here.short = ["node-a has 0 GPU free, 1 needed"]
     attempt = here.attempt()
     attempt.step()
@@ -36,7 +36,7 @@ def test_a_shortfall_that_passes_is_none(here: Here) -> None:
     assert here.run(attempt)["outcome"] == "ready"
 
 
-def test_a_replica_that_becomes_ready_says_where_it_answers(here: Here) -> None:
+def test_a_ready_replica_reports_its_address(here: Here) -> None:
     attempt = here.attempt()
     told = here.run(attempt)
     assert (told["outcome"], told["address"], told["nodes"]) == ("ready", "10.0.0.7:7001", ["node-a"])
@@ -45,7 +45,7 @@ def test_a_replica_that_becomes_ready_says_where_it_answers(here: Here) -> None:
     assert here.killed == []
 
 
-def test_a_replica_of_which_several_members_serve_says_where_each_answers(here: Here) -> None:
+def test_a_replica_with_several_serving_members_reports_each_address(here: Here) -> None:
     here.other_places = [{"ip": "10.0.0.8", "port": 7002, "rank": 1}, {"ip": "fe80::1", "port": 7003, "rank": 0}]
     told = here.run(here.attempt())
     assert (told["address"], told["addresses"]) == ("10.0.0.7:7001", ["10.0.0.7:7001", "[fe80::1]:7003"])
@@ -84,13 +84,13 @@ def test_a_replica_that_is_being_restarted_is_waited_for_and_not_called_failed(h
     assert here.run(here.attempt())["outcome"] == "ready"
 
 
-def test_one_that_is_up_and_does_not_answer_is_ready_and_says_so(here: Here) -> None:
+def test_a_replica_that_is_up_but_does_not_answer_is_ready_with_a_code(here: Here) -> None:
     here.answers = False
     told = here.run(here.attempt())
     assert (told["outcome"], told["code"]) == ("ready", "NOT_ANSWERING")
 
 
-def test_a_start_on_cards_that_nobody_could_look_at_is_told(here: Here) -> None:
+def test_a_start_on_unchecked_cards_is_reported(here: Here) -> None:
     here.place["unchecked"] = "no NVIDIA driver was found on this node"
     told = here.run(here.attempt())
     assert (told["outcome"], told["code"]) == ("ready", "CARDS_UNCHECKED")
@@ -120,7 +120,7 @@ def test_a_replica_that_holds_nothing_and_gets_nothing_is_taken_back_with_the_ar
     assert here.killed == ["ModelActor:m:2"]
 
 
-def test_a_replica_that_waits_for_room_says_so_once_before_it_is_taken_back(here: Here) -> None:
+def test_a_replica_that_waits_for_room_is_reported_once_before_it_is_taken_back(here: Here) -> None:
     here.placed, here.granted = False, False
     attempt = here.attempt()
     attempt.step()
@@ -154,8 +154,8 @@ def test_a_worker_that_never_starts_is_reported_and_left_alone(here: Here) -> No
     assert here.killed == []
 
 
-def test_time_in_which_ray_did_not_answer_is_no_time_that_ray_had(here: Here) -> None:
-    """The GCS is away for longer than the scheduling timeout: the first look after it must not take anything back."""
+def test_time_without_an_answer_from_ray_does_not_count(here: Here) -> None:
+    """The GCS is away for longer than the scheduling timeout: the next check must not take anything back."""
     here.placed, here.granted = False, False
     attempt = here.attempt()
     attempt.step()
@@ -168,7 +168,7 @@ def test_time_in_which_ray_did_not_answer_is_no_time_that_ray_had(here: Here) ->
     assert here.killed == []
 
 
-def test_one_that_was_starting_before_is_never_taken_back(here: Here) -> None:
+def test_a_replica_that_was_starting_before_is_never_taken_back(here: Here) -> None:
     here.placed, here.granted, here.short = False, False, ["full"]
     told = here.run(EarlierAttempt(dict(REPLICA), here.context()))
     assert (told["outcome"], told["code"]) == ("starting", "NO_WORKER")
@@ -176,14 +176,14 @@ def test_one_that_was_starting_before_is_never_taken_back(here: Here) -> None:
     assert here.killed == []
 
 
-def test_one_that_restarts_and_whose_card_somebody_took_is_not_waited_for_until_its_timeout(here: Here) -> None:
+def test_a_restarting_replica_without_a_worker_is_not_awaited_until_its_timeout(here: Here) -> None:
     here.placed, here.waits_as = False, "RESTARTING"
     told = here.run(EarlierAttempt(dict(REPLICA), here.context()))
     assert (told["outcome"], told["code"]) == ("starting", "NO_WORKER")
     assert here.now < 2 * NO_WORKER_S
 
 
-def test_one_that_was_starting_before_is_awaited(here: Here) -> None:
+def test_a_replica_that_was_starting_before_is_awaited(here: Here) -> None:
     here.states = ["PENDING_CREATION", "PENDING_CREATION", "ALIVE"]
     assert here.run(EarlierAttempt(dict(REPLICA), here.context()))["outcome"] == "ready"
     assert here.events == []

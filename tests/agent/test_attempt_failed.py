@@ -22,7 +22,7 @@ def test_alive_counts_only_once_the_constructor_has_returned(here: Here) -> None
     assert (told["outcome"], told["code"], told["message"]) == ("failed", "ENGINE_EXITED", "no weights")
 
 
-def test_alive_for_good_without_a_constructor_that_returned_is_said_soon(here: Here) -> None:
+def test_alive_without_a_constructed_replica_is_reported_soon(here: Here) -> None:
     here.constructed = False
     told = here.run(here.attempt())
     assert (told["outcome"], told["code"]) == ("failed", "NEVER_CONSTRUCTED")
@@ -31,7 +31,7 @@ def test_alive_for_good_without_a_constructor_that_returned_is_said_soon(here: H
     assert here.killed == []
 
 
-def test_time_without_an_answer_of_ray_is_no_time_without_a_constructor(here: Here) -> None:
+def test_time_without_an_answer_from_ray_does_not_count_as_unconstructed(here: Here) -> None:
     attempt = here.attempt()
     attempt.step()
     here.now += 10 * CONSTRUCTED_S  # the head was restarted; it takes the replica for ready until that ends itself
@@ -43,12 +43,12 @@ def test_time_without_an_answer_of_ray_is_no_time_without_a_constructor(here: He
 
 @pytest.mark.parametrize(("state", "trouble", "told"), [
     ("ALIVE", None, None),
-    ("RESTARTING", None, ("starting", "STILL_STARTING", "it was ready, went down and starts again")),
+    ("RESTARTING", None, ("starting", "STILL_STARTING", "it was ready, went down and is restarting")),
     ("DEAD", None, ("failed", "REPLICA_DIED", "it was ready and went down: worker died")),
     ("DEAD", ("NODE_GONE", "gone"), ("failed", "NODE_GONE", "it was ready and went down: node-a: gone")),
     ("DEAD", ("NODE_DRAINING", "draining"), ("failed", "REPLICA_DIED", "it was ready and went down: worker died")),
 ])
-def test_what_was_ready_may_have_gone_down_since(
+def test_a_replica_that_was_ready_may_have_gone_down_since(
     here: Here, state: str, trouble: tuple[str, str] | None, told: tuple[str, str, str] | None
 ) -> None:
     attempt = here.attempt()
@@ -60,14 +60,14 @@ def test_what_was_ready_may_have_gone_down_since(
     assert (found and (found["outcome"], found["code"], found["message"])) == told
 
 
-def test_what_was_ready_and_was_evicted_since_has_not_failed(here: Here) -> None:
+def test_a_replica_evicted_after_it_was_ready_has_not_failed(here: Here) -> None:
     attempt = here.attempt()
     assert here.run(attempt)["outcome"] == "ready"
     here.states, here.death, here.evicted = ["DEAD"], "killed by `ray.kill`", True
     assert attempt.since_ready() is None
 
 
-def test_a_start_that_ended_with_its_node_says_so(here: Here) -> None:
+def test_a_start_that_ended_with_its_node_names_the_node(here: Here) -> None:
     attempt = here.attempt()
     here.states = ["PENDING_CREATION"]
     attempt.step()
@@ -77,14 +77,14 @@ def test_a_start_that_ended_with_its_node_says_so(here: Here) -> None:
     assert (told["code"], told["message"]) == ("NODE_GONE", "node-a: the node is dead or gone")
 
 
-def test_a_gang_that_ended_itself_by_force_tells_the_reason_it_has_kept(here: Here) -> None:
+def test_a_gang_that_ended_itself_by_force_reports_its_kept_reason(here: Here) -> None:
     here.states, here.kept = ["DEAD"], ("MEMBER_SILENT", "a member did not answer")
     here.death = "The actor is dead because it was killed by `ray.kill`."
     told = here.run(here.attempt(members=[MEMBER, MEMBER]))
     assert (told["code"], told["message"]) == here.kept
 
 
-def test_a_constructor_that_failed_tells_the_engines_last_words_and_nothing_is_killed(here: Here) -> None:
+def test_a_failed_constructor_reports_the_engines_last_output_and_kills_nothing(here: Here) -> None:
     words = "code 3; last output: no weights"
     here.states = ["PENDING_CREATION", "DEAD"]
     here.death = f"ray says: RuntimeError: {encode_failure('ENGINE_EXITED', words)}"
@@ -99,7 +99,7 @@ def test_an_actor_without_a_record_is_dead(here: Here, monkeypatch: pytest.Monke
     assert (told["outcome"], told["code"], told["message"]) == ("failed", "REPLICA_DIED", "Ray gave no reason")
 
 
-def test_one_whose_node_goes_before_it_has_a_worker_tells_so(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_whose_node_dies_before_it_has_a_worker_says_so(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another node may cure that, so the run plans again; REPLICA_DIED would have been the end of it."""
     def create(replica: dict[str, Any]) -> CreatedHere:
         here.placed, here.waits_as = False, "DEAD"
@@ -112,7 +112,7 @@ def test_one_whose_node_goes_before_it_has_a_worker_tells_so(here: Here, monkeyp
         "failed", "NODE_GONE", "node-a: the node is dead or gone")
 
 
-def test_an_unforeseen_error_is_this_replicas_alone(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_fails_only_its_replica(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> set[str]:
         raise OSError("the table is gone\nwith details")
 

@@ -1,4 +1,4 @@
-"""Actors get our code by value: it unpickles, whole, where no file of ours is."""
+"""Actors get our code by value: it unpickles completely without any file of ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import sys
 import pytest
 from ray import cloudpickle
 import fleetctl.agent
-from fleetctl.agent.examine import look_around
+from fleetctl.agent.examine import examine_node
 from fleetctl.agent.gang import GangCoordinator, GangMember
 from fleetctl.agent.orphans import end_orphans
 from fleetctl.agent.prefetch import fetch_here
@@ -26,7 +26,7 @@ from fleetctl.agent.warm import WarmHolder, WarmReplica
 fleetctl.agent.cluster._accessor.append((one for one in ()))  # as little to be sent as a connection
 cloudpickle.register_pickle_by_value(sys.modules["fleetctl.agent"])
 sys.stdout.buffer.write(cloudpickle.dumps((
-    ModelActor, GangCoordinator, GangMember, look_around, end_orphans, fetch_here, list_here, remove_here,
+    ModelActor, GangCoordinator, GangMember, examine_node, end_orphans, fetch_here, list_here, remove_here,
     WarmReplica, WarmHolder, incomplete_here)))
 """
 RECEIVE = """\
@@ -46,10 +46,10 @@ print(*(one.__name__ for one in classes))
 """
 
 
-def test_what_runs_in_an_actor_needs_no_file_of_ours_on_its_node() -> None:
+def test_code_in_an_actor_needs_no_file_of_ours_on_its_node() -> None:
     sent = subprocess.run([sys.executable, "-c", SEND], capture_output=True, check=True, timeout=120).stdout
     there = subprocess.run([sys.executable, "-c", RECEIVE], input=sent, capture_output=True, timeout=120, check=False)
     assert there.stderr.decode() == ""
     assert there.stdout.decode().split() == [
-        "ModelActor", "GangCoordinator", "GangMember", "look_around", "end_orphans", "fetch_here", "list_here",
+        "ModelActor", "GangCoordinator", "GangMember", "examine_node", "end_orphans", "fetch_here", "list_here",
         "remove_here", "WarmReplica", "WarmHolder", "incomplete_here"]

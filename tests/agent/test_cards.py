@@ -1,4 +1,4 @@
-"""A member's look at its cards: which ones were granted, whether they are fit to use, and what could not be checked."""
+"""A member's check of its cards: which were granted, whether they are usable, and which could not be checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from fleetctl.agent import cards, processes
-from fleetctl.agent.cards import Look, find, look, numbers, objection, uuids, wait_for_clean_cards
+from fleetctl.agent.cards import CardCheck, check_granted, find, numbers, objection, uuids, wait_for_clean_cards
 from fleetctl.agent.driver import Answer, Card
 
 GIB = 1 << 30
@@ -41,7 +41,7 @@ def test_a_card_is_found_by_number_uuid_or_the_beginning_of_one(granted: str, uu
 
 
 @pytest.mark.parametrize("granted", ["7", "GPU-1", "GPU-", "GPU-9", "MIG-aa", "G", "", "MIG-GPU-222/1/0", "NoDevFiles"])
-def test_an_id_that_fits_no_card_or_several_finds_none(granted: str) -> None:
+def test_an_id_that_matches_no_card_or_several_finds_none(granted: str) -> None:
     assert find(HOST, granted) is None
 
 
@@ -66,19 +66,19 @@ def test_on_a_small_card_one_gibibyte_of_use_is_still_clean() -> None:
     assert objection([card(0, GIB + 1, 16 * GIB)], 10_000, 0) is not None
 
 
-def test_room_is_what_the_driver_calls_free_for_it_keeps_some_for_itself() -> None:
+def test_free_memory_is_the_drivers_figure_as_it_keeps_some_for_itself() -> None:
     kept = Card("0", "GPU-0", 80 * GIB, 0, 79 * GIB)
     assert objection([kept], 10_000, 79 * GIB) is None
-    assert objection([kept], 10_000, 80 * GIB) == "card 0 has 80896Mi of 81920Mi free, 81920Mi are needed"
+    assert objection([kept], 10_000, 80 * GIB) == "card 0 has 80896Mi of 81920Mi free, 81920Mi needed"
 
 
 def test_an_objection_names_the_card_and_the_arithmetic() -> None:
     assert objection([card(0), card(5, 3 * GIB)], 20_000, 0) == (
-        "card 5 was granted whole but 3072Mi of it are in use by another process")
-    assert objection([card(5, 70 * GIB)], 2_500, 20 * GIB) == "card 5 has 10240Mi of 81920Mi free, 20480Mi are needed"
+        "card 5 was granted whole, but 3072Mi of it are in use by another process")
+    assert objection([card(5, 70 * GIB)], 2_500, 20 * GIB) == "card 5 has 10240Mi of 81920Mi free, 20480Mi needed"
 
 
-def test_who_uses_a_card_is_named_with_user_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_that_uses_a_card_is_named_with_user_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     environ = {"FLEETCTL_MODEL": "org/m", "FLEETCTL_REPLICA_ID": "3"}
     with subprocess.Popen(["sh", "-c", "echo up; read _"], env=environ, stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE) as engine:
@@ -89,7 +89,7 @@ def test_who_uses_a_card_is_named_with_user_and_time(monkeypatch: pytest.MonkeyP
         text = objection([used], 10_000, 0)
     user = pwd.getpwuid(os.getuid()).pw_name
     assert re.fullmatch(
-        rf"card 5 was granted whole but 3072Mi of it are in use by process {engine.pid} \(sh, user {user}, since "
+        rf"card 5 was granted whole, but 3072Mi of it are in use by process {engine.pid} \(sh, user {user}, since "
         rf"\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\dZ, an engine of org/m/3\), process {1 << 22}", str(text))
 
 
@@ -100,55 +100,55 @@ def test_in_a_container_a_number_names_no_process(monkeypatch: pytest.MonkeyPatc
     assert str(text).endswith("in use by process 1, process 2, process 3 and 1 more")
 
 
-def test_what_the_host_uses_is_nothing_to_object_to_where_card_and_host_share_a_memory() -> None:
+def test_use_by_the_host_is_no_objection_if_card_and_host_share_memory() -> None:
     unified = Card("0", "GPU-spark", 128 * GIB, 28 * GIB, 100 * GIB, is_unified=True)
     assert objection([unified], 10_000, 100 * GIB) is None
     assert objection([unified], 10_000, 101 * GIB) is not None
 
 
-def test_a_card_that_cools_is_refused_at_once_however_clean_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cooling_card_is_refused_immediately_even_if_it_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
     host = Answer([card(0), card(1)])
-    seen = look(host, ["1"], 10_000, 0, ["GPU-111"])
-    assert (seen.code, seen.objection) == (
-        "CARD_COOLING", "card 1 (GPU-111) cools: several models failed on it lately")
-    assert look(host, ["0"], 10_000, 0, ["GPU-111"]).objection is None
-    monkeypatch.setattr(cards, "ask", lambda _: host)
+    check = check_granted(host, ["1"], 10_000, 0, ["GPU-111"])
+    assert (check.code, check.objection) == (
+        "CARD_COOLING", "card 1 (GPU-111) is cooling: several models failed on it recently")
+    assert check_granted(host, ["0"], 10_000, 0, ["GPU-111"]).objection is None
+    monkeypatch.setattr(cards, "query_driver", lambda _: host)
     monkeypatch.setattr(cards.time, "sleep", lambda _: pytest.fail("no waiting makes it good"))
-    assert wait_for_clean_cards(["1"], 10_000, 0, {}, cooling=["GPU-111"]).cools
-    assert look(Answer([], "no driver"), ["1"], 10_000, 0, ["GPU-111"]) == ([None], None, "no driver", False)
+    assert wait_for_clean_cards(["1"], 10_000, 0, {}, cooling=["GPU-111"]).is_cooling
+    assert check_granted(Answer([], "no driver"), ["1"], 10_000, 0, ["GPU-111"]) == ([None], None, "no driver", False)
 
 
 def test_a_mig_device_is_judged_by_its_own_memory() -> None:
-    assert look(Answer(HOST), ["MIG-aaa"], 10_000, 10 * GIB) == Look([HOST[4]])
-    assert look(Answer(HOST), ["MIG-aab"], 10_000, 0).objection == (
-        "MIG-aab of card 2 was granted whole but 9216Mi of it are in use by another process")
+    assert check_granted(Answer(HOST), ["MIG-aaa"], 10_000, 10 * GIB) == CardCheck([HOST[4]])
+    assert check_granted(Answer(HOST), ["MIG-aab"], 10_000, 0).objection == (
+        "MIG-aab of card 2 was granted whole, but 9216Mi of it are in use by another process")
 
 
 @pytest.mark.parametrize(("answer", "granted", "unchecked"), [
     (Answer([], "no NVIDIA driver was found on this node"), ["0"], "no NVIDIA driver was found on this node"),
-    (Answer(HOST), ["0", "GPU-1"], "the NVIDIA driver reports no memory of GPU-1"),
-    (Answer(HOST[:3]), ["MIG-aaa", "7"], "the NVIDIA driver reports no memory of MIG-aaa, 7"),
-    (Answer(HOST), ["2"], "card 2 is divided (MIG), and was granted by its number"),
+    (Answer(HOST), ["0", "GPU-1"], "the NVIDIA driver reports no memory for GPU-1"),
+    (Answer(HOST[:3]), ["MIG-aaa", "7"], "the NVIDIA driver reports no memory for MIG-aaa, 7"),
+    (Answer(HOST), ["2"], "card 2 is divided (MIG), but was granted by its number"),
     (Answer(HOST), ["0", "MIG-aaa"], None),
     (Answer([]), ["0"], None),
 ])
-def test_what_could_not_be_checked_is_said_and_not_refused(
+def test_an_unchecked_card_is_reported_and_not_refused(
     answer: Answer, granted: list[str], unchecked: str | None
 ) -> None:
-    seen = look(answer, granted, 10_000, 0)
-    assert (seen.unchecked, seen.objection) == (unchecked, None)
+    check = check_granted(answer, granted, 10_000, 0)
+    assert (check.unchecked, check.objection) == (unchecked, None)
 
 
-def test_what_can_be_checked_is_checked_beside_what_cannot() -> None:
-    assert look(Answer([card(0, 70 * GIB)]), ["MIG-x", "0"], 20_000, 0).objection is not None
+def test_cards_are_checked_even_beside_one_that_cannot_be() -> None:
+    assert check_granted(Answer([card(0, 70 * GIB)]), ["MIG-x", "0"], 20_000, 0).objection is not None
 
 
-def test_cards_are_told_by_the_drivers_numbers_and_uuids_where_it_knows_them() -> None:
+def test_cards_are_reported_with_the_drivers_numbers_and_uuids_if_known() -> None:
     granted = ["GPU-1", "MIG-aab", "MIG-aaa", "7", "MIG-x", "10"]
-    seen = look(Answer([*HOST[:1], *HOST[2:]]), granted, 10_000, 0)
-    assert numbers(granted, seen) == [10, 2, 7]
-    assert uuids(seen) == ["GPU-101010", "MIG-aab", "MIG-aaa", "GPU-101010"]
-    assert numbers(["3", "GPU-x"], Look()) == [3]
+    check = check_granted(Answer([*HOST[:1], *HOST[2:]]), granted, 10_000, 0)
+    assert numbers(granted, check) == [10, 2, 7]
+    assert uuids(check) == ["GPU-101010", "MIG-aab", "MIG-aaa", "GPU-101010"]
+    assert numbers(["3", "GPU-x"], CardCheck()) == [3]
 
 
 class Clock(SimpleNamespace):
@@ -174,19 +174,19 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     def answering(answers: list[Answer]) -> Clock:
         clock = Clock()
         monkeypatch.setattr(cards, "time", clock)
-        monkeypatch.setattr(cards, "ask", lambda env: answers.pop(0) if len(answers) > 1 else answers[0])
+        monkeypatch.setattr(cards, "query_driver", lambda env: answers.pop(0) if len(answers) > 1 else answers[0])
         return clock
 
     return answering
 
 
-def test_a_card_that_is_still_giving_memory_back_is_waited_for(driver: Driver) -> None:
+def test_a_card_that_is_still_freeing_memory_is_awaited(driver: Driver) -> None:
     clock = driver([Answer([card(0, 70 * GIB)]), Answer([card(0, 1)])])
-    assert wait_for_clean_cards(["0"], 10_000, 0, {}) == Look([card(0, 1)])
+    assert wait_for_clean_cards(["0"], 10_000, 0, {}) == CardCheck([card(0, 1)])
     assert clock.now > 0
 
 
-def test_a_card_that_stays_taken_is_objected_to(driver: Driver) -> None:
+def test_a_card_that_stays_in_use_is_refused(driver: Driver) -> None:
     clock = driver([Answer([card(0, 70 * GIB), card(1)])])
     assert "card 0 was granted whole" in (wait_for_clean_cards(["0", "1"], 20_000, 0, {}).objection or "")
     assert wait_for_clean_cards(["1"], 10_000, 0, {}).objection is None, "somebody else's card is no matter"
@@ -194,29 +194,29 @@ def test_a_card_that_stays_taken_is_objected_to(driver: Driver) -> None:
 
 
 def test_memory_counts_as_free_when_two_samples_in_a_row_are_equal(driver: Driver) -> None:
-    """An evicted engine's memory comes back by and by, also where what is left is little enough to be clean."""
+    """An evicted engine's memory is freed gradually, even when the rest is small enough to count as clean."""
     falling = [Answer([card(0, used)]) for used in (70 * GIB, GIB, GIB // 2, 5, 5, 7)]
     clock = driver(falling)
-    assert wait_for_clean_cards(["0"], 10_000, 0, {}, settled=True) == Look([card(0, 5)])
+    assert wait_for_clean_cards(["0"], 10_000, 0, {}, stable=True) == CardCheck([card(0, 5)])
     assert falling == [Answer([card(0, 7)])]
     assert clock.now >= 3 * cards.SAMPLE_S
 
 
-def test_what_has_no_memory_to_give_back_is_at_rest_at_once(driver: Driver) -> None:
+def test_without_a_reported_card_memory_is_stable_immediately(driver: Driver) -> None:
     for answer in (Answer([]), Answer([], "no NVIDIA driver was found on this node")):
         clock = driver([answer])
-        wait_for_clean_cards(["0"], 10_000, 0, {}, settled=True)
+        wait_for_clean_cards(["0"], 10_000, 0, {}, stable=True)
         assert clock.now == 0
 
 
-def test_a_card_that_cannot_be_checked_is_not_waited_for(driver: Driver) -> None:
+def test_a_card_that_cannot_be_checked_is_not_awaited(driver: Driver) -> None:
     clock = driver([Answer([], "no NVIDIA driver was found on this node")])
     assert wait_for_clean_cards(["0"], 10_000, 0, {}).unchecked == "no NVIDIA driver was found on this node"
     assert clock.now == 0
 
 
-def test_a_member_without_a_card_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(cards, "ask")
-    assert wait_for_clean_cards([], 0, 0, {}) == Look()
+def test_a_member_without_a_card_does_not_query_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(cards, "query_driver")
+    assert wait_for_clean_cards([], 0, 0, {}) == CardCheck()
 
 

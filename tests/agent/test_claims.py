@@ -7,7 +7,7 @@ from fleetctl.agent.claims import claim_of, format_claim
 RAYS_UNIT = 10_000
 
 
-def test_ray_which_cuts_off_what_is_beyond_four_decimals_grants_what_is_planned() -> None:
+def test_ray_truncates_to_four_decimals_and_still_grants_the_planned_amount() -> None:
     for amount in range(1, 20_000):
         claim = claim_of({"gpus": amount, "cpus": amount, "memory": 0})
         assert int(claim["GPU"] * RAYS_UNIT) == int(claim["CPU"] * RAYS_UNIT) == amount

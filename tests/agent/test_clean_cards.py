@@ -1,4 +1,4 @@
-"""The search for clean cards: which ones it holds, and when it has found enough; Ray hands out the lowest free one."""
+"""The search for clean cards: which ones it holds, and when it has found enough; Ray grants the lowest free one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fleetctl.agent import clean_cards, cluster
-from fleetctl.agent.clean_cards import ANSWER_S, MOST_HOLDERS, UNPLACED_S, CleanCards
+from fleetctl.agent.clean_cards import ANSWER_S, MAX_HOLDERS, UNPLACED_S, CleanCards
 from fleetctl.agent.cluster import ActorRecord
 
 
@@ -97,25 +97,25 @@ def test_clean_cards_of_a_node_stay_held_while_another_node_is_searched(monkeypa
 
 
 @pytest.mark.parametrize(("dirty", "gpus"), [((True,), 1), ((True, False), 2), ((True, True), 0.1), ((), 1)])
-def test_too_few_clean_cards_are_said_and_nothing_stays_held(
+def test_too_few_clean_cards_end_the_search_and_nothing_stays_held(
     monkeypatch: pytest.MonkeyPatch, dirty: tuple[bool, ...], gpus: float
 ) -> None:
     node = Node(monkeypatch, *dirty)
     search, found = node.search(gpus)
     search.release()
     assert (found, node.left) == (False, [1.0] * len(dirty))
-    assert len(node.holders) <= MOST_HOLDERS
+    assert len(node.holders) <= MAX_HOLDERS
 
 
 def test_a_clean_card_alone_is_enough_only_when_no_other_turns_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray may not have taken the dirty card back yet; it would be the next to be handed out."""
+    """Ray may still be reclaiming the dirty card, and would grant it next."""
     node = Node(monkeypatch, False, False)
     assert node.search(1)[1]
     assert node.left == [1.0, 1.0]
     assert node.now >= UNPLACED_S
 
 
-def test_a_holder_that_dies_or_says_nothing_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_dies_or_does_not_answer_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(monkeypatch, True, False)
     node.broken = True
     assert not node.search(1)[1]

@@ -1,4 +1,4 @@
-"""What is checked before a replica is created."""
+"""The checks before a replica is created."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def refusal(not_counted: frozenset[int] = frozenset()) -> tuple[str, str]:
     return caught.value.code, str(caught.value)
 
 
-def test_what_the_plan_says_still_holds(here: Here) -> None:
+def test_a_plan_that_still_holds_passes_the_check(here: Here) -> None:
     here.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:other:2", "ModelActor:m:x:2"}
     check(REPLICA, set())
 
 
 def test_a_name_exists_once(here: Here) -> None:
     here.names = {"ModelActor:m:2"}
-    assert refusal() == ("NAME_TAKEN", "ModelActor:m:2 exists already")
+    assert refusal() == ("NAME_TAKEN", "ModelActor:m:2 already exists")
 
 
 def test_nothing_is_created_beyond_the_target(here: Here) -> None:
@@ -33,7 +33,7 @@ def test_nothing_is_created_beyond_the_target(here: Here) -> None:
 
 
 @pytest.mark.parametrize("foreign", ["007", "\u00b2", "+1", "1_0", "9" * 19, "", " 1"])
-def test_a_name_that_is_none_of_ours_does_not_count_as_live(here: Here, foreign: str) -> None:
+def test_a_foreign_name_does_not_count_as_live(here: Here, foreign: str) -> None:
     here.names = {"ModelActor:m:0", "ModelActor:m:1", f"ModelActor:m:{foreign}"}
     check(REPLICA, set())
 

@@ -14,7 +14,7 @@ from fleetctl.agent.mark import earlier_tries
 
 
 class Search:
-    """Stands in for the search for clean cards: what it finds, after one look at which it is still on its way."""
+    """Stands in for the search for clean cards: its result, after one step without one."""
 
     found: ClassVar[list[bool]] = []
     released: ClassVar[int] = 0
@@ -34,7 +34,7 @@ class Search:
 
 @pytest.fixture
 def dirty(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
-    """Ray hands out a dirty card the first time, and a clean one after that."""
+    """Ray grants a dirty card first, and then a clean one."""
     monkeypatch.setattr(attempt_module, "CleanCards", Search)
     Search.found, Search.released = [True, True, True], 0
     here.death = f"ray says: RuntimeError: {encode_failure('CARD_IN_USE', 'card 0: 20480Mi by process 7')}"
@@ -51,14 +51,14 @@ def test_a_replica_on_a_dirty_card_is_created_again_while_that_one_is_held(dirty
     assert dirty.killed == []
 
 
-def test_a_replica_on_a_card_that_cools_is_created_again_too(dirty: Here) -> None:
+def test_a_replica_on_a_cooling_card_is_created_again_too(dirty: Here) -> None:
     dirty.death = f"ray says: RuntimeError: {encode_failure('CARD_COOLING', 'card 0 cools')}"
     assert dirty.run(dirty.attempt())["outcome"] == "ready"
     Search.found, dirty.states = [False], ["PENDING_CREATION", "DEAD"]
     assert dirty.run(dirty.attempt())["code"] == "CARD_COOLING"
 
 
-def test_it_is_not_tried_for_ever(dirty: Here) -> None:
+def test_the_tries_are_limited(dirty: Here) -> None:
     dirty.states = ["PENDING_CREATION", "DEAD"] * 9
     told = dirty.run(dirty.attempt())
     assert (told["outcome"], told["code"], told["message"]) == (
@@ -67,7 +67,7 @@ def test_it_is_not_tried_for_ever(dirty: Here) -> None:
     assert Search.released == 2
 
 
-def test_without_a_clean_card_it_fails_at_once_and_says_so(dirty: Here) -> None:
+def test_without_a_clean_card_it_fails_immediately_with_a_reason(dirty: Here) -> None:
     Search.found = [False]
     told = dirty.run(dirty.attempt())
     assert told["message"] == "card 0: 20480Mi by process 7; no other card of the node is free and clean"

@@ -20,7 +20,7 @@ nvml = driver.load_nvml()
 for line in sys.stdin:
     how, os.environ["NVML_STAND_IN"] = line.split()
     driver.load_nvml = lambda: nvml if how == "nvml" else None
-    print(json.dumps(driver.ask(os.environ)), flush=True)
+    print(json.dumps(driver.query_driver(os.environ)), flush=True)
 """
 Asked = Callable[..., list[list[Any]]]
 

@@ -35,16 +35,16 @@ def test_without_a_probe_an_engine_that_ends_at_once_is_not_ready(run: Run) -> N
     ("kill -9 $$$$", "the engine was ended by signal 9 before it was ready; it wrote nothing"),
     ("exit 0", "the engine exited with code 0 before it was ready; it wrote nothing"),
 ])
-def test_how_an_engine_ended_is_told(run: Run, command: str, message: str) -> None:
+def test_the_way_an_engine_ended_is_reported(run: Run, command: str, message: str) -> None:
     actor = run("sh", "-c", command, readiness={"exec": {"command": ["false"]}, "period": 0.05})
     assert actor.hear("failed") == {"failed": "ENGINE_EXITED", "message": message}
 
 
 @pytest.mark.parametrize(("kills", "command", "message"), [
-    (13, "kill -9 $$$$", "signal 9 (the kernel has ended a process of this host for lack of memory meanwhile) before"),
+    (13, "kill -9 $$$$", "signal 9 (meanwhile the kernel killed a process of this host for lack of memory) before"),
     (12, "kill -9 $$$$", "signal 9 before"), (13, "kill -11 $$$$", "signal 11 before"), (13, "exit 9", "code 9 before"),
 ])
-def test_a_kill_while_the_kernel_lacked_memory_says_so(
+def test_a_kill_for_lack_of_memory_is_reported_as_such(
     run: Run, tmp_path: Path, kills: int, command: str, message: str
 ) -> None:
     counters = tmp_path / "vmstat"
@@ -78,7 +78,7 @@ def test_an_engine_is_ready_when_its_tcp_probe_connects(run: Run) -> None:
     actor.hear("ready")
 
 
-def test_readiness_is_asked_for_quickly_at_first_whatever_the_period(run: Run) -> None:
+def test_readiness_is_probed_quickly_at_first_whatever_the_period(run: Run) -> None:
     begun = time.monotonic()
     run(*server(), readiness={"tcp": {}, "period": 100}).hear("ready")
     assert time.monotonic() - begun < 50
@@ -112,7 +112,7 @@ def test_an_engine_is_watched_until_it_ends(run: Run) -> None:
     assert actor.fresh_folders() == []
 
 
-def test_an_engine_is_down_when_liveness_fails_so_many_times_in_a_row(run: Run, mark: str, tmp_path: Path) -> None:
+def test_an_engine_is_down_after_enough_liveness_failures_in_a_row(run: Run, mark: str, tmp_path: Path) -> None:
     """The probe's own count shows that one good answer in between starts the count again."""
     tries = tmp_path / "tries"
     probe = f'echo >> {tries}; n=$(wc -l < {tries}); test "$n" = 3'
@@ -123,12 +123,12 @@ def test_an_engine_is_down_when_liveness_fails_so_many_times_in_a_row(run: Run, 
     eventually(lambda: not marked(mark), "the engine was ended")
 
 
-def test_with_liveness_an_engine_that_ends_by_itself_is_told_as_such(run: Run) -> None:
+def test_with_liveness_an_engine_that_exits_is_reported_as_exited(run: Run) -> None:
     actor = run("sh", "-c", "sleep 3; exit 4", liveness={"exec": {"command": ["true"]}, "period": 0.02})
     assert actor.hear("down") == "the engine exited with code 4; it wrote nothing"
 
 
-def test_a_working_directory_of_ones_own_is_used_and_kept(run: Run, tmp_path: Path) -> None:
+def test_a_given_working_directory_is_used_and_kept(run: Run, tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     weights.mkdir()
     actor = run("sh", "-c", "pwd; touch cache", workdir=str(weights))
@@ -137,7 +137,7 @@ def test_a_working_directory_of_ones_own_is_used_and_kept(run: Run, tmp_path: Pa
     assert (weights / "cache").exists()
 
 
-def test_what_was_written_while_both_guards_stood_still_is_not_lost_with_them(run: Run) -> None:
+def test_output_written_while_both_guards_were_frozen_is_not_lost(run: Run) -> None:
     actor = run("sh", "-c", SPEAKS_ON_CUE)
     actor.hear("ready")
     [pid] = children(actor.process.pid)
@@ -154,7 +154,7 @@ def test_what_was_written_while_both_guards_stood_still_is_not_lost_with_them(ru
 
 
 @pytest.mark.parametrize("victim", ["actor", "outer", "inner"])
-def test_whoever_is_killed_nothing_of_the_engine_is_left(
+def test_whichever_process_is_killed_nothing_of_the_engine_is_left(
     run: Run, mark: str, victim: str, tmp_path: Path
 ) -> None:
     said = {"exec": {"command": ["grep", "-q", "complete", str(tmp_path / "engine.log")]}, "period": 0.05}

@@ -1,4 +1,4 @@
-"""What an engine sees: its environment, and its arguments with our references expanded."""
+"""An engine's environment, and its arguments with our references expanded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_engine_sees_the_nodes_environment_its_own_and_what_is_injected(run: 
     assert "SET_BY_RAY" not in seen
 
 
-def test_what_is_injected_beats_the_engines_own_and_that_the_nodes(run: Run) -> None:
+def test_injected_variables_beat_the_engines_own_and_those_beat_the_nodes(run: Run) -> None:
     actor = run(*DUMP_ENV, node={"CUDA_VISIBLE_DEVICES": "5"}, env={"CUDA_VISIBLE_DEVICES": "6"})
     assert env_seen(actor)["CUDA_VISIBLE_DEVICES"] == "0,3"
 
@@ -37,7 +37,7 @@ def test_what_is_injected_beats_the_engines_own_and_that_the_nodes(run: Run) -> 
 @pytest.mark.parametrize(("own", "seen"), [
     ({}, "PCI_BUS_ID"), ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST"),
 ])
-def test_cards_are_numbered_as_the_driver_does_unless_the_engine_says_otherwise(
+def test_cards_are_numbered_as_by_the_driver_unless_the_engine_sets_it(
     run: Run, own: dict[str, str], seen: str
 ) -> None:
     assert env_seen(run(*DUMP_ENV, node={"CUDA_DEVICE_ORDER": "x"}, env=own))["CUDA_DEVICE_ORDER"] == seen
@@ -50,7 +50,7 @@ def test_a_variable_the_node_does_not_have_stops_the_start(run: Run) -> None:
     assert actor.fresh_folders() == []
 
 
-def test_what_ray_sets_for_its_workers_is_no_variable_of_the_node(run: Run) -> None:
+def test_variables_that_ray_sets_for_its_workers_are_not_the_nodes(run: Run) -> None:
     actor = run("true", env={"X": {"fromNode": "SET_BY_RAY"}})
     assert actor.hear("failed")["failed"] == "ENV_MISSING"
 
@@ -66,5 +66,5 @@ def test_references_in_command_and_args_are_expanded_and_all_else_is_verbatim(ru
 def test_an_unknown_reference_of_ours_stops_the_start(run: Run) -> None:
     actor = run("sleep", "1000", args=["$(FLEETCTL_PROT)"])
     assert actor.hear("failed") == {
-        "failed": "UNRESOLVED_VARIABLE", "message": "$(FLEETCTL_PROT) is not a variable of fleetctl"}
+        "failed": "UNRESOLVED_VARIABLE", "message": "$(FLEETCTL_PROT) is not a fleetctl variable"}
     assert actor.fresh_folders() == [], "nothing is left of a start that never was"

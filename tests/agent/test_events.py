@@ -27,7 +27,7 @@ def test_an_event_is_one_line_with_the_fields_every_reader_knows(capsys: pytest.
                      "replicaId": 0}
 
 
-def test_numbers_have_no_gaps_and_lines_are_whole_however_many_write(capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers_have_no_gaps_and_lines_are_whole_with_many_writers(capsys: pytest.CaptureFixture[str]) -> None:
     events, together = EventStream(), threading.Barrier(8)
 
     def write(number: int) -> None:
@@ -83,7 +83,7 @@ def test_odd_words_of_an_engine_break_no_line(words: str, capsys: pytest.Capture
     assert json.loads(out)["message"] == words
 
 
-def test_what_the_agent_writes_the_client_reads(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_client_reads_the_agents_events(capsys: pytest.CaptureFixture[str]) -> None:
     EventStream().emit("runSummary", "1 of 1 ready", outcomes=[{"model": "m", "replicaId": 0, "outcome": "ready",
                                                                "nodes": ["a"], "message": ""}], exitCode=0)
     summary = parse_line(capsys.readouterr().out.rstrip("\n"))

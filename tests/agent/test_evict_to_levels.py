@@ -1,4 +1,4 @@
-"""What an eviction to WARM or COLD makes sure of, without Ray: nothing HOT ends by half, or on old knowledge."""
+"""The checks of an eviction to WARM or COLD, without Ray: no HOT replica ends halfway, or because of stale state."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def refused(job: Job, *replicas: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {key: (row["outcome"], row["code"]) for key, row in levels.prepare(job, replicas).items()}
 
 
-def test_an_interrupt_while_one_loads_ends_no_hot_one_and_every_warm_one(played: Played, job: Job) -> None:
+def test_an_interrupt_during_a_load_ends_all_warm_replicas_and_no_hot_one(played: Played, job: Job) -> None:
     played.loading = {"WarmReplica:m:1"}
     stays = "skipped", "INTERRUPTED"
     assert refused(job, *map(played.add, range(3))) == {"hot0": stays, "hot1": stays, "hot2": stays}
@@ -95,7 +95,7 @@ def test_after_an_interrupt_nothing_is_begun(
     assert refused(job._replace(level=level), played.add(0)) == {"hot0": ("skipped", "INTERRUPTED")}
 
 
-def test_a_hot_one_stays_whose_warm_one_is_about_to_leave(played: Played, job: Job) -> None:
+def test_a_hot_replica_stays_if_its_warm_one_is_about_to_leave(played: Played, job: Job) -> None:
     played.leaving = {"WarmReplica:m:0"}
     assert refused(job, played.add(0), played.add(1)) == {"hot0": ("failed", "NOT_HELD")}
     assert played.killed == ["WarmReplica:m:0"]
@@ -105,7 +105,7 @@ def test_a_hot_one_stays_whose_warm_one_is_about_to_leave(played: Played, job: J
     ({}, ("old", OLD)), ({"specHash": None, "weights": [None]}, ("old", OLD)),
     ({"specHash": "new", "weights": [{"artifact": NEW, "view": None, "bytes": 7}]}, ("new", NEW)),
 ])
-def test_what_was_updated_in_place_is_warm_with_what_it_serves_now(
+def test_a_replica_updated_in_place_goes_warm_with_its_new_weights(
         played: Played, job: Job, known: dict[str, Any], holds: tuple[str, str]) -> None:
     assert refused(job, {**played.add(0), **known}) == {}
     [made] = played.made.values()
@@ -127,13 +127,13 @@ def test_it_serves_until_its_weights_are_loaded_and_drains_then(
         "hot0": ("skipped", "INTERRUPTED"), "starting": ("failed", "NOT_READY")}
 
 
-def test_what_cannot_be_warm_does_not_drain(played: Played, job: Job) -> None:
+def test_a_replica_that_cannot_go_warm_does_not_drain(played: Played, job: Job) -> None:
     refused(job._replace(drain_s=1e6), {**played.add(1), "actorId": "starting"})
     assert played.noted == []
 
 
 @pytest.mark.parametrize("size", [0, 5, 1023, 1 << 10, 1600, 9_437_000, 9 << 20, 3 << 30, 5 << 39, (1 << 40) + 1])
-def test_amounts_of_memory_are_written_as_everywhere(
+def test_amounts_of_memory_have_the_usual_form(
         played: Played, job: Job, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(levels, "SETTLE_S", 0)
     budget = job._replace(warm={"n": {"name": "node-a", "bytes": size}})

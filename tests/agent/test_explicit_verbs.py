@@ -1,4 +1,4 @@
-"""Evict and restart without Ray: only what is named is touched, and every end has its exit code and its sentence."""
+"""Evict and restart without Ray: only named replicas are touched, and every result has its exit code and message."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run(played: Played, capsys: pytest.CaptureFixture[str]) -> Callable[..., dic
     return running
 
 
-def test_evict_ends_what_is_named_engines_first(played: Played, run: Any) -> None:
+def test_evict_ends_the_named_replicas_engines_first(played: Played, run: Any) -> None:
     played.old.add("ModelActor:org/m:2")
     assert run(evict.run_evict, 0, 2)["rows"] == [(0, "gone", None), (2, "gone", None)]
     assert played.calls == ["leave ModelActor:org/m:0", "end ModelActor:org/m:0", "end ModelActor:org/m:2",
@@ -92,7 +92,7 @@ def test_evict_ends_what_is_named_engines_first(played: Played, run: Any) -> Non
 
 
 @pytest.mark.parametrize("kept", ["reloaded", "failure"])
-def test_what_is_kept_of_an_actor_goes_with_it_however_it_ended(played: Played, run: Any, kept: str) -> None:
+def test_the_kept_keys_of_an_actor_go_with_it_however_it_ended(played: Played, run: Any, kept: str) -> None:
     keys = {number: f"{kept}:ModelActor:org/m:{number}".encode() for number in (0, 1, 9)}  # 9 has ended by itself
     for key in keys.values():
         played.keys.put(key, b"{}", namespace=reload.KV_NAMESPACE)
@@ -100,7 +100,7 @@ def test_what_is_kept_of_an_actor_goes_with_it_however_it_ended(played: Played, 
     assert played.keys.list(b"", namespace=reload.KV_NAMESPACE) == [keys[1]]
 
 
-def test_one_that_is_still_starting_is_not_asked_to_leave(played: Played, run: Any) -> None:
+def test_a_starting_replica_is_not_asked_to_leave(played: Played, run: Any) -> None:
     played.records["ModelActor:org/m:0"] = ActorRecord("PENDING_CREATION", True, "", "")
     assert run(evict.run_evict, 0)["exitCode"] == 0
     assert played.calls[0] == "end ModelActor:org/m:0"
@@ -108,7 +108,7 @@ def test_one_that_is_still_starting_is_not_asked_to_leave(played: Played, run: A
 
 @pytest.mark.parametrize(("keep", "ends"), [({"org/m": 1}, [0, 1]), ({"org/m": 2}, [0]), ({"org/m": 3}, []),
                                             ({"other": 3}, [0, 1])])
-def test_as_many_stay_ready_as_have_to_whatever_has_happened_since_the_client_looked(
+def test_enough_replicas_stay_ready_even_if_others_ended_since_the_client_looked(
         played: Played, run: Any, keep: dict[str, int], ends: list[int]) -> None:
     """Three are ready, one is being restarted: it serves nothing, so it may go in any case."""
     played.records["ModelActor:org/m:3"] = ActorRecord("RESTARTING", True, "{}", "", 1, 1)
@@ -119,7 +119,7 @@ def test_as_many_stay_ready_as_have_to_whatever_has_happened_since_the_client_lo
     assert not any(f"m:{number}" in call for number in {0, 1} - set(ends) for call in played.calls)
 
 
-def test_what_does_not_exist_is_not_found_and_the_rest_is_done(played: Played, run: Any) -> None:
+def test_a_missing_replica_is_not_found_and_the_rest_is_done(played: Played, run: Any) -> None:
     last = run(evict.run_evict, 7, 1)
     assert (last["exitCode"], last["rows"]) == (3, [(7, "failed", "NOT_FOUND"), (1, "gone", None)])
     assert run(restart.run_restart, 7)["rows"] == [(7, "failed", "NOT_FOUND")]
@@ -147,7 +147,7 @@ def test_the_first_that_does_not_come_back_ends_a_restart(played: Played, run: A
     assert "restart ModelActor:org/m:2" not in played.calls
 
 
-def test_a_restart_that_is_stopped_leaves_the_rest_and_does_not_wait_for_the_one_it_began(
+def test_an_interrupted_restart_skips_the_rest_and_does_not_wait(
         played: Played, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(handle: Any, *, no_restart: bool) -> None:
         played.kill(handle, no_restart=no_restart)
@@ -161,7 +161,7 @@ def test_a_restart_that_is_stopped_leaves_the_rest_and_does_not_wait_for_the_one
     assert played.calls == ["restart ModelActor:org/m:0", "release"]
 
 
-def test_one_without_a_restart_left_is_not_touched(played: Played, run: Any) -> None:
+def test_a_replica_without_a_restart_left_is_not_touched(played: Played, run: Any) -> None:
     played.records["ModelActor:org/m:0"] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
     last = run(restart.run_restart, 0)
     assert (last["exitCode"], last["rows"]) == (3, [(0, "failed", "RESTARTS_USED")])

@@ -1,4 +1,4 @@
-"""What Ray's autoscaler is asked for: whole nodes, for all fleets together, and nothing where it cannot be asked."""
+"""The request to Ray's autoscaler: whole nodes, for all fleets together, and none if it is not supported."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_plan_for_some_models_takes_nothing_back(asked: Asked) -> None:
     assert asked == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4}, {}]
 
 
-def test_a_fleet_that_needs_no_node_replaces_nobodys_request(asked: Asked) -> None:
+def test_a_fleet_that_needs_no_node_replaces_no_request(asked: Asked) -> None:
     ask_for_nodes(plan("one", needs("", 0)), Events())
     ask_for_nodes(plan("one"), Events())
     assert asked == []
@@ -111,14 +111,14 @@ def test_a_fleet_that_is_released_asks_for_nothing_more(asked: Asked, monkeypatc
     ask_for_nodes(plan("old", needs("a b dead", 2), needs("", 1, "l4")), Events())
     ask_for_nodes(plan("two", needs("c", 0)), Events())
     del asked[:]
-    said = ["h100: 2 new, 1 unused and 1 in use asked for no more",
-            "l4: 1 new, 0 unused and 0 in use asked for no more"]
+    said = ["h100: 2 new, 1 unused and 1 in use no longer requested",
+            "l4: 1 new, 0 unused and 0 in use no longer requested"]
     assert released("old", {"a", "c"}, monkeypatch, dry_run=True) == [*said, "nothing was changed"]
     assert asked == []
     assert released("old", {"a", "c"}, monkeypatch) == [
-        *said, "nothing was ended; a node that no other fleet asks for goes once it is idle"]
+        *said, "nothing was ended; a node that no other fleet requests goes once it is idle"]
     assert asked == [{(8.0, "h100"): 1}], "c is that of the other fleet"
-    assert released("old", set(), monkeypatch) == ["nothing is asked for fleet old; fleets that ask for nodes: two"]
+    assert released("old", set(), monkeypatch) == ["fleet old requests no nodes; fleets that do: two"]
 
 
 def test_a_node_that_joined_counts_for_one_fleet_when_another_is_released(
@@ -130,5 +130,5 @@ def test_a_node_that_joined_counts_for_one_fleet_when_another_is_released(
     ask_for_nodes(plan("current", needs("a", 1)), Events())
     ask_for_nodes(plan("old", needs("a", 1)), Events())
     living += ["b"]
-    assert released("old", {"b"}, monkeypatch)[0] == "h100: 1 new, 1 unused and 0 in use asked for no more"
+    assert released("old", {"b"}, monkeypatch)[0] == "h100: 1 new, 1 unused and 0 in use no longer requested"
     assert asked[-1] == {(8.0, "h100"): 2}, "a and b, on which only the current fleet runs"

@@ -36,7 +36,7 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
     assert about(REPLICA, caught.value.place)["nodeIds"] == ["n2"]
 
 
-def test_a_member_that_ray_ended_for_memory_says_so_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_that_ray_killed_for_memory_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def get(*_: object, **__: object) -> None:
         raise ray.exceptions.OutOfMemoryError("1 worker was killed: the node runs low on memory\nRefer to the docs")
 
@@ -50,7 +50,7 @@ def test_a_member_that_ray_ended_for_memory_says_so_in_a_line(monkeypatch: pytes
 
 
 def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray itself says no more than that the group waits, and the node has nothing free any more."""
+    """Ray only reports that the group waits, and the node has nothing free."""
     waited: list[float] = []
     monkeypatch.setattr(cluster, "ray", SimpleNamespace(nodes=lambda: [
         {"NodeID": "n1", "Alive": True}, {"NodeID": "n2", "Alive": not waited}]))
@@ -63,7 +63,7 @@ def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch:
 
 
 class Searching:
-    """A coordinator whose seating fails as told, and the searches for clean cards that it makes."""
+    """A coordinator whose seating fails as given, and its searches for clean cards."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *refused: list[StartFailed], found: bool = True) -> None:
         self.told: list[str] = []

@@ -1,4 +1,4 @@
-"""Whether a replica without a worker may hold its resources: told from what became less on its node."""
+"""Whether a replica without a worker may hold its resources, judged by the decrease on its node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODE = "n1"
 
 
 class Node:
-    """A node with cards; `theirs` = what actors of others have taken since."""
+    """A node with cards; `theirs` = resources that foreign actors have taken since."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = 4.0
@@ -39,14 +39,14 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(monkeypatch)
 
 
-def test_what_became_less_by_its_claim_may_be_its_grant(node: Node) -> None:
+def test_a_decrease_by_its_claim_may_be_its_grant(node: Node) -> None:
     one = node.create(2)
     node.free = 2.0
     assert node.may_hold(one)
 
 
 def test_a_later_replica_that_is_dead_explains_nothing(node: Node) -> None:
-    """It took a card and gave it back: what became less is the earlier one's grant."""
+    """It took a card and returned it: the decrease is the earlier one's grant."""
     one, later = node.create(1), node.create(1)
     node.grants.placed(later)
     node.free = 3.0
@@ -59,7 +59,7 @@ def test_a_node_as_free_as_before_has_granted_nothing(node: Node) -> None:
     assert not node.may_hold(node.create(2))
 
 
-def test_what_an_actor_of_somebody_else_took_is_no_grant(node: Node) -> None:
+def test_resources_of_a_foreign_actor_are_no_grant(node: Node) -> None:
     one = node.create(4)
     node.free, node.theirs = 3.0, 1.0
     assert not node.may_hold(one)
@@ -67,7 +67,7 @@ def test_what_an_actor_of_somebody_else_took_is_no_grant(node: Node) -> None:
     assert not node.may_hold(one)
 
 
-def test_what_a_task_took_cannot_be_told_from_a_grant_and_counts_as_one(node: Node) -> None:
+def test_resources_of_a_task_look_like_a_grant_and_count_as_one(node: Node) -> None:
     one = node.create(4)
     node.free = 0.0
     assert node.may_hold(one)
@@ -92,14 +92,14 @@ def test_a_grant_that_was_seen_already_explains_nothing_when_its_worker_comes(no
     assert node.may_hold(second)
 
 
-def test_the_grant_of_a_later_replica_explains_what_became_less(node: Node) -> None:
+def test_the_grant_of_a_later_replica_explains_the_decrease(node: Node) -> None:
     first, second = node.create(4), node.create(1)
     node.free = 3.0
     node.grants.placed(second)
     assert not node.may_hold(first)
 
 
-def test_one_that_was_placed_before_the_next_was_created_explains_nothing(node: Node) -> None:
+def test_a_replica_placed_before_the_next_was_created_explains_nothing(node: Node) -> None:
     first = node.create(1)
     node.free = 3.0
     node.grants.placed(first)

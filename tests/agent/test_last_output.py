@@ -1,4 +1,4 @@
-"""An engine's log as its actor reads it: the end of this life, also where the log was started over meanwhile."""
+"""An engine's log as its actor reads it: the end of this life, even if the log was rotated meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write(log: EngineLog, text: str, suffix: str = "") -> None:
         file.write(text)
 
 
-def test_our_line_opens_a_log_that_is_not_for_everybody(log: EngineLog) -> None:
+def test_our_line_creates_a_log_that_not_everyone_can_read(log: EngineLog) -> None:
     log.begin("main/0 rank 0")
     assert unstamped(Path(log.path)).startswith("fleetctl: starting main/0 rank 0 at 2")
     assert stat.S_IMODE(Path(log.path).stat().st_mode) & ~0o640 == 0
@@ -68,7 +68,7 @@ def test_last_words_are_without_stamps(log: EngineLog) -> None:
     assert log.last_output() == "fleetctl: one\ntwo\nthree"
 
 
-def test_the_log_before_is_of_no_matter_when_this_one_holds_the_whole_life(log: EngineLog) -> None:
+def test_the_previous_log_is_not_read_if_the_current_one_holds_the_whole_life(log: EngineLog) -> None:
     write(log, "an earlier life\n", ".1")
     log.begin("main/0 rank 0")
     write(log, "the end\n")

@@ -14,7 +14,7 @@ from fleetctl.agent.lock import HeldLock, Interrupted, LockBusy, take_lock
 
 
 class Jobs(set[str]):
-    """The Ray jobs whose driver lives."""
+    """The Ray jobs whose driver is alive."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def take(job: str, fleet: str = "lab", timeout_s: float = 0.0, **more: Any) -> H
     return take_lock(fleet, {"job": f"job-{job}", "driver": job}, timeout_s, waiting, stopped)
 
 
-def test_a_second_job_is_told_who_holds_it(keys: Keys) -> None:
+def test_a_second_job_learns_the_holder(keys: Keys) -> None:
     held = take("a")
     assert held.still_held()
     with pytest.raises(LockBusy) as caught:
@@ -71,7 +71,7 @@ def test_a_holder_that_was_frozen_finds_that_it_has_lost_it(keys: Keys, jobs: Jo
     assert not frozen.still_held()
 
 
-def test_a_waiter_is_told_of_each_holder_once_and_gets_it(keys: Keys) -> None:
+def test_a_waiter_learns_of_each_holder_once_and_gets_the_lock(keys: Keys) -> None:
     held, told = take("a"), []
 
     def waiting(holder: Any) -> None:
@@ -82,7 +82,7 @@ def test_a_waiter_is_told_of_each_holder_once_and_gets_it(keys: Keys) -> None:
     assert told == ["job-a"]
 
 
-def test_a_waiter_that_is_told_to_stop_stops(keys: Keys) -> None:
+def test_a_waiter_can_be_stopped(keys: Keys) -> None:
     take("a")
     with pytest.raises(Interrupted):
         take("b", timeout_s=60, stopped=lambda: True)
@@ -97,7 +97,7 @@ def test_old_entries_are_swept_but_never_the_highest(keys: Keys) -> None:
 def test_a_job_that_decided_on_an_old_number_does_not_get_it_a_second_time(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its look and its write others have taken and swept: the number is free again, but not the highest."""
+    """Between read and write others took the lock and deleted entries: the number is free, but not the highest."""
     take("a").release()
     put, entered = keys.put, []
 
@@ -138,7 +138,7 @@ def test_of_many_at_once_one_holds_it_at_a_time(keys: Keys, jobs: Jobs) -> None:
     assert (most[0], len(taken)) == (1, 120)
 
 
-def test_only_a_lock_whose_job_died_counts_as_left_and_can_be_released(keys: Keys, jobs: Jobs) -> None:
+def test_only_a_lock_whose_job_died_is_abandoned_and_can_be_released(keys: Keys, jobs: Jobs) -> None:
     take("a")
     take("b", fleet="held")
     take("c", fleet="given-back").release()

@@ -1,4 +1,4 @@
-"""What an actor is made from passes through arguments that are short enough for Ray to keep."""
+"""Constructor arguments of an actor are split into parts that are short enough for Ray to keep."""
 
 from __future__ import annotations
 

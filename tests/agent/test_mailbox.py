@@ -1,4 +1,4 @@
-"""Documents of the client are read once; what an apply notes for the next plan is in its own job's metadata."""
+"""Documents of the client are read once; notes of an apply for the next plan are in its own job's metadata."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_a_document_that_comes_later_is_waited_for(keys: Keys, monkeypatch: pyte
     assert mailbox.wait_for("j-request", 30) == {"x": 1}
 
 
-def test_one_that_does_not_come_is_not_waited_for_without_end(keys: Keys) -> None:
+def test_the_wait_for_a_document_is_bounded(keys: Keys) -> None:
     assert mailbox.wait_for("j-request", 0) is None
 
 
-def test_a_note_is_beside_what_the_metadata_holds(keys: Keys) -> None:
+def test_a_note_is_added_to_the_metadata(keys: Keys) -> None:
     key = f"{notes.JOB_KEY}j".encode()
     keys.put(key, json.dumps({"status": "RUNNING", "metadata": {"tool": "fleetctl"}}).encode(), namespace=JOBS)
     notes.note("j", DRAINING, "a1 b2")

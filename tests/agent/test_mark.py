@@ -1,4 +1,4 @@
-"""What a replica tells about itself, and how a failure finds its way through Ray's wrapping."""
+"""A replica's description of itself, and how a failure survives Ray's wrapping."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
         assert parse_actor_name(actor_name(model, 12)) == ReplicaName(model, 12)
 
 
-def test_a_replica_that_is_up_tells_what_it_claims_and_where_it_answers() -> None:
+def test_a_replica_that_is_up_describes_its_claim_and_its_address() -> None:
     told = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
     claim = {"slot": 0, "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0}
     assert json.loads(told) == {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc", "restartMax": 5,
@@ -47,14 +47,14 @@ def test_a_replica_that_is_up_tells_what_it_claims_and_where_it_answers() -> Non
     assert (member.address, member.port, member.gpu_indices, member.gpu_uuids) == ("10.0.0.7", 7001, [1], ["GPU-aa"])
 
 
-def test_what_a_replica_tells_holds_nothing_secret() -> None:
+def test_the_repr_of_a_replica_contains_no_secret() -> None:
     told = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
     assert "hush-hush" not in told
     assert "source" not in told
     assert "serve" not in told
 
 
-def test_each_member_of_a_gang_tells_its_own_claim() -> None:
+def test_each_member_of_a_gang_describes_its_own_claim() -> None:
     members = [{**MEMBER, "rank": rank, "gpus": 10_000 * (rank + 1)} for rank in range(3)]
     told = json.loads(describe({**REPLICA, "members": members}, [{**PLACE, "rank": rank} for rank in (2, 0, 1)], ""))
     assert [(member["rank"], member["gpus"]) for member in told["members"]] == [(2, 30_000), (0, 10_000), (1, 20_000)]
@@ -99,7 +99,7 @@ def test_the_last_failure_is_the_one_that_counts() -> None:
     ("", "Ray gave no reason"),
     (" \n\t\n", "Ray gave no reason"),
 ])
-def test_what_is_not_ours_keeps_rays_first_line(text: str, message: str) -> None:
+def test_another_error_keeps_rays_first_line(text: str, message: str) -> None:
     assert decode_failure(text) == ("REPLICA_DIED", message)
 
 
@@ -115,13 +115,13 @@ def test_a_failure_that_is_kept_is_found_by_the_actors_id(monkeypatch: pytest.Mo
 
 
 def test_a_replica_that_never_got_its_cards_can_be_asked_for_its_repr(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray asks for it after a constructor has raised; where that raises too, the reason is lost and Ray restarts it."""
+    """Ray asks for it after a constructor has raised; if that raises too, the reason is lost and Ray restarts it."""
     class Taken:
         def __init__(self, _: object) -> None:
             raise StartFailed("CARD_IN_USE", "card 0 is in use")
 
     monkeypatch.setattr(replica_module, "MemberSeat", Taken)
-    monkeypatch.setattr(replica_module.Replica, "_require_heard", lambda _: None)  # there is no Ray to ask
+    monkeypatch.setattr(replica_module.Replica, "_require_published_repr", lambda _: None)  # there is no Ray to ask
     monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: False)
     made = object.__new__(replica_module.ModelActor)

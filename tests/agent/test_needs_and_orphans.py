@@ -1,4 +1,4 @@
-"""What the doctor's agent finds on a node: what engines lack there, and engines that have lost their replica."""
+"""The doctor's findings on a node: unmet needs of engines, and engines without their replica."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_marked_process_with_nothing_above_it_is_an_orphan_and_only_it_is_ende
 GUARD = "import subprocess, sys; p = subprocess.Popen(['sleep', '100']); print(p.pid, flush=True); p.wait()"
 
 
-def test_one_below_a_guard_is_none_nor_is_one_of_the_same_engine_in_a_container(start: Start) -> None:
+def test_a_guarded_process_is_no_orphan_nor_is_one_of_its_engine_in_a_container(start: Start) -> None:
     guard = subprocess.Popen([sys.executable, "-c", GUARD, "fleetctl-supervisor"], env={**os.environ, **MARK},
                              stdout=subprocess.PIPE)
     try:
@@ -81,7 +81,7 @@ def test_a_process_that_lacks_one_of_the_variables_is_not_ours(start: Start) -> 
         process.wait()
 
 
-def test_what_an_engine_lacks_is_said_with_the_place_where_it_was_looked_for(tmp_path: Path) -> None:
+def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> None:
     (tmp_path / "vllm").write_text("#!/bin/sh\n")
     node = {"PATH": str(tmp_path), "HF_TOKEN": "x"}
     wanted = [{"kind": "command", "value": "vllm"}, {"kind": "command", "value": "./relative"},

@@ -28,7 +28,7 @@ def test_on_a_node_of_nvidia_it_is_cudas_alone(made_by: pytest.MonkeyPatch) -> N
     assert node.visible_devices(["2", "MIG-x"], {}) == {CUDA: "2,MIG-x"}
 
 
-def test_on_a_node_of_amd_hips_says_the_same_whatever_the_raylet_has(made_by: pytest.MonkeyPatch) -> None:
+def test_on_an_amd_node_hips_variable_agrees_whatever_the_raylet_has(made_by: pytest.MonkeyPatch) -> None:
     """With RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES the engine saw all cards of the raylet in one of the two."""
     by(made_by, AMDGPUAcceleratorManager)
     made_by.setenv("RAY_EXPERIMENTAL_NOSET_HIP_VISIBLE_DEVICES", "1")
@@ -36,7 +36,7 @@ def test_on_a_node_of_amd_hips_says_the_same_whatever_the_raylet_has(made_by: py
         assert node.visible_devices(["2"], raylet) == {CUDA: "2", HIP: "2"}
 
 
-def test_what_lies_below_rays_numbers_stays_as_it_is(made_by: pytest.MonkeyPatch) -> None:
+def test_the_variable_below_rays_numbering_stays_as_it_is(made_by: pytest.MonkeyPatch) -> None:
     by(made_by, AMDGPUAcceleratorManager)
     raylet = {ROCR: "4,5,6,7", HIP: "0,1,2,3"}
     for name, value in raylet.items():
@@ -44,7 +44,7 @@ def test_what_lies_below_rays_numbers_stays_as_it_is(made_by: pytest.MonkeyPatch
     assert node.visible_devices(["3"], raylet) == {CUDA: "3", HIP: "3"}
 
 
-def test_where_ray_itself_cannot_tell_none_of_hips_and_cudas_contradicts_the_other(made_by: pytest.MonkeyPatch) -> None:
+def test_if_ray_cannot_tell_the_variables_of_hip_and_cuda_agree(made_by: pytest.MonkeyPatch) -> None:
     by(made_by, AMDGPUAcceleratorManager)
     made_by.setenv(ROCR, "0")  # Ray's manager raises
     assert node.visible_devices(["2"], {ROCR: "0"}) == {CUDA: "2"}
@@ -56,11 +56,11 @@ def test_on_a_node_of_intel_it_is_rays_own_too(made_by: pytest.MonkeyPatch) -> N
     name = IntelGPUAcceleratorManager.get_visible_accelerator_ids_env_var()
     assert node.visible_devices(["0", "1"], {}) == {
         CUDA: "0,1", name: "level_zero:0,1" if name == "ONEAPI_DEVICE_SELECTOR" else "0,1"}
-    made_by.setattr(node, "rays_variable", lambda: "ONEAPI_DEVICE_SELECTOR")  # as in Ray 2.49
+    made_by.setattr(node, "ray_gpu_variable", lambda: "ONEAPI_DEVICE_SELECTOR")  # as in Ray 2.49
     assert node.visible_devices(["0", "1"], {}) == {CUDA: "0,1", "ONEAPI_DEVICE_SELECTOR": "level_zero:0,1"}
 
 
-def test_without_cards_none_is_seen_and_ray_is_not_asked_whose_they_would_be(made_by: pytest.MonkeyPatch) -> None:
-    made_by.delattr(node, "rays_variable")
+def test_without_cards_none_is_visible_and_ray_is_not_asked_for_the_vendor(made_by: pytest.MonkeyPatch) -> None:
+    made_by.delattr(node, "ray_gpu_variable")
     assert node.visible_devices([], {}) == {CUDA: ""}
     assert node.visible_devices([], {HIP: "0,1"}) == {CUDA: "", HIP: ""}

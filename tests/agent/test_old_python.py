@@ -32,7 +32,7 @@ NEWER_KEYWORDS = {"zip": {"strict"}, "dataclass": {"slots", "kw_only", "match_ar
 
 
 def unfit(source: str) -> Iterator[str]:
-    """Name what Python 3.9 does not know or would fail on when it runs this."""
+    """Return the parts of this code that Python 3.9 does not know or would fail on."""
     try:
         tree = ast.parse(source, feature_version=(3, 9))
     except SyntaxError as error:
@@ -109,7 +109,7 @@ def test_the_modules_of_the_agent_keep_to_python_3_9() -> None:
     "datetime.UTC", "import tomllib", "@dataclass(slots=True)\nclass A: pass", "(5).bit_count()",
     "from __future__ import annotations\nAlias = int | None", "type X = int", "def f[T](x: T): pass",
 ])
-def test_what_is_newer_is_found(newer: str) -> None:
+def test_newer_syntax_and_names_are_found(newer: str) -> None:
     assert list(unfit(newer)) != []
 
 
@@ -119,5 +119,5 @@ def test_what_is_newer_is_found(newer: str) -> None:
     "both = {**a, **b}", "merged = first | second", "with open(a) as b, open(c) as d: pass", "with (yield): pass",
     "x: 'int | None' = 1", "zip(a, b)", "text.removeprefix('x')",
 ])
-def test_what_python_3_9_knows_is_not_objected_to(fine: str) -> None:
+def test_python_3_9_passes(fine: str) -> None:
     assert list(unfit(fine)) == []

@@ -1,4 +1,4 @@
-"""Nodes that are asked in turn: so many at a time, each with its own time limit, and all of them answered."""
+"""Tasks on nodes: a limited number at a time, each with its own time limit, and an answer for each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetctl.agent import on_nodes
 
 
 class RayStandIn:
-    """Tasks that end `together` as one waits, in order; those of nodes called `late` never do. Each time takes 1 s."""
+    """Tasks that end in order, `together` at each wait; those of nodes called `late` never do. Each wait takes 1 s."""
 
     def __init__(self, together: int = 1) -> None:
         self.together, self.ended = together, set[str]()
@@ -38,26 +38,26 @@ class RayStandIn:
         return f"{ref} answered"
 
 
-@pytest.mark.parametrize("at_once", [1, 3, 100])
-def test_a_few_at_a_time_and_each_within_its_own_time(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+@pytest.mark.parametrize("parallel", [1, 3, 100])
+def test_a_few_at_a_time_and_each_within_its_own_time(monkeypatch: pytest.MonkeyPatch, parallel: int) -> None:
     stand_in = RayStandIn()
     monkeypatch.setattr(on_nodes, "ray", stand_in)
     monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)
     monkeypatch.setattr(on_nodes.time, "monotonic", lambda: stand_in.now)
     nodes = [f"n{number}" for number in range(6)]
-    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, at_once))
+    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, parallel))
     assert {one.node_id: one.content for one in answers} == {node: f"{node} answered" for node in nodes}
-    assert stand_in.most == min(at_once, 6)
+    assert stand_in.most == min(parallel, 6)
 
     nodes[1:1] = ["late-1", "late-2"]
-    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, at_once))
+    answers = list(on_nodes.ask_nodes(print, {node: node for node in nodes}, 10, parallel))
     assert sorted(one.node_id for one in answers) == sorted(nodes)
     assert {one.node_id for one in answers if one.trouble} == {"late-1", "late-2"}
     assert {one.trouble for one in answers} == {"", "no worker answered there within 10 s"}
 
 
 def test_answers_that_are_there_at_the_same_time_are_taken_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other, each look would be at all that are left: 10,000 nodes would be 50 million looks."""
+    """One at a time, each wait would check all remaining nodes: 50 million checks for 10,000 nodes."""
     stand_in = RayStandIn(together=50)
     monkeypatch.setattr(on_nodes, "ray", stand_in)
     monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)

@@ -15,7 +15,7 @@ HERE = "127.0.0.1"
 
 
 class Engine(holders.Tree):
-    """An engine of these processes; counts how many times all of them are looked at."""
+    """An engine of these processes; counts how many times all of them are read."""
 
     def __init__(self, *pids: int) -> None:
         self.pids = list(pids)
@@ -30,7 +30,7 @@ class Engine(holders.Tree):
 
 
 @pytest.mark.parametrize("host", [HERE, "::1"])
-def test_an_answer_of_the_engines_own_counts_and_is_looked_into_once(serve: Serve, host: str) -> None:
+def test_the_engines_own_answer_counts_and_is_examined_once(serve: Serve, host: str) -> None:
     server = serve(host)
     engine = Engine(os.getpid(), server.pid)
     owner = Ownership(server.port, engine)
@@ -40,7 +40,7 @@ def test_an_answer_of_the_engines_own_counts_and_is_looked_into_once(serve: Serv
 
 def test_an_answer_of_another_process_does_not_count(serve: Serve) -> None:
     server = serve()
-    told = rf"^port {server.port} is served by .* \(process {server.pid}\), which is not of this engine$"
+    told = rf"^port {server.port} is served by .* \(process {server.pid}\), which does not belong to this engine$"
     with pytest.raises(PortTaken, match=told):
         Ownership(server.port, Engine(1)).objection(HERE)
 
@@ -58,7 +58,7 @@ def test_of_two_engines_that_share_a_port_the_one_that_began_first_may_keep_it(s
 
 
 def test_the_address_decides_who_answers(serve: Serve) -> None:
-    """Who has bound the very address before who has bound all of them, and IPv4 is no IPv6."""
+    """A socket bound to exactly the address comes before a wildcard one, and IPv4 is not IPv6."""
     everywhere = serve("0.0.0.0")
     here = serve(HERE, everywhere.port)
     owner = Ownership(here.port, Engine(here.pid))
@@ -74,13 +74,13 @@ def test_an_engine_that_has_lost_its_port_is_found_out(serve: Serve) -> None:
     owner = Ownership(mine.port, Engine(mine.pid))
     assert owner.objection(HERE) is None
     mine.close()
-    assert "something else answers" in (owner.objection(HERE) or "")
+    assert "is no longer the engine" in (owner.objection(HERE) or "")
     other = serve(port=mine.port)
     with pytest.raises(PortTaken, match=f"process {other.pid}"):
         owner.objection(HERE)
 
 
-def test_where_no_listener_is_shown_an_answer_counts_as_the_port_was_silent_before(
+def test_an_answer_without_a_known_listener_counts_as_the_port_was_silent_before(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An engine in a container with a network of its own, say."""
@@ -89,12 +89,12 @@ def test_where_no_listener_is_shown_an_answer_counts_as_the_port_was_silent_befo
     assert Ownership(server.port, Engine()).objection(HERE) is None
 
 
-def test_where_no_holder_is_shown_an_answer_counts_as_the_port_was_silent_before(
+def test_an_answer_without_a_known_holder_counts_as_the_port_was_silent_before(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user's process, or one in a container on this host: it may be the engine's."""
     server = serve()
-    monkeypatch.setattr(holders, "neighbours", lambda: [os.getpid()])
+    monkeypatch.setattr(holders, "visible_processes", lambda: [os.getpid()])
     assert Ownership(server.port, Engine()).objection(HERE) is None
 
 
@@ -110,7 +110,7 @@ def test_a_process_of_the_engine_that_the_first_look_missed_is_not_taken_for_ano
 def test_another_process_is_searched_for_once(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve()
     looks: list[int] = []
-    monkeypatch.setattr(holders, "neighbours", lambda: looks.append(1) or [server.pid])
+    monkeypatch.setattr(holders, "visible_processes", lambda: looks.append(1) or [server.pid])
     owner = Ownership(server.port, Engine())
     for _ in range(3):
         with pytest.raises(PortTaken):

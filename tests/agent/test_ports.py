@@ -1,4 +1,4 @@
-"""Ports that are kept for an engine, and fixed ones that somebody else has, against real servers."""
+"""Ports reserved for an engine, and fixed ones that another process has, against real servers."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_engine_that_lets_others_share_listens_on_the_port_that_is_kept_for_i
     bind(port_of(kept), host, *options)
 
 
-def test_an_engine_that_lets_nobody_share_does_not_get_it_before_it_is_released(kept: socket.socket) -> None:
+def test_an_engine_that_does_not_share_gets_the_port_only_once_it_is_released(kept: socket.socket) -> None:
     port = port_of(kept)
     with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
         bind(port, "0.0.0.0")
@@ -69,8 +69,8 @@ def test_pythons_own_servers_listen_on_a_kept_port(kept: socket.socket) -> None:
     asyncio.run(serve())
 
 
-def test_a_kept_port_is_given_to_nobody_else() -> None:
-    """Not to who binds any port, whatever it shares, nor to who connects: 500 are kept, 5000 are asked for."""
+def test_a_reserved_port_is_given_to_no_other_process() -> None:
+    """Neither to a bind of port 0, whatever it shares, nor to a connection: 500 are reserved, 5000 requested."""
     with contextlib.ExitStack() as opened:
         kept = {port_of(opened.enter_context(contextlib.closing(reserve_port()))) for _ in range(500)}
         assert len(kept) == 500, "nor to us again"
@@ -90,13 +90,13 @@ def test_a_kept_port_is_given_to_nobody_else() -> None:
         assert not given & kept
 
 
-def test_nobody_answers_on_a_kept_port(kept: socket.socket) -> None:
+def test_nothing_answers_on_a_reserved_port(kept: socket.socket) -> None:
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port_of(kept)), timeout=10)
     assert taken_by(port_of(kept), ["127.0.0.1"], 0) is None
 
 
-def test_where_there_is_no_ipv6_a_port_is_kept_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ipv6_a_port_is_reserved_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(family: int, *rest: int) -> socket.socket:
         if family == socket.AF_INET6:
             raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
@@ -110,7 +110,7 @@ def test_where_there_is_no_ipv6_a_port_is_kept_all_the_same(monkeypatch: pytest.
 @pytest.mark.parametrize(("host", "address"), [
     ("10.0.0.7", "10.0.0.7:8000"), ("node-a", "node-a:8000"), ("fd00::7", "[fd00::7]:8000"),
 ])
-def test_an_address_has_brackets_where_it_needs_them(host: str, address: str) -> None:
+def test_an_ipv6_address_has_brackets(host: str, address: str) -> None:
     assert host_port(host, 8000) == address
 
 
@@ -122,14 +122,14 @@ def test_a_probe_may_name_a_port_of_its_own(probe: dict[str, dict[str, object]],
     assert probe_port(probe) == port
 
 
-def test_who_has_taken_a_port_is_told_by_name_and_number(serve: Serve) -> None:
+def test_the_process_that_uses_a_port_is_reported_by_name_and_pid(serve: Serve) -> None:
     server = serve()
     name = Path(f"/proc/{server.pid}/comm").read_text().strip()
     assert taken_by(server.port, ["127.0.0.1"], 0) == f"{name} (process {server.pid})"
     assert taken_by(server.port, ["127.0.0.2"], 0) is None, "nobody answers at that address"
 
 
-def test_a_port_is_taken_too_where_proc_does_not_show_by_whom(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_taken_even_if_proc_does_not_show_the_process(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve()
     monkeypatch.setattr(sockets, "listeners", lambda port: [])
     assert taken_by(server.port, ["127.0.0.1"], 0) == "a process that /proc does not show"
@@ -141,7 +141,7 @@ def test_a_port_that_is_just_being_given_up_is_waited_for(serve: Serve) -> None:
     assert taken_by(server.port, ["127.0.0.1"], 30) is None
 
 
-def test_a_connection_with_oneself_is_nobodys_answer() -> None:
+def test_a_connection_to_itself_is_no_answer() -> None:
     """Linux may choose the very port that is asked for as the one it is asked from, and then the two are one."""
     with socket.socket() as lone:
         lone.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Probes against real servers and real commands: healthy, or a few words on what was seen."""
+"""Probes against real servers and real commands: healthy, or a short reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENV = {"PATH": "/usr/bin:/bin", "MODE": "fast"}
 
 
 ourselves = Tree(os.getppid())
-"""The engine's processes, where the test itself is the engine."""
+"""The engine's processes, if the test itself is the engine."""
 
 
 def hangs_up(connection: socket.socket) -> bytes:
@@ -36,7 +36,7 @@ def hangs_up(connection: socket.socket) -> bytes:
 
 @pytest.fixture
 def talk() -> Iterator[tuple[int, dict[str, bytes]]]:
-    """A server that answers each connection with `said["answer"]`, keeps what it heard, and is silent for b''."""
+    """A server that answers each connection with `said["answer"]`, keeps what it received, and is silent for b''."""
     said: dict[str, bytes] = {"answer": b"", "heard": b""}
     server = socket.create_server(("127.0.0.1", 0))
     over = threading.Event()
@@ -67,7 +67,7 @@ def talk() -> Iterator[tuple[int, dict[str, bytes]]]:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """A port that is taken and on which nobody listens."""
+    """A bound port without a listener."""
     holder = reserve_port()
     yield holder.getsockname()[1]
     holder.close()
@@ -82,14 +82,14 @@ def test_http_200_to_399_is_healthy(talk: tuple[int, dict[str, bytes]], status: 
 
 
 @pytest.mark.parametrize("status", [400, 404, 500, 503])
-def test_any_other_status_is_not_and_is_told(talk: tuple[int, dict[str, bytes]], status: int) -> None:
+def test_any_other_status_is_unhealthy_and_reported(talk: tuple[int, dict[str, bytes]], status: int) -> None:
     port, said = talk
     said["answer"] = b"HTTP/1.1 %d X\r\nContent-Length: 0\r\n\r\n" % status
     assert http_check("127.0.0.1", port, "/health", 10) == f"GET /health on port {port}: HTTP {status}"
 
 
 @pytest.mark.parametrize("status", [200, 503])
-def test_the_answer_is_taken_whole_so_that_no_server_complains_of_a_reset(
+def test_the_whole_answer_is_read_so_that_no_server_logs_a_reset(
     talk: tuple[int, dict[str, bytes]], status: int
 ) -> None:
     port, said = talk
@@ -100,12 +100,12 @@ def test_the_answer_is_taken_whole_so_that_no_server_complains_of_a_reset(
     assert b"\r\nConnection: close\r\n" in said["heard"]
 
 
-def test_nobody_listening_is_told(closed_port: int) -> None:
+def test_a_port_without_a_listener_is_reported(closed_port: int) -> None:
     assert http_check("127.0.0.1", closed_port, "/", 10) == f"GET / on port {closed_port}: ConnectionRefusedError"
     assert tcp_check("127.0.0.1", closed_port, 10) == f"connect to port {closed_port}: ConnectionRefusedError"
 
 
-def test_a_server_that_says_nothing_is_not_healthy(talk: tuple[int, dict[str, bytes]]) -> None:
+def test_a_silent_server_is_unhealthy(talk: tuple[int, dict[str, bytes]]) -> None:
     port, _ = talk
     assert http_check("127.0.0.1", port, "/", 0.05) == f"GET / on port {port}: TimeoutError"
 
@@ -124,7 +124,7 @@ def test_an_answer_that_is_not_http_is_not_healthy(talk: tuple[int, dict[str, by
 
 
 @pytest.mark.parametrize("path", ["/a b", "/h\u00e4lth", "/\r\nX: 1"])
-def test_a_path_that_cannot_be_asked_for_is_told_and_not_raised(talk: tuple[int, dict[str, bytes]], path: str) -> None:
+def test_a_path_that_http_cannot_carry_is_reported(talk: tuple[int, dict[str, bytes]], path: str) -> None:
     port, _ = talk
     assert http_check("127.0.0.1", port, path, 10) is not None
 
@@ -143,7 +143,7 @@ def test_exec_is_healthy_when_the_command_exits_0(argv: list[str], seen: str | N
     assert exec_check(argv, ENV, str(tmp_path), 10) == seen
 
 
-def test_exec_runs_in_the_engines_folder_and_does_not_wait_for_ever(tmp_path: Path) -> None:
+def test_exec_runs_in_the_engines_folder_and_has_a_time_limit(tmp_path: Path) -> None:
     (tmp_path / "here").touch()
     assert exec_check(["test", "-e", "here"], ENV, str(tmp_path), 10) is None
     assert exec_check(["sleep", "1000"], ENV, str(tmp_path), 0.05) == "sleep: no answer in 0.05 s"
@@ -187,7 +187,7 @@ def test_an_engine_that_listens_on_the_nodes_address_alone_is_found_there() -> N
         assert build_check(probe, ["127.0.0.1", "127.0.0.2"], 1, ourselves, ENV, "/")() is None
 
 
-def test_an_answer_that_is_not_of_the_engine_is_told_as_such() -> None:
+def test_an_answer_from_another_process_is_reported_as_such() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         check = build_check({"tcp": {"port": port}}, ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/")
@@ -204,7 +204,7 @@ def test_an_answer_that_is_not_healthy_must_be_of_the_engine_too(talk: tuple[int
         build_check(probe, ["127.0.0.1"], 1, Tree(1 << 30), ENV, "/")()
 
 
-def test_the_first_address_at_which_somebody_answers_decides() -> None:
+def test_the_first_address_that_answers_decides() -> None:
     """An engine that answers at all of them is asked once, and its log is not filled with thrice the probes."""
     seen = {"a": "on port 1: ConnectionRefusedError", "b": "on port 1: OSError", "c": "on port 1: HTTP 503"}
     owner = Ownership(1, ourselves)
@@ -213,7 +213,7 @@ def test_the_first_address_at_which_somebody_answers_decides() -> None:
 
 
 @pytest.mark.parametrize("period_s", [0.02, 0.1, 1.0, 10.0])
-def test_what_is_ready_waits_a_quarter_of_its_start_at_most_and_then_a_period(period_s: float) -> None:
+def test_readiness_is_found_within_a_quarter_of_the_start_or_one_period(period_s: float) -> None:
     waited, found = 0.0, list(itertools.islice(pauses(period_s), 40))
     for pause_s in found:
         assert pause_s <= min(period_s, 0.051 + waited / 4)

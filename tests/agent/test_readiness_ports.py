@@ -1,4 +1,4 @@
-"""The ports of an engine: whose answer counts, which are taken, and under which one it is found."""
+"""The ports of an engine: whose answer counts, which are taken, and on which one it is found."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_an_engine_for_ipv6_alone_is_ready_and_found(run: Run) -> None:
 
 @pytest.fixture
 def other() -> Iterator[socket.socket]:
-    """Somebody else's server: this very process listens."""
+    """Another process's server: the test process listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening
 
@@ -51,14 +51,14 @@ def test_a_port_that_an_earlier_engine_is_about_to_leave_is_waited_for(run: Run,
     actor.hear("ready")
 
 
-def test_an_answer_by_somebody_elses_server_is_no_readiness(run: Run, free_port: int) -> None:
+def test_an_answer_from_another_server_is_no_readiness(run: Run, free_port: int) -> None:
     """It listens when the engine has been started, as the other of two replicas that are started at once does."""
     actor = run("sh", "-c", "echo up; exec sleep 1000", readiness={"tcp": {"port": free_port}, "period": 0.05})
     eventually(lambda: "up" in actor.written(), "the engine is up")
     with socket.create_server(("127.0.0.1", free_port)):
         assert actor.hear("failed", "ready") == {
-            "failed": "PORT_IN_USE", "message": f"port {free_port} is served by {me()}, which is not of this engine, on"
-                                                f" node-a; {ADVICE}"}
+            "failed": "PORT_IN_USE", "message": f"port {free_port} is served by {me()}, which does not belong to this"
+                                                f" engine, on node-a; {ADVICE}"}
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def free_port() -> int:
     return programs.free_port()
 
 
-def test_an_engine_whose_port_somebody_else_serves_is_not_alive(run: Run, free_port: int) -> None:
+def test_an_engine_whose_port_another_process_serves_is_not_alive(run: Run, free_port: int) -> None:
     serves = ("import os, socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1])));\n"
               "while not os.path.exists('close'): time.sleep(0.02)\n"
               "s.close(); print('closed', flush=True); time.sleep(1000)")
@@ -82,14 +82,14 @@ def test_an_engine_whose_port_somebody_else_serves_is_not_alive(run: Run, free_p
     assert f"served by {me()}" in down
 
 
-def test_an_engine_that_says_nothing_of_its_port_is_found_where_it_listens(run: Run, free_port: int) -> None:
+def test_an_engine_that_chooses_its_port_is_found_where_it_listens(run: Run, free_port: int) -> None:
     listens = f":{free_port:04X} 00000000:0000 0A"
     actor = run(*server(port=str(free_port)), readiness={"exec": {"command": ["grep", "-q", listens, "/proc/net/tcp"]}})
     actor.hear("ready")
     assert actor.hear("serves") == free_port
 
 
-def test_an_engine_that_listens_nowhere_is_told_by_its_own_port(run: Run) -> None:
+def test_an_engine_that_listens_nowhere_has_its_own_port(run: Run) -> None:
     actor = run("sleep", "1000")
     assert actor.hear("created") == actor.hear("serves")
 
@@ -101,7 +101,7 @@ def test_an_engine_that_cannot_share_a_port_is_started_once_more_with_the_port_r
     actor.hear("ready")
     log = actor.log.read_text()
     assert log.count("fleetctl: starting main/0 rank 0 at ") == 2
-    assert "fleetctl: the engine exited with code 1: it cannot share its port with the socket that keeps it" in log
+    assert "fleetctl: the engine exited with code 1: without SO_REUSEADDR it cannot share its port with the" in log
     assert len(actor.fresh_folders()) == 1
 
 

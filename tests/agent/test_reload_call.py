@@ -24,7 +24,7 @@ Requests = list[tuple[str, str, bytes]]
 
 @pytest.fixture
 def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
-    """An engine's port, what it is asked, and how it answers."""
+    """An engine's port, the requests it got, and its answers."""
     asked: Requests = []
     answers: dict[str, Any] = {"status": 200, "text": "", "until": None, "drips": None, "dripped": False}
 
@@ -74,7 +74,7 @@ def test_the_engine_is_asked_once_with_json_and_an_error_is_its_answer_cut_short
         ask(port)
 
 
-def test_an_answer_that_does_not_end_is_what_came_of_it_in_time(engine: Any) -> None:
+def test_an_endless_answer_counts_by_its_beginning(engine: Any) -> None:
     port, _, answers = engine
     answers.update(text="x", drips=threading.Event())
     try:
@@ -84,7 +84,7 @@ def test_an_answer_that_does_not_end_is_what_came_of_it_in_time(engine: Any) -> 
         answers["drips"].set()
 
 
-def test_an_answer_that_does_not_get_to_its_body_is_none_in_time() -> None:
+def test_an_answer_that_never_reaches_its_body_is_too_late() -> None:
     with dripping(b"HTTP/1.1 200 X\r\nX: ") as (port, over):
         with pytest.raises(StartFailed, match=r"on port [0-9]+: (TimeoutError|timeout)"):
             ask(port, within_s=0.3)
@@ -139,7 +139,7 @@ def test_an_engine_that_ends_is_another_failure_and_no_variable_but_ours_is_in_a
     port, asked, answers = engine
     answers.update(status=500)
     process = EngineProcess.__new__(EngineProcess)
-    process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _answered=None,
+    process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _ready_port=None,
                             _run=Run(ended), _hosts=("127.0.0.1",))
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     request = {"method": "POST", "path": "/load?of=$(FLEETCTL_MODEL)&as=$(TOKEN)", "body": {"as": "$(TOKEN)"}}
@@ -155,7 +155,7 @@ def test_of_an_engine_that_is_not_ready_after_its_reload_the_probe_is_the_reason
 ) -> None:
     process = EngineProcess.__new__(EngineProcess)
     log = SimpleNamespace(say=lambda _: None, last_output=lambda: "serving the model that it had")
-    process.__dict__.update(_env={}, _port=engine[0], _answered=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
+    process.__dict__.update(_env={}, _port=engine[0], _ready_port=None, _run=Run(ended=False), _hosts=("127.0.0.1",),
                             _log=log, _spec={"readiness": {"http": {}}}, _build=lambda _: lambda: "HTTP 503")
     monkeypatch.setattr(engine_module, "Ownership", lambda *_: SimpleNamespace(objection=lambda _: None))
     with pytest.raises(StartFailed) as failed:

@@ -29,7 +29,7 @@ REQUEST = {"runs": "old", "specHash": "new", "http": {"path": "/load"}, "startup
 
 
 class Steps:
-    """The members' seats: what was asked of them; `failing` = a step that fails, `waits` = one that waits."""
+    """The members' seats and the steps they ran; `failing` = a step that fails, `waits` = a step that waits."""
 
     def __init__(self, failing: str = "") -> None:
         self.failing, self.taken, self.go = failing, list[tuple[str, list[int]]](), threading.Event()
@@ -64,12 +64,12 @@ def test_all_members_fetch_before_leaders_are_asked_and_a_restart_keeps_what_was
     reloading = Reloading(replica, places, steps)
     reloading.begin(REQUEST)
     found = ended(reloading)
-    assert serving_at(found["places"]) == {"address": "192.0.2.1:7"}  # a worker of a gang serves nobody
+    assert serving_at(found["places"]) == {"address": "192.0.2.1:7"}  # a worker of a gang serves no requests
     assert steps.taken == [("fetch_new", [0, 1]), ("hold_liveness", [0, 1]), ("reload_engine", [0]),
                            ("hold_liveness", [0, 1]), ("serve_new", [0, 1])]
     assert (found["state"], found["restarts"], found["places"][1]["weights"]) == ("done", 2, {"artifact": "b"})
     assert replica["specHash"] == "new"
-    again = as_reloaded(dict(REPLICA))  # what Ray hands to the constructor is what the actor was created with
+    again = as_reloaded(dict(REPLICA))  # Ray passes the original arguments to the constructor
     assert (again["specHash"], again["members"][1]) == ("new", {**REPLICA["members"][1], "weights": {"artifact": "b"}})
     reloading.begin(REQUEST)
     assert ended(reloading)["state"] == "done"
@@ -115,7 +115,7 @@ def test_after_a_failure_of_an_engine_that_was_asked_the_spec_is_not_known_and_a
     assert [step for step, _ in steps.taken].count("reload_engine") == 2
 
 
-def test_a_failure_before_an_engine_is_asked_changes_nothing_and_one_without_time_is_not_asked(keys: Keys) -> None:
+def test_a_failure_before_the_request_changes_nothing_and_without_time_there_is_none(keys: Keys) -> None:
     steps = Steps("fetch_new")
     reloading = Reloading(dict(REPLICA), [{}, {}], steps)
     reloading.begin(REQUEST)
@@ -137,7 +137,7 @@ def test_a_request_of_an_older_plan_does_not_bring_former_weights_back(keys: Key
 
 
 class Actors:
-    """The actors that an agent asks: `states` are what each says, one a question; what it was asked, and noted."""
+    """The actors that an agent asks: `states` = their answers, one per question. Records questions and notes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: list[dict[str, Any]]) -> None:
         self.states, self.now, self.lock_holder = states, 0.0, ""
@@ -210,7 +210,7 @@ DONE = {"state": "done", "specHash": "new", "at": "2026-03-04T12:00:00Z", "resta
 FAILED = {"state": "failed", "specHash": "new", "code": "RELOAD_FAILED", "reason": "HTTP 500"}
 
 
-def test_one_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_replica_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, RUNNING, DONE], m1=[RUNNING, DONE])
     found = actors.begin(0, 1)
     assert actors.run(found, 2) == {}
@@ -221,7 +221,7 @@ def test_one_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(monkeypat
         {"replica": "m/0", "nodeId": "n", "address": "10.0.0.1:7", "view": None, "whole": True}]
     assert [(one["actorId"], one["restarts"], one["weights"][0]["port"]) for one in actors.noted[-1]] == [
         ("actor0", 1, 7), ("actor1", 1, 7)]
-    assert (found.done, actors.released) == (True, 1)
+    assert (not found.unfinished, actors.released) == (True, 1)
 
 
 def test_a_failure_is_noted_and_the_others_of_its_model_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +247,7 @@ def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: p
     ("ALIVE", 2, {"m/0": ("failed", "RELOAD_ENDED")}),
     ("ALIVE", 1, {"m/0": ("ready", "RELOADED")}),  # it did not answer once
 ])
-def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again_as_its_state_says(
+def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, outcome: dict[str, Any], error: dict[str, Any]
 ) -> None:
     actors = Actors(monkeypatch, m0=[error, DONE])
@@ -261,7 +261,7 @@ def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again_as_its_state_
         assert actors.noted[-1] == []
 
 
-def test_what_cannot_be_noted_is_not_asked_and_what_cannot_be_noted_in_the_end_is_not_ready(
+def test_without_a_note_nothing_is_asked_and_without_the_last_note_nothing_is_ready(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, DONE])
@@ -272,7 +272,7 @@ def test_what_cannot_be_noted_is_not_asked_and_what_cannot_be_noted_in_the_end_i
     assert actors.run(actors.begin(0)) == {"m/0": ("starting", "STILL_STARTING")}
 
 
-def test_one_that_has_reloaded_since_the_plan_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_has_reloaded_since_the_plan_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[{"state": "refused", "specHash": "new"}])
     assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "SPEC_MOVED")}
     assert actors.noted[-1] == []
@@ -287,21 +287,21 @@ def test_a_reload_to_another_spec_that_still_runs_is_waited_for_and_then_ours_be
     assert len(actors.asked) == 2
 
 
-def test_what_is_gone_or_is_reloaded_by_another_run_or_left_when_this_one_ends_runs_as_before(
+def test_a_replica_that_is_gone_locked_or_not_reached_is_not_reloaded(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actors = Actors(monkeypatch, m1=[RUNNING], m2=[RUNNING])
     assert actors.run(actors.begin(0)) == {"m/0": ("skipped", "NOT_FOUND")}
     found = actors.begin(1, 2)
     assert actors.run(found, 2) == {}
-    assert [(one["outcome"], one["code"]) for one in found.left(interrupted=True).values()] == [
+    assert [(one["outcome"], one["code"]) for one in found.outcomes_at_end(interrupted=True).values()] == [
         ("starting", "INTERRUPTED"), ("skipped", "INTERRUPTED")]
     actors.lock_holder = "other-job"
     assert actors.run(actors.begin(1)) == {"m/1": ("skipped", "LOCK_HELD")}
 
 
 @pytest.mark.parametrize("kind", [replica_module.ModelActor, gang.GangCoordinator])
-def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_again(
+def test_a_restart_that_cannot_read_its_last_reload_ends_so_that_ray_retries(
     monkeypatch: pytest.MonkeyPatch, kind: Any
 ) -> None:
     def unreadable(_: object) -> None:
@@ -311,7 +311,7 @@ def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
     monkeypatch.setattr(replica_module.node, "back_off", lambda _: None)
     monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
-    monkeypatch.setattr(kind, "_require_heard", lambda _: None)  # there is no Ray to ask
+    monkeypatch.setattr(kind, "_require_published_repr", lambda _: None)  # there is no Ray to ask
     monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
     monkeypatch.setattr(replica_module, "about", lambda *_: {})
@@ -326,7 +326,7 @@ def test_a_restart_that_cannot_read_what_it_had_reloaded_ends_so_that_ray_tries_
     ([RUNNING], {"m/0": ("starting", None), "m/1": ("skipped", "WAITS_TURN")}),
     ([DONE], {"m/1": ("skipped", "WAITS_TURN")}),
 ])
-def test_without_waiting_one_of_a_model_is_asked_and_the_next_plan_goes_on(
+def test_without_waiting_one_replica_of_a_model_reloads_and_the_next_plan_continues(
     monkeypatch: pytest.MonkeyPatch, states: list[dict[str, Any]], left: dict[str, Any]
 ) -> None:
     actors = Actors(monkeypatch, m0=states, m1=[DONE])
@@ -336,7 +336,7 @@ def test_without_waiting_one_of_a_model_is_asked_and_the_next_plan_goes_on(
     actors.run(found, 2)
     assert found.may_end
     assert [number for number, _ in actors.asked] == ["0"]
-    assert {key: (one["outcome"], one["code"]) for key, one in found.left(interrupted=False).items()} == left
+    assert {key: (one["outcome"], one["code"]) for key, one in found.outcomes_at_end(interrupted=False).items()} == left
 
 
 def test_a_failure_that_no_agent_has_read_is_the_answer_to_the_next_request(keys: Keys) -> None:

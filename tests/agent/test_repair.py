@@ -1,4 +1,4 @@
-"""Repair without Ray: a placement group goes only where all of the proof is there."""
+"""Repair without Ray: a placement group is removed only with complete proof."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REMOVED = gcs_pb2.PlacementGroupTableData.REMOVED
 
 @pytest.fixture
 def removed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A cluster in which another replica lives, and the list of what was removed from it."""
+    """A cluster in which another replica is alive, and the list of removed groups."""
     gone: list[Any] = []
     monkeypatch.setattr(repair.ray, "get_runtime_context", lambda: SimpleNamespace(namespace="fleet"))
     monkeypatch.setattr(repair.cluster, "taken_names", lambda: {"ModelActor:org/m:1"})
@@ -40,11 +40,11 @@ def group(**more: Any) -> SimpleNamespace:
     (group(state=REMOVED), "it is gone"),
     (group(name="ModelActor:org/m:2"), "it is gone"),
     (group(ray_namespace="theirs"), "it is in namespace theirs, not in ours"),
-    (group(creator_actor_id=b"\xff" * 16), "no actor has created it, so it is not ours"),
-    (group(creator_actor_id=b""), "no actor has created it, so it is not ours"),
-    (group(creator_actor_id=b"\x02" * 16), "its replica lives"),
+    (group(creator_actor_id=b"\xff" * 16), "it was not created by an actor, so it is not ours"),
+    (group(creator_actor_id=b""), "it was not created by an actor, so it is not ours"),
+    (group(creator_actor_id=b"\x02" * 16), "its replica is alive"),
 ])
-def test_a_group_is_removed_only_where_its_creator_is_dead_and_it_is_ours(
+def test_a_group_is_removed_only_if_it_is_ours_and_its_creator_is_dead(
     removed: list[Any], monkeypatch: pytest.MonkeyPatch, found: Any, why: str | None
 ) -> None:
     monkeypatch.setattr(repair, "find_group", lambda _: found)
@@ -52,16 +52,16 @@ def test_a_group_is_removed_only_where_its_creator_is_dead_and_it_is_ours(
     assert [one.id.hex() for one in removed] == ([GROUP_ID] if why is None else [])
 
 
-def test_a_group_whose_name_an_actor_has_again_stays(removed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_stays_if_an_actor_has_its_name_again(removed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repair, "find_group", lambda _: group(name="ModelActor:org/m:1"))
-    assert repair.remove_group(GROUP_ID, "ModelActor:org/m:1") == "its replica lives"
+    assert repair.remove_group(GROUP_ID, "ModelActor:org/m:1") == "its replica is alive"
     assert removed == []
 
 
-def test_each_thing_is_told_with_what_became_of_it(
+def test_each_repair_is_reported_with_its_result(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(repair, "remove_group", lambda *_: "its replica lives")
+    monkeypatch.setattr(repair, "remove_group", lambda *_: "its replica is alive")
     monkeypatch.setattr(repair, "release_left", lambda *_: True)
     orphan = {"pid": 4, "began": 7, "model": "org/m", "replicaId": "0"}
     monkeypatch.setattr(repair, "ask_nodes", lambda *_: [
@@ -71,6 +71,6 @@ def test_each_thing_is_told_with_what_became_of_it(
         "locks": [{"fleet": "lab", "number": 0}], "orphans": {"n1": [orphan], "n2": [orphan]}}, EventStream())
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["thing"], line["done"], line["message"]) for line in lines if line["type"] == "repaired"] == [
-        ("placementGroup", False, "its replica lives"), ("lock", True, ""), ("engine", True, ""),
+        ("placementGroup", False, "its replica is alive"), ("lock", True, ""), ("engine", True, ""),
         ("engine", False, "no worker answered")]
     assert (code, lines[-1]["message"]) == (3, "2 of 4 repaired")

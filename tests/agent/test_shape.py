@@ -1,4 +1,4 @@
-"""From an action of the plan to what an actor is given."""
+"""From a planned action to the arguments of an actor."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_member_gets_the_engine_of_its_rank_in_its_own_group_and_its_own_l
         "fleet": "lab", "namespace": "ns", "op": "create"}
 
 
-def test_every_member_carries_the_supervisor_as_there_is_no_file_of_it_on_its_node() -> None:
+def test_every_member_carries_the_supervisor_as_its_node_has_no_file_of_it() -> None:
     action = {"id": "m/0", "model": "m", "replicaId": 0, "specHash": "h", "wanted": 1, "lifecycle": {},
               "members": [planned("main", 0, 0)]}
     plan = {"specs": {"h": {"workers": [GROUP]}}, "fleet": {"name": "lab", "namespace": "ns"}}

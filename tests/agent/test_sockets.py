@@ -1,4 +1,4 @@
-"""The sockets that listen, as the kernel tells them by netlink and in /proc: both ways tell the same."""
+"""The listening sockets, from netlink and from /proc: both give the same result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fleetctl.agent.sockets import answering, listeners, packed
 
 @pytest.fixture(params=["netlink", "proc"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways to ask: where there is no netlink, /proc is read."""
+    """Both sources: without netlink, /proc is read."""
     if request.param == "proc":
         monkeypatch.setattr(sockets, "SOCK_DIAG", 31)  # a protocol that netlink does not have
     else:
@@ -34,7 +34,7 @@ def listening(host: str, *, both: bool = False) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"])
-def test_a_socket_that_listens_is_told_with_its_address(way: str, host: str) -> None:
+def test_a_listening_socket_is_found_with_its_address(way: str, host: str) -> None:
     with listening(host, both=host.startswith("::ffff")) as (port, link):
         found = sockets.Listener(packed(host) or b"", port, link)
         on_port = listeners(port)
@@ -44,12 +44,12 @@ def test_a_socket_that_listens_is_told_with_its_address(way: str, host: str) -> 
 
 
 @pytest.mark.parametrize("way", ["netlink"], indirect=True)
-def test_a_socket_that_does_not_listen_is_not_told(way: str) -> None:
+def test_a_socket_that_does_not_listen_is_not_found(way: str) -> None:
     with listening("127.0.0.1") as (port, link), socket.create_connection(("127.0.0.1", port), timeout=10):
         assert [one.link for one in listeners(port) if one.address == packed("127.0.0.1")] == [link]
 
 
-def test_where_neither_way_is_open_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_netlink_and_proc_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "SOCK_DIAG", 31)
     monkeypatch.setattr(sockets, "TABLES", dict.fromkeys(sockets.TABLES, "/proc/no/such"))
     with listening("127.0.0.1") as (port, _):
@@ -61,7 +61,7 @@ def test_where_neither_way_is_open_nothing_is_told(monkeypatch: pytest.MonkeyPat
     ("0.0.0.0", "::1", False), ("::", "127.0.0.1", True), ("::", "::1", True), ("::1", "::1", True),
     ("::1", "127.0.0.1", False), ("::ffff:127.0.0.1", "127.0.0.1", True), ("0.0.0.0", "node-a", False),
 ])
-def test_who_answers_at_an_address(bound: str, asked: str, answers: bool) -> None:
+def test_the_sockets_that_answer_at_an_address(bound: str, asked: str, answers: bool) -> None:
     with listening(bound, both=bound.startswith("::ffff") or bound == "::") as (port, _):
         assert bool(answering(port, asked)) is answers
 

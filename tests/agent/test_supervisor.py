@@ -48,7 +48,7 @@ class Supervised:
         return json.loads(self.process.stdout.readline())
 
     def finish(self) -> tuple[list[dict[str, int]], int]:
-        """Wait for the end; return what was reported since, and the exit code."""
+        """Wait for the end; return the reports since, and the exit code."""
         assert self.process.stdout is not None
         reports = [json.loads(line) for line in self.process.stdout]
         return reports, self.process.wait(30)
@@ -59,7 +59,7 @@ Start = Callable[..., Supervised]
 
 @pytest.fixture
 def start(tmp_path: Path, mark: str) -> Iterator[Start]:
-    """Start a supervisor with an engine `argv`; its environment is PATH and the mark, and what is given."""
+    """Start a supervisor with an engine `argv`; its environment is PATH, the mark, and the given variables."""
     started: list[Supervised] = []
 
     def starting(
@@ -106,7 +106,7 @@ SMALL = SOURCE.replace("LOG_BYTES = 64 << 20", "LOG_BYTES = 1 << 20")
 
 
 def test_a_burst_of_output_is_capped_and_the_latest_of_it_is_kept_without_a_gap(start: Start, tmp_path: Path) -> None:
-    """20 MB in all, of which 1 MiB stays."""
+    """20 MB in all; 1 MiB is kept."""
     assert SMALL != SOURCE
     supervised = start(*python(COUNTS), "200000", source=SMALL)
     supervised.finish()
@@ -119,7 +119,7 @@ def test_a_burst_of_output_is_capped_and_the_latest_of_it_is_kept_without_a_gap(
 
 
 def test_each_line_is_stamped_with_its_time_and_how_many_lines_were_before(tmp_path: Path) -> None:
-    """Also where a line comes in parts, where nothing was stamped before, and in the log that continues another."""
+    """Also if a line arrives in parts, if the log has no stamps yet, and in a log that continues another."""
     path = tmp_path / "engine.log"
     path.write_text("of an earlier agent\ncut")
     reader, writer = os.pipe()
@@ -141,7 +141,7 @@ def test_a_log_that_was_large_before_is_started_over(start: Start, tmp_path: Pat
     assert (tmp_path / "engine.log.1").stat().st_size == 1 << 19
 
 
-def test_a_log_that_cannot_be_renamed_is_kept_small_all_the_same(start: Start, tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_renamed_stays_small_too(start: Start, tmp_path: Path) -> None:
     (tmp_path / "engine.log.1").mkdir()
     (tmp_path / "engine.log.1" / "not empty").touch()
     supervised = start(*python(COUNTS), "20000", source=SMALL)
@@ -151,14 +151,14 @@ def test_a_log_that_cannot_be_renamed_is_kept_small_all_the_same(start: Start, t
 
 
 @pytest.mark.parametrize("log", ["/dev/full", "/no/such/folder/engine.log"])
-def test_an_engine_is_not_troubled_by_a_log_that_cannot_be_written(start: Start, log: str) -> None:
-    """A full disk: 2 MB is more than the pipe holds, so an engine that has nobody to take its output would hang."""
+def test_an_engine_keeps_running_if_its_log_cannot_be_written(start: Start, log: str) -> None:
+    """A full disk: 2 MB is more than the pipe holds, so an engine whose output is not read would hang."""
     supervised = start(*python(COUNTS), "20000", log=log)
     supervised.report()
     assert supervised.finish() == ([{"exited": 0}], 0)
 
 
-def test_what_a_full_disk_cost_is_said_when_there_is_room_again(tmp_path: Path) -> None:
+def test_output_lost_to_a_full_disk_is_reported_once_there_is_room(tmp_path: Path) -> None:
     reader, writer = os.pipe()
     log = tmp_path / "engine.log"
     output = supervisor.Output(reader, str(log))
@@ -185,7 +185,7 @@ def test_what_a_full_disk_cost_is_said_when_there_is_room_again(tmp_path: Path) 
         os.close(descriptor)
 
 
-def test_what_was_written_while_the_inner_guard_stood_still_is_not_lost_with_it(start: Start, tmp_path: Path) -> None:
+def test_output_written_while_the_inner_guard_was_frozen_is_not_lost(start: Start, tmp_path: Path) -> None:
     supervised = start("sh", "-c", SPEAKS_ON_CUE)
     supervised.report()
     inner = supervised.inner
@@ -197,14 +197,14 @@ def test_what_was_written_while_the_inner_guard_stood_still_is_not_lost_with_it(
     assert unstamped(supervised.log) == "the last words\n"
 
 
-def test_what_the_engine_writes_is_appended_to_the_log(start: Start, tmp_path: Path) -> None:
+def test_the_engines_output_is_appended_to_the_log(start: Start, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("an earlier life\n")
     supervised = start("sh", "-c", "echo out; echo err >&2")
     supervised.finish()
     assert unstamped(supervised.log) == "an earlier life\nout\nerr\n"
 
 
-def test_a_new_log_is_not_for_everybody(start: Start) -> None:
+def test_not_everyone_can_read_a_new_log(start: Start) -> None:
     supervised = start("echo", "secret")
     supervised.finish()
     assert stat.S_IMODE(supervised.log.stat().st_mode) & ~0o640 == 0
@@ -233,14 +233,14 @@ def test_the_engines_own_pid_is_reported(start: Start, mark: str) -> None:
     assert supervised.finish()[1] == 128 + signal.SIGKILL
 
 
-def test_a_command_that_does_not_exist_is_said_in_the_log(start: Start) -> None:
+def test_a_missing_command_is_reported_in_the_log(start: Start) -> None:
     supervised = start("no-such-engine", "--port", "1")
     supervised.report()
     assert supervised.finish() == ([{"exited": 127}], 127)
     assert unstamped(supervised.log) == "fleetctl: cannot start no-such-engine: No such file or directory\n"
 
 
-def test_a_command_that_may_not_run_is_said_in_the_log(start: Start, tmp_path: Path) -> None:
+def test_a_command_that_may_not_run_is_reported_in_the_log(start: Start, tmp_path: Path) -> None:
     plain = tmp_path / "engine.sh"
     plain.write_text("#!/bin/sh\n")
     supervised = start(str(plain))
@@ -281,7 +281,7 @@ def test_the_engine_starts_clean(start: Start, tmp_path: Path, mark: str) -> Non
 
 
 def locale_of(env: dict[str, str]) -> dict[str, str]:
-    """What a Python engine sets for itself in the C locale."""
+    """A variable that a Python engine sets for itself in the C locale."""
     return {name: value for name, value in env.items() if name == "LC_CTYPE"}
 
 
@@ -293,7 +293,7 @@ def test_bytes_that_are_not_text_pass_through_environment_and_arguments(start: S
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner"])
-def test_whichever_guard_is_killed_the_whole_family_goes_and_its_folder(
+def test_whichever_guard_is_killed_all_processes_and_the_folder_go(
         start: Start, mark: str, victim: str, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir()
@@ -307,7 +307,7 @@ def test_whichever_guard_is_killed_the_whole_family_goes_and_its_folder(
 
 
 def test_with_both_guards_killed_the_engine_goes_too(start: Start, mark: str) -> None:
-    """What it had orphaned before falls to the actor, which sweeps up; the tests of the engine see to that."""
+    """The actor inherits and ends its earlier orphans; the tests of the engine cover that."""
     supervised = start("sleep", "1000")
     supervised.report()
     eventually(lambda: marked(mark), "the engine runs")
@@ -316,14 +316,14 @@ def test_with_both_guards_killed_the_engine_goes_too(start: Start, mark: str) ->
     eventually(lambda: not marked(mark), "the engine is gone")
 
 
-def test_an_engine_that_ends_takes_along_what_it_left_running(start: Start, mark: str) -> None:
+def test_when_an_engine_exits_its_remaining_processes_end(start: Start, mark: str) -> None:
     supervised = family(start, mark)
     os.kill(supervised.report()["started"], signal.SIGINT)
     assert supervised.finish()[1] == 128 + signal.SIGINT
     assert marked(mark) == []
 
 
-def test_told_to_stop_the_engine_may_finish_in_its_own_words(start: Start) -> None:
+def test_an_engine_may_finish_by_itself_after_sigterm(start: Start) -> None:
     supervised = start("sh", "-c", "trap 'echo goodbye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
     eventually(lambda: "up" in unstamped(supervised.log), "the engine is up")
     os.kill(supervised.outer, signal.SIGTERM)
@@ -341,7 +341,7 @@ def test_an_engine_that_will_not_stop_is_ended(start: Start, mark: str) -> None:
 
 
 def test_a_parent_that_died_before_the_guard_was_ready_ends_it(start: Start, mark: str, tmp_path: Path) -> None:
-    """The supervisor is told whose child it is; being somebody else's child means that its parent has gone."""
+    """The supervisor knows its parent's pid; another parent means that the original one has ended."""
     supervised = start("sleep", "1000", source=f"{SOURCE}\nos.getppid = lambda: 1\n")
     supervised.report()
     assert supervised.finish()[1] == 128 + signal.SIGTERM

@@ -25,7 +25,7 @@ def test_fractional_replicas_on_one_node_go_one_after_the_other() -> None:
     assert not waits(turns, "c")
 
 
-def test_whole_cards_alone_need_no_turns() -> None:
+def test_whole_cards_need_no_turns() -> None:
     turns = CardTurns([replica("a", ("n", 10_000)), replica("b", ("n", 20_000)), replica("c", ("n", 10_000))])
     assert not any(waits(turns, name) for name in "abc")
 

@@ -1,4 +1,4 @@
-"""When a WARM replica leaves, what it counts, and its files in memory; the rest is on a real Ray, in tests/e2e."""
+"""When a WARM replica leaves, how it counts bytes, and its files in memory; tests/e2e has the rest, on a real Ray."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def test_what_members_of_a_node_share_counts_once() -> None:
 
 
 @pytest.mark.parametrize(("hot", "answer", "waited_s", "leaves"), [
-    ("first", None, 10, False), ("first", None, warm.HALFWAY_S, True), (None, None, 1e6, False),
+    ("first", None, 10, False), ("first", None, warm.ABANDONED_S, True), (None, None, 1e6, False),
     ("second", True, 0, True), ("second", ray.exceptions.GetTimeoutError(), 1e6, False),
     ("second", ray.exceptions.RayActorError(), 1e6, False),
     ("second", ray.exceptions.OutOfMemoryError("low on memory"), 1e6, False),
 ])
-def test_it_leaves_when_another_hot_one_is_ready_or_its_own_never_ended(
+def test_it_leaves_when_another_hot_replica_is_ready_or_its_own_never_ended(
         monkeypatch: pytest.MonkeyPatch, hot: str | None, answer: Any, waited_s: float, *, leaves: bool) -> None:
     def get_actor(name: str) -> Any:
         assert name == "ModelActor:m:3"
@@ -51,12 +51,12 @@ def test_it_leaves_when_another_hot_one_is_ready_or_its_own_never_ended(
 
     monkeypatch.setattr(warm, "ray", SimpleNamespace(get_actor=get_actor, get=get, exceptions=ray.exceptions))
     one = warm.WarmReplica.__new__(warm.WarmReplica)
-    one._replica, one._asked = {"model": "m", "replicaId": 3, "madeFrom": "first"}, {}
-    assert one._not_needed(waited_s) is leaves
+    one._replica, one._ready_refs = {"model": "m", "replicaId": 3, "madeFrom": "first"}, {}
+    assert one._is_unneeded(waited_s) is leaves
 
 
 @pytest.mark.parametrize("death", [ray.exceptions.ActorDiedError(), ray.exceptions.OutOfMemoryError("low on memory")])
-def test_it_is_started_again_when_a_holder_of_it_has_ended(monkeypatch: pytest.MonkeyPatch, death: Exception) -> None:
+def test_it_is_restarted_when_one_of_its_holders_has_ended(monkeypatch: pytest.MonkeyPatch, death: Exception) -> None:
     answers: list[Exception] = [ConnectionError("no head"), death]
 
     def get(_: object) -> None:
@@ -93,7 +93,7 @@ def test_files_are_mapped_whole_and_can_be_touched(tmp_path: Path) -> None:
 def test_a_tenth_of_the_host_and_of_the_group_stays_free(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: int, limit: int | str | None, used: int,
         fits: int) -> None:
-    """In MiB, of a host that has 200. Of what the group uses, 4 MiB hold files."""
+    """In MiB, for a host with 200. 4 MiB of the group's memory are page cache."""
     mib = 1 << 20
     (tmp_path / "meminfo").write_text(f"MemTotal: {200 << 10} kB\nMemAvailable: {available << 10} kB\n")
     (tmp_path / "own").write_text("1:name=systemd:/x\n0::/pod/ray\n")
@@ -112,17 +112,17 @@ def test_a_tenth_of_the_host_and_of_the_group_stays_free(
         memory.require_memory(fits * mib + 1)
 
 
-def test_who_is_asked_to_stay_waits_again_and_who_leaves_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_asked_to_stay_waits_again_unless_it_is_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     itself = SimpleNamespace(leave=SimpleNamespace(remote=lambda: asked.append("leave")))
     monkeypatch.setattr(warm, "ray", SimpleNamespace(
         get_runtime_context=lambda: SimpleNamespace(current_actor=itself)))
     one = warm.WarmReplica.__new__(warm.WarmReplica)
-    one._turn, one._leaving, one._since = threading.Lock(), False, -warm.HALFWAY_S
-    monkeypatch.setattr(one, "_not_needed", lambda waited_s: waited_s >= warm.HALFWAY_S)
+    one._leave_lock, one._leaving, one._since = threading.Lock(), False, -warm.ABANDONED_S
+    monkeypatch.setattr(one, "_is_unneeded", lambda waited_s: waited_s >= warm.ABANDONED_S)
     one.stay()
-    assert (one._leaves(), asked) == (False, [])
-    one._since -= warm.HALFWAY_S
-    assert (one._leaves(), asked) == (True, ["leave"])
-    with pytest.raises(RuntimeError, match="leaves"):
+    assert (one._leave_if_unneeded(), asked) == (False, [])
+    one._since -= warm.ABANDONED_S
+    assert (one._leave_if_unneeded(), asked) == (True, ["leave"])
+    with pytest.raises(RuntimeError, match="leaving"):
         one.stay()

@@ -65,7 +65,7 @@ def kept(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> set[str]:
         lines: list[str] = []
         events = SimpleNamespace(emit=lambda kind, message, **fields: lines.append(
             event(len(lines) + 1, kind, message, **fields)))
-        rows = list(prefetch.run_floor(request, events))  # type: ignore[arg-type]
+        rows = list(prefetch.run_prefetches(request, events))  # type: ignore[arg-type]
         return [("SUCCEEDED", event(0, "version", "agent", version="1.0") + "".join(lines) + summary(99, *rows))]
 
     monkeypatch.setattr(prefetch, "fetch_on_nodes", fetch)

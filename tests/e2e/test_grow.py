@@ -61,7 +61,7 @@ def test_nodes_come_for_what_fits_nowhere_and_stay_as_long_as_it_runs(growing: R
     assert world.apply().returncode == 3
     eventually(lambda: any("adds none" in said for said in world.plan()["autoscaler"]), "the refusal is read back")
     released = world.run("release-nodes", world.fleet, "--yes")
-    assert "big: 4 new, 0 unused and 1 in use asked for no more" in released.stderr
+    assert "big: 4 new, 0 unused and 1 in use no longer requested" in released.stderr
     assert world.actors() == {"ModelActor:m:0": kept}
     assert growing.big_nodes() == [kept["node"]]
 

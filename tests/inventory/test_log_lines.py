@@ -20,7 +20,7 @@ CHUNKS = st.lists(st.sampled_from([b"\n", b"a\n", b"a\na\na\n", b"a", b"a\n\na",
 def test_numbers_and_news_are_exact_wherever_a_log_is_cut(chunks: list[bytes], data: st.DataObject) -> None:
     """Through the guard's own stamps; lines that are alike are told apart."""
     stamps = supervisor.Stamps.__new__(supervisor.Stamps)
-    stamps.lines, stamps.within = 0, False
+    stamps.lines, stamps.mid_line = 0, False
     written = b"".join(map(stamps.put, chunks)).removesuffix(b"\n")
     texts = b"".join(chunks).removesuffix(b"\n").split(b"\n")
     cut = data.draw(st.integers(0, len(texts) - 1))

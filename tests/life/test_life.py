@@ -359,7 +359,7 @@ class Life(RuleBasedStateMachine):
 
 @pytest.mark.parametrize("what", ["crash", "evict"])
 @pytest.mark.parametrize("verb", ["replace", "drain"])
-def test_what_befalls_a_new_replica_while_the_old_one_drains_keeps_the_old_one(verb: str, what: str) -> None:
+def test_if_a_new_replica_fails_while_the_old_one_drains_the_old_one_stays(verb: str, what: str) -> None:
     """Between the client's look and the end lie the seconds of --drain: the agent looks again."""
     life = Life(reports=True)
     try:

@@ -87,7 +87,7 @@ def test_a_node_keeps_what_it_is_asked_to_keep_and_removes_only_what_is_named(
 ) -> None:
     root = tmp_path / "node"
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(root))
-    monkeypatch.setattr(prune, "start_of_path", lambda artifact: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(prune, "path_prefix", lambda artifact: f"{tmp_path}/note-{artifact}")
     note, of_another = tmp_path / f"note-{artifact}.json", tmp_path / f"note-{'a' * 64}.json"
     for path in (note, of_another):
         path.touch()
@@ -115,7 +115,7 @@ def test_what_the_disk_does_not_let_go_is_named_and_the_rest_is_removed(
             raise OSError(errno.EROFS, "Read-only file system")
         wipe(entry)
 
-    monkeypatch.setattr(prune, "start_of_path", lambda _: str(tmp_path / "no-note"))
+    monkeypatch.setattr(prune, "path_prefix", lambda _: str(tmp_path / "no-note"))
     monkeypatch.setattr(Entry, "wipe", wiped)
     rows = {row["artifact"]: row for row in prune.remove_here([artifact, "a" * 64])["artifacts"]}
     assert (rows["a" * 64]["removed"], rows[artifact]["removed"]) == (True, False)

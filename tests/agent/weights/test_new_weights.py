@@ -40,7 +40,7 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_ones_no_long
     cache = tmp_path / "cache"
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(cache))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
-    monkeypatch.setattr(cold, "start_of_path", lambda artifact: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(cold, "path_prefix", lambda artifact: f"{tmp_path}/note-{artifact}")
     others = [tmp_path / "second", tmp_path / "third"]
     second, third = (model(folder, seed=seed) for seed, folder in enumerate(others, start=1))
 

@@ -1,4 +1,4 @@
-"""A replica whose repr Ray has not heard, with a stand-in for Ray's records: it ends itself, for Ray to restart it."""
+"""A replica whose repr Ray never got, with a stand-in for Ray's records: it ends itself, for Ray to restart it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def seen(state: str, report: str = "") -> ActorRecord:
     (READY, [seen("ALIVE"), seen("ALIVE")], True),
     (READY, [seen("ALIVE", "of its last life"), seen("ALIVE", "of its last life")], True),
 ], ids=["heard", "heard late", "while it starts", "ready", "of its last life"])
-def test_a_replica_whose_place_ray_has_not_heard_starts_again(
+def test_a_replica_whose_repr_ray_never_got_starts_again(
     monkeypatch: pytest.MonkeyPatch, ready_at: str, records: list[Any], *, ends: bool
 ) -> None:
     def look(_: str) -> ActorRecord:
@@ -38,11 +38,11 @@ def test_a_replica_whose_place_ray_has_not_heard_starts_again(
     monkeypatch.setattr(replica, "ray", SimpleNamespace(
         get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: "ab")))
     monkeypatch.setattr(replica.cluster, "actor_record", look)
-    monkeypatch.setattr(replica, "LOOK_S", 0)
+    monkeypatch.setattr(replica, "CHECK_S", 0)
     monkeypatch.setattr(replica, "log_of", lambda _: SimpleNamespace(end=did.append))
     monkeypatch.setattr(replica, "os", SimpleNamespace(_exit=did.append))
     one: Any = object.__new__(ModelActor)
     one._replica, one._ready_at = {"members": [{}]}, ready_at
     one._end_members = lambda: did.append("members")
-    one._require_heard()
+    one._require_published_repr()
     assert (records, did[1:]) == ([], ["members", 1] if ends else [])
