@@ -16,7 +16,7 @@ from weights_world import SHARD, eventually, fetch, files_in, has_sent, serving
 
 from fleetctl.agent.weights.fetch import MOST_OTHERS
 from fleetctl.agent.weights.others import KEPT_S, MOST_BYTES, MOST_KNOWN, MOST_NAMED, Others, decoded, encoded
-from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, signature, tell
+from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, report_copy, signature
 from fleetctl.agent.weights.serve import Source
 from fleetctl.agent.weights.table import MOST_FETCHES
 
@@ -158,13 +158,13 @@ def test_others_that_are_gone_or_lie_are_left_and_named_and_not_used(
           serving(tmp_path / "good", good) as (_, honest)):
         gone = {**other(1), "address": "127.0.0.1:1"}
         for one in (honest, lies, gone):
-            tell([described["address"]], artifact, SECRET, one)
+            report_copy([described["address"]], artifact, SECRET, one)
         keep_busy(source)
         got = fetch(tmp_path / "b", artifact, described)
     assert files_in(got.entry.folder) == files_in(origin)
     assert got.name == f"m/good at {honest['address']}"
     assert [name for name, _ in got.left] == ["m/1 at 127.0.0.1:1", f"m/liar at {lies['address']}"]
-    assert "its piece" in got.left[1][1]
+    assert "piece 0 does not match" in got.left[1][1]
 
 
 def test_no_more_than_a_few_bad_others_are_tried(

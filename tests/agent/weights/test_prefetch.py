@@ -74,7 +74,7 @@ def test_each_artifact_has_its_own_end(tmp_path: Path, origin: Path, artifact: s
     members = [wanted(other, origin), wanted(artifact, origin), wanted(other, tmp_path / "other")]
     rows = prefetch.fetch_here({"members": members, "timeout": 60})
     assert [row["artifact"] for row in rows] == [other, artifact, other]
-    assert "has another hash" in rows[0]["trouble"] or "no source has its index" in rows[0]["trouble"]
+    assert "has another hash" in rows[0]["trouble"] or "no source has the index" in rows[0]["trouble"]
     assert [row["fetched"]["source"] for row in rows[1:3]] == ["origin", "origin"]
     assert files_in(tmp_path / "here" / artifact / "files") == files_in(origin)
 

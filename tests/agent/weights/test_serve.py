@@ -21,7 +21,7 @@ from weights_world import SHARD, eventually, fetch, files_in, has_sent, model, s
 
 from fleetctl.agent.weights import gather, serve, store, view_id
 from fleetctl.agent.weights.index import WeightsError, name_of
-from fleetctl.agent.weights.peers import AT_ONCE, VIEW_HEADER, token
+from fleetctl.agent.weights.peers import LOW_WATER_BYTES, VIEW_HEADER, token
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Refused, Table
 from fleetctl.agent.weights.views import MODEL
 
@@ -174,7 +174,7 @@ def test_a_view_is_had_by_one_request_while_it_is_made_and_before_the_disk_of_it
 def test_large_files_come_whole_by_large_reads(tmp_path: Path) -> None:
     artifact = model(tmp_path / "large", rows=4096)
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(tmp_path / "large")}])
-    assert any(file.size > 4 * AT_ONCE for file in got.held.files)
+    assert any(file.size > 4 * LOW_WATER_BYTES for file in got.held.files)
     with serving(tmp_path / "a", got) as (source, described):
         other = fetch(tmp_path / "b", artifact, described)
         assert has_sent(source, got.held.size)

@@ -65,7 +65,7 @@ def test_every_tensor_of_a_view_begins_at_a_multiple_of_its_element() -> None:
     ({"files": "*.gguf"}, "no weight file"),
     ({"tensors": "nothing"}, "no tensor"),
     ({"tensors": "("}, "not a regular expression"),
-    ({"shard": {"rules": [{"match": "a.other", "dim": 0}], "of": "2"}}, "7 rows, which 2 does not divide"),
+    ({"shard": {"rules": [{"match": "a.other", "dim": 0}], "of": "2"}}, "the 7 rows of dim 0 are not divisible by 2"),
     ({"shard": {"rules": [{"match": "bias", "dim": 1}], "of": "4"}}, "no dim 1"),
     ({"shard": {"rules": [{"match": "bias", "dim": 0}], "of": "four"}}, "not a number"),
 ])
