@@ -314,10 +314,10 @@ class Fetch(Limits):
             self._require_time()
             yield from self._peers_in_turn(peers, others, refused)
             busy = any(self._usable(peer, refused) for peer in (*peers, *others))
-            if not busy or self._clock() >= self._origins_from:
+            use_origins = not busy or self._clock() >= self._origins_from
+            if use_origins:
                 yield from self._usable_of((source for source in sources if source.kind != "peer"), refused)
-            if not busy or (self._clock() >= self._origins_from
-                            and any(origin not in self._failed for origin in self._origins)):
+            if not busy or (use_origins and any(origin not in self._failed for origin in self._origins)):
                 return
             time.sleep(BUSY_S * min(waits, MOST_WAITS))
 

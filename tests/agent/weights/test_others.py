@@ -182,6 +182,20 @@ def test_no_more_than_a_few_bad_others_are_tried(
     assert MOST_OTHERS <= len(got.left) < 2 * MOST_OTHERS
 
 
+@pytest.mark.parametrize("time_s", range(20, 24))
+def test_an_origin_is_used_whenever_the_wait_for_a_busy_source_ends(
+    tmp_path: Path, origin: Path, artifact: str, time_s: int
+) -> None:
+    """The clock moves with every reading, so that one of these waits ends within each step of a round."""
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    now = iter(range(10_000))
+    with serving(tmp_path / "a", whole) as (source, described):
+        keep_busy(source)
+        got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], time_s=time_s * 2,
+                    clock=lambda: float(next(now)))
+    assert got.source == "origin"
+
+
 @pytest.fixture
 def answering() -> Iterator[Callable[[int, bytes, bytes | None], str]]:
     """Start servers that always give the same answer, signed with a secret or not."""
