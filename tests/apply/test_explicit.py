@@ -79,7 +79,7 @@ def test_an_agent_that_died_is_an_error(cluster: ClusterStandIn, client: Dashboa
     cluster.on_submit = lambda _: [("FAILED", event(0, "version"))]
     with pytest.raises(ApplyError, match="without a summary") as caught:
         evict(client)
-    assert "then evict what is left" in (caught.value.hint or "")
+    assert "then evict the rest" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(("verb", "begun"), [("evict", False), ("evict", True), ("restart", True)])

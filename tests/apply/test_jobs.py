@@ -6,7 +6,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 
 from fleetctl.apply import jobs
-from fleetctl.apply.jobs import JOB_AGENT_S, UNCLEAR_S, Patience, agent_package
+from fleetctl.apply.jobs import CONFIRM_S, JOB_AGENT_S, Patience, agent_package
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, log_of, look, ours
@@ -141,7 +141,7 @@ def test_a_job_that_was_taken_although_the_answer_was_lost_counts_as_submitted(
     cluster.add_job(JOB)
     cluster.refusals["POST", "/api/jobs/"] = [answer]
     [told] = submit(client).told
-    assert "asking whether the cluster has accepted it" in told
+    assert "checking whether the cluster has accepted it" in told
     assert ("OSError: disk full)" in told) == ("disk full" in answer[1])
 
 
@@ -159,7 +159,7 @@ def test_a_job_that_a_slow_gateway_delivers_later_counts_as_submitted(
 
     person.sleep = deliver  # type: ignore[method-assign]
     submit_for(person, client)
-    assert 3 <= person.now < UNCLEAR_S
+    assert 3 <= person.now < CONFIRM_S
 
 
 @pytest.mark.parametrize("answer", UNCLEAR.values(), ids=UNCLEAR)
@@ -171,7 +171,7 @@ def test_where_nobody_knows_whether_it_was_taken_that_is_said_with_the_way_to_fi
     with pytest.raises(ApplyError, match=f"unknown whether the cluster has accepted job {JOB}: ") as caught:
         submit_for(person, client)
     assert caught.value.hint == "look again"
-    assert person.now >= UNCLEAR_S
+    assert person.now >= CONFIRM_S
 
 
 def test_an_agent_that_does_not_stay_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:

@@ -8,7 +8,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, event
 from small_plans import FLEET, small_plan
 
-from fleetctl.apply.history import AT_ONCE, SpecOf, find_recorded, recorded_in
+from fleetctl.apply.history import BATCH, SpecOf, find_recorded, recorded_in
 from fleetctl.apply.record import apply_record
 from fleetctl.documents.plan import Plan
 from fleetctl.inventory.client import DashboardClient
@@ -52,10 +52,10 @@ def test_a_shape_without_secrets_proves_itself_by_its_hash(cluster: ClusterStand
 
 def test_logs_are_read_until_all_is_found_and_no_further(cluster: ClusterStandIn, client: DashboardClient) -> None:
     plan = small_plan("a", fleet=OPEN_FLEET)
-    for number in range(3 * AT_ONCE):
+    for number in range(3 * BATCH):
         put(cluster, f"j{number}", log_of(plan), number)
     find_recorded(client, "lab", specs(plan))
-    assert logs_read(cluster) == AT_ONCE
+    assert logs_read(cluster) == BATCH
 
 
 def test_what_was_reloaded_in_place_is_found_though_nothing_was_created(
