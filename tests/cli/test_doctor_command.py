@@ -232,7 +232,7 @@ def test_a_clock_that_is_wrong_is_said_with_its_direction(
     monkeypatch.setattr(process, "now_text", lambda: "2020-01-01T00:00:00Z")
     shown = cli("doctor")
     assert shown.code == 0
-    assert "CLOCK_SKEW clock: the clock here is" in shown.out
+    assert "CLOCK_SKEW clock: this machine's clock is" in shown.out
     assert "behind the dashboard's" in " ".join(shown.out.split())
 
 
@@ -289,7 +289,7 @@ def test_what_an_engine_needs_is_asked_of_each_node_that_may_take_it(
     assert asked["node-a"] == asked["node-b"] == [{"path": None, **need} for need in needs]
     assert (asked["cpu-only"], asked["node-c"]) == ([], [])
     assert shown.code == 1
-    assert ("COMMAND_MISSING org/one: vllm is not on its PATH (/opt/bin), on node-a (1 of 2 nodes that may take it)"
+    assert ("COMMAND_MISSING org/one: vllm is not on its PATH (/opt/bin), on node-a (1 of 2 nodes that may run it)"
             in " ".join(shown.out.split()))
     assert job not in cli("history", "--format", "json").out, "it only looked"
 

@@ -32,7 +32,7 @@ def test_what_is_piped_in_arrives_and_is_shown() -> None:
 
 
 def test_an_unexpected_exit_code_ends_the_tour() -> None:
-    with pytest.raises(FleetctlError, match="exit code 1, where the tour expects 0"):
+    with pytest.raises(FleetctlError, match="exit code 1; the tour expects 0"):
         guide([]).visit(Stop("Plan", "Why.", ("1",), stdin=""))
 
 
