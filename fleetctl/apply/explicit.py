@@ -1,7 +1,4 @@
-"""The explicit verbs (evict, restart) on the client's side: one agent job for the named replicas.
-
-Apply never imports this.
-"""
+"""The client's side of `evict` and `restart`: one agent job for the named replicas. Apply never imports this."""
 
 from __future__ import annotations
 
@@ -111,13 +108,14 @@ def _request(order: Order, job: str, starter_name: str) -> dict[str, Any]:
 
 def _replica_request(order: Order, replica: Replica) -> dict[str, Any]:
     """Return the request for one replica; for a change of level with its spec and weights, as last reloaded."""
-    request: dict[str, Any] = {"model": replica.model, "replicaId": replica.replica_id, "actorId": replica.actor_id,
-               "nodes": order.nodes_of(replica), "startupTimeout": order.startup_s(replica)}
+    request: dict[str, Any] = {
+        "model": replica.model, "replicaId": replica.replica_id, "actorId": replica.actor_id,
+        "nodes": order.nodes_of(replica), "startupTimeout": order.startup_s(replica)}
     if replica.level == "WARM":
         request["level"] = "WARM"
     if order.level:
         weights = [member.weights for member in replica.members]
-        request["specHash"] = replica.spec_hash
-        request["weights"] = [served and {"artifact": served.artifact, "view": served.view, "bytes": served.bytes or 0}
-                              for served in weights]
+        request |= {"specHash": replica.spec_hash, "weights": [
+            served and {"artifact": served.artifact, "view": served.view, "bytes": served.bytes or 0}
+            for served in weights]}
     return request

@@ -24,10 +24,7 @@ STOP_PATIENCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The words for a run in messages, and the hints when contact is lost (`afterwards`) or its agent `died`.
-
-    `{job}` in `afterwards` is replaced by the submission id.
-    """
+    """A run's name in messages, and the hints after lost contact (`{job}` = its submission id) or its agent's death."""
 
     noun: str
     afterwards: str

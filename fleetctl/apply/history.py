@@ -86,7 +86,6 @@ def pick(runs: Sequence[Job], wanted: str) -> Job:
 
 
 def _ids(job: Job) -> list[str]:
-    """Return all ids by which a run can be named."""
     command = job.metadata.get("stepOf", "")
     ids = [job.submission_id, job.submission_id.rpartition("-")[2], job.metadata.get("planId", ""), command,
            command.rpartition("-")[2]]

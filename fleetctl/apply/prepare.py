@@ -73,8 +73,7 @@ def refuse_moved(plan: Plan, seen: Inventory, saved_as: str) -> None:
     """Raise PlanStale, listing every change, if `seen` differs from what the plan relies on."""
     from fleetctl.planner.stale import moved_since  # loads NumPy, which most users of this module do not need
 
-    moved = moved_since(plan, seen)
-    if moved:
+    if moved := moved_since(plan, seen):
         raise PlanStale("this plan is stale: what it relies on has changed", listed=moved,
                         hint=_replan_hint(plan, saved_as))
 
@@ -111,14 +110,13 @@ class ApplyOptions:
     not_awaited: tuple[int, ...] = ()
 
 
-def apply_request(plan: Plan, job: str, starter_name: str, options: ApplyOptions, *, may_replan: bool
-                  ) -> dict[str, Any]:
+def apply_request(plan: Plan, job: str, starter: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
     """Return the request for `apply`; `may_replan` = a client is ready to plan again for refused replicas."""
     return {
         **plan_request(plan),
         "namespace": plan.fleet.namespace,
         "job": job,
-        "holder": {"job": job, "who": starter_name, "planId": plan.plan_id},
+        "holder": {"job": job, "who": starter, "planId": plan.plan_id},
         "toolVersion": __version__,
         "parallelism": options.parallelism,
         "lockTimeout": options.lock_timeout_s,

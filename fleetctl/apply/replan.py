@@ -31,10 +31,7 @@ class SeenNode(Stored):
 
 
 class ReplanWanted(Stored):
-    """The agent's request for a new plan: the refused replicas and the state of all nodes.
-
-    `answer` = the name of the document in which the agent expects the reply.
-    """
+    """The agent's request for a plan: refused replicas and all nodes. `answer` = the name of the expected document."""
 
     answer: str
     refused: list[ReplicaOutcome] = Field(default_factory=list)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.plan import Plan
 
-FILES_UNKNOWN = ("FLEET",)
 USUAL_EXPIRY_S = 24 * 3600
 
 
@@ -17,7 +16,7 @@ def replan_command(plan: Plan, saved_as: str) -> str:
     options = plan.options
     seconds = valid_for_s(plan)
     flags: list[tuple[str, Sequence[str | None]]] = [
-        ("-f", options.files or FILES_UNKNOWN), ("--target", options.targets), ("--exclude", options.excludes),
+        ("-f", options.files or ["FLEET"]), ("--target", options.targets), ("--exclude", options.excludes),
         ("--selector", [options.selector]), ("--adopt-from", [options.adopt_from]),
         # always explicit: otherwise the fleet file or the environment may choose another cluster
         ("--namespace", [plan.fleet.namespace]), ("--address", [plan.inventory.address]),

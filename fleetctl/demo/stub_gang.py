@@ -78,23 +78,21 @@ class Gang:
             with connection:
                 connection.settimeout(None)
                 connection.sendall(f"rank {self.rank}\n".encode())
-                if _read_until_closed(connection, on_accepted=lambda: self.enter(self.rank)):
+                if _receive(connection):  # rank 0 has accepted this rank
+                    self.enter(self.rank)
+                    while _receive(connection):
+                        pass
                     on_lost(f"rank {self.rank} lost the leader at {self.leader[0]}:{self.leader[1]}")
                     return
             time.sleep(RETRY_S)
 
 
-def _read_until_closed(connection: socket.socket, on_accepted: Callable[[], object]) -> bool:
-    """Read until the connection closes; returns whether any data came, by which rank 0 accepts a member."""
-    accepted = False
+def _receive(connection: socket.socket) -> bytes:
+    """Wait for data; returns nothing once the connection is closed or broken."""
     try:
-        while connection.recv(64):
-            if not accepted:
-                on_accepted()
-            accepted = True
+        return connection.recv(64)
     except OSError:
-        pass
-    return accepted
+        return b""
 
 
 class _Rendezvous(socketserver.ThreadingTCPServer):
@@ -117,6 +115,7 @@ class _Join(socketserver.StreamRequestHandler):
             return
         rank = int(number)
         self.wfile.write(b"joined\n")
-        _read_until_closed(self.connection, on_accepted=lambda: None)
+        while _receive(self.connection):
+            pass
         server.gang.leave(rank)
         server.on_lost(f"rank {rank} has ended; the gang cannot serve")

@@ -18,10 +18,9 @@ Basis = Literal["nothing", "cluster", "whole cluster", "nodes", "fleet", "fleet 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything read about client, cluster, nodes and fleet. `now` is RFC 3339.
+    """`now` is RFC 3339. `seen` = the inventory; None if the cluster could not be read, because of `refusal`.
 
-    `seen` = the inventory; None if the cluster could not be read, because of `refusal`. `nodes` = the agent's findings
-    by node id; None if the nodes were not examined, or could not be because of `unasked`.
+    `nodes` = the agent's findings by node id; None if it did not examine the nodes, or could not because of `unasked`.
     """
 
     now: str

@@ -21,8 +21,7 @@ def check_answers(evidence: Evidence) -> Iterator[Diagnosed]:
             name = names.get(node_id, node_id)
             yield Diagnosed(
                 code="NODE_SILENT", severity="error", area="node", subject=name, message=node.trouble,
-                advice="a replica would not start there either: see raylet.out on that node; until then keep new "
-                       "replicas away",
+                advice="replicas would not start there either: see raylet.out on that node, and keep new ones away",
                 command=f"fleetctl cordon {shlex.quote(name)} --reason 'no answer'")
 
 
@@ -46,8 +45,7 @@ def check_foreign_memory(evidence: Evidence) -> Iterator[Diagnosed]:
                 continue
             total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
             users = users_text(card)
-            step = "end the processes that do not belong there" if users else (
-                "`nvidia-smi` on that node lists the processes")
+            step = "end the processes that do not belong there" if users else "`nvidia-smi` there lists the processes"
             yield Diagnosed(
                 code="CARD_IN_USE", severity="warning", area="node", subject=f"{node.name} card {card.index}",
                 message=f"{format_bytes(card.memory_foreign)}{total} are in use{users}, beyond what Ray has granted on "

@@ -3,8 +3,3 @@
 An artifact is a set of files, named by the hash of its index. Standard library only, plus NumPy if the node has it.
 Nothing here imports Ray: `agent/model_files.py` connects this package to a member.
 """
-
-from .index import NAME, WeightsError, write_index
-from .views import view_id
-
-__all__ = ["NAME", "WeightsError", "view_id", "write_index"]

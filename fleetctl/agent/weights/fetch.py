@@ -42,9 +42,8 @@ class Wanted(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """The weights on this node after a fetch.
+    """The result of a fetch: `held` = the index of `entry`, `artifact` = that of the whole artifact.
 
-    `artifact` = the index of the whole artifact, `held` = the index of `entry`, which may be a view of it.
     `whole` = the artifact's own files, if they are on this node. `source` (disk, peer, origin) and `name` = the source
     of most bytes. `size` = bytes received, `reused` = bytes that were on disk before, `left` = sources that failed.
     """
@@ -122,9 +121,7 @@ class Fetch(Limits):
             view = view_id(wanted.view, wanted.rank, wanted.size, wanted.artifact)
             entry = self._entry(view)
             held = self._fill_entry(entry, index)
-            if view is None:
-                self._whole = self._whole or Canonical(entry, index)
-            elif self._whole is None and self._entry(None).index() is not None:
+            if self._whole is None and (view is None or self._entry(None).index() is not None):
                 self._whole = Canonical(self._entry(None), index)
         except BaseException as error:
             for kept in self.kept:
@@ -184,18 +181,16 @@ class Fetch(Limits):
 
     def _fill_files(self, entry: Entry, index: Index, goal: Index) -> Index:
         """Complete an entry of whole files: the artifact itself, or a view by file names."""
-        if entry.index() == goal:
-            self._reused += goal.size
-            return goal
-        whole = self._entry(None)
-        if entry.view and whole.index() is not None:
+        if entry.index() != goal:
+            whole = self._entry(None)
+            if not entry.view or whole.index() is None:
+                self._fill(entry, goal)
+                self._whole = None if entry.view else Canonical(entry, index).trust()
+                return goal
             for file in goal.files:
                 link_or_copy(whole.path(file.path), entry.part_path(file.path))
             entry.complete(goal)
-            self._reused += goal.size
-            return goal
-        self._fill(entry, goal)
-        self._whole = None if entry.view else Canonical(entry, index).trust()
+        self._reused += goal.size
         return goal
 
     def _fill_tensors(self, entry: Entry, index: Index, view: Mapping[str, Any]) -> Index:
@@ -321,9 +316,7 @@ class Fetch(Limits):
                 return
             time.sleep(BUSY_S * min(waits, MOST_WAITS))
 
-    def _peers_in_turn(
-        self, peers: Sequence[Origin], others: List[Origin], refused: Sequence[Origin]
-    ) -> Iterator[Origin]:
+    def _peers_in_turn(self, peers: List[Origin], others: List[Origin], refused: Sequence[Origin]) -> Iterator[Origin]:
         """Yield the peers and, after a busy one, the sources it suggests, which may suggest more.
 
         `others` = the suggested sources of the previous round; updated to those of this round.

@@ -80,10 +80,8 @@ class Canonical:
 
 
 def make_view(canonical: Entry, files: Canonical, index: Index, layout: Layout, target: Entry) -> Index:
-    """Write a view by tensors to `target` and return its index. The caller holds the write lock and records the index.
-
-    The weight map (`*.safetensors.index.json`) is left out: it names files that the view does not have.
-    """
+    """Write a view by tensors to `target` and return its index. The caller holds the write lock, and records it."""
+    # the weight map is left out: it names files that the view does not have
     small = [file for file in small_files(index) if not file.path.endswith(".safetensors.index.json")]
     target.require_room(layout.size)
     path = target.part_path(MODEL)

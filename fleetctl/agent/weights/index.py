@@ -1,7 +1,4 @@
-"""The index of an artifact: its files, with the SHA-256 of each file and of each piece of it.
-
-The SHA-256 of the index itself is the artifact's name.
-"""
+"""The index of an artifact: the SHA-256 of each file and of each of its pieces. Its own SHA-256 names the artifact."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Other sources of an artifact: replicas that got it from this one. A busy source suggests a few of them instead.
-
-Pure except for its lock.
-"""
+"""The replicas that got an artifact from a source. A busy source suggests a few of them. Pure except for its lock."""
 
 from __future__ import annotations
 

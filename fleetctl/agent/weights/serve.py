@@ -174,8 +174,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def finish(self) -> None:
         """End the connection, and the fetch with it."""
         self._source.table.end(self._fetch)
-        with contextlib.suppress(OSError):
-            super().finish()
+        super().finish()
 
     def do_GET(self) -> None:
         """Send an index or the bytes of a file."""
@@ -258,10 +257,6 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self._head(status, len(body), headers or {})
         self.wfile.write(body)
 
-    def handle(self) -> None:
-        """Handle requests until the client disconnects or is silent for LEASE_S."""
-        with contextlib.suppress(OSError):
-            super().handle()
 
     def log_message(self, *_: Any) -> None:
         """Log nothing: no one reads an actor's output."""
@@ -294,7 +289,7 @@ class WeightsServer(socketserver.ThreadingTCPServer):
         self.source.table.sweep()
 
     def handle_error(self, *_: Any) -> None:
-        """Ignore a broken connection: the client handles it."""
+        """Ignore the error of a broken connection: the client handles it."""
 
 
 def _lower_priority() -> None:

@@ -91,9 +91,7 @@ def files_view(index: Index, pattern: str) -> Index:
     return Index(tuple(sorted([*chosen, *small_files(index)])))
 
 
-def tensor_view(
-    headers: Mapping[str, Sequence[Tensor]], view: Mapping[str, Any], rank: int, size: int
-) -> Layout:
+def tensor_view(headers: Mapping[str, Sequence[Tensor]], view: Mapping[str, Any], rank: int, size: int) -> Layout:
     """Return the layout of a view by tensors; `headers` = the tensors in each file of the artifact."""
     names = [tensor.name for tensors in headers.values() for tensor in tensors]
     if len(set(names)) != len(names):

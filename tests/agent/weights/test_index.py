@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from small import PIECE
 
-from fleetctl.agent.weights import write_index
-from fleetctl.agent.weights.index import NAME, WeightsError, name_of, read_index
+from fleetctl.agent.weights.index import NAME, WeightsError, name_of, read_index, write_index
 
 
 def test_an_index_tells_files_sizes_and_hashes_and_gives_the_same_name_each_time(origin: Path) -> None:

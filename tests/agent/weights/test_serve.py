@@ -19,11 +19,11 @@ from other_node import Node
 from small import PIECE, SECRET
 from weights_world import SHARD, eventually, fetch, files_in, has_sent, model, serving, tensors_in
 
-from fleetctl.agent.weights import gather, serve, store, view_id
+from fleetctl.agent.weights import gather, serve, store
 from fleetctl.agent.weights.index import WeightsError, name_of
 from fleetctl.agent.weights.peers import LOW_WATER_BYTES, VIEW_HEADER, token
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Refused, Table
-from fleetctl.agent.weights.views import MODEL
+from fleetctl.agent.weights.views import MODEL, view_id
 
 FILE = "model-00001-of-00002.safetensors"
 

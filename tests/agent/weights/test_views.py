@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weights_world import SHARD, fetch, files_in, safetensors, tensors_in
 
-from fleetctl.agent.weights import gather, view_id
+from fleetctl.agent.weights import gather
 from fleetctl.agent.weights.index import Index, WeightsError
 from fleetctl.agent.weights.tensors import read_header
-from fleetctl.agent.weights.views import MODEL, files_view, tensor_view
+from fleetctl.agent.weights.views import MODEL, files_view, tensor_view, view_id
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["with NumPy", "without NumPy"])
