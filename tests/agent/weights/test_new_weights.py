@@ -1,4 +1,4 @@
-"""A member whose engine reloads: its node serves the new artifact, and keeps what the engine was started with."""
+"""A member whose engine reloads: its node serves the new artifact, and keeps the one the engine was started with."""
 
 from __future__ import annotations
 

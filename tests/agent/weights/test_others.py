@@ -1,4 +1,4 @@
-"""A source that is busy names those that have got it there, and a receiver goes to them; it trusts none of them."""
+"""A busy source suggests the replicas that got the weights from it; a receiver tries them without trusting them."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def other(number: int, view: str | None = None, whole: bool = True) -> dict[str,
 
 
 def keep_busy(source: Source) -> None:
-    """Take all places of a source, once those that fetched are gone."""
+    """Take all places of a source once earlier fetches have ended."""
     eventually(lambda: not source.table._fetches)
     for number in range(MOST_FETCHES):
         source.table.begin(None, f"another-{number}")
 
 
-def test_the_latest_are_named_a_few_at_a_time_each_asker_others_and_none_for_ever() -> None:
+def test_the_latest_are_suggested_a_few_at_a_time_in_turn_and_not_forever() -> None:
     now = [0.0]
     others = Others(lambda: now[0])
     for number in range(MOST_KNOWN + 9):
@@ -49,7 +49,7 @@ def test_the_latest_are_named_a_few_at_a_time_each_asker_others_and_none_for_eve
     assert others.some(None) == [other(1)]
 
 
-def test_only_those_are_named_that_have_what_is_asked_for() -> None:
+def test_only_sources_of_the_wanted_view_are_suggested() -> None:
     others = Others(lambda: 0.0)
     assert others.some(None) == []
     for number, (view, whole) in enumerate([(None, True), (VIEW, False), ("b" * 16, False), ("b" * 16, True)], 1):
@@ -58,7 +58,7 @@ def test_only_those_are_named_that_have_what_is_asked_for() -> None:
     assert {one["replica"] for one in others.some(VIEW)} == {"m/1", "m/2", "m/4"}
 
 
-def test_as_many_as_are_named_fit_into_a_message() -> None:
+def test_the_most_suggestions_fit_into_a_message() -> None:
     longest = [{**other(1, VIEW), "replica": "m" * 200, "address": "h" * 255 + ":65535"}] * MOST_NAMED
     assert len(encoded(longest)) < MOST_BYTES
     assert decoded(encoded(longest)) == longest
@@ -69,7 +69,7 @@ def test_as_many_as_are_named_fit_into_a_message() -> None:
     [{**other(1), "address": "http://host:1"}], [{**other(1), "address": "me@host:1"}], [{**other(1), "view": "../x"}],
     [{**other(1), "view": 1}],
 ])
-def test_what_is_no_list_of_others_is_refused(said: object) -> None:
+def test_a_malformed_list_of_sources_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match=r"no|not"):
         decoded(json.dumps(said).encode())
 
@@ -83,7 +83,7 @@ def post(described: dict[str, Any], path: str, body: bytes, secret: bytes = SECR
         connection.close()
 
 
-def test_a_source_hears_of_others_from_those_who_have_the_secret_alone(
+def test_a_source_accepts_reports_only_with_the_secret(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got, path, body = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), others_path(artifact), encoded(
@@ -102,7 +102,7 @@ def test_a_source_hears_of_others_from_those_who_have_the_secret_alone(
         assert source.others.some(None) == [other(1)]
 
 
-def test_who_has_it_from_a_source_is_named_by_it_and_serves_when_it_is_busy(
+def test_a_busy_source_suggests_a_replica_that_got_the_weights_from_it_and_that_one_serves(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -129,7 +129,7 @@ def test_who_has_it_from_a_source_is_named_by_it_and_serves_when_it_is_busy(
 
 
 @pytest.mark.parametrize("view", [SHARD, FILES])
-def test_who_has_the_same_part_is_named_for_it(
+def test_a_replica_with_the_same_view_is_suggested_for_it(
     tmp_path: Path, origin: Path, artifact: str, view: dict[str, Any]
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -145,7 +145,7 @@ def test_who_has_the_same_part_is_named_for_it(
     assert files_in(third.entry.folder) == files_in(second.entry.folder)
 
 
-def test_others_that_are_gone_or_lie_are_left_and_named_and_not_used(
+def test_suggested_sources_that_are_gone_or_wrong_are_reported_and_not_used(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -167,7 +167,7 @@ def test_others_that_are_gone_or_lie_are_left_and_named_and_not_used(
     assert "piece 0 does not match" in got.left[1][1]
 
 
-def test_no_more_than_a_few_bad_others_are_tried(
+def test_only_a_few_bad_suggestions_are_tried(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -226,7 +226,7 @@ def answering() -> Iterator[Callable[[int, bytes, bytes | None], str]]:
 
 
 @pytest.mark.parametrize("secret", [None, b"another", SECRET])
-def test_whom_a_stranger_names_is_not_asked(
+def test_a_source_suggested_without_the_secret_is_not_contacted(
     tmp_path: Path, origin: Path, artifact: str, answering: Callable[[int, bytes, bytes | None], str],
     secret: bytes | None,
 ) -> None:
