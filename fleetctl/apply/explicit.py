@@ -61,8 +61,8 @@ class Order:
 
     def nodes_of(self, replica: Replica) -> list[str]:
         """Return the names of the replica's nodes, without repeats."""
-        names = (self.names.get(member.node_id or "") for member in replica.members)
-        return list(dict.fromkeys(filter(None, names)))
+        names = [self.names.get(member.node_id or "") for member in replica.members]
+        return list(dict.fromkeys(name for name in names if name))
 
 
 def run_explicit(
@@ -97,13 +97,12 @@ def run_explicit(
 
 
 def _request(order: Order, job: str, starter_name: str) -> dict[str, Any]:
-    request: dict[str, Any] = {
+    warm = {node_id: dict(node) for node_id, node in order.warm.items()}
+    return {
         "fleet": order.fleet, "replicas": [_replica_request(order, replica) for replica in order.replicas],
-        "drain": order.drain_s, "lockTimeout": order.lock_timeout_s, "keep": dict(order.keep), "job": job,
-        "holder": {"job": job, "who": starter_name}, "toolVersion": __version__}
-    if order.level:
-        request |= {"level": order.level, "warm": {node_id: dict(node) for node_id, node in order.warm.items()}}
-    return request
+        "drain": order.drain_s, "lockTimeout": order.lock_timeout_s, "keep": dict(order.keep),
+        **({"level": order.level, "warm": warm} if order.level else {}),
+        "job": job, "holder": {"job": job, "who": starter_name}, "toolVersion": __version__}
 
 
 def _replica_request(order: Order, replica: Replica) -> dict[str, Any]:

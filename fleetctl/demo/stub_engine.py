@@ -52,10 +52,9 @@ class Stub:
 
     def complete(self, prompt: str) -> str:
         """Return the completion: the prompt and the identity of the replica."""
-        identity = self.identity()
-        gang = f", a gang of {identity['ranks']}" if identity["ranks"] > 1 else ""
-        return (f"{prompt} (replica {identity['replica']} of {identity['model']}{gang}, "
-                f"on GPU {identity['cards'] or 'none'})")
+        own = self.identity()
+        gang = f", a gang of {own['ranks']}" if own["ranks"] > 1 else ""
+        return f"{prompt} (replica {own['replica']} of {own['model']}{gang}, on GPU {own['cards'] or 'none'})"
 
     def end_with_gang(self, reason: str) -> None:
         """End because another rank has ended."""

@@ -32,8 +32,7 @@ def check_gpu_counts(evidence: Evidence) -> Iterator[Diagnosed]:
         yield Diagnosed(
             code="GPU_COUNT" if is_count else "CARD_SHARED", severity="warning", area="node",
             subject=warning.split()[0 if is_count else 1], message=warning, command="fleetctl inventory",
-            advice="check the driver with `nvidia-smi`, then start Ray on that node with --num-gpus set to its real "
-                   "number of cards"
+            advice="check the driver with `nvidia-smi`, then start Ray there with --num-gpus set to the number of cards"
             if is_count else "start one Ray node per machine, or give each its own CUDA_VISIBLE_DEVICES")
 
 

@@ -78,8 +78,7 @@ class Fetch(Limits):
         self._origins_from = clock() + (deadline - clock()) / 2
         self._failed: List[Origin] = []
         self._interrupted: List[Origin] = []
-        self._received: Dict[Origin, int] = {}
-        """Bytes received from each source."""
+        self._bytes_from: Dict[Origin, int] = {}
         self._reused = 0
         self.kept: List[Entry] = []
         """Entries that are protected from removal until the caller releases them."""
@@ -132,11 +131,11 @@ class Fetch(Limits):
         finally:
             for source in self._all():
                 source.close()
-        most = max(self._received, key=self._received.__getitem__, default=None)
-        size = sum(self._received.values())
+        most = max(self._bytes_from, key=self._bytes_from.__getitem__, default=None)
+        size = sum(self._bytes_from.values())
         return Fetched(entry, index, held, self._whole, most.kind if most else "disk",
                        most.name if most else self._root, size, self._clock() - begun, self._reused, self._left,
-                       [source.address for source in self._received if isinstance(source, Peer)])
+                       [source.address for source in self._bytes_from if isinstance(source, Peer)])
 
     def _entry(self, name: Optional[str]) -> Entry:
         return Entry(self._root, self._wanted.artifact, name)
@@ -174,18 +173,18 @@ class Fetch(Limits):
         self.kept.append(entry)
         with entry.writing(self._deadline, self._clock):
             if view is None:
-                return self._fill_files(entry, index, index)
+                return self._fill_files(entry, index)
             if "files" in view:
-                return self._fill_files(entry, index, files_view(index, view["files"]))
+                return self._fill_files(entry, files_view(index, view["files"]))
             return self._fill_tensors(entry, index, view)
 
-    def _fill_files(self, entry: Entry, index: Index, goal: Index) -> Index:
+    def _fill_files(self, entry: Entry, goal: Index) -> Index:
         """Complete an entry of whole files: the artifact itself, or a view by file names."""
         if entry.index() != goal:
             whole = self._entry(None)
             if not entry.view or whole.index() is None:
                 self._fill(entry, goal)
-                self._whole = None if entry.view else Canonical(entry, index).trust()
+                self._whole = None if entry.view else Canonical(entry, goal).trust()
                 return goal
             for file in goal.files:
                 link_or_copy(whole.path(file.path), entry.part_path(file.path))
@@ -211,7 +210,6 @@ class Fetch(Limits):
         return made
 
     def _peers_with(self, view: Optional[str]) -> List[Origin]:
-        """Return the planned peers that have the view or all files."""
         return [peer for peer in self._peers if peer.whole or peer.view == view]
 
     def _fetch_view(self, entry: Entry, view: Mapping[str, Any]) -> Optional[Index]:
@@ -295,7 +293,7 @@ class Fetch(Limits):
             hashed.update(buffer[:size])
             out.write(buffer[:size])
             at += size
-            self._received[source] = self._received.get(source, 0) + size
+            self._bytes_from[source] = self._bytes_from.get(source, 0) + size
         if hashed.hexdigest() != file.chunks[number]:
             raise SourceFailed(f"{file.path}: piece {number} does not match the index")
 
@@ -354,7 +352,6 @@ class Fetch(Limits):
         return source not in self._failed and source not in refused
 
     def _fail(self, source: Origin, why: Exception) -> None:
-        """Give up on a source."""
         self._failed.append(source)
         if isinstance(why, SourceBroke):
             self._interrupted.append(source)

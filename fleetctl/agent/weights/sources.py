@@ -21,7 +21,6 @@ from .index import NAME
 IDLE_S = 30.0
 """Seconds for which a source may send nothing."""
 MOST_INDEX = 256 << 20
-REDIRECTS = {301, 302, 303, 307, 308}
 
 
 class SourceFailed(Exception):
@@ -163,7 +162,7 @@ class HttpOrigin(Origin):
             response = self._opener.open(request, timeout=self.limits.timeout())
         except urllib.error.HTTPError as error:
             error.close()
-            target = f", a redirect to {error.headers.get('Location')}" if error.code in REDIRECTS else ""
+            target = f", a redirect to {error.headers['Location']}" if error.code in {301, 302, 303, 307, 308} else ""
             raise SourceFailed(f"{path}: HTTP status {error.code}{target}") from None
         except http.client.HTTPException as error:  # its text may hold the query, which may be a token
             raise SourceBroke(f"{path}: not an HTTP response ({error.__class__.__name__})") from None

@@ -72,8 +72,7 @@ class Entry:
         os.makedirs(os.path.dirname(self.folder), exist_ok=True)
         free, spare = self._free(os.path.dirname(self.folder)), max(size // 20, HEADROOM)
         if size and free < size + spare:
-            raise WeightsError(
-                f"not enough room below {self.folder}: needs {size} bytes and {spare} to spare, {free} are free")
+            raise WeightsError(f"no room below {self.folder}: needs {size} bytes and {spare} to spare, {free} are free")
 
     @contextlib.contextmanager
     def writing(self, deadline: float, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:

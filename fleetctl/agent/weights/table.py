@@ -14,8 +14,6 @@ LEASE_S = 30.0
 IDLE_S = 900.0
 """Seconds without a fetch after which a view made for other nodes is removed."""
 PENDING, READY, DRAINING = "pending", "ready", "draining"
-
-
 View = Optional[str]
 """The id of a view; None = the artifact's own files."""
 

@@ -51,8 +51,7 @@ class Layout(NamedTuple):
 def view_id(view: Optional[Mapping[str, Any]], rank: int, size: int, index: str) -> Optional[str]:
     """Return the id of a view of the artifact `index`; None if the view is the whole artifact.
 
-    Variables in `view` must be replaced already. A single shard is the whole artifact. Ranks get the same id for a view
-    that does not depend on the rank.
+    `view` has its variables replaced. A single shard is the whole artifact. Views that ignore the rank share one id.
     """
     if not view or view.get("files") in {"*", "**"} or view.get("tensors") == ".*":
         return None
