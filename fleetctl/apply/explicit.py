@@ -1,4 +1,4 @@
-"""The explicit verbs from the client's side: a job of the agent for the replicas it names. Apply never imports this."""
+"""The client's side of `evict` and `restart`: one agent job for the named replicas. Apply never imports this."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from fleetctl.version import __version__
 Verb = Literal["evict", "restart"]
 NOUNS: dict[Verb, str] = {"evict": "eviction", "restart": "restart"}
 MARGIN_S = 120.0
-"""How much longer than its work a verb may take, before the client stops waiting for it."""
+"""Extra time for each step of a verb before the client stops waiting."""
 USUAL_STARTUP_S = 1800.0
-"""How long a model may take to start of which no file says it."""
-STILL = "`fleetctl status` shows how the replicas are"
+"""Startup timeout of a model that is in no fleet file."""
+STATUS_HINT = "`fleetctl status` shows the replicas"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one run of a verb is to do, to these actors and no later ones of their names. All are of one fleet.
+    """One run of a verb: which replicas of one fleet it ends, and under which conditions.
 
-    `names` are those of nodes, by id; `timeouts` = how long a replica may take to be ready, and `keep` = how many of a
-    model must be ready without a ready one that is ended, by model key. `level` = where an eviction takes them, None =
-    nowhere; `warm` = by node id its name and how many bytes may be WARM there.
+    It acts on exactly these actors, not on later ones with the same names. `names` = node names by node id. By model
+    key: `timeouts` = startup timeout in seconds, `keep` = how many other replicas must be ready before a ready one is
+    ended. `level` = the level an eviction moves the replicas to, None = none. `warm` = name and WARM budget in bytes
+    of each node, by node id.
     """
 
     verb: Verb
@@ -49,18 +50,19 @@ class Order:
 
     @property
     def longest_s(self) -> float:
-        """How long it may take in all: restarts, and what is loaded into memory, come one after another."""
+        """The longest time the whole run may take. Restarts and loads into memory run one after another."""
         loads = self.verb == "restart" or self.level == "WARM"
-        work = sum(self.startup_s(one) + MARGIN_S for one in self.replicas) if loads else 0.0
+        work = sum(self.startup_s(replica) + MARGIN_S for replica in self.replicas) if loads else 0.0
         return self.drain_s + self.lock_timeout_s + work + MARGIN_S
 
-    def startup_s(self, one: Replica) -> float:
-        """Return how long a replica may take to be ready."""
-        return self.timeouts.get(one.model, USUAL_STARTUP_S)
+    def startup_s(self, replica: Replica) -> float:
+        """Return the replica's startup timeout."""
+        return self.timeouts.get(replica.model, USUAL_STARTUP_S)
 
-    def nodes_of(self, one: Replica) -> list[str]:
-        """Return the names of a replica's nodes, each once."""
-        return list(dict.fromkeys(filter(None, (self.names.get(member.node_id or "") for member in one.members))))
+    def nodes_of(self, replica: Replica) -> list[str]:
+        """Return the names of the replica's nodes, without repeats."""
+        names = [self.names.get(member.node_id or "") for member in replica.members]
+        return list(dict.fromkeys(name for name in names if name))
 
 
 def run_explicit(
@@ -68,17 +70,17 @@ def run_explicit(
 ) -> RunSummary:
     """Carry out the order and return its summary; raises LockHeld, ApplyError and WaitTimeout.
 
-    An interrupt stops a restart, and an eviction before its first replica ends: then nothing is ended.
+    An interrupt stops a restart. It stops an eviction only before its first replica ends; then nothing is ended.
     """
     metadata = {"fleet": order.fleet, "namespace": order.namespace,
-                REPLICAS: json.dumps([f"{one.model}/{one.replica_id}" for one in order.replicas]),
+                REPLICAS: json.dumps([f"{replica.model}/{replica.replica_id}" for replica in order.replicas]),
                 **({"level": order.level} if order.level else {}), **starter.metadata()}
     jobs.submit(client, job, order.verb, _request(order, job, starter.name), namespace=order.namespace,
-                metadata=metadata, follow_up=STILL)
-    wording = Wording(NOUNS[order.verb], afterwards=STILL, died=f"{STILL}; then {order.verb} what is left")
+                metadata=metadata, follow_up=STATUS_HINT)
+    wording = Wording(NOUNS[order.verb], afterwards=STATUS_HINT, died=f"{STATUS_HINT}; then {order.verb} the rest")
     follower, begun = Follower(client, job, wording, wait_timeout_s=order.longest_s), False
 
-    def heard(event: Event) -> None:
+    def receive(event: Event) -> None:
         nonlocal begun
         if isinstance(event, RunSummary):
             raise_if_refused(event)
@@ -87,25 +89,32 @@ def run_explicit(
             relay(event)
 
     try:
-        return follower.summary(heard)
+        return follower.summary(receive)
     except KeyboardInterrupt:
-        if begun and order.verb == "evict":  # half of it would leave a replica without its engine
+        if begun and order.verb == "evict":  # stopping halfway would leave a replica without its engine
             raise
-        return follower.stop(heard, STILL)
+        return follower.stop(receive, STATUS_HINT)
 
 
-def _request(order: Order, job: str, who: str) -> dict[str, Any]:
-    replicas = [{"model": one.model, "replicaId": one.replica_id, "actorId": one.actor_id, "nodes": order.nodes_of(one),
-                 "startupTimeout": order.startup_s(one), **({"level": "WARM"} if one.level == "WARM" else {}),
-                 **(_runs(one) if order.level else {})}
-                for one in order.replicas]
-    to = {"level": order.level, "warm": {key: dict(one) for key, one in order.warm.items()}} if order.level else {}
-    return {"fleet": order.fleet, "replicas": replicas, "drain": order.drain_s, "lockTimeout": order.lock_timeout_s,
-            "keep": dict(order.keep), **to, "job": job, "holder": {"job": job, "who": who}, "toolVersion": __version__}
+def _request(order: Order, job: str, starter_name: str) -> dict[str, Any]:
+    warm = {node_id: dict(node) for node_id, node in order.warm.items()}
+    return {
+        "fleet": order.fleet, "replicas": [_replica_request(order, replica) for replica in order.replicas],
+        "drain": order.drain_s, "lockTimeout": order.lock_timeout_s, "keep": dict(order.keep),
+        **({"level": order.level, "warm": warm} if order.level else {}),
+        "job": job, "holder": {"job": job, "who": starter_name}, "toolVersion": __version__}
 
 
-def _runs(one: Replica) -> dict[str, Any]:
-    """Return what a replica runs and each member serves, updates in place included."""
-    served = [member.weights for member in one.members]
-    return {"specHash": one.spec_hash, "weights": [
-        each and {"artifact": each.artifact, "view": each.view, "bytes": each.bytes or 0} for each in served]}
+def _replica_request(order: Order, replica: Replica) -> dict[str, Any]:
+    """Return the request for one replica; for a change of level with its spec and weights, as last reloaded."""
+    request: dict[str, Any] = {
+        "model": replica.model, "replicaId": replica.replica_id, "actorId": replica.actor_id,
+        "nodes": order.nodes_of(replica), "startupTimeout": order.startup_s(replica)}
+    if replica.level == "WARM":
+        request["level"] = "WARM"
+    if order.level:
+        weights = [member.weights for member in replica.members]
+        request |= {"specHash": replica.spec_hash, "weights": [
+            served and {"artifact": served.artifact, "view": served.view, "bytes": served.bytes or 0}
+            for served in weights]}
+    return request

@@ -1,4 +1,4 @@
-"""Follow a run of the agent: its log, line by line, as events, until its summary or its end; and stop it."""
+"""Follow an agent run: turn its log lines into events until its summary or its end. Stop it on request."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import log_of, look
 
 FIRST_S, QUICK_S, SLOW_S = 0.2, 0.3, 1.0
-"""Pauses until the first event, after an event, and at most."""
+"""Polling pauses: until the first event, after an event, and the longest."""
 UNREACHABLE_S = 60.0
-"""How long the dashboard may be away before following gives up; the run itself does not depend on it."""
+"""How long the dashboard may be unreachable before the client stops following; the run itself does not need it."""
 STOP_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """The name of a run, and what a person can do without contact to it; `{job}` is replaced by its submission id."""
+    """A run's name in messages, and the hints after lost contact (`{job}` = its submission id) or its agent's death."""
 
     noun: str
     afterwards: str
@@ -39,7 +39,7 @@ APPLY = Wording(
 
 
 def parse_line(line: str) -> Event | None:
-    """Return the event in a log line; None for lines that are not the agent's."""
+    """Parse a log line; None if it is not an event of the agent."""
     if not line.startswith("{"):
         return None
     try:
@@ -69,19 +69,19 @@ class Follower:
         self.wait_at_most(wait_timeout_s)
 
     def wait_at_most(self, wait_timeout_s: float | None) -> None:
-        """Stop waiting, with WaitTimeout, this long from now; None = never."""
+        """Raise WaitTimeout after this many seconds from now; None = never."""
         self._deadline = None if wait_timeout_s is None else self.clock() + wait_timeout_s
 
     def events(self) -> Iterator[Event]:
-        """Yield events as they come; ends after `runSummary`. Raises ApplyError when the agent died without one.
+        """Yield events as they arrive, up to `runSummary`. Raises ApplyError if the agent died without one.
 
-        After an interruption a second call continues where the first ended.
+        After an interrupt, a second call continues where the first ended.
         """
         unreachable_since: float | None = None
         while True:
             try:
                 job = look(self.client, self.submission_id)
-                self._read_on()
+                self._read_new_lines()
             except InventoryError as error:
                 unreachable_since = self.clock() if unreachable_since is None else unreachable_since
                 if self.clock() - unreachable_since > UNREACHABLE_S:
@@ -103,7 +103,7 @@ class Follower:
             self._wait(self._pause_s)
 
     def summary(self, relay: Callable[[Event], None]) -> RunSummary:
-        """Relay events, each once, until the summary, which is the last, and return it; raises as `events` does."""
+        """Relay each event once, up to and including the summary, and return it; raises as `events` does."""
         for event in self.events():
             relay(event)
             if isinstance(event, RunSummary):
@@ -111,9 +111,9 @@ class Follower:
         raise ApplyError("the agent's events ended without a summary")
 
     def stop(self, relay: Callable[[Event], None], then: str) -> RunSummary:
-        """Stop the run and return its summary, as `summary` does; without a report it ends with what to do `then`.
+        """Stop the run and return its summary. `then` = what to do next if the run gave no report.
 
-        Raises ApplyError when it could not be stopped, WaitTimeout when it does not end.
+        Raises ApplyError if it could not be stopped, WaitTimeout if it does not end.
         """
         jobs.stop(self.client, self.submission_id)
         self.wait_at_most(STOP_PATIENCE_S)
@@ -123,15 +123,15 @@ class Follower:
             return RunSummary(seq=0, time="", message=f"the {self.wording.noun} was stopped and gave no report; {then}",
                               exit_code=INTERRUPTED, interrupted=True)
 
-    def _read_on(self) -> None:
-        """Take in the events of new complete lines; raises InventoryError when the log cannot be read."""
+    def _read_new_lines(self) -> None:
+        """Queue the events of new complete lines; raises InventoryError if the log cannot be read."""
         text = log_of(self.client, self.submission_id)
         if text is None:
-            raise InventoryError(f"the log of job {self.submission_id} cannot be served")
-        whole = text.rfind("\n") + 1
-        lines = text[self._seen_chars:whole].split("\n")  # splitlines() knows line ends that JSON does not
+            raise InventoryError(f"the cluster cannot serve the log of job {self.submission_id}")
+        end = text.rfind("\n") + 1
+        lines = text[self._seen_chars:end].split("\n")  # splitlines() also splits at characters that JSON allows
         self._unread.extend(event for event in map(parse_line, lines) if event is not None)
-        self._seen_chars = max(whole, self._seen_chars)
+        self._seen_chars = max(end, self._seen_chars)
 
     def _wait(self, seconds: float) -> None:
         left = None if self._deadline is None else self._deadline - self.clock()

@@ -1,7 +1,7 @@
-"""The history of a cluster: its own list of our jobs, and the content of their logs, with the shapes of replicas.
+"""The history of a cluster: Ray's list of fleetctl jobs, and their logs, which also record replica shapes.
 
-Ray keeps every job as long as its session lives. The list is one request, each log another; logs are read in
-parallel, and only those that are shown or needed.
+Ray keeps every job until its session ends. The list is one request, and each log is another. Logs are read in
+parallel, and only if they are shown or needed.
 """
 
 from __future__ import annotations
@@ -37,67 +37,68 @@ LATEST = "latest"
 _FILES = TypeAdapter(list[FleetSource])
 SpecOf = tuple[str, str]
 """A model key and a spec hash."""
-AT_ONCE = 4 * READERS
+BATCH = 4 * READERS
+"""How many logs `find_recorded` reads before it checks whether it has found all."""
 
 
 def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
-    """Return the runs of one fleet, or of all, the newest first, but for those that only looked at nodes."""
+    """Return the runs of one fleet, or of all, newest first, without those that only examined nodes."""
     return [job for job in reversed(ours(client)) if fleet in (None, job.metadata.get("fleet"))
             and job.metadata.get("verb") not in LOOKS]
 
 
 def read_history(client: DashboardClient, fleet: str | None, limit: int) -> History:
-    """Return the newest `limit` runs; raises InventoryError when the list itself cannot be read."""
-    found = runs_of(client, fleet)
-    shown = found[:limit]
+    """Return the newest `limit` runs; raises InventoryError if the list of jobs cannot be read."""
+    runs = runs_of(client, fleet)
+    shown = runs[:limit]
     entries = [_entry(job, log) for job, log in zip(shown, read_logs(client, shown), strict=True)]
-    return History(source=client.base_url, fleet=fleet, total=len(found), runs=entries)
+    return History(source=client.base_url, fleet=fleet, total=len(runs), runs=entries)
 
 
 def read_run(client: DashboardClient, wanted: str, fleet: str | None) -> HistoryRun:
-    """Return one run with its log: by job or plan id, the beginning of one, or `latest`; see `pick`."""
+    """Return one run with its log. `wanted` = a job or plan id, a prefix of one, or `latest`; see `pick`."""
     job = pick(runs_of(client, fleet), wanted)
     [log] = read_logs(client, [job])
     return HistoryRun(**dict(_entry(job, log)), files=_files(log.events), outcomes=outcomes_of(log),
                       events=list(log.events))
 
 
-def pick(found: Sequence[Job], wanted: str) -> Job:
-    """Return the run with this id; raises ApplyError when there is none, or with the candidates when there are several.
+def pick(runs: Sequence[Job], wanted: str) -> Job:
+    """Return the run with this id; raises ApplyError if there is none, or lists the candidates if there are several.
 
-    The last part of a job id is enough, or its beginning: the parts before are the same for all.
+    A prefix of the id is enough, or of its last part: the other parts are the same for all runs.
     """
     if wanted == LATEST:
-        matching = list(found[:1])
+        matching = list(runs[:1])
     else:
-        matching = ([job for job in found if job.submission_id == wanted]
-                    or [job for job in found if any(name.startswith(wanted) for name in _names(job))])
+        matching = ([job for job in runs if job.submission_id == wanted]
+                    or [job for job in runs if any(run_id.startswith(wanted) for run_id in _ids(job))])
     if len(matching) == 1:
         return matching[0]
     if not matching:
         raise ApplyError(f"no such run: {wanted}",
-                         hint="`fleetctl history` lists the runs; a new session of Ray begins with none")
+                         hint="`fleetctl history` lists the runs; the history of a new Ray session is empty")
     hint = "give more of the id"
-    if len(whole := {job.metadata.get("stepOf") for job in matching}) == 1 and whole != {None}:
-        hint = "they are the steps of one command; give the id of one"
+    if len(commands := {job.metadata.get("stepOf") for job in matching}) == 1 and commands != {None}:
+        hint = "these are steps of one command; give the id of one step"
     listed = ", ".join(job.submission_id for job in matching[:5]) + (", ..." if len(matching) > 5 else "")
-    raise ApplyError(f"{wanted} could be any of {len(matching)} runs: {listed}", hint=hint)
+    raise ApplyError(f"{wanted} matches {len(matching)} runs: {listed}", hint=hint)
 
 
-def _names(job: Job) -> list[str]:
-    whole = job.metadata.get("stepOf", "")
-    names = [job.submission_id, job.submission_id.rpartition("-")[2], job.metadata.get("planId", ""), whole,
-             whole.rpartition("-")[2]]
-    return [name for name in names if name]
+def _ids(job: Job) -> list[str]:
+    command = job.metadata.get("stepOf", "")
+    ids = [job.submission_id, job.submission_id.rpartition("-")[2], job.metadata.get("planId", ""), command,
+           command.rpartition("-")[2]]
+    return [run_id for run_id in ids if run_id]
 
 
-def read_logs(client: DashboardClient, wanted: Sequence[Job]) -> list[RunLog]:
-    """Return the logs of the jobs, in their order; one that cannot be read says why."""
-    return [read_log(text, job, problem) for job, (text, problem) in zip(wanted, _texts(client, wanted), strict=True)]
+def read_logs(client: DashboardClient, runs: Sequence[Job]) -> list[RunLog]:
+    """Return the log of each job, in order; the log that cannot be read has a `problem`."""
+    return [read_log(text, job, problem) for job, (text, problem) in zip(runs, _texts(client, runs), strict=True)]
 
 
-def _texts(client: DashboardClient, wanted: Sequence[Job]) -> list[tuple[str | None, str]]:
-    """Return the log of each job, or None, and why."""
+def _texts(client: DashboardClient, runs: Sequence[Job]) -> list[tuple[str | None, str]]:
+    """Return the text of each job's log, or None and the reason."""
     def text_of(job: Job) -> tuple[str | None, str]:
         try:
             text = log_of(client, job.submission_id)
@@ -105,7 +106,7 @@ def _texts(client: DashboardClient, wanted: Sequence[Job]) -> list[tuple[str | N
             return None, f"its log could not be read: {error.message}"
         return text, "" if text is not None else "its log is gone: the cluster cannot serve it"
 
-    return ask_all(text_of, wanted)
+    return ask_all(text_of, runs)
 
 
 def _entry(job: Job, log: RunLog) -> HistoryEntry:
@@ -122,27 +123,27 @@ def _entry(job: Job, log: RunLog) -> HistoryEntry:
 
 
 def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
-    """Return the fields of a run that its metadata holds; see `apply/record.py`."""
-    named = named_replicas(metadata)
+    """Return the fields of a run that come from its metadata; see `apply/record.py`."""
+    replicas = named_replicas(metadata)
     texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf")
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
-        "create": number_in(metadata.get("create")), "replicas": named,
+        "create": number_in(metadata.get("create")), "replicas": replicas,
         "level": metadata["level"] if metadata.get("level") in get_args(Level) else None,
-        "replica": named[0] if len(named) == 1 else None, **{name: metadata.get(name) for name in texts},
+        "replica": replicas[0] if len(replicas) == 1 else None, **{name: metadata.get(name) for name in texts},
     }
 
 
 def _end_ms(job: Job, log: RunLog) -> int:
-    """Return when the run ended, by its own summary where Ray has not noticed it yet; 0 = it has not."""
+    """Return when the run ended, from its summary if Ray has not noticed the end yet; 0 = not ended."""
     summary = summary_of(log)
     if job.end_time_ms or summary is None:
         return job.end_time_ms
     try:
-        said = as_datetime(summary.time)
+        end = as_datetime(summary.time)
     except ValueError:
         return 0
-    return max(job.start_time_ms, int(said.timestamp() * 1000)) if said.tzinfo else 0
+    return max(job.start_time_ms, int(end.timestamp() * 1000)) if end.tzinfo else 0
 
 
 def _files(events: Sequence[Event]) -> list[FleetSource]:
@@ -155,7 +156,7 @@ def _files(events: Sequence[Event]) -> list[FleetSource]:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One model as an apply recorded it. `whole` = nothing in the shape is masked: its hash proves it."""
+    """One model as an apply recorded it. `whole` = no value of the shape is masked, as its hash proves."""
 
     shape: Mapping[str, Any]
     model: RecordedModel
@@ -164,23 +165,23 @@ class Recorded:
 
 
 def find_recorded(client: DashboardClient, fleet: str, wanted: Collection[SpecOf]) -> dict[SpecOf, Recorded]:
-    """Return the record of the newest apply that created or reloaded each of `wanted`; else the entry is missing.
+    """Return the record of the newest apply that created or reloaded each of `wanted`, if there is one.
 
-    Reads logs only until all are found. Raises InventoryError when the list of jobs cannot be read.
+    Stops reading logs when all are found. Raises InventoryError if the list of jobs cannot be read.
     """
     found: dict[SpecOf, Recorded] = {}
     applies = (job for job in runs_of(client, fleet) if job.metadata.get("verb") == "apply"
                and (job.metadata.get("create") != "0" or RELOADS in job.metadata))
-    while len(found) < len(wanted) and (some := list(islice(applies, AT_ONCE))):
-        for job, (text, _) in zip(some, _texts(client, some), strict=True):
-            for one in recorded_in(text or "", job.submission_id):
-                if (key := (one.model.key, one.model.spec_hash)) in wanted:
-                    found.setdefault(key, one)
+    while len(found) < len(wanted) and (batch := list(islice(applies, BATCH))):
+        for job, (text, _) in zip(batch, _texts(client, batch), strict=True):
+            for recorded in recorded_in(text or "", job.submission_id):
+                if (key := (recorded.model.key, recorded.model.spec_hash)) in wanted:
+                    found.setdefault(key, recorded)
     return found
 
 
 def recorded_in(log: str, job: str) -> Iterator[Recorded]:
-    """Yield the models recorded in a log; a shape that does not match its hash and is not masked is left out."""
+    """Yield the models recorded in a log. Skips a shape that does not match its hash, unless it has masked values."""
     for record in read_records(log):
         try:
             hashes = {key: hash_of_shape(shape) for key, shape in record.shapes.items()}

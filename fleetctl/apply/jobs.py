@@ -1,7 +1,7 @@
 """Ray Jobs over REST: send the agent and its request, submit, stop. Reading jobs is in `inventory/jobs.py`.
 
-The agent's modules are a zip that Ray unpacks on the head node, the same for every run of this release. A request holds
-a plan, and with it env values: it is never unpacked, and the agent removes it as it reads it.
+The agent's modules are a zip file that Ray unpacks on the head node, identical for all runs of a release. A request
+holds a plan and so env values: it is never unpacked to disk, and the agent deletes it on reading.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 NO_JOB_AGENT = "No available agent"
 JOB_AGENT_S, PAUSE_S = 60.0, 1.0
-"""How long the head node may be without an agent that starts jobs: some seconds after its start are normal."""
-UNCLEAR_S = 10.0
-"""How long to ask whether the cluster has taken a job, when the answer to its submission was lost."""
+"""How long to wait for the head node's job agent, which Ray starts some seconds after the node, and between tries."""
+CONFIRM_S = 10.0
+"""How long to check whether the cluster has accepted a job when the response to its submission was lost."""
 AGENT_PACKAGE = "fleetctl_agent"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How waiting is done and reported; `report` gets a line for a person."""
+    """How to wait, and where to report it; `report` gets one line for the user."""
 
     report: Callable[[str], None] = lambda _: None
     sleep: Callable[[float], None] = time.sleep
@@ -52,9 +52,9 @@ def submit(
     client: DashboardClient, job: str, verb: str, request: Mapping[str, Any], *, namespace: str,
     metadata: Mapping[str, str], follow_up: str, patience: Patience | None = None,
 ) -> None:
-    """Start the agent as a Ray Job; raises ApplyError when Ray refuses it, or when the start cannot be confirmed.
+    """Start the agent as a Ray job; raises ApplyError if Ray refuses it or the start cannot be confirmed.
 
-    `job` is its id, which makes a second try safe; `follow_up` = what a person can do without a confirmation.
+    `job` is its id, which makes a second try safe; `follow_up` = the hint if the start cannot be confirmed.
     """
     name = f"{job}-request"
     if not _has(client, agent_package()):
@@ -66,28 +66,28 @@ def submit(
 
 
 def write_note(
-    client: DashboardClient, verb: str, node: Node, said: Mapping[str, str], job: str, starter: Starter,
+    client: DashboardClient, verb: str, node: Node, content: Mapping[str, str], job: str, starter: Starter,
     patience: Patience,
 ) -> None:
-    """Write what is `said` about a node: a job that does nothing, whose metadata is the note (`inventory/notes.py`).
+    """Write a note about a node: a job that does nothing and has the note as its metadata (`inventory/notes.py`).
 
-    Raises ApplyError when the cluster does not take it.
+    Raises ApplyError if the cluster does not accept it.
     """
-    metadata = {"node": node.id, "nodeName": node.name, **said, **starter.metadata()}
+    metadata = {"node": node.id, "nodeName": node.name, **content, **starter.metadata()}
     _post(client, job, verb, metadata, {"entrypoint": "true"},
-          "`fleetctl inventory` shows whether the note is there", patience)
+          "`fleetctl inventory` shows whether the note was written", patience)
 
 
 def send(client: DashboardClient, package: Package) -> None:
-    """Put a package into Ray's table; raises ApplyError when it is not there afterwards."""
+    """Upload a package to Ray; raises ApplyError if Ray does not have it afterwards."""
     if not put(client, package):
-        raise ApplyError("sending the agent failed: the cluster does not keep what it is sent")
+        raise ApplyError("sending the agent failed: the cluster did not store the package")
 
 
 def put(client: DashboardClient, package: Package) -> bool:
-    """Put a package into Ray's table and return whether it is still there: a running agent may have taken it already.
+    """Upload a package to Ray and return whether Ray has it; a running agent may have taken it already.
 
-    The GET after it makes Ray remove it in ten minutes, unless a job uses it.
+    The GET after the upload makes Ray delete the package after ten minutes unless a job uses it.
     """
     _require_ok(client.request("PUT", f"/api/packages/gcs/{package.name}", content=package.data), "sending the agent")
     return _has(client, package)
@@ -105,34 +105,34 @@ def _post(
     deadline, reported = patience.clock() + JOB_AGENT_S, False
     while True:
         try:
-            answer = client.request("POST", JOBS_PATH, json=body)
+            response = client.request("POST", JOBS_PATH, json=body)
         except ClusterRefused:
             raise
         except InventoryError as error:
             return _confirm(client, job, error.message, follow_up, patience)
-        if answer.status_code >= 500 and NO_JOB_AGENT not in answer.text:
-            return _confirm(client, job, _answer_text(answer), follow_up, patience)
-        if answer.status_code < 500:
-            _require_ok(answer, "submitting the job")
+        if response.status_code >= 500 and NO_JOB_AGENT not in response.text:
+            return _confirm(client, job, _describe(response), follow_up, patience)
+        if response.status_code < 500:
+            _require_ok(response, "submitting the job")
             return None
         if patience.clock() >= deadline:
             raise ApplyError(
-                f"the head node's agent, which starts jobs, has not answered for {JOB_AGENT_S:.0f} s",
-                hint="look at dashboard_agent.log on the head node: often another process has its port, 52365")
+                f"the head node's Ray agent, which starts jobs, has not answered for {JOB_AGENT_S:.0f} s",
+                hint="see dashboard_agent.log on the head node: often another process uses its port, 52365")
         if not reported:
             reported = True
-            patience.report("the head node's agent, which starts jobs, does not answer; waiting up to "
-                          f"{JOB_AGENT_S:.0f} s")
+            patience.report("the head node's Ray agent, which starts jobs, does not answer; waiting up to "
+                            f"{JOB_AGENT_S:.0f} s")
         patience.sleep(PAUSE_S)
 
 
 def _confirm(client: DashboardClient, job: str, cause: str, follow_up: str, patience: Patience) -> None:
-    """Return once the cluster lists the job although its answer was an error; raises ApplyError if it does not.
+    """Return once the cluster lists the job, although the submission failed; raises ApplyError if it does not.
 
-    A gateway may give up before it has passed the request on, so one look is not enough.
+    A gateway may give up before it has forwarded the request, so one query is not enough.
     """
-    patience.report(f"no clear answer to the submission ({cause}); asking whether the cluster has accepted it")
-    deadline = patience.clock() + UNCLEAR_S
+    patience.report(f"no clear response to the submission ({cause}); checking whether the cluster has accepted it")
+    deadline = patience.clock() + CONFIRM_S
     while True:
         try:
             look(client, job)
@@ -145,9 +145,9 @@ def _confirm(client: DashboardClient, job: str, cause: str, follow_up: str, pati
 
 
 def stop(client: DashboardClient, submission_id: str) -> None:
-    """Ask Ray to stop the job: SIGTERM now, SIGKILL three seconds later. One that has ended already is fine.
+    """Ask Ray to stop the job: SIGTERM now, SIGKILL three seconds later. A job that has ended is not an error.
 
-    Raises ApplyError when the cluster refuses the request.
+    Raises ApplyError if the cluster refuses the request.
     """
     try:
         _require_ok(client.request("POST", f"/api/jobs/{submission_id}/stop"), "the request to stop it")
@@ -156,38 +156,38 @@ def stop(client: DashboardClient, submission_id: str) -> None:
                          hint=f"try again: `fleetctl stop {submission_id}`") from None
 
 
-def _require_ok(answer: httpx.Response, doing: str) -> None:
-    if answer.status_code != 200:
+def _require_ok(response: httpx.Response, action: str) -> None:
+    if response.status_code != 200:
         raise ApplyError(
-            f"{doing} failed: {_answer_text(answer)}",
+            f"{action} failed: {_describe(response)}",
             hint="apply needs the dashboard's Jobs API; a GET-only proxy is enough for plan, not for apply"
-            if answer.status_code in (404, 405) else None,
+            if response.status_code in (404, 405) else None,
         )
 
 
-def _answer_text(answer: httpx.Response) -> str:
-    """Return an answer in one line: of a traceback the last, which Ray may end with a line of its own, a full stop."""
-    lines = [line for line in answer.text.strip().splitlines() if line.strip(" .")]
-    asked = f"{answer.request.method} {answer.request.url.path}"
-    return f"{asked} answered {answer.status_code}{': ' + lines[-1][:300] if lines else ''}"
+def _describe(response: httpx.Response) -> str:
+    """Describe a response in one line. Of a traceback it keeps the last line; Ray may add a line with a period."""
+    lines = [line for line in response.text.strip().splitlines() if line.strip(" .")]
+    request = f"{response.request.method} {response.request.url.path}"
+    return f"{request} answered {response.status_code}{': ' + lines[-1][:300] if lines else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """Bytes under a name in Ray's table of packages."""
+    """A named package in Ray's package store."""
 
     name: str
     data: bytes
 
     @property
     def uri(self) -> str:
-        """The URI for a runtime environment."""
+        """Its URI in a runtime environment."""
         return f"gcs://{self.name}"
 
 
 @lru_cache(maxsize=1)
 def agent_package() -> Package:
-    """Return the modules of `fleetctl/agent/` as the package `fleetctl_agent`; equal modules give an equal name."""
+    """Zip the modules of `fleetctl/agent/` as the package `fleetctl_agent`; the name is a hash of the content."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for path, module in sorted(_shipped(files("fleetctl.agent"), AGENT_PACKAGE)):
@@ -199,7 +199,7 @@ def agent_package() -> Package:
 
 
 def _shipped(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]]:
-    """Yield the modules of a folder, and of those in it, with their paths in the archive."""
+    """Yield the modules of a folder and its subfolders, with their paths in the archive."""
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _shipped(entry, f"{name}/{entry.name}")
@@ -208,5 +208,5 @@ def _shipped(folder: Traversable, name: str) -> Iterator[tuple[str, Traversable]
 
 
 def document(name: str, content: Mapping[str, Any]) -> Package:
-    """Return a document for the agent, which reads it under that name (`agent/mailbox.py`)."""
+    """Encode a document for the agent, which reads it by its name (`agent/mailbox.py`)."""
     return Package(name, zlib.compress(json.dumps(content, ensure_ascii=False).encode()))

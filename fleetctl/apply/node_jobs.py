@@ -1,4 +1,4 @@
-"""Jobs of the agent about nodes: the doctor's look, its repairs, weights fetched to disks or removed from them.
+"""Agent jobs about nodes: the doctor's examination and repairs, fetching weights to disks and removing them.
 
 Apply never imports this.
 """
@@ -27,18 +27,18 @@ from fleetctl.planner.weights import MOST_FETCHES
 from fleetctl.version import __version__
 
 NODE_S, MARGIN_S = 60.0, 60.0
-"""How long the nodes may take together, and how much longer the job."""
+"""Time limit for all nodes together, and the extra time for the job around them."""
 
 REPAIR, PRUNE, PREFETCH = "repair", "prune", "prefetch"
-DOCTOR = Wording("job of the doctor", *["`fleetctl doctor` shows what is left"] * 2)
-PRUNE_WORDING = Wording("job", *["`fleetctl prune --dry-run` shows what is left"] * 2)
-PREFETCH_WORDING = Wording(PREFETCH, *["the same command again continues where it ended"] * 2)
+DOCTOR = Wording("doctor job", *["`fleetctl doctor` shows the remaining problems"] * 2)
+PRUNE_WORDING = Wording("prune job", *["`fleetctl prune --dry-run` shows what is still there"] * 2)
+PREFETCH_WORDING = Wording(PREFETCH, *["run the same command again to continue"] * 2)
 _LOCKS = TypeAdapter(list[LeftLock])
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
-    """The cluster, the namespace of our replicas there, in whose name a job is submitted, and what people call it."""
+class JobRunner:
+    """Runs agent jobs in one namespace of a cluster, in the name of `starter`; `wording` is for messages."""
 
     client: DashboardClient
     namespace: str
@@ -46,8 +46,8 @@ class Asker:
     wording: Wording = DOCTOR
 
     def run(self, verb: str, job: str, request: Mapping[str, Any], wait_s: float = NODE_S + MARGIN_S,
-            heard: Callable[[Event], None] = lambda _: None) -> list[Event]:
-        """Submit the agent with a request and return its events, each of which is `heard` as it comes.
+            relay: Callable[[Event], None] = lambda _: None) -> list[Event]:
+        """Submit the agent with a request and return its events; each is passed to `relay` as it arrives.
 
         Raises ApplyError and WaitTimeout.
         """
@@ -56,42 +56,42 @@ class Asker:
                     namespace=self.namespace, metadata=metadata, follow_up=self.wording.afterwards)
         events: list[Event] = []
 
-        def take(event: Event) -> None:
+        def receive(event: Event) -> None:
             events.append(event)
-            heard(event)
+            relay(event)
 
-        raise_if_refused(Follower(self.client, job, self.wording, wait_timeout_s=wait_s).summary(take))
+        raise_if_refused(Follower(self.client, job, self.wording, wait_timeout_s=wait_s).summary(receive))
         return events
 
 
 @contextmanager
-def reading_answers() -> Iterator[None]:
-    """Turn an answer that cannot be read into an ApplyError."""
+def _valid_answers() -> Iterator[None]:
+    """Turn an answer that cannot be parsed into an ApplyError."""
     try:
         yield
     except ValidationError:
-        raise ApplyError("the agent answered something that this fleetctl cannot read") from None
+        raise ApplyError("this fleetctl cannot read the agent's answer") from None
 
 
 def examine(
-    asker: Asker, job: str, needs: Mapping[str, Sequence[Need]]
+    runner: JobRunner, job: str, needs: Mapping[str, Sequence[Need]]
 ) -> tuple[dict[str, ExaminedNode], list[LeftLock]]:
-    """Return what each node answered, by id, and the locks that were left; `needs` are the questions by node id.
+    """Examine nodes and return the result by node id, and the locks left behind; `needs` = what to check, by node id.
 
-    It reads only, and claims nothing.
+    It only reads, and claims no resources.
     """
-    events = asker.run(EXAMINE, job, {"nodes": {node_id: [need._asdict() for need in asked]
-                                                for node_id, asked in needs.items()}})
-    with reading_answers():
-        nodes = [ExaminedNode.model_validate(one.model_extra) for one in events if one.type == "nodeExamined"]
-        locks = [lock for one in events if one.type == "locksLeft"
-                 for lock in _LOCKS.validate_python((one.model_extra or {}).get("locks", []))]
+    events = runner.run(EXAMINE, job, {"nodes": {node_id: [need._asdict() for need in node_needs]
+                                                 for node_id, node_needs in needs.items()}})
+    with _valid_answers():
+        nodes = [ExaminedNode.model_validate(event.model_extra) for event in events if event.type == "nodeExamined"]
+        locks = [lock for event in events if event.type == "locksLeft"
+                 for lock in _LOCKS.validate_python((event.model_extra or {}).get("locks", []))]
     return {node.node_id: node for node in nodes}, locks
 
 
 @dataclass(frozen=True, slots=True)
-class Dead:
-    """What is ours and dead; `orphans` by the id of their node."""
+class Leftovers:
+    """What dead replicas and runs of fleetctl left in the cluster; `orphans` = processes by node id."""
 
     groups: Sequence[PlacementGroup] = ()
     orphans: Mapping[str, Sequence[OrphanProcess]] = field(default_factory=dict)
@@ -101,52 +101,52 @@ class Dead:
         return bool(self.groups or self.orphans or self.locks)
 
 
-def repair(asker: Asker, job: str, dead: Dead) -> list[Repaired]:
-    """Remove what is ours and dead, and return what became of each; raises ApplyError and WaitTimeout."""
-    events = asker.run(REPAIR, job, {
-        "groups": [{"id": group.group_id, "name": group.name} for group in dead.groups],
-        "orphans": {node_id: [one.model_dump(by_alias=True) for one in found] for node_id, found in
-                    dead.orphans.items()},
-        "locks": [one.model_dump(by_alias=True) for one in dead.locks]})
-    with reading_answers():
-        return [Repaired.model_validate({**(one.model_extra or {}), "message": one.message})
-                for one in events if one.type == "repaired"]
+def repair(runner: JobRunner, job: str, leftovers: Leftovers) -> list[Repaired]:
+    """Remove leftovers and return the result for each; raises ApplyError and WaitTimeout."""
+    events = runner.run(REPAIR, job, {
+        "groups": [{"id": group.group_id, "name": group.name} for group in leftovers.groups],
+        "orphans": {node_id: [process.model_dump(by_alias=True) for process in processes]
+                    for node_id, processes in leftovers.orphans.items()},
+        "locks": [lock.model_dump(by_alias=True) for lock in leftovers.locks]})
+    with _valid_answers():
+        return [Repaired.model_validate({**(event.model_extra or {}), "message": event.message})
+                for event in events if event.type == "repaired"]
 
 
-def ask_caches(asker: Asker, verb: str, job: str, about: Mapping[str, Sequence[str]]) -> list[NodeCache]:
-    """Return what each node has: CACHES but for the artifacts to keep, PRUNE after those are removed that nothing uses.
+def ask_caches(runner: JobRunner, verb: str, job: str, artifacts: Mapping[str, Sequence[str]]) -> list[NodeCache]:
+    """Run CACHES or PRUNE and return the cache of each node; raises ApplyError and WaitTimeout.
 
-    `about` = these artifacts by node id. Raises ApplyError and WaitTimeout.
+    `artifacts`, by node id: CACHES leaves these out of the answer; PRUNE removes these, unless in use.
     """
-    events = asker.run(verb, job, {"nodes": about})
-    with reading_answers():
-        answers = [NodeCache.model_validate(one.model_extra) for one in events if one.type == "weightsCached"]
-    found = {one.node_id: one for one in answers}
-    return [found.get(node_id) or NodeCache(node_id=node_id, trouble="no answer") for node_id in about]
+    events = runner.run(verb, job, {"nodes": artifacts})
+    with _valid_answers():
+        answers = [NodeCache.model_validate(event.model_extra) for event in events if event.type == "weightsCached"]
+    by_node = {cache.node_id: cache for cache in answers}
+    return [by_node.get(node_id) or NodeCache(node_id=node_id, trouble="no answer") for node_id in artifacts]
 
 
 def prefetch(
-    asker: Asker, job: str, orders: Mapping[str, Sequence[Mapping[str, Any]]], timeout_s: float,
-    heard: Callable[[FetchedWeights], None],
+    runner: JobRunner, job: str, orders: Mapping[str, Sequence[Mapping[str, Any]]], timeout_s: float,
+    relay: Callable[[FetchedWeights], None],
 ) -> list[FetchedWeights]:
-    """Let nodes fetch weights, and return what became of each artifact, `heard` as it ends; an interrupt stops it.
+    """Fetch weights to nodes and return the result for each artifact, passed to `relay` as it ends.
 
-    A node has `timeout_s`. Raises ApplyError and WaitTimeout.
+    Each node may take `timeout_s`. An interrupt stops the job. Raises ApplyError and WaitTimeout.
     """
     rows: list[FetchedWeights] = []
 
-    def take(event: Event) -> None:
+    def receive(event: Event) -> None:
         if event.type == "weightsFetched":
             rows.append(FetchedWeights.model_validate(event.model_extra))
-            heard(rows[-1])
+            relay(rows[-1])
 
     rounds = -(-len(orders) // MOST_FETCHES)
     try:
-        with reading_answers():
-            asker.run(PREFETCH, job, {"nodes": orders, "timeout": timeout_s, "atOnce": MOST_FETCHES},
-                      wait_s=rounds * (timeout_s + MARGIN_S) + MARGIN_S, heard=take)
+        with _valid_answers():
+            runner.run(PREFETCH, job, {"nodes": orders, "timeout": timeout_s, "atOnce": MOST_FETCHES},
+                       wait_s=rounds * (timeout_s + MARGIN_S) + MARGIN_S, relay=receive)
     except KeyboardInterrupt:
-        jobs.stop(asker.client, job)
+        jobs.stop(runner.client, job)
         raise
     answered = {row.node_id for row in rows}
     return rows + [FetchedWeights(node_id=node_id, artifact=member["weights"]["artifact"], trouble="no answer")

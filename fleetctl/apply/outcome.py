@@ -1,6 +1,6 @@
-"""The result of a run: a row per replica, and the one exit code that text, JSON and the process share.
+"""The result of a run: one row per replica, and the exit code that text, JSON and the process share.
 
-The agent reports facts. Only this module decides the result.
+The agent reports facts; only this module judges them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ FINE, PARTIAL, INTERRUPTED = 0, 3, 130
 
 
 def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool, waited: bool = True) -> int:
-    """Return 130 when the run was interrupted, else 0 if nothing that is wanted is missing, else 3.
+    """Return 130 if the run was interrupted, 0 if no wanted replica is missing, otherwise 3.
 
-    Whether anything was started does not matter. A run that did not wait wants replicas created, not ready.
+    Whether the run started anything does not matter. A run that did not wait wants replicas created, not ready.
     """
     if interrupted:
         return INTERRUPTED
@@ -26,9 +26,9 @@ def final_exit_code(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool, wa
 
 
 def _is_fine(row: ReplicaOutcome, *, waited: bool) -> bool:
-    """Return whether the replica is as wanted, or no longer needed because others reached the target.
+    """Return whether the replica is as wanted, or not needed because the target was reached without it.
 
-    Without waiting, one that reloads after others is as wanted, too.
+    If the run did not wait, a replica that waits for its turn to reload is also fine.
     """
     if row.outcome == "starting":
         return not waited and row.code is None
@@ -45,22 +45,22 @@ def blocked_outcomes(plan: Plan) -> list[ReplicaOutcome]:
 
 
 def all_outcomes(plan: Plan | None, summary: RunSummary | None) -> list[ReplicaOutcome]:
-    """Return every replica's outcome, blocked ones included; without a summary nothing was submitted."""
+    """Return the outcome of every replica, blocked ones included; without a summary nothing was submitted."""
     if summary is not None:
         return list(summary.outcomes)
     return blocked_outcomes(plan) if plan else []
 
 
 def raise_if_refused(summary: RunSummary) -> None:
-    """Raise LockHeld or PlanUsed when the agent ended before any action, ApplyError when it could not even begin."""
+    """Raise LockHeld or PlanUsed if the agent ended before any action, ApplyError if it could not begin."""
     extra = summary.model_extra or {}
     if summary.exit_code == LockHeld.exit_code:
         holder: Mapping[str, str] = extra.get("holder") or {}
-        who = f", started by {holder['who']}" if holder.get("who") else ""
-        ways = "or follow it with `fleetctl apply --attach`"
+        starter = f", started by {holder['who']}" if holder.get("who") else ""
+        alternatives = "or follow it with `fleetctl apply --attach`"
         if job := holder.get("job"):
-            ways = f"follow it with `fleetctl apply --attach {job}`, or stop it with `fleetctl stop {job}`"
-        raise LockHeld(f"{summary.message}{who}", hint=f"wait for it with --lock-timeout 10m, {ways}")
+            alternatives = f"follow it with `fleetctl apply --attach {job}`, or stop it with `fleetctl stop {job}`"
+        raise LockHeld(f"{summary.message}{starter}", hint=f"wait for it with --lock-timeout 10m, {alternatives}")
     if summary.exit_code == PlanUsed.exit_code:
         raise used_by(str(extra.get("usedBy", "unknown")))
     if summary.exit_code == ApplyError.exit_code:

@@ -1,4 +1,4 @@
-"""The checks before a plan is applied, what there is to do then, and the request that says so. Changes nothing."""
+"""Before an apply: check a saved plan, decide whether there is work, build the agent's request. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from fleetctl.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class ApplyTask:
-    """A plan and where to apply it; `single_use` = it was saved, and may have been applied before.
+    """A plan and the cluster to apply it to. `single_use` = the plan was saved, so it may have been applied before.
 
-    `replanner` plans around what the agent finds; None = the plan is applied exactly as it is.
+    `replanner` plans again for replicas that nodes refuse; None = the plan is applied exactly as it is.
     """
 
     client: DashboardClient
@@ -34,26 +34,26 @@ class ApplyTask:
 
     @property
     def has_work(self) -> bool:
-        """Whether there is anything to create or to wait for."""
+        """Whether there are replicas to create or to wait for."""
         return bool(self.creates or awaited(self.plan))
 
     @property
     def creates(self) -> bool:
-        """Whether there is anything to do, or to tell the autoscaler: a fleet may need fewer nodes than before."""
+        """Whether there are actions, or a request to the autoscaler: a fleet may need fewer nodes than before."""
         return bool(self.plan.acts or self.plan.growth)
 
 
 def awaited(plan: Plan) -> Sequence[ModelRow]:
-    """Return the models whose replicas are already starting and are waited for: wanted, and not excluded by flags."""
+    """Return the models with starting replicas to wait for: those that are wanted and not excluded by flags."""
     options = options_of(plan)
     return [row for row in plan.models if row.wanted and row.starting and options.left_out(row.key, row.labels) is None]
 
 
 def prepare_saved(client: DashboardClient, plan: Plan, now: str, saved_as: str) -> ApplyTask:
-    """Check that a plan, saved as that file, can still be applied. `now` is RFC 3339.
+    """Check that a plan saved as `saved_as` can still be applied. `now` is RFC 3339.
 
-    Raises PlanUsed, PlanStale (it expired, or what it relies on has moved), and InventoryError when the cluster could
-    not be read whole.
+    Raises PlanUsed, PlanStale (it has expired, or what it relies on has changed), and InventoryError if the cluster
+    could not be read completely.
     """
     refuse_used(client, plan, saved_as)
     refuse_expired(plan, now, saved_as)
@@ -64,26 +64,26 @@ def prepare_saved(client: DashboardClient, plan: Plan, now: str, saved_as: str) 
 
 
 def refuse_expired(plan: Plan, now: str, saved_as: str) -> None:
-    """Raise PlanStale when the plan, saved as that file, has expired at `now` (RFC 3339)."""
+    """Raise PlanStale if the plan, saved as `saved_as`, has expired at `now` (RFC 3339)."""
     if has_expired(plan, now):
-        raise PlanStale(f"this plan expired at {plan.expires_at}", hint=_again(plan, saved_as))
+        raise PlanStale(f"this plan expired at {plan.expires_at}", hint=_replan_hint(plan, saved_as))
 
 
 def refuse_moved(plan: Plan, seen: Inventory, saved_as: str) -> None:
-    """Raise PlanStale, with everything that has moved, when `seen` differs from what the plan relies on."""
-    from fleetctl.planner.stale import moved_since  # NumPy: most commands import this module and need none
+    """Raise PlanStale, listing every change, if `seen` differs from what the plan relies on."""
+    from fleetctl.planner.stale import moved_since  # loads NumPy, which most users of this module do not need
 
-    moved = moved_since(plan, seen)
-    if moved:
-        raise PlanStale("this plan is stale: what it relies on has changed", listed=moved, hint=_again(plan, saved_as))
+    if moved := moved_since(plan, seen):
+        raise PlanStale("this plan is stale: what it relies on has changed", listed=moved,
+                        hint=_replan_hint(plan, saved_as))
 
 
-def _again(plan: Plan, saved_as: str) -> str:
+def _replan_hint(plan: Plan, saved_as: str) -> str:
     return f"make a new one: {replan_command(plan, saved_as)}"
 
 
 def refuse_used(client: DashboardClient, plan: Plan, saved_as: str) -> None:
-    """Raise PlanUsed when the cluster's list of jobs shows that this plan, saved as that file, was applied before."""
+    """Raise PlanUsed if the cluster's list of jobs shows that this plan was applied before."""
     for job in ours(client):
         if job.metadata.get("planId") != plan.plan_id:
             continue
@@ -91,16 +91,16 @@ def refuse_used(client: DashboardClient, plan: Plan, saved_as: str) -> None:
             raise used_by(job.submission_id, replan_command(plan, saved_as))
 
 
-def used_by(submission_id: str, again: str = "fleetctl plan -f FLEET --out FILE") -> PlanUsed:
-    """Return the error for a plan that job `submission_id` has applied; `again` = the command for a new one."""
-    return PlanUsed(f"this plan was already applied by job {submission_id}", hint=f"make a new one: {again}")
+def used_by(submission_id: str, command: str = "fleetctl plan -f FLEET --out FILE") -> PlanUsed:
+    """Return the error for a plan that job `submission_id` has applied; `command` = the command for a new plan."""
+    return PlanUsed(f"this plan was already applied by job {submission_id}", hint=f"make a new one: {command}")
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """Flags of apply that the agent needs. Seconds. `wait` = until all is ready, not only created.
+    """Flags of apply that the agent needs. `wait` = wait until replicas are ready, not only created.
 
-    `not_awaited` = ids of replicas of the planned models that are not waited for, whatever their state.
+    `not_awaited` = ids of replicas of the planned models that are never waited for.
     """
 
     parallelism: int = 10
@@ -110,13 +110,13 @@ class ApplyOptions:
     not_awaited: tuple[int, ...] = ()
 
 
-def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
-    """Return the request for `apply`; `may_replan` = a client waits to plan around what the agent finds."""
+def apply_request(plan: Plan, job: str, starter: str, options: ApplyOptions, *, may_replan: bool) -> dict[str, Any]:
+    """Return the request for `apply`; `may_replan` = a client is ready to plan again for refused replicas."""
     return {
         **plan_request(plan),
         "namespace": plan.fleet.namespace,
         "job": job,
-        "holder": {"job": job, "who": who, "planId": plan.plan_id},
+        "holder": {"job": job, "who": starter, "planId": plan.plan_id},
         "toolVersion": __version__,
         "parallelism": options.parallelism,
         "lockTimeout": options.lock_timeout_s,
@@ -131,7 +131,7 @@ def apply_request(plan: Plan, job: str, who: str, options: ApplyOptions, *, may_
 
 
 def plan_request(plan: Plan) -> dict[str, Any]:
-    """Return the part of a request that comes from the plan alone; a later plan of the same run replaces it."""
+    """Return the part of a request that comes from the plan; a later plan of the same run replaces it."""
     return {
         "plan": plan.model_dump(mode="json", by_alias=True),
         "record": apply_record(plan),

@@ -1,4 +1,4 @@
-"""What an apply records about itself: in its job's metadata, which lists show, and in its log.
+"""What an apply records about itself: in its job's metadata, for lists of runs, and in its log.
 
 Neither holds a secret: every user of the cluster's dashboard can read both.
 """
@@ -17,9 +17,9 @@ from fleetctl.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """Who starts a run. `name` is for people, as user@host; `ci_run` is the address of the CI run, where it was one.
+    """Who starts a run. `name` = user@host or similar; `ci_run` = the URL of the CI run, if it is one.
 
-    `step_of` = the command that the run is one step of, as `replace-8dd5457ba23d`.
+    `step_of` = the command of which the run is one step, such as `replace-8dd5457ba23d`.
     """
 
     name: str
@@ -27,13 +27,13 @@ class Starter:
     step_of: str | None = None
 
     def metadata(self) -> dict[str, str]:
-        """Return what every job says of its start. Ray accepts only strings."""
-        more = {"run": self.ci_run, "stepOf": self.step_of}
-        return {"who": self.name, "toolVersion": __version__, **{key: text for key, text in more.items() if text}}
+        """Return the metadata that every job has. Ray accepts only strings."""
+        optional = {"run": self.ci_run, "stepOf": self.step_of}
+        return {"who": self.name, "toolVersion": __version__, **{key: text for key, text in optional.items() if text}}
 
 
 def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
-    """Return the metadata of an apply's job: what a list of applies shows without a log."""
+    """Return the metadata of an apply's job: what a list of applies shows without reading logs."""
     metadata = {"fleet": plan.fleet.name, "namespace": plan.fleet.namespace, "planId": plan.plan_id,
                 "create": str(len(plan.actions)), **starter.metadata()}
     if git := plan.fleet.git:
@@ -45,16 +45,16 @@ def apply_metadata(plan: Plan, starter: Starter) -> dict[str, str]:
 
 
 def apply_record(plan: Plan) -> dict[str, Any]:
-    """Return the `ApplyRecord` of a plan as JSON: the agent writes it once it holds the lock.
+    """Return the `ApplyRecord` of a plan as JSON; the agent logs it once it holds the lock.
 
-    A plan that an older release saved lacks the user's own settings; such shapes are not recorded.
+    A plan saved by an older release lacks the user's own settings (`asSet`); its shapes are not recorded.
     """
     wanted = {row.key: row.wanted for row in plan.models}
     acted_on: list[Action | Reloaded] = [*plan.actions, *plan.reloads]
     models = {
-        one.model: RecordedModel(key=one.model, spec_hash=one.spec_hash, wanted=wanted[one.model],
-                                 priority=one.priority, lifecycle=one.lifecycle)
-        for one in acted_on}
+        row.model: RecordedModel(key=row.model, spec_hash=row.spec_hash, wanted=wanted[row.model],
+                                 priority=row.priority, lifecycle=row.lifecycle)
+        for row in acted_on}
     shapes = {key: spec["asSet"] for key, spec in plan.specs.items() if "asSet" in spec}
     replicas = [
         RecordedReplica(model=action.model, replica_id=action.replica_id, spec_hash=action.spec_hash,

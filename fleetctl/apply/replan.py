@@ -1,4 +1,4 @@
-"""Answer an agent that found nodes different from the plan: with a plan that uses what the agent saw."""
+"""Plan again during an apply, from the agent's view of the cluster, when nodes refuse planned replicas."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class SeenNode(Stored):
 
 
 class ReplanWanted(Stored):
-    """An agent's question: the replicas that nodes refused, and all nodes as they are. `answer` = where it looks."""
+    """The agent's request for a plan: refused replicas and all nodes. `answer` = the name of the expected document."""
 
     answer: str
     refused: list[ReplicaOutcome] = Field(default_factory=list)
     nodes: list[SeenNode] = Field(default_factory=list)
 
     def view(self) -> AgentView:
-        """Return what the agent has seen, for a new inventory."""
+        """Return the agent's view of the nodes, for a new inventory."""
         return AgentView({node.node_id: claim_of_amounts(node.free) for node in self.nodes if node.state != "DEAD"},
                          frozenset(node.node_id for node in self.nodes if node.state == "DRAINING"))
 
@@ -48,18 +48,18 @@ class ReplanWanted(Stored):
 
 
 Replanner = Callable[[ReplanWanted], Plan]
-"""Makes the plan again, for the refused replicas alone; raises FleetctlError where it cannot."""
+"""Makes a new plan for the refused replicas only; raises FleetctlError if it cannot."""
 
 
 def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) -> None:
-    """Answer the event `replanWanted`; where nothing can be planned, the plan stays as it is.
+    """Reply to the event `replanWanted` with a new plan, or with the reason why there is none.
 
-    An answer that does not arrive ends nothing: the agent goes on without it and says so.
+    A lost reply does no harm: the agent continues without it and reports that.
     """
     try:
         wanted = ReplanWanted.model_validate(event.model_extra or {})
     except ValidationError:
-        return  # an agent of another release; it waits until its limit, and reports that
+        return  # an agent of another release; it waits until its time limit, and reports that
     try:
         answer: Mapping[str, Any] = {"request": plan_request(replanner(wanted))}
     except FleetctlError as error:
@@ -69,22 +69,23 @@ def answer_agent(client: DashboardClient, event: Event, replanner: Replanner) ->
 
 
 def limited_to_refused(fresh: Plan, former: Plan, refused: Mapping[str, int]) -> Plan:
-    """Return the `fresh` plan with at most as many new replicas of a model as were refused; the rest stays blocked.
+    """Limit the `fresh` plan to as many new replicas of each model as were refused; the rest is blocked.
 
-    A person has agreed to the `former` plan, so no more is created than that plan would have. Blocked rows are those
-    of the refused models: the replicas blocked before, and those not placed now.
+    The user agreed to the `former` plan, so no more is created than it would have created. The blocked rows are those
+    of the refused models: replicas blocked before, and replicas not placed now.
     """
-    left, actions = Counter(refused), []
+    remaining, actions = Counter(refused), []
     for action in fresh.actions:
-        if left[action.model] > 0:
-            left[action.model] -= 1
+        if remaining[action.model] > 0:
+            remaining[action.model] -= 1
             actions.append(action)
     placed = Counter(action.model for action in actions)
     rows = {row.model: row for row in (*former.blocked, *fresh.blocked)}
     before = Counter({row.model: row.replicas for row in former.blocked})
-    places = {row.key: place for place, row in enumerate(former.models)}
-    blocked = [
-        rows[model].model_copy(update={"replicas": short})
-        for model, count in sorted(refused.items(), key=lambda one: places.get(one[0], len(places)))
-        if (short := count + before[model] - placed[model]) > 0 and model in rows]
+    order = {row.key: number for number, row in enumerate(former.models)}
+    blocked = []
+    for model in sorted(refused, key=lambda key: order.get(key, len(order))):
+        short = refused[model] + before[model] - placed[model]
+        if short > 0 and model in rows:
+            blocked.append(rows[model].model_copy(update={"replicas": short}))
     return fresh.model_copy(update={"actions": actions, "reloads": [], "blocked": blocked})

@@ -1,4 +1,4 @@
-"""How long a plan is valid, and the command line that makes it again with its options: the hint when it is refused."""
+"""A plan's expiry, and the command that makes the plan again with the same options: the hint when it is refused."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from collections.abc import Sequence
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.plan import Plan
 
-FILES_UNKNOWN = ("FLEET",)
 USUAL_EXPIRY_S = 24 * 3600
 
 
 def replan_command(plan: Plan, saved_as: str) -> str:
-    """Return the command line, quoted for a shell; `saved_as` = the file that holds the plan."""
+    """Return the command, quoted for a shell; `saved_as` = the file of the plan."""
     options = plan.options
     seconds = valid_for_s(plan)
     flags: list[tuple[str, Sequence[str | None]]] = [
-        ("-f", options.files or FILES_UNKNOWN), ("--target", options.targets), ("--exclude", options.excludes),
+        ("-f", options.files or ["FLEET"]), ("--target", options.targets), ("--exclude", options.excludes),
         ("--selector", [options.selector]), ("--adopt-from", [options.adopt_from]),
-        # always: without it the fleet file or the environment decides, and the plan may be made elsewhere
+        # always explicit: otherwise the fleet file or the environment may choose another cluster
         ("--namespace", [plan.fleet.namespace]), ("--address", [plan.inventory.address]),
         ("--base", [plan.change.base.name if plan.change else None]),
         ("--expires", [None if seconds in {None, USUAL_EXPIRY_S} else f"{seconds}s"]),
@@ -30,7 +29,7 @@ def replan_command(plan: Plan, saved_as: str) -> str:
 
 
 def valid_for_s(plan: Plan) -> int | None:
-    """Return how many seconds the plan is valid, from its inventory on; None = it never expires."""
+    """Return for how many seconds after its inventory the plan is valid; None = it never expires."""
     if plan.expires_at is None:
         return None
     return int((as_datetime(plan.expires_at) - as_datetime(plan.inventory.observed_at)).total_seconds())

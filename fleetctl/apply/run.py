@@ -1,7 +1,7 @@
-"""One apply from the client's side: submit the agent with the plan, relay its events, return its summary.
+"""One apply on the client's side: submit the agent with the plan, relay its events, return its summary.
 
-Closing the client does not stop the apply. The first interrupt stops the job (it starts nothing more and reports), the
-second detaches from it.
+Closing the client does not stop the apply. The first interrupt stops the job, which starts nothing more and reports;
+the second one detaches from it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, ours
 
 Relay = Callable[[Event], None]
-SHOWN = "`fleetctl status` shows what runs"
+STATUS_HINT = "`fleetctl status` shows what runs"
 
 
-class Detached(Exception):  # not an error: the person has detached from a running apply
-    """The client detaches; `stopped` = the job was asked to stop before, else it continues."""
+class Detached(Exception):  # not an error: the user has detached from a running apply
+    """The client detaches; `stopped` = the job was asked to stop before, otherwise it continues."""
 
     def __init__(self, submission_id: str, *, stopped: bool) -> None:
         super().__init__(submission_id)
@@ -35,7 +35,7 @@ class Detached(Exception):  # not an error: the person has detached from a runni
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run of the agent that can be followed. `replanner` plans around what its agent finds; None = none does."""
+    """An agent run that can be followed. `replanner` plans again for refused replicas; None = no planning again."""
 
     client: DashboardClient
     submission_id: str
@@ -45,42 +45,42 @@ class Started:
 def start_apply(
     task: ApplyTask, submission_id: str, starter: Starter, options: ApplyOptions, patience: jobs.Patience | None = None
 ) -> Started:
-    """Submit the agent with the plan; raises ApplyError when the cluster refuses it."""
+    """Submit the agent with the plan; raises ApplyError if the cluster refuses it."""
     plan = task.plan
     request = apply_request(plan, submission_id, starter.name, options, may_replan=task.replanner is not None)
     jobs.submit(task.client, submission_id, "apply", request, namespace=plan.fleet.namespace, patience=patience,
                 metadata=apply_metadata(plan, starter),
-                follow_up=f"`fleetctl apply --attach {submission_id}` follows it if it runs; else apply again")
+                follow_up=f"`fleetctl apply --attach {submission_id}` follows it if it runs; otherwise apply again")
     return Started(task.client, submission_id, task.replanner)
 
 
 def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = None,
            announce: Callable[[], None] = lambda: None, pause: Callable[[], None] = lambda: None) -> RunSummary:
-    """Relay events, each once, until the summary and return it; an interrupt stops the job; relaying continues.
+    """Relay each event once, up to the summary, and return it. An interrupt stops the job, and relaying continues.
 
-    The first one calls `announce`, then `pause`, which returns after a moment in which a second one only detaches.
-    Raises ApplyError when the agent died or could not be stopped, WaitTimeout, and Detached at the second interrupt or
-    when the job does not react to the first.
+    The first interrupt calls `announce`, then `pause`; during the pause a second one detaches without stopping the job.
+    Raises ApplyError if the agent died or could not be stopped, WaitTimeout, and Detached at the second interrupt or if
+    the job does not react to the first.
     """
-    def heard(event: Event) -> None:
+    def receive(event: Event) -> None:
         relay(event)
         if event.type == WANTED and started.replanner is not None:
             answer_agent(started.client, event, started.replanner)
 
     follower = Follower(started.client, started.submission_id, APPLY, wait_timeout_s=wait_timeout_s)
     with suppress(KeyboardInterrupt):
-        return follower.summary(heard)
+        return follower.summary(receive)
     stopped = False
     try:
         announce()
         pause()
         stopped = True
-        return follower.stop(heard, SHOWN)
+        return follower.stop(receive, STATUS_HINT)
     except (KeyboardInterrupt, WaitTimeout):
         raise Detached(started.submission_id, stopped=stopped) from None
 
 
 def running(client: DashboardClient, fleet: str | None) -> list[Job]:
-    """Return the running applies, of one fleet or of all, oldest first."""
+    """Return the running applies of one fleet or of all, oldest first."""
     return [job for job in ours(client)
             if not job.ended and job.metadata.get("verb") == "apply" and fleet in (None, job.metadata.get("fleet"))]

@@ -1,6 +1,6 @@
-"""How a run of the agent ended, by its job and its log. Nothing is guessed: the rest is `unknown`.
+"""How an agent run ended, according to its job and its log. Nothing is guessed: anything else is `unknown`.
 
-Pure. The agent writes each line before the action it announces, so a whole log without the line proves its absence.
+Pure. The agent logs each action before it acts, so a complete log without the line proves that nothing was done.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fleetctl.inventory.notes import NOTES, note_text
 NEVER_STARTED = frozenset({
     "JOB_SUPERVISOR_ACTOR_START_FAILURE", "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE", "RUNTIME_ENV_SETUP_FAILURE",
 })
-"""Ray's errors for a job whose command was not started."""
+"""Ray's error types for a job whose command was never started."""
 
 FIRST_ACTION = {"apply": "lockAcquired", "evict": "replicaEnding", "restart": "replicaEnding"}
-"""The line before the first action of a run; by verb."""
+"""The event before the first action of a run, by verb."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunLog:
-    """The readable part of a run's log. `whole` = the log itself, not only the end of it that Ray keeps with the job.
+    """The readable part of a run's log. `whole` = the complete log, not only its end, which Ray keeps with the job.
 
-    `problem` says why there is none, where that is known.
+    `problem` = why the log is missing, if known.
     """
 
     events: tuple[Event, ...] = ()
@@ -48,9 +48,9 @@ class RunStatus:
 
 
 def read_log(text: str | None, job: Job, problem: str = "") -> RunLog:
-    """Return the events in a job's log; where the log is gone, those in the part that Ray keeps with the job.
+    """Parse a job's log, or, if it is gone, the end of it that Ray keeps with the job.
 
-    An empty log counts as missing: Ray serves one when the file is gone.
+    An empty log counts as missing: Ray serves one if the file is gone.
     """
     if text:
         return RunLog(_events(text), whole=True)
@@ -62,7 +62,7 @@ def _events(text: str) -> tuple[Event, ...]:
 
 
 def status_of(job: Job, log: RunLog) -> RunStatus:
-    """Return how the run ended; a note has no run, it counts once it is in the list."""
+    """Return how the run ended. A note has no run: it is `ok` once it is in the list of jobs."""
     if job.metadata.get("verb") in NOTES:
         return RunStatus("ok", note_text(job.metadata))
     summary = summary_of(log)
@@ -73,7 +73,7 @@ def status_of(job: Job, log: RunLog) -> RunStatus:
     if not log.events:
         return _without_log(job, log)
     if _was_idle(job, log):
-        return RunStatus("refused", f"it ended before it did anything ({job.end_text})", "NOT_BEGUN")
+        return RunStatus("refused", f"it ended before its first action ({job.end_text})", "NOT_BEGUN")
     return RunStatus("unknown", f"it ended without a summary ({job.end_text})",
                      "INTERRUPTED" if job.status == "STOPPED" else "DIED")
 
@@ -84,7 +84,7 @@ def summary_of(log: RunLog) -> RunSummary | None:
 
 
 def outcomes_of(log: RunLog) -> list[ReplicaOutcome]:
-    """Return how it ended for each replica: by the summary, or by the events of a run without one."""
+    """Return the outcome of each replica, from the summary or, without one, from the events."""
     summary = summary_of(log)
     if summary is not None:
         return list(summary.outcomes)
@@ -96,7 +96,7 @@ def outcomes_of(log: RunLog) -> list[ReplicaOutcome]:
 
 
 def _from_summary(summary: RunSummary, *, idle: bool) -> RunStatus:
-    """Return the status by the agent's own summary. An eviction by an older release has no outcomes."""
+    """Return the status according to the agent's summary. An eviction by an older release has no outcomes."""
     if summary.exit_code == LockHeld.exit_code:
         return RunStatus("refused", summary.message, "LOCK_HELD")
     if summary.exit_code == PlanUsed.exit_code:
@@ -116,7 +116,7 @@ def _under_way(job: Job, log: RunLog) -> RunStatus:
         pending = job.status == "PENDING"
         return RunStatus("running", "the cluster is starting it" if pending else "it has written nothing yet")
     if "lockWaiting" in kinds and "lockAcquired" not in kinds:
-        return RunStatus("running", "it waits for the lock of its fleet", "WAITING")
+        return RunStatus("running", "waiting for the lock of its fleet", "WAITING")
     done = sum(row.replicas for row in outcomes_of(log) if row.code != "NOT_REPORTED")
     of = f" of {create}" if (create := job.metadata.get("create")) else ""
     return RunStatus("running", f"{done}{of} done")
@@ -130,20 +130,20 @@ def _without_log(job: Job, log: RunLog) -> RunStatus:
 
 
 def _was_idle(job: Job, log: RunLog) -> bool:
-    """Return whether the run certainly did nothing: its log is whole, without the line of its first action."""
+    """Return whether the run certainly did nothing: its log is complete and has no first action."""
     action = FIRST_ACTION.get(job.metadata.get("verb", ""))
     return log.whole and action is not None and all(event.type != action for event in log.events)
 
 
 def _reported(event: Event) -> ReplicaOutcome | None:
-    """Return the outcome in an event of a replica; the state of one that was only created is unknown by now."""
+    """Return the outcome in a replica's event; None if there is none. After `replicaCreated` the state is unknown."""
     if not event.type.startswith("replica"):
         return None
     fields = event.model_extra or {}
     if event.type == "replicaCreated":
         fields = {**fields, "outcome": "starting", "code": "NOT_REPORTED",
-                  "message": "created; the rest was not reported"}
-    # the agent's sentence without what the outcome's other fields say
+                  "message": "created; nothing later was reported"}
+    # the agent's message without what the outcome's other fields contain
     _, _, why = event.message.partition(f"{fields.get('model')}/{fields.get('replicaId')}: {fields.get('outcome')}")
     try:
         return ReplicaOutcome.model_validate({"message": why.partition(": ")[2], **fields})

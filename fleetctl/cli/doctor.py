@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.node_jobs import REPAIR, Dead, repair
+from fleetctl.apply.node_jobs import REPAIR, Leftovers, repair
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
@@ -69,7 +69,7 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
     if evidence.seen is None:
         return []
     orphans = {node_id: node.orphans for node_id, node in (evidence.nodes or {}).items() if node.orphans}
-    dead = Dead(leaked(evidence), orphans, evidence.locks)
+    dead = Leftovers(leaked(evidence), orphans, evidence.locks)
     if not dead:
         say("note", "there is nothing that --fix may remove")
         return []
@@ -84,7 +84,7 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
     return repaired
 
 
-def _listed(dead: Dead, names: dict[str, str]) -> Iterator[str]:
+def _listed(dead: Leftovers, names: dict[str, str]) -> Iterator[str]:
     yield from (f"placement group {group.name}" for group in dead.groups)
     for node_id, processes in dead.orphans.items():
         for one in processes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from fleetctl.apply.explicit import NOUNS, STILL, Order, Verb, run_explicit
+from fleetctl.apply.explicit import NOUNS, STATUS_HINT, Order, Verb, run_explicit
 from fleetctl.apply.outcome import INTERRUPTED, final_exit_code
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import NOTHING_DONE
@@ -105,7 +105,7 @@ def act_on(
         try:
             summaries.append(run_explicit(source.client, order, new_job_id(wanted.verb), starter(), relay))
         except KeyboardInterrupt:
-            say("note", f"the {NOUNS[wanted.verb]} may continue in the cluster; {STILL}")
+            say("note", f"the {NOUNS[wanted.verb]} may continue in the cluster; {STATUS_HINT}")
             raise
         except FleetctlError as error:
             if not summaries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, Asker
+from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, JobRunner
 from fleetctl.apply.node_jobs import prefetch as carry_out
 from fleetctl.cli import flags
 from fleetctl.cli.apply.scaled import ModelArgument
@@ -73,7 +73,7 @@ def prefetch(
         names = {one.id: one.name for one in seen.nodes}
         say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
         with invocation.working("fetching"):
-            asker = Asker(source.client, source.namespace, starter(), PREFETCH_WORDING)
+            asker = JobRunner(source.client, source.namespace, starter(), PREFETCH_WORDING)
             rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, seen), timeout,
                              lambda row: _tell(row, names))
     rows = [row.model_copy(update={"node": names[row.node_id]}) for row in rows]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, Asker, ask_caches
+from fleetctl.apply.node_jobs import PRUNE, PRUNE_WORDING, JobRunner, ask_caches
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
@@ -48,7 +48,7 @@ def prune(
         seen = read(invocation, source)
         require_complete(seen)
         names, kept = {node.id: node.name for node in seen.nodes}, named_weights(fleets, seen)
-        asker = Asker(source.client, source.namespace, starter(), PRUNE_WORDING)
+        asker = JobRunner(source.client, source.namespace, starter(), PRUNE_WORDING)
         with invocation.working("asking the nodes"):
             found = ask_caches(asker, CACHES, new_job_id(CACHES), {node.id: kept for node in selected(seen, nodes)})
         removable = {node.node_id: [one.artifact for one in node.artifacts if not one.used] for node in found}

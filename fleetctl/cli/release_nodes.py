@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fleetctl.apply.follow import Wording
-from fleetctl.apply.node_jobs import Asker
+from fleetctl.apply.node_jobs import JobRunner
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
@@ -43,7 +43,7 @@ def release_nodes(
     if not dry_run and not confirm(question, yes=yes, otherwise="nothing was changed"):
         return 1
     with live_source(invocation, where, cluster_of(None)) as source:
-        asker = Asker(source.client, source.namespace, starter(), WORDING)
+        asker = JobRunner(source.client, source.namespace, starter(), WORDING)
         with invocation.working("asking the cluster"):
             events = asker.run(RELEASE, new_job_id(RELEASE), {"fleet": fleet, "dryRun": dry_run})
     for event in events[1:]:  # the first is the agent's version

@@ -8,7 +8,7 @@ import typer
 
 from fleetctl.apply.follow import APPLY, Follower
 from fleetctl.apply.history import pick, read_logs, runs_of
-from fleetctl.apply.run import SHOWN, running
+from fleetctl.apply.run import STATUS_HINT, running
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import only
 from fleetctl.cli.commands import command_app
@@ -80,7 +80,7 @@ def _stop(client: DashboardClient, job: Job) -> int:
             created.append(event)
 
     try:
-        summary = Follower(client, job.submission_id, APPLY).stop(relay, SHOWN)
+        summary = Follower(client, job.submission_id, APPLY).stop(relay, STATUS_HINT)
     except WaitTimeout:
         raise WaitTimeout(f"job {job.submission_id} was asked to stop, and has not ended yet",
                           hint=f"`fleetctl history show {job.submission_id}` shows how it ends") from None

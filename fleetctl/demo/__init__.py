@@ -1,1 +1,1 @@
-"""The embedded default: a local Ray of four nodes with simulated GPUs, HTTP stub engines, and a tour of both."""
+"""The demo: a local Ray cluster of four nodes with simulated GPUs, HTTP stub engines, and a guided tour."""

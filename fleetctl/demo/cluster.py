@@ -1,7 +1,7 @@
-"""The keeper: the one process of the demo that imports ray. It starts the nodes, says when they are up, and waits.
+"""The keeper: the only process of the demo that imports ray. It starts the nodes, records their state, and waits.
 
-Run as `python -m fleetctl.demo.cluster HOME`, by `lifecycle.start_cluster`, with Ray's settings in its environment. Ray
-ties its processes to the keeper's life, so ending the keeper ends them, however it ends.
+`lifecycle.start_cluster` runs it as `python -m fleetctl.demo.cluster HOME`, with Ray's settings in its environment. Ray
+ties its processes to the keeper, so they end with it, however it ends.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def node_arguments(node: DemoNode) -> dict[str, object]:
 
 
 def keep(home: DemoHome) -> None:
-    """Start the cluster that the state in `home` announces, and hold it until this process is ended."""
+    """Start the cluster described by the state in `home`, and keep it until this process is ended."""
     from ray.cluster_utils import Cluster
 
     state = home.read()
     if state is None:
-        raise SystemExit(f"{home.state_file} announces no cluster")
+        raise SystemExit(f"{home.state_file} describes no cluster")
     state = replace(state, keeper_pid=os.getpid())
     head, *others = DEMO_NODES
     port = urlsplit(state.address).port
@@ -46,8 +46,8 @@ def keep(home: DemoHome) -> None:
         "include_dashboard": True,
         "dashboard_host": LOOPBACK,
         "dashboard_port": port,
-        "dashboard_agent_listen_port": 0,  # Ray's fixed default would meet that of another Ray on this machine
-        "include_log_monitor": False,  # it reads every log over and over, for drivers that want them: here is none
+        "dashboard_agent_listen_port": 0,  # Ray's fixed default may collide with another Ray on this machine
+        "include_log_monitor": False,  # it keeps rereading every log for drivers, and the demo has none
     }
     cluster = Cluster(initialize_head=True, head_node_args={**node_arguments(head), **dashboard})
     if urlsplit(f"http://{cluster.webui_url}").port != port:

@@ -1,7 +1,7 @@
-"""The demo's home: the folder where a demo cluster keeps its state, its token, its sessions and its engine's launcher.
+"""The demo's home: the folder with a demo cluster's state, token, Ray sessions and engine launcher.
 
-Nothing of the demo is elsewhere. The folder is the user's own (0700); a folder of that name with another owner is
-refused. Its path is short, because Ray puts Unix sockets (107 characters at most) far below it.
+The demo writes nowhere else. The folder is private to the user (0700); a folder with another owner is refused. Its path
+must be short, because Ray puts Unix sockets, whose paths have at most 107 characters, deep below it.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pathlib import Path
 from fleetctl.errors import FleetctlError
 
 MAX_HOME_LENGTH = 36
-"""Ray's longest socket path needs 71 characters below it."""
+"""Ray's longest socket path below it needs 71 characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """The state of a demo cluster. `mark` is in the environment of all its processes and of no other."""
+    """The state of a demo cluster. `mark` is in the environment of all its processes and of no others."""
 
     mark: str
     keeper_pid: int
@@ -42,30 +42,30 @@ class DemoHome:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.state_file = path / "cluster.json"
-        """Where the state of the running cluster is."""
+        """The state of the running cluster."""
         self.token_file = path / "token"
-        """Where the cluster's own token is: a Ray without one runs code from any client."""
+        """The cluster's token: a Ray without one runs code from any client."""
         self.launchers = path / "bin"
-        """A folder on the nodes' PATH, with the engine in it."""
+        """A folder on the nodes' PATH, with the stub engine."""
         self.log = path / "keeper.log"
-        """The output of the cluster's keeper."""
+        """The output of the keeper."""
         self.sessions = path / "ray"
         """Ray's own folder (RAY_TMPDIR): logs and sockets."""
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str]) -> DemoHome:
-        """Return the home that FLEETCTL_DEMO_HOME names, or the default below the folder for temporary files."""
+        """Return the home that FLEETCTL_DEMO_HOME names, or the default in the temporary folder."""
         chosen = env.get("FLEETCTL_DEMO_HOME")
         path = Path(chosen) if chosen else Path(tempfile.gettempdir()) / f"fleetctl-demo-{os.getuid()}"
         return cls(path.absolute())
 
     def prepare(self, python: str) -> None:
-        """Make the folder, a fresh token and the engine's launcher. Raises FleetctlError for a folder we cannot use."""
+        """Create the folder, a fresh token and the engine's launcher. Raises FleetctlError for an unusable folder."""
         if len(str(self.path)) > MAX_HOME_LENGTH:
             raise FleetctlError(
-                f"the path of the demo's folder {self.path} is too long: Ray's sockets below it leave room for "
-                f"{MAX_HOME_LENGTH} characters",
-                hint="set FLEETCTL_DEMO_HOME to a shorter one, such as /tmp/fleetctl-demo")
+                f"the path of the demo's folder {self.path} is too long: with Ray's sockets below it, it may have at "
+                f"most {MAX_HOME_LENGTH} characters",
+                hint="set FLEETCTL_DEMO_HOME to a shorter path, such as /tmp/fleetctl-demo")
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.check_owner()
         self.launchers.mkdir(exist_ok=True)
@@ -74,16 +74,16 @@ class DemoHome:
         _write(self.launchers / "stub-engine", engine, 0o700)
 
     def check_owner(self) -> None:
-        """Raise FleetctlError unless the folder is a real one, ours, and closed to others."""
-        found = self.path.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        """Raise FleetctlError unless it is a folder, owned by the user, and not accessible to others."""
+        status = self.path.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
             raise FleetctlError(
-                f"{self.path} is not a folder of your own that is closed to others",
+                f"{self.path} is not a folder that you own and that is closed to others",
                 hint="remove it, or set FLEETCTL_DEMO_HOME to another folder")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder: one `demo up` or `demo down` at a time."""
+        """Lock the folder, for one `demo up` or `demo down` at a time."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.check_owner()
         with (self.path / "lock").open("w") as lock:
@@ -91,7 +91,7 @@ class DemoHome:
             yield
 
     def read(self) -> ClusterState | None:
-        """Return the state, or None when no cluster was started (or a write was cut off before it was one)."""
+        """Return the state, or None if no cluster was started or the file is incomplete."""
         try:
             found = json.loads(self.state_file.read_text())
             return ClusterState(**{**found, "nodes_up": tuple(found["nodes_up"])})
@@ -103,7 +103,7 @@ class DemoHome:
         _write(self.state_file, json.dumps(asdict(state)), 0o600)
 
     def clear(self) -> None:
-        """Forget the cluster and remove what it wrote; the lock stays."""
+        """Remove the files of the cluster; the lock stays."""
         for name in (self.state_file, self.token_file):
             name.unlink(missing_ok=True)
         for folder in (self.sessions, self.launchers):
@@ -111,12 +111,12 @@ class DemoHome:
 
 
 def without_other_clusters(env: Mapping[str, str]) -> dict[str, str]:
-    """Leave out the variables that name another cluster, or set up another Ray."""
+    """Return `env` without the variables that name another cluster or configure another Ray."""
     return {name: value for name, value in env.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Write a file whole or not at all, with this mode from the first byte on."""
+    """Write a file atomically, with this mode from the start."""
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as out:

@@ -1,4 +1,4 @@
-"""The four simulated nodes of the demo: Ray accepts any number of CPUs, GPUs and bytes of memory."""
+"""The four simulated nodes of the demo. Ray does not check the CPUs, GPUs and memory that a node declares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ GIB = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class DemoNode:
-    """One simulated node; `name` is what Ray and fleetctl show, as all of them share one IP address."""
+    """One simulated node. Ray and fleetctl show its `name`, because all nodes share one IP address."""
 
     name: str
     cpus: int
@@ -18,11 +18,11 @@ class DemoNode:
     labels: dict[str, str] = field(default_factory=dict)
 
     def all_labels(self) -> dict[str, str]:
-        """Return the node's labels, its name among them."""
+        """Return the node's labels, including its name."""
         return {"fleet.io/node": self.name, **self.labels}
 
     def describe(self) -> str:
-        """Return one line for people: name, CPUs, cards."""
+        """Return one line for display: name, CPUs, cards."""
         cards = f", {self.gpus} simulated {self.labels['ray.io/accelerator-type']}" if self.gpus else ""
         return f"{self.name:<7} {self.cpus} CPUs{cards}"
 

@@ -1,8 +1,8 @@
 """A stand-in for an inference engine: real HTTP and real gangs, no weights. Standard library only.
 
-It answers as an OpenAI-style server does (`/v1/models`, `/v1/completions`, `/v1/chat/completions`, `/health`) and says
-which replica answered. In a gang, rank 0 waits for the others on FLEETCTL_LEADER_PORT: its `/health` is 503 until all
-ranks have joined. A rank that loses its leader ends, as the ranks of a real engine do.
+It is an OpenAI-style server (`/v1/models`, `/v1/completions`, `/v1/chat/completions`, `/health`) whose responses name
+the replica. In a gang, rank 0 waits for the other ranks on FLEETCTL_LEADER_PORT: its `/health` is 503 until all have
+joined. A rank that loses its leader ends, as the ranks of a real engine do.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stub:
         return f"waiting for ranks {missing}" if missing else None
 
     def identity(self) -> dict[str, Any]:
-        """Return which replica this is, from what fleetctl injected."""
+        """Return the identity of this rank, from the variables that fleetctl injected."""
         return {
             "model": self.model,
             "replica": int(os.environ.get("FLEETCTL_REPLICA_ID", "0")),
@@ -50,14 +50,14 @@ class Stub:
             "cards": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
         }
 
-    def say(self, prompt: str) -> str:
-        """Return the completion: the prompt, and who says it."""
-        me = self.identity()
-        gang = f", a gang of {me['ranks']}" if me["ranks"] > 1 else ""
-        return f"{prompt} (replica {me['replica']} of {me['model']}{gang}, on GPU {me['cards'] or 'none'})"
+    def complete(self, prompt: str) -> str:
+        """Return the completion: the prompt and the identity of the replica."""
+        own = self.identity()
+        gang = f", a gang of {own['ranks']}" if own["ranks"] > 1 else ""
+        return f"{prompt} (replica {own['replica']} of {own['model']}{gang}, on GPU {own['cards'] or 'none'})"
 
-    def fall_apart(self, reason: str) -> None:
-        """End because another rank has gone."""
+    def end_with_gang(self, reason: str) -> None:
+        """End because another rank has ended."""
         log(reason)
         self.stop(1)
 
@@ -109,16 +109,16 @@ class Handler(BaseHTTPRequestHandler):
         elif reason := self.stub.not_ready():
             self._refuse(503, reason)
         else:
-            text = self.stub.say(prompt)
-            said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-            words = {"prompt_tokens": len(prompt.split()), "completion_tokens": len(text.split())}
+            text = self.stub.complete(prompt)
+            choice = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+            usage = {"prompt_tokens": len(prompt.split()), "completion_tokens": len(text.split())}
             self._send(200, {
                 "id": f"stub-{time.time_ns():x}",
                 "object": "chat.completion" if chat else "text_completion",
                 "created": int(time.time()),
                 "model": self.stub.model,
-                "choices": [{"index": 0, "finish_reason": "stop", **said}],
-                "usage": {**words, "total_tokens": sum(words.values())},
+                "choices": [{"index": 0, "finish_reason": "stop", **choice}],
+                "usage": {**usage, "total_tokens": sum(usage.values())},
                 "replica": self.stub.identity(),
             })
 
@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def log(message: str) -> None:
-    """Write one line of engine output, at once."""
+    """Write one line of engine output and flush it."""
     sys.stdout.write(f"stub-engine: {message}\n")
     sys.stdout.flush()
 
@@ -158,13 +158,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def serve(options: argparse.Namespace) -> int:
-    """Serve until a signal to stop, until --fail-after, or until the gang falls apart; return the exit code."""
+    """Serve until SIGTERM, --fail-after, or the loss of another rank; return the exit code."""
     gang = Gang.from_environment(os.environ, options.host)
     stub = Stub(options.model, gang, time.monotonic() + options.startup_delay)
     signal.signal(signal.SIGTERM, lambda *_: stub.stop(0))
     handler = type("BoundHandler", (Handler,), {"stub": stub})
     try:
-        gang.start(on_lost=stub.fall_apart)
+        gang.start(on_lost=stub.end_with_gang)
         server = ThreadingHTTPServer((options.host, options.port), handler)
     except OSError as error:
         log(f"cannot listen: {error}")

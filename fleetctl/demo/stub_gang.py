@@ -1,7 +1,7 @@
-"""How the stub engines of one gang find each other: rank 0 listens, the others join and keep the connection open.
+"""How the stub engines of a gang find each other: rank 0 listens, the other ranks join and keep the connection open.
 
-One line of text each way ("rank 2", "joined"); an end of the connection is the end of the membership. Real engines do
-the same with NCCL's or Gloo's store. Standard library only.
+One line of text each way ("rank 2", "joined"); a rank is a member as long as its connection lasts. Real engines do the
+same with the store of NCCL or Gloo. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETRY_S = 0.2
 
 @dataclass
 class Gang:
-    """One rank's view of its gang; `joined` holds the ranks that are there (rank 0) or the own one (others)."""
+    """One rank's view of its gang. `joined` = on rank 0 the ranks that have joined, on others only the rank itself."""
 
     rank: int = 0
     size: int = 1
@@ -30,7 +30,7 @@ class Gang:
 
     @classmethod
     def from_environment(cls, env: Mapping[str, str], host: str) -> Gang:
-        """Read rank, size and leader from what fleetctl injects; a lone engine is a gang of one."""
+        """Read rank, size and leader from the variables that fleetctl injects; a single engine is a gang of one."""
         return cls(
             rank=int(env.get("FLEETCTL_RANK", "0")),
             size=int(env.get("FLEETCTL_GROUP_SIZE", "1")),
@@ -38,14 +38,14 @@ class Gang:
             host=host)
 
     def missing(self) -> list[int]:
-        """Return the ranks this one still waits for: rank 0 for all others, the others for rank 0."""
+        """Return the ranks this one still waits for: on rank 0 the absent others, on others rank 0."""
         with self._lock:
             if self.rank == 0:
                 return sorted(set(range(1, self.size)) - self.joined)
             return [] if self.rank in self.joined else [0]
 
     def start(self, on_lost: Callable[[str], object]) -> None:
-        """Begin to meet; `on_lost` gets the reason when another rank goes. Raises OSError if rank 0 cannot listen."""
+        """Listen or join; `on_lost` gets the reason if a rank leaves. Raises OSError if rank 0 cannot listen."""
         if self.size == 1:
             return
         if self.rank == 0:
@@ -56,15 +56,15 @@ class Gang:
             threading.Thread(target=self._join, args=(on_lost,), name="join", daemon=True).start()
 
     def enter(self, rank: int) -> bool:
-        """Note that a rank has come; False if it is not one of the gang, or there already."""
+        """Record that a rank has joined; returns False if it is not in the gang, or has joined before."""
         with self._lock:
-            welcome = rank not in self.joined and 0 < rank < self.size
-            if welcome:
+            accepted = rank not in self.joined and 0 < rank < self.size
+            if accepted:
                 self.joined.add(rank)
-            return welcome
+            return accepted
 
     def leave(self, rank: int) -> None:
-        """Note that a rank has gone."""
+        """Record that a rank has left."""
         with self._lock:
             self.joined.discard(rank)
 
@@ -78,27 +78,25 @@ class Gang:
             with connection:
                 connection.settimeout(None)
                 connection.sendall(f"rank {self.rank}\n".encode())
-                if _read_until_closed(connection, on_first=lambda: self.enter(self.rank)):
+                if _receive(connection):  # rank 0 has accepted this rank
+                    self.enter(self.rank)
+                    while _receive(connection):
+                        pass
                     on_lost(f"rank {self.rank} lost the leader at {self.leader[0]}:{self.leader[1]}")
                     return
             time.sleep(RETRY_S)
 
 
-def _read_until_closed(connection: socket.socket, on_first: Callable[[], object]) -> bool:
-    """Read until the other side goes; True if it had said anything, that is, let us in."""
-    greeted = False
+def _receive(connection: socket.socket) -> bytes:
+    """Wait for data; returns nothing once the connection is closed or broken."""
     try:
-        while connection.recv(64):
-            if not greeted:
-                on_first()
-            greeted = True
+        return connection.recv(64)
     except OSError:
-        pass
-    return greeted
+        return b""
 
 
 class _Rendezvous(socketserver.ThreadingTCPServer):
-    """Rank 0's side."""
+    """The server on rank 0."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -107,16 +105,17 @@ class _Rendezvous(socketserver.ThreadingTCPServer):
 
 
 class _Join(socketserver.StreamRequestHandler):
-    """One rank's membership."""
+    """The connection of one rank."""
 
     def handle(self) -> None:
-        """Let the rank in, and wait for it to leave."""
+        """Accept the rank, and wait until it leaves."""
         server = cast("_Rendezvous", self.server)
         word, _, number = self.rfile.readline(64).decode(errors="replace").strip().partition(" ")
         if word != "rank" or not number.isdigit() or not server.gang.enter(int(number)):
             return
         rank = int(number)
         self.wfile.write(b"joined\n")
-        _read_until_closed(self.connection, on_first=lambda: None)
+        while _receive(self.connection):
+            pass
         server.gang.leave(rank)
-        server.on_lost(f"rank {rank} has gone; the gang cannot serve")
+        server.on_lost(f"rank {rank} has ended; the gang cannot serve")

@@ -1,7 +1,7 @@
-"""The guided tour (`make demo`): up, plan, apply, ask an engine, plan again, status, down, with the real command line.
+"""The guided tour (`make demo`): plan, apply, query an engine, plan again and show the status, all by real commands.
 
-Each stop runs a command as a person would, lets it write to the terminal itself, and checks its exit code. The tour
-fails on an unexpected exit code, and takes the cluster down in every case.
+Each stop runs a command as a user would: the command writes to the terminal itself. An unexpected exit code ends the
+tour.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEANING = {0: "fine", 2: "changes present", 3: "partial: what fits is done, the 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """One command of the tour; `expect` is its exit code, `stdin` what is piped into it (`piped` says how)."""
+    """One command of the tour. `expect` = its exit code, `stdin` = its input, `piped` = the shell text before it."""
 
     title: str
     words: str
@@ -39,7 +39,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Tour:
-    """Runs stops. `fleetctl` is the command line to start, `env` what it sees, `say` writes narration."""
+    """Runs stops. `fleetctl` = the start of each command, `env` = its environment, `say` = writes the narration."""
 
     fleetctl: Sequence[str]
     env: Mapping[str, str]
@@ -53,12 +53,12 @@ class Tour:
             [*self.fleetctl, *stop.arguments], env=dict(self.env), input=stop.stdin, text=True, check=False)
         self.say(f"(exit code {done.returncode}: {MEANING.get(done.returncode, 'not what the tour expects')})")
         if done.returncode != stop.expect:
-            raise FleetctlError(f"`fleetctl {shlex.join(stop.arguments)}` ended with exit code {done.returncode}, "
-                                f"where the tour expects {stop.expect}")
+            raise FleetctlError(f"`fleetctl {shlex.join(stop.arguments)}` ended with exit code {done.returncode}; "
+                                f"the tour expects {stop.expect}")
 
     def ask_engine(self) -> None:
-        """Find a ready replica in the inventory and ask it for a completion over HTTP."""
-        self.say("\n== Ask an engine\nThe engines are real servers; the inventory says where they listen.\n")
+        """Find a ready replica in the inventory and request a completion over HTTP."""
+        self.say("\n== Ask an engine\nThe engines are real servers; the inventory has their addresses.\n")
         url = f"http://{self._address_of(ASKED_MODEL)}"
         self.say(f"GET {url}/v1/models")
         listed = _http_json(f"{url}/v1/models", None)
@@ -77,7 +77,7 @@ class Tour:
             for member in replica["members"]:
                 if replica["model"] == model and member.get("port") and member["rank"] == 0:
                     return f"{member['address']}:{member['port']}"
-        raise FleetctlError(f"the inventory names no address for {model}")
+        raise FleetctlError(f"the inventory has no address for {model}")
 
 
 def stops_before_asking(fleet: str) -> tuple[Stop, ...]:
@@ -90,13 +90,13 @@ def stops_before_asking(fleet: str) -> tuple[Stop, ...]:
 
 
 def stops_after_asking(fleet: str, text: str) -> tuple[Stop, ...]:
-    """Return the stops once everything runs; `text` is the fleet file's."""
+    """Return the stops after the first running engine; `text` = the content of the fleet file."""
     return (
         Stop("Plan again",
              "All that fits is running, so there is nothing to create; blocked replicas are still reported.",
              ("plan", "-f", fleet)),
         Stop("Ask for less",
-             "The file now wants one replica of each model. Nothing is removed: a target is a floor.",
+             "The file now wants one replica of each model. Nothing is removed: a target is a minimum.",
              ("plan", "-f", "-"), piped=f"sed 's/replicas: 3/replicas: 1/' {shlex.quote(fleet)} | ",
              stdin=text.replace("replicas: 3", "replicas: 1")),
         Stop("Status", "A row per replica.", ("status", "-f", fleet)),
@@ -104,7 +104,7 @@ def stops_after_asking(fleet: str, text: str) -> tuple[Stop, ...]:
 
 
 def demo_fleet(near: Path) -> str:
-    """Return the path of the demo's fleet file, relative to the folder `near` if it is below it."""
+    """Return the path of the demo's fleet file, relative to the folder `near` if it is inside."""
     packaged = Path(__file__).with_name("fleet.yaml")
     path = packaged if packaged.exists() else Path(__file__).parents[2] / "fleets" / "demo.yaml"
     return str(path.relative_to(near) if path.is_relative_to(near) else path)

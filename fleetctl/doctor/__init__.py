@@ -1,1 +1,1 @@
-"""The checks of `fleetctl doctor`, a file for each area: pure functions of what was seen."""
+"""The checks of `fleetctl doctor`, one file per area: pure functions of the evidence."""

@@ -1,4 +1,4 @@
-"""Checks of the client: the cluster answers it, and their clocks agree."""
+"""Checks of the client: it reaches the cluster, and their clocks agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CODES: dict[type[FleetctlError], str] = {
 
 
 def check_reach(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield why there is nothing to look at."""
+    """Yield the reason why the cluster could not be read."""
     error = evidence.refusal
     if error is not None:
         yield Diagnosed(code=CODES.get(type(error), "CLUSTER_NOT_READ"), severity="error", area="client",
@@ -22,13 +22,11 @@ def check_reach(evidence: Evidence) -> Iterator[Diagnosed]:
 
 
 ALLOWED_S = 60
+"""Tolerated clock difference; a response may have taken some seconds to arrive."""
 
 
 def check_clock(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield a large difference to the dashboard's clock, for cordons and saved plans end by a clock.
-
-    An answer may have been under way for some seconds.
-    """
+    """Yield a large difference from the dashboard's clock: cordons and saved plans expire at a point in time."""
     if evidence.vitals.clock is None:
         return
     ahead_s = round((as_datetime(evidence.now) - evidence.vitals.clock).total_seconds())
@@ -36,6 +34,6 @@ def check_clock(evidence: Evidence) -> Iterator[Diagnosed]:
         way = "ahead of" if ahead_s > 0 else "behind"
         yield Diagnosed(
             code="CLOCK_SKEW", severity="warning", area="client", subject="clock",
-            message=f"the clock here is {abs(ahead_s)} s {way} the dashboard's: cordons and plans end too "
+            message=f"this machine's clock is {abs(ahead_s)} s {way} the dashboard's: cordons and plans expire too "
                     f"{'early' if ahead_s > 0 else 'late'} for this client",
-            advice="set the clock of whichever is wrong; both belong under NTP")
+            advice="set the clock that is wrong; both machines should use NTP")

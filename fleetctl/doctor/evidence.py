@@ -1,4 +1,4 @@
-"""What the checks look at, and what a check is. All of it was read before: a check reads nothing."""
+"""The evidence that the checks judge, and the type of a check. Checks do no I/O: all evidence is read beforehand."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Basis = Literal["nothing", "cluster", "whole cluster", "nodes", "fleet", "fleet 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """`now` is RFC 3339. `refusal` = why the cluster could not be read; then there is no `seen`.
+    """`now` is RFC 3339. `seen` = the inventory; None if the cluster could not be read, because of `refusal`.
 
-    `nodes` = what the agent found on each node, by id; None = it was not asked, or could not be: `unasked` says why.
+    `nodes` = the agent's findings by node id; None if it did not examine the nodes, or could not because of `unasked`.
     """
 
     now: str
@@ -34,12 +34,12 @@ class Evidence:
 
     @property
     def inventory(self) -> Inventory:
-        """The inventory, for checks that are made only where there is one."""
+        """The inventory, for checks that run only if there is one."""
         return cast("Inventory", self.seen)
 
     @property
     def fleet(self) -> ResolvedFleet | None:
-        """The fleet, where one was given and its files have no error."""
+        """The fleet; None if none was given or its files have errors."""
         return self.loaded.fleet if self.loaded else None
 
     @property
@@ -48,23 +48,23 @@ class Evidence:
         return [node for node in self.inventory.nodes if node.state != "DEAD"]
 
     def lacks(self, basis: Basis) -> str | None:
-        """Return why a check on this basis cannot be made; None where it can."""
+        """Return why a check with this basis cannot run; None if it can."""
         if basis not in ("nothing", "fleet") and self.seen is None:
             return "the cluster could not be read"
         if basis == "whole cluster" and not self.inventory.complete:
-            return "the cluster could not be read whole"
+            return "the cluster could not be read completely"
         if basis.startswith("fleet") and self.loaded is None:
-            return "no fleet file was given; -f FLEET names one"
+            return "no fleet file was given; name one with -f FLEET"
         if basis == "fleet and nodes" and self.fleet is None:
             return "the fleet files have errors"
         if basis.endswith("nodes") and self.nodes is None:
-            return "the nodes could not be asked" if self.unasked else "the nodes were not asked; --nodes asks them"
+            return "the nodes could not be examined" if self.unasked else "add --nodes to examine the nodes"
         return None
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `name` is what is so where it finds nothing; `basis` = what it needs."""
+    """One check. `name` = the statement that holds if it finds nothing; `basis` = the evidence it needs."""
 
     name: str
     area: Area

@@ -1,4 +1,4 @@
-"""Checks of the fleet files, and of the nodes that may take their engines: nothing is placed yet."""
+"""Checks of the fleet files, and of the nodes that may run their engines, before anything is placed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetctl.documents.inventory import Node
 
 
 def check_files(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield what `validate` finds, with its codes."""
+    """Yield the problems that `validate` finds, with their codes."""
     for problem in evidence.loaded.problems if evidence.loaded else ():
         yield Diagnosed(
             code=problem.code, severity=problem.severity, area="fleet",
@@ -32,15 +32,15 @@ NAMED = 5
 
 
 def check_engines(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield each need of a model that some of its nodes do not meet, once, with these nodes."""
+    """Yield each unmet need of a model once, with the nodes that do not meet it."""
     fleet, reported = evidence.fleet, set[tuple[str, str, str]]()
     if fleet is None:
         return
-    answers = {node_id: one for node_id, one in (evidence.nodes or {}).items() if not one.trouble}
+    examined = {node_id: node for node_id, node in (evidence.nodes or {}).items() if not node.trouble}
     for model, member in members_of(fleet):
-        nodes = [node for node in candidates(fleet, member, evidence.inventory.nodes) if node.id in answers]
+        nodes = [node for node in candidates(fleet, member, evidence.inventory.nodes) if node.id in examined]
         for need in needs_of(member.engine):
-            found = [(node, unmet) for node in nodes for unmet in answers[node.id].unmet
+            found = [(node, unmet) for node in nodes for unmet in examined[node.id].unmet
                      if (unmet.kind, unmet.value, unmet.path) == need]
             for code in dict.fromkeys(unmet.code for _, unmet in found):
                 if (model.key, code, need.value) not in reported:
@@ -54,5 +54,5 @@ def _finding(model: str, lacking: Sequence[tuple[Node, Unmet]], candidates: int)
     listed = f"{', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}"
     return Diagnosed(
         code=unmet.code, severity="warning" if unmet.kind == "port" else "error", area="fleet", subject=model,
-        message=f"{unmet.message}, on {listed} ({len(names)} of {candidates} nodes that may take it)",
+        message=f"{unmet.message}, on {listed} ({len(names)} of {candidates} nodes that may run it)",
         advice=ADVICE[unmet.kind])

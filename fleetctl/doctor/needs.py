@@ -1,4 +1,4 @@
-"""What the engines of a fleet need on each node that may take them: the questions for --nodes."""
+"""The needs of a fleet's engines on each node that may run them: what `--nodes` examines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fleetctl.planner.notes import policy_of
 
 
 def candidates(fleet: ResolvedFleet, member: Member, nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that may take a member when they are empty: by state, cordon, labels, and number of cards."""
+    """Return the nodes that may run a member when empty, judged by state, cordon, labels and number of cards."""
     return [node for node in nodes
             if may_take(node, member) and policy_of(node, fleet.policies).cordoned_by is None]
 
 
 def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:
-    """Yield every member of a model that wants replicas."""
+    """Yield every member of every model with a target above 0."""
     for model in fleet.models:
         for group in model.workers if model.replicas else ():
             for member in group.members:
@@ -29,20 +29,22 @@ def members_of(fleet: ResolvedFleet) -> Iterator[tuple[ResolvedModel, Member]]:
 
 
 def needs_of(engine: Engine) -> list[Need]:
-    """Return what an engine needs on its node; a command with a reference in it is not known before the start."""
-    path, found = engine.env.get("PATH"), list[Need]()
+    """Return an engine's needs on its node. A command with a `$(...)` reference is unknown before the start."""
+    path, needs = engine.env.get("PATH"), list[Need]()
     if "$(" not in engine.command[0]:
-        found.append(Need("command", engine.command[0], path if isinstance(path, str) else None))
-    found += [Need("variable", value.from_node) for value in engine.env.values() if isinstance(value, FromNode)]
-    found += [Need("workdir", engine.workdir)] if engine.workdir else []
+        needs.append(Need("command", engine.command[0], path if isinstance(path, str) else None))
+    needs += [Need("variable", value.from_node) for value in engine.env.values() if isinstance(value, FromNode)]
+    if engine.workdir:
+        needs.append(Need("workdir", engine.workdir))
     for probe in filter(None, (engine.readiness, engine.liveness)):
-        asked = probe.http or probe.tcp
-        found += [Need("port", str(asked.port))] if asked and asked.port else []
-    return list(dict.fromkeys(found))
+        target = probe.http or probe.tcp
+        if target and target.port:
+            needs.append(Need("port", str(target.port)))
+    return list(dict.fromkeys(needs))
 
 
 def needs_by_node(fleet: ResolvedFleet | None, nodes: Sequence[Node]) -> Mapping[str, list[Need]]:
-    """Return the questions for every node that is alive, by its id; without a fleet there are none."""
+    """Return the needs to check on every live node, by node id; without a fleet the lists are empty."""
     needs: defaultdict[str, dict[Need, None]] = defaultdict(dict)
     for _, member in members_of(fleet) if fleet else ():
         for node in candidates(fleet, member, nodes) if fleet else ():

@@ -1,4 +1,4 @@
-"""Checks of the nodes: they answer, offer their cards, and nothing keeps new replicas away unnoticed."""
+"""Checks of the nodes: they answer and offer all their cards, and nothing uses them unnoticed."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from fleetctl.planner.placement.reasons.words import users_text
 
 
 def check_answers(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield the nodes that did not start a worker when they were asked to."""
+    """Yield the nodes that did not start a worker."""
     names = {node.id: node.name for node in evidence.inventory.nodes}
     for node_id, node in (evidence.nodes or {}).items():
         if node.trouble:
             name = names.get(node_id, node_id)
             yield Diagnosed(
                 code="NODE_SILENT", severity="error", area="node", subject=name, message=node.trouble,
-                advice="a replica would not start there either: see raylet.out on that node; keep new ones away",
+                advice="replicas would not start there either: see raylet.out on that node, and keep new ones away",
                 command=f"fleetctl cordon {shlex.quote(name)} --reason 'no answer'")
 
 
 def check_gpu_counts(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield the nodes whose two numbers differ, and the cards that two nodes share."""
+    """Yield the nodes whose number of GPUs in Ray is not their number of cards, and the cards of more than one node."""
     for warning in card_warnings(evidence.alive):
         is_count = not warning.startswith("card ")
         yield Diagnosed(
             code="GPU_COUNT" if is_count else "CARD_SHARED", severity="warning", area="node",
             subject=warning.split()[0 if is_count else 1], message=warning, command="fleetctl inventory",
-            advice="start Ray on that node with --num-gpus of its real cards, after a look at the driver: `nvidia-smi`"
-            if is_count else "start one Ray node on a machine, or give each its own CUDA_VISIBLE_DEVICES")
+            advice="check the driver with `nvidia-smi`, then start Ray there with --num-gpus set to the number of cards"
+            if is_count else "start one Ray node per machine, or give each its own CUDA_VISIBLE_DEVICES")
 
 
 def check_foreign_memory(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield each card that the planner leaves out for its memory (CARD_IN_USE)."""
+    """Yield each card that the planner does not use because of foreign memory use (CARD_IN_USE)."""
     for node in evidence.inventory.nodes:
         for card in node.gpus:
             if not card.memory_foreign:
                 continue
             total = f" of {format_bytes(card.memory_total)}" if card.memory_total else ""
             users = users_text(card)
-            who = "end what does not belong there" if users else "`nvidia-smi` on that node lists who uses it"
+            step = "end the processes that do not belong there" if users else "`nvidia-smi` there lists the processes"
             yield Diagnosed(
                 code="CARD_IN_USE", severity="warning", area="node", subject=f"{node.name} card {card.index}",
                 message=f"{format_bytes(card.memory_foreign)}{total} are in use{users}, beyond what Ray has granted on "
                         f"it: nothing new is placed there{f' ({card.uuid})' if card.uuid else ''}",
-                advice=f"{who}; --nodes finds an engine that a replica of ours left",
+                advice=f"{step}; --nodes finds engines left behind by fleetctl replicas",
                 command="fleetctl doctor --nodes")
 
 
 def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield each engine without its replica, however many processes it has: Ray hands its cards out again."""
+    """Yield each engine without its replica once, for all its processes. Ray grants its cards to others."""
     names = {node.id: node.name for node in evidence.inventory.nodes}
     for node_id, node in (evidence.nodes or {}).items():
         engines = grouped((f"{process.model}/{process.replica_id}", process) for process in node.orphans)
@@ -64,19 +64,19 @@ def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
                 code="ORPHAN_ENGINE", severity="error", area="node", subject=names.get(node_id, node_id),
                 message=f"an engine of {replica} runs without its replica: process {first.pid} ({first.command})"
                         + (f" and {number - 1} more" if number > 1 else ""),
-                advice="--fix ends it: its environment has our variables, and no replica is above it",
+                advice="--fix ends it: its environment has fleetctl's variables, and it has no replica as an ancestor",
                 command="fleetctl doctor --nodes --fix")
 
 
 FULL, NEARLY = 0.95, 0.90
-"""Used parts of a disk; at the first Ray spills no more objects, and says so in its own log alone."""
+"""Used fractions of a disk. At FULL Ray stops spilling objects, and only logs that."""
 
 
 def check_disks(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield each disk of Ray's logs and temporary folders that is full, or nearly; each once, whatever its paths."""
+    """Yield each full or nearly full disk of Ray's logs and temporary folders, once even if it has several paths."""
     for node in evidence.alive:
-        asked = (evidence.nodes or {}).get(node.id)
-        disks = [*(asked.disks if asked else ()), *evidence.vitals.disks.get(node.id, ())]
+        examined = (evidence.nodes or {}).get(node.id)
+        disks = [*(examined.disks if examined else ()), *evidence.vitals.disks.get(node.id, ())]
         reported: set[int] = set()
         for disk in disks:
             used = 1 - disk.free / disk.total if disk.total > 1 else 0  # a node in Kubernetes reports 1 byte
@@ -87,13 +87,13 @@ def check_disks(evidence: Evidence) -> Iterator[Diagnosed]:
                 code="DISK_FULL", severity="error" if used >= FULL else "warning", area="node", subject=node.name,
                 message=f"the disk of {disk.path} is {used:.0%} full: {format_bytes(disk.free)} of "
                         f"{format_bytes(disk.total)} are free",
-                advice="remove old sessions below Ray's temporary folder (session_* but for session_latest), or models "
-                       "that nothing serves; until then keep new replicas away",
+                advice="remove old sessions below Ray's temporary folder (session_*, except session_latest), or unused "
+                       "models; until then keep new replicas away",
                 command=f"fleetctl cordon {shlex.quote(node.name)} --reason 'disk full'")
 
 
 def check_cordons(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield the nodes whose newest note is a cordon that has ended: they take new replicas, mended or not."""
+    """Yield the nodes whose newest note is an expired cordon: they take new replicas, repaired or not."""
     for node in evidence.alive:
         cordon = cordon_note(node, evidence.vitals.jobs)
         if cordon and has_ended(cordon, evidence.now):
@@ -101,6 +101,6 @@ def check_cordons(evidence: Evidence) -> Iterator[Diagnosed]:
             by = f" of {cordon.by}" if cordon.by else ""
             yield Diagnosed(
                 code="CORDON_ENDED", severity="warning", area="node", subject=node.name,
-                message=f"the cordon{by}{why} ended at {cordon.until}: the node takes new replicas again",
-                advice="if it is well, take the note back; else cordon it again",
+                message=f"the cordon{by}{why} expired at {cordon.until}: the node takes new replicas again",
+                advice="if the node is healthy, remove the note; otherwise cordon it again",
                 command=f"fleetctl uncordon {shlex.quote(node.name)}")

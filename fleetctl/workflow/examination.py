@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fleetctl.apply.history import read_run, runs_of
-from fleetctl.apply.node_jobs import Asker, examine
+from fleetctl.apply.node_jobs import JobRunner, examine
 from fleetctl.apply.record import Starter
 from fleetctl.doctor import nodes, replicas
 from fleetctl.doctor.evidence import Evidence
@@ -41,9 +41,9 @@ class Examination:
     starter: Starter
     opened: ExitStack
 
-    def asker(self) -> Asker:
+    def asker(self) -> JobRunner:
         """Return what submits jobs to the cluster; raises InventoryError for a cluster that is not known."""
-        return Asker(self._source.client, self._source.namespace, self.starter)
+        return JobRunner(self._source.client, self._source.namespace, self.starter)
 
     def evidence(self, job: str | None) -> Evidence:
         """Read the cluster; `job` = the id of the job that asks the nodes, None = they are not asked."""

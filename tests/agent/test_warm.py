@@ -108,7 +108,7 @@ def test_a_tenth_of_the_host_and_of_the_group_stays_free(
         monkeypatch.setattr(memory, name, str(tmp_path / path))
     if fits:
         memory.require_memory(fits * mib)
-    with pytest.raises(WeightsError, match="a tenth stays so"):
+    with pytest.raises(WeightsError, match="a tenth must stay free"):
         memory.require_memory(fits * mib + 1)
 
 

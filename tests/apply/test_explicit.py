@@ -1,4 +1,4 @@
-"""The explicit verbs from the client's side: one job that names its replicas, and a summary of each."""
+"""The explicit verbs on the client's side: one job with named replicas, and a summary."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_agent_is_asked_to_end_the_replicas_by_name(cluster: ClusterStandIn,
                         "toolVersion": __version__}
 
 
-def test_while_an_apply_creates_nothing_is_evicted(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_nothing_is_evicted_while_an_apply_creates(cluster: ClusterStandIn, client: DashboardClient) -> None:
     answer(cluster, 5, "the lock of fleet lab is held by job k")
     with pytest.raises(LockHeld, match="held by job k") as caught:
         evict(client)
@@ -79,7 +79,7 @@ def test_an_agent_that_died_is_an_error(cluster: ClusterStandIn, client: Dashboa
     cluster.on_submit = lambda _: [("FAILED", event(0, "version"))]
     with pytest.raises(ApplyError, match="without a summary") as caught:
         evict(client)
-    assert "then evict what is left" in (caught.value.hint or "")
+    assert "then evict the rest" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize(("verb", "begun"), [("evict", False), ("evict", True), ("restart", True)])
@@ -104,7 +104,7 @@ def test_an_interrupt_stops_an_eviction_only_before_anything_ends_and_a_restart_
     assert cluster.jobs["j"].stopped is not goes_on
 
 
-def test_one_that_is_stopped_before_its_agent_is_up_is_interrupted_and_no_error(
+def test_a_run_stopped_before_its_agent_is_up_is_interrupted_and_not_an_error(
         cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.on_submit = lambda _: [("RUNNING", event(0, "version"))]
     cluster.on_stop = lambda job: job.steps.append(("STOPPED", job.log))
@@ -117,8 +117,8 @@ def test_one_that_is_stopped_before_its_agent_is_up_is_interrupted_and_no_error(
     assert "the eviction was stopped and gave no report" in summary.message
 
 
-def test_an_eviction_to_a_level_says_what_each_runs_now(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    """Ray's own table has it as it was when the replica started."""
+def test_an_eviction_to_a_level_sends_what_each_runs_now(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    """Ray's table has only the spec with which the replica was started."""
     answer(cluster, 0, "done")
     served = ServedWeights(artifact="a" * 64, port=7000, bytes=5)
     one = Replica(model="m", replica_id=0, spec_hash="new", members=[ReplicaMember(weights=served), ReplicaMember()])

@@ -1,4 +1,4 @@
-"""Following a run of the agent: its log becomes events, and whatever happens to the dashboard is told as it is."""
+"""Following an agent run: its log becomes events, and trouble with the dashboard is reported accurately."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AWAY = (503, "Service Unavailable")
 
 
 class Clock:
-    """Time that passes only by waiting; `then` is called with the number of each wait."""
+    """A clock that only waiting advances; `then` is called with the number of each wait."""
 
     def __init__(self, then: Callable[[int], object] = lambda _: None) -> None:
         self.now, self.waits, self.then = 0.0, 0, then
@@ -61,20 +61,20 @@ def test_following_writes_nothing(cluster: ClusterStandIn, client: DashboardClie
     assert cluster.writes() == []
 
 
-def test_a_line_that_is_not_whole_yet_waits_for_its_end(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_an_incomplete_line_is_read_once_it_is_complete(cluster: ClusterStandIn, client: DashboardClient) -> None:
     for cut in (1, len(READY) // 2, len(READY) - 1):
         cluster.add_job("j", ("RUNNING", VERSION + READY[:cut]), ("SUCCEEDED", VERSION + READY + SUMMARY))
         assert types(follow(client)) == ["version", "replicaReady", "runSummary"]
 
 
-def test_lines_of_others_are_passed_over(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_lines_of_other_programs_are_skipped(cluster: ClusterStandIn, client: DashboardClient) -> None:
     noise = "Running entrypoint for job\n\n{not json\n{}\n[1]\n{\"type\": 3}\n2026-03-04 INFO worker.py: hello\n"
     broken = '{"seq": 1, "time": "t", "type": "runSummary", "message": "no code"}\n'
     cluster.add_job("j", ("SUCCEEDED", noise + VERSION + noise + broken + SUMMARY + noise))
     assert types(follow(client)) == ["version", "runSummary"]
 
 
-def test_an_event_of_a_type_from_the_future_is_handed_on(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_an_event_of_an_unknown_type_is_relayed(cluster: ClusterStandIn, client: DashboardClient) -> None:
     future = event(1, "cardRepaired", "a card was repaired", card=3)
     cluster.add_job("j", ("SUCCEEDED", VERSION + future + SUMMARY))
     told = follow(client)[1]
@@ -82,7 +82,7 @@ def test_an_event_of_a_type_from_the_future_is_handed_on(cluster: ClusterStandIn
 
 
 @pytest.mark.parametrize("words", ["a\u2028b", "a\x85b", "a\x0cb", "a\x1cb"])
-def test_what_ends_a_line_elsewhere_ends_none_here(
+def test_only_a_newline_ends_a_line(
     cluster: ClusterStandIn, client: DashboardClient, words: str
 ) -> None:
     line = json.dumps(json.loads(READY) | {"message": words}, ensure_ascii=False) + "\n"
@@ -90,7 +90,7 @@ def test_what_ends_a_line_elsewhere_ends_none_here(
     assert [one.message for one in follow(client)][1] == words
 
 
-def test_an_agent_that_died_without_a_summary_is_told_with_rays_reason(
+def test_an_agent_that_died_without_a_summary_is_reported_with_rays_reason(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION), ("FAILED", VERSION + LOCKED)).message = "killed by signal 9"
@@ -101,7 +101,7 @@ def test_an_agent_that_died_without_a_summary_is_told_with_rays_reason(
     assert "apply again" in (caught.value.hint or "")
 
 
-def test_of_rays_reason_the_piece_of_the_log_is_left_out(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_rays_reason_is_shown_without_its_excerpt_of_the_log(cluster: ClusterStandIn, client: DashboardClient) -> None:
     said = "Job entrypoint command failed with exit code 137"
     cluster.add_job("j", ("FAILED", VERSION)).message = f"{said}, last available logs (truncated):\n{LOCKED}"
     with pytest.raises(ApplyError) as caught:
@@ -131,7 +131,7 @@ def test_a_log_that_is_away_when_the_job_has_ended_is_waited_for(
     assert types(follow(client)) == ["version", "runSummary"]
 
 
-def test_a_dashboard_that_stays_away_is_given_up_and_the_apply_is_not(
+def test_following_gives_up_on_an_unreachable_dashboard_but_the_apply_continues(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
@@ -144,7 +144,7 @@ def test_a_dashboard_that_stays_away_is_given_up_and_the_apply_is_not(
     assert not cluster.jobs["j"].stopped
 
 
-def test_being_away_twice_for_a_short_time_is_not_being_away_for_long(
+def test_two_short_outages_are_not_one_long_outage(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", *[("RUNNING", VERSION)] * 3, ("SUCCEEDED", VERSION + SUMMARY))
@@ -157,14 +157,14 @@ def test_being_away_twice_for_a_short_time_is_not_being_away_for_long(
     assert types(follow(client, Clock(again))) == ["version", "runSummary"]
 
 
-def test_a_refused_token_is_told_after_a_while(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_refused_token_is_reported_after_a_while(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.refusals["GET", "/api/jobs/j"] = [(401, "")] * 10_000
     with pytest.raises((ApplyError, ClusterRefused), match="401"):
         follow(client)
 
 
-def test_waiting_ends_when_its_time_is_over_and_the_apply_goes_on(
+def test_waiting_ends_at_its_time_limit_and_the_apply_continues(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
@@ -177,7 +177,7 @@ def test_waiting_ends_when_its_time_is_over_and_the_apply_goes_on(
     assert not cluster.jobs["j"].stopped
 
 
-def test_the_time_counts_while_the_dashboard_is_away_too(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_the_time_limit_includes_outages_of_the_dashboard(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.refusals["GET", "/api/jobs/j"] = [AWAY] * 10_000
     clock = Clock()
@@ -186,14 +186,14 @@ def test_the_time_counts_while_the_dashboard_is_away_too(cluster: ClusterStandIn
     assert clock.now == 5
 
 
-def test_a_summary_that_is_there_is_not_missed_for_want_of_time(
+def test_an_available_summary_is_read_even_if_the_time_is_over(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("SUCCEEDED", VERSION + SUMMARY))
     assert types(follow(client, wait_timeout_s=0)) == ["version", "runSummary"]
 
 
-def test_a_quiet_run_is_asked_about_less_often(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_quiet_run_is_polled_less_often(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
     clock = Clock()
     with pytest.raises(WaitTimeout):
@@ -204,12 +204,12 @@ def test_a_quiet_run_is_asked_about_less_often(cluster: ClusterStandIn, client: 
 @pytest.mark.parametrize("line", [
     "", "text", "null", "{", '{"seq": "x"}', '{"type": "runSummary"}', '{"a": ' + "[" * 9_000,
 ])
-def test_a_line_that_is_no_event_is_none(line: str) -> None:
+def test_a_line_that_is_not_an_event_is_skipped(line: str) -> None:
     assert parse_line(line) is None
 
 
-def test_following_goes_on_where_it_was_interrupted(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    """What was read already and not handed on is neither lost nor told twice."""
+def test_following_continues_where_it_was_interrupted(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    """Events that were read but not yet relayed are neither lost nor relayed twice."""
     cluster.add_job("j", ("RUNNING", VERSION + LOCKED), ("SUCCEEDED", VERSION + LOCKED + READY + SUMMARY))
     follower = Follower(client, "j", APPLY, sleep=lambda _: None)
     assert next(follower.events()).type == "version"

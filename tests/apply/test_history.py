@@ -1,4 +1,4 @@
-"""The history: what a run's job and log tell of how it ended, and nothing beyond; which run is meant; what is read."""
+"""The history: how a run ended according to its job and log, which run an id selects, and which logs are read."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_run_that_died_says_what_ray_says_without_the_log_it_quotes(
         "it ended without a summary (FAILED: Job entrypoint command failed with exit code -9)")
 
 
-def test_of_a_run_that_died_is_known_what_it_had_reported(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_run_that_died_has_the_outcomes_it_had_reported(cluster: ClusterStandIn, client: DashboardClient) -> None:
     second = CREATED.replace('"replicaId":0', '"replicaId":1')
     put(cluster, BEGUN + CREATED + READY + second)
     run = read_run(client, "j", None)
@@ -94,7 +94,7 @@ def test_of_a_run_that_died_is_known_what_it_had_reported(cluster: ClusterStandI
     assert run.counts == {"ready": 1, "starting": 1}
 
 
-def test_a_run_under_way_says_how_far_it_is(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_running_run_shows_its_progress(cluster: ClusterStandIn, client: DashboardClient) -> None:
     put(cluster, BEGUN + CREATED + READY + CREATED.replace('"replicaId":0', '"replicaId":1'), "RUNNING", create="7")
     assert told(client).message == "1 of 7 done"
 
@@ -107,7 +107,7 @@ def test_a_log_that_cannot_be_served_says_so(cluster: ClusterStandIn, client: Da
     assert "could not be read" in told(client).message
 
 
-def test_where_the_log_is_gone_the_end_of_it_that_ray_keeps_tells(
+def test_if_the_log_is_gone_the_end_of_it_that_ray_keeps_is_used(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     put(cluster, "", message=KILLED + "\n" + summary(9, ready("m", 0), FAILED, code=3))
@@ -121,7 +121,7 @@ def test_the_end_of_a_log_does_not_prove_that_nothing_was_done(
     assert (told(client).state, told(client).code) == ("unknown", "DIED")
 
 
-def test_of_a_verb_this_version_does_not_know_nobody_can_say_that_it_did_nothing(
+def test_a_run_of_an_unknown_verb_never_counts_as_idle(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     put(cluster, VERSION, verb="resize")
@@ -138,7 +138,7 @@ def test_a_job_that_ray_never_started_did_nothing(cluster: ClusterStandIn, clien
     "Traceback (most recent call last):\n", "{not json}\n", '{"type":"runSummary"}\n', "[1]\n", "\u2028\n",
     event(2, "replicaReady", "x", outcome="levitating", model=3),
 ])
-def test_what_others_write_into_the_log_changes_nothing(
+def test_other_lines_in_the_log_change_nothing(
     cluster: ClusterStandIn, client: DashboardClient, noise: str
 ) -> None:
     put(cluster, noise + BEGUN + noise + summary(2, ready("m", 0)) + noise, "SUCCEEDED")
@@ -159,7 +159,7 @@ def test_who_when_and_from_where_comes_from_the_jobs_metadata(cluster: ClusterSt
     ("2026-03-04T12:00:07.900Z", "2026-03-04T12:00:07Z", 7.0), ("2026-03-04T11:59:59Z", "2026-03-04T12:00:00Z", 0.0),
     ("", None, None), ("then", None, None), ("2026-03-04T12:00:07", None, None),
 ])
-def test_a_run_that_ray_has_not_seen_end_ended_with_its_last_word(
+def test_a_run_whose_end_ray_has_not_noticed_ended_with_its_summary(
     cluster: ClusterStandIn, client: DashboardClient, last_word: str, ended_at: str | None, seconds: float | None
 ) -> None:
     log = BEGUN + summary(2, ready("m", 0)).replace("2026-03-04T12:00:00.000Z", last_word)
@@ -171,7 +171,7 @@ def test_a_run_that_ray_has_not_seen_end_ended_with_its_last_word(
 @pytest.mark.parametrize("metadata", [
     {}, {"create": "many"}, {"create": "9" * 99}, {"dirty": "perhaps"}, {"create": "²"}, {"create": ""},
 ])
-def test_what_the_metadata_does_not_say_is_not_made_up(
+def test_missing_metadata_is_not_invented(
     cluster: ClusterStandIn, client: DashboardClient, metadata: dict[str, str]
 ) -> None:
     put(cluster, BEGUN, "RUNNING", **metadata).start_time = 0
@@ -190,7 +190,7 @@ def test_the_newest_come_first_and_only_their_logs_are_read(cluster: ClusterStan
     assert cluster.writes() == []
 
 
-def test_a_list_that_cannot_be_had_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_list_that_cannot_be_read_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.refusals["GET", "/api/jobs/"] = [(500, "no"), (200, "<html>"), (401, "no")]
     with pytest.raises(InventoryError, match="/api/jobs/ answered 500: no"):
         read_history(client, None, 3)
@@ -213,7 +213,7 @@ def some_runs(cluster: ClusterStandIn) -> None:
     ("plan-two", "fleetctl-apply-aa22"), ("plan-o", "fleetctl-apply-aa11"), ("latest", "fleetctl-evict-bb11"),
     ("fleetctl-evict", "fleetctl-evict-bb11"),
 ])
-def test_a_run_is_meant_by_any_beginning_that_is_its_alone(
+def test_a_unique_prefix_of_an_id_selects_a_run(
     cluster: ClusterStandIn, client: DashboardClient, wanted: str, found: str
 ) -> None:
     some_runs(cluster)
@@ -221,28 +221,28 @@ def test_a_run_is_meant_by_any_beginning_that_is_its_alone(
 
 
 @pytest.mark.parametrize("wanted", ["aa", "plan-", "fleetctl-", ""])
-def test_a_beginning_of_several_names_them(cluster: ClusterStandIn, client: DashboardClient, wanted: str) -> None:
+def test_an_ambiguous_prefix_lists_the_runs(cluster: ClusterStandIn, client: DashboardClient, wanted: str) -> None:
     some_runs(cluster)
     with pytest.raises(ApplyError, match=r"fleetctl-apply-aa22, fleetctl-apply-aa11"):
         read_run(client, wanted, None)
 
 
 @pytest.mark.parametrize("wanted", ["latest", "cc", "11"])
-def test_a_run_nobody_remembers_is_an_error(cluster: ClusterStandIn, client: DashboardClient, wanted: str) -> None:
+def test_an_unknown_run_is_an_error(cluster: ClusterStandIn, client: DashboardClient, wanted: str) -> None:
     if wanted != "latest":
         some_runs(cluster)
     with pytest.raises(ApplyError, match="no such run"):
         read_run(client, wanted, None)
 
 
-def test_an_id_that_begins_another_is_itself(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_complete_id_wins_over_a_longer_one(cluster: ClusterStandIn, client: DashboardClient) -> None:
     put(cluster, BEGUN, name="fleetctl-apply-a")
     put(cluster, BEGUN, name="fleetctl-apply-ab")
     assert read_run(client, "fleetctl-apply-a", None).id == "fleetctl-apply-a"
 
 
-def test_wherever_a_log_breaks_off_no_more_is_said_than_is_known() -> None:
-    """Every beginning of a whole log, as an agent that is killed at any moment leaves it."""
+def test_a_log_cut_off_anywhere_yields_only_what_it_proves() -> None:
+    """Every prefix of a complete log, as left by an agent that is killed at any moment."""
     log = BEGUN + CREATED + READY + summary(4, ready("m", 0))
     seen = set()
     for length in range(len(log)):

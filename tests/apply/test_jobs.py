@@ -1,4 +1,4 @@
-"""Ray Jobs over REST, against a real HTTP server: what is sent, what is refused, and how that is told."""
+"""Ray Jobs over REST, against a real HTTP server: requests, refusals, and their messages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn
 
 from fleetctl.apply import jobs
-from fleetctl.apply.jobs import JOB_AGENT_S, UNCLEAR_S, Patience, agent_package
+from fleetctl.apply.jobs import CONFIRM_S, JOB_AGENT_S, Patience, agent_package
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import Job, log_of, look, ours
@@ -16,7 +16,7 @@ REQUEST = {"job": "x", "secret": "hush-hush"}
 
 
 class Person:
-    """Time that passes only by waiting, and what a person is told meanwhile."""
+    """A clock that only waiting advances, and the lines shown to the user meanwhile."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -37,7 +37,7 @@ def submit_for(person: Person, client: DashboardClient, **metadata: str) -> None
                 patience=Patience(person.told.append, person.sleep, lambda: person.now))
 
 
-def test_a_submitted_job_runs_the_agent_out_of_its_package(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_submitted_job_runs_the_agent_from_its_package(cluster: ClusterStandIn, client: DashboardClient) -> None:
     person = submit(client, fleet="lab", planId="p")
     assert (person.now, person.told) == (0, [])
     assert cluster.packages[agent_package().name] == agent_package().data
@@ -47,7 +47,7 @@ def test_a_submitted_job_runs_the_agent_out_of_its_package(cluster: ClusterStand
         "metadata": {"tool": "fleetctl", "verb": "apply", "fleet": "lab", "planId": "p"}}
 
 
-def test_the_request_is_a_document_and_in_nothing_that_is_unpacked_or_listed(
+def test_the_request_is_a_document_that_is_neither_unpacked_nor_listed(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     submit(client)
@@ -81,7 +81,7 @@ def test_requests_carry_the_token_and_do_not_look_like_a_browsers(
 NO_AGENT = (500, "Traceback ...\nException: No available agent to submit job, please try again later.")
 
 
-def test_a_cluster_that_has_just_come_up_is_waited_for_and_that_is_said(
+def test_a_cluster_that_has_just_come_up_is_waited_for_with_a_message(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [NO_AGENT, NO_AGENT]
@@ -92,8 +92,8 @@ def test_a_cluster_that_has_just_come_up_is_waited_for_and_that_is_said(
     assert JOB in cluster.jobs
 
 
-def test_it_is_waited_for_by_the_clock_and_the_cause_is_named(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    """Ray itself takes 10 s for each such answer, so a number of tries is no bound."""
+def test_the_wait_is_limited_by_time_and_the_cause_is_named(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    """Ray takes 10 s for each such response, so a number of tries would not limit the time."""
     cluster.refusals["POST", "/api/jobs/"] = [NO_AGENT] * 1_000
     person = Person()
     with pytest.raises(ApplyError, match="has not answered for 60 s") as caught:
@@ -102,7 +102,7 @@ def test_it_is_waited_for_by_the_clock_and_the_cause_is_named(cluster: ClusterSt
     assert person.now <= JOB_AGENT_S + 1
 
 
-def test_an_answer_that_cannot_be_undone_by_asking_again_is_told_at_once(
+def test_a_response_that_a_retry_cannot_change_is_reported_at_once(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [(400, "the body is not JSON\n")]
@@ -112,7 +112,7 @@ def test_an_answer_that_cannot_be_undone_by_asking_again_is_told_at_once(
 
 
 @pytest.mark.parametrize("status", [404, 405])
-def test_where_jobs_cannot_be_had_the_hint_says_what_apply_needs(
+def test_without_the_jobs_api_the_hint_says_what_apply_needs(
     cluster: ClusterStandIn, client: DashboardClient, status: int
 ) -> None:
     cluster.refusals["PUT", "/api/packages"] = [(status, "no")]
@@ -123,7 +123,7 @@ def test_where_jobs_cannot_be_had_the_hint_says_what_apply_needs(
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refused_token_is_told_as_such(cluster: ClusterStandIn, client: DashboardClient, status: int) -> None:
+def test_a_refused_token_is_reported_as_such(cluster: ClusterStandIn, client: DashboardClient, status: int) -> None:
     cluster.refusals["GET", "/api/packages"] = [(status, "no")]
     with pytest.raises(ClusterRefused, match=str(status)) as caught:
         submit(client)
@@ -135,13 +135,13 @@ UNCLEAR = {"cut off": (0, ""), "gateway": (504, "upstream timed out"),
 
 
 @pytest.mark.parametrize("answer", UNCLEAR.values(), ids=UNCLEAR)
-def test_a_job_that_was_taken_although_the_answer_was_lost_counts_as_submitted(
+def test_an_accepted_job_whose_response_was_lost_counts_as_submitted(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
 ) -> None:
     cluster.add_job(JOB)
     cluster.refusals["POST", "/api/jobs/"] = [answer]
     [told] = submit(client).told
-    assert "asking whether the cluster has accepted it" in told
+    assert "checking whether the cluster has accepted it" in told
     assert ("OSError: disk full)" in told) == ("disk full" in answer[1])
 
 
@@ -159,11 +159,11 @@ def test_a_job_that_a_slow_gateway_delivers_later_counts_as_submitted(
 
     person.sleep = deliver  # type: ignore[method-assign]
     submit_for(person, client)
-    assert 3 <= person.now < UNCLEAR_S
+    assert 3 <= person.now < CONFIRM_S
 
 
 @pytest.mark.parametrize("answer", UNCLEAR.values(), ids=UNCLEAR)
-def test_where_nobody_knows_whether_it_was_taken_that_is_said_with_the_way_to_find_out(
+def test_an_unconfirmed_submission_is_reported_with_the_way_to_find_out(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [answer]
@@ -171,28 +171,28 @@ def test_where_nobody_knows_whether_it_was_taken_that_is_said_with_the_way_to_fi
     with pytest.raises(ApplyError, match=f"unknown whether the cluster has accepted job {JOB}: ") as caught:
         submit_for(person, client)
     assert caught.value.hint == "look again"
-    assert person.now >= UNCLEAR_S
+    assert person.now >= CONFIRM_S
 
 
-def test_an_agent_that_does_not_stay_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_package_that_ray_does_not_keep_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.refusals["GET", "/api/packages"] = [(404, "no"), (404, "no")]
     with pytest.raises(ApplyError, match="sending the agent"):
         submit(client)
 
 
-def test_one_job_is_looked_at(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_one_job_is_read(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("j", ("RUNNING", ""), ("FAILED", ""), fleet="lab").message = "exit code 1"
     assert look(client, "j") == Job("j", "RUNNING", {"tool": "fleetctl", "fleet": "lab"}, "exit code 1", 1)
     assert look(client, "j").ended
 
 
-def test_an_unknown_job_is_told_as_such(client: DashboardClient) -> None:
+def test_an_unknown_job_is_reported_as_such(client: DashboardClient) -> None:
     with pytest.raises(ApplyError, match="knows no job nowhere"):
         look(client, "nowhere")
 
 
 @pytest.mark.parametrize("answer", [(502, "Bad Gateway"), (503, ""), (200, "<html>login</html>"), (200, "[]")])
-def test_an_answer_that_says_nothing_about_a_job_is_as_good_as_none(
+def test_a_response_that_is_not_a_job_is_an_error(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
 ) -> None:
     cluster.add_job("j")
@@ -201,7 +201,7 @@ def test_an_answer_that_says_nothing_about_a_job_is_as_good_as_none(
         look(client, "j")
 
 
-def test_our_jobs_are_listed_oldest_first_and_others_left_out(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_only_fleetctls_jobs_are_listed_oldest_first(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("young", start_time=30)
     cluster.add_job("old", start_time=10)
     cluster.add_job("foreign", tool="other")
@@ -209,7 +209,7 @@ def test_our_jobs_are_listed_oldest_first_and_others_left_out(cluster: ClusterSt
     assert [job.submission_id for job in ours(client)] == ["old", "young"]
 
 
-def test_a_log_that_cannot_be_served_is_told_from_an_empty_one(
+def test_a_log_that_cannot_be_served_is_not_an_empty_one(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j").log = ""

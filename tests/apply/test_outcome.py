@@ -22,12 +22,12 @@ def row(kind: str) -> ReplicaOutcome:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_replica_that_is_not_ready_makes_it_partial(kind: str) -> None:
+def test_one_replica_that_is_not_ready_makes_the_run_partial(kind: str) -> None:
     assert final_exit_code([row("ready"), row(kind)], interrupted=False) == (0 if kind in AS_WANTED else 3)
 
 
 @pytest.mark.parametrize("kinds", list(itertools.combinations_with_replacement(KINDS, 3)), ids="-".join)
-def test_only_when_every_wanted_replica_is_ready_the_code_is_0(kinds: tuple[str, ...]) -> None:
+def test_the_code_is_0_only_if_every_wanted_replica_is_ready(kinds: tuple[str, ...]) -> None:
     assert final_exit_code([row(kind) for kind in kinds], interrupted=False) == (0 if set(kinds) <= AS_WANTED else 3)
 
 
@@ -40,7 +40,7 @@ def test_a_replica_that_is_not_needed_any_more_is_fine() -> None:
 
 
 @pytest.mark.parametrize("kinds", [[], ["ready"], ["ready", "starting"], ["failed"]])
-def test_an_interrupted_run_is_130_however_far_it_came(kinds: list[str]) -> None:
+def test_an_interrupted_run_is_130_whatever_its_outcomes(kinds: list[str]) -> None:
     assert final_exit_code([row(kind) for kind in kinds], interrupted=True) == 130
 
 
@@ -48,7 +48,7 @@ def test_nothing_wanted_and_nothing_missing_is_fine() -> None:
     assert final_exit_code([], interrupted=False) == 0
 
 
-def test_what_the_plan_has_blocked_is_a_row_with_its_reason_and_count() -> None:
+def test_blocked_replicas_of_the_plan_are_a_row_with_reason_and_count() -> None:
     plan = small_plan("a")
     [blocked] = [one for one in plan.blocked if one.model == "org/one:1"]
     [told] = [one for one in blocked_outcomes(plan) if one.model == "org/one:1"]
@@ -56,7 +56,7 @@ def test_what_the_plan_has_blocked_is_a_row_with_its_reason_and_count() -> None:
     assert (told.code, told.message) == (blocked.code, blocked.message)
 
 
-def test_the_agents_summary_is_the_whole_result_and_without_one_the_plans_blocked_are() -> None:
+def test_the_result_is_the_agents_summary_or_without_one_the_plans_blocked_replicas() -> None:
     plan = small_plan("a")
     summary = RunSummary.model_validate(
         {"seq": 1, "time": "t", "message": "", "exitCode": 0, "outcomes": [ready("m", 0)]})
@@ -77,7 +77,7 @@ def test_a_lock_that_is_held_names_its_holder_and_how_to_get_past() -> None:
     assert caught.value.exit_code == 5
 
 
-def test_a_lock_whose_holder_does_not_answer_is_told_too() -> None:
+def test_a_held_lock_with_an_unknown_holder_is_reported_too() -> None:
     with pytest.raises(LockHeld, match=r"^told$") as caught:
         raise_if_refused(ended(5))
     assert "  " not in (caught.value.hint or "")
@@ -96,11 +96,11 @@ def test_an_agent_that_could_not_begin_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_run_that_did_something_is_no_refusal(code: int) -> None:
+def test_a_run_that_did_something_was_not_refused(code: int) -> None:
     raise_if_refused(ended(code))
 
 
-def test_the_start_scripts_own_summary_is_one_the_client_reads() -> None:
+def test_the_client_reads_the_start_scripts_own_summary() -> None:
     from pathlib import Path
 
     import fleetctl.agent

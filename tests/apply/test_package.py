@@ -1,4 +1,4 @@
-"""What is sent to the cluster: the agent, the same for every run, and documents that it reads and nobody unpacks."""
+"""The packages sent to the cluster: the agent, equal for every run, and documents, which are never unpacked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def contents(data: bytes) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def test_the_name_is_one_that_ray_takes_for_a_package() -> None:
+def test_ray_recognizes_the_name_as_a_package() -> None:
     name = agent_package().name
     assert name.startswith("_ray_pkg_")
     assert name.endswith(".zip")
@@ -29,7 +29,7 @@ def test_the_name_is_one_that_ray_takes_for_a_package() -> None:
     assert agent_package().uri == f"gcs://{name}"
 
 
-def test_the_time_and_rights_of_the_files_here_do_not_matter() -> None:
+def test_times_and_modes_of_the_local_files_do_not_matter() -> None:
     before = agent_package()
     module = AGENT / "lock.py"
     times = module.stat()

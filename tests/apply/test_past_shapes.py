@@ -1,4 +1,4 @@
-"""Shapes are found again in the logs of applies: the newest first, no log more than needed, nothing that is damaged."""
+"""Recorded shapes in the logs of applies: newest first, reading no more logs than needed, skipping damaged records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, event
 from small_plans import FLEET, small_plan
 
-from fleetctl.apply.history import AT_ONCE, SpecOf, find_recorded, recorded_in
+from fleetctl.apply.history import BATCH, SpecOf, find_recorded, recorded_in
 from fleetctl.apply.record import apply_record
 from fleetctl.documents.plan import Plan
 from fleetctl.inventory.client import DashboardClient
@@ -34,7 +34,7 @@ def logs_read(cluster: ClusterStandIn) -> int:
     return sum(path.endswith("/logs") for _, path in cluster.requests)
 
 
-def test_the_newest_apply_that_created_a_spec_tells_about_it(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_the_newest_apply_that_created_a_spec_has_its_record(cluster: ClusterStandIn, client: DashboardClient) -> None:
     old, new = small_plan("a", fleet=OPEN_FLEET), small_plan("a", fleet=OPEN_FLEET.replace("90s", "80s"))
     put(cluster, "old", log_of(old), 1)
     put(cluster, "new", log_of(new), 2)
@@ -44,21 +44,21 @@ def test_the_newest_apply_that_created_a_spec_tells_about_it(cluster: ClusterSta
     assert {one.model.lifecycle.startup_timeout for one in found.values()} == {80.0}
 
 
-def test_a_shape_without_secrets_proves_itself_by_its_hash(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_shape_without_secrets_matches_its_hash(cluster: ClusterStandIn, client: DashboardClient) -> None:
     put(cluster, "j", log_of(small_plan("a", "b")), 1)
     whole = {one.model.key: one.whole for one in find_recorded(client, "lab", specs(small_plan("a", "b"))).values()}
     assert whole == {"org/one:1": False, "org/gang": True}
 
 
-def test_logs_are_read_until_all_is_found_and_no_further(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_no_more_logs_are_read_once_all_is_found(cluster: ClusterStandIn, client: DashboardClient) -> None:
     plan = small_plan("a", fleet=OPEN_FLEET)
-    for number in range(3 * AT_ONCE):
+    for number in range(3 * BATCH):
         put(cluster, f"j{number}", log_of(plan), number)
     find_recorded(client, "lab", specs(plan))
-    assert logs_read(cluster) == AT_ONCE
+    assert logs_read(cluster) == BATCH
 
 
-def test_what_was_reloaded_in_place_is_found_though_nothing_was_created(
+def test_a_spec_that_was_only_reloaded_in_place_is_found(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     plan = small_plan("a", fleet=OPEN_FLEET)
@@ -73,13 +73,13 @@ def test_runs_that_created_nothing_are_not_opened(cluster: ClusterStandIn, clien
     assert logs_read(cluster) == 0
 
 
-def test_where_nothing_is_wanted_nothing_is_read(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_nothing_is_read_if_nothing_is_wanted(cluster: ClusterStandIn, client: DashboardClient) -> None:
     put(cluster, "j", log_of(small_plan("a")), 1)
     assert find_recorded(client, "lab", set()) == {}
     assert logs_read(cluster) == 0
 
 
-def test_a_log_that_is_gone_is_passed_over(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_log_that_is_gone_is_skipped(cluster: ClusterStandIn, client: DashboardClient) -> None:
     plan = small_plan("a", fleet=OPEN_FLEET)
     put(cluster, "old", log_of(plan), 1)
     put(cluster, "new", log_of(plan), 2)
@@ -92,11 +92,11 @@ def test_a_log_that_is_gone_is_passed_over(cluster: ClusterStandIn, client: Dash
     {"shapes": {key: {"workers": []} for _, key in specs(small_plan("a", fleet=OPEN_FLEET))}},
     {"shapes": {key: {"workers": float("nan")} for _, key in specs(small_plan("a", fleet=OPEN_FLEET))}},
 ])
-def test_a_record_that_does_not_prove_itself_is_left_out(changes: dict[str, Any]) -> None:
+def test_a_record_that_does_not_match_its_hash_is_skipped(changes: dict[str, Any]) -> None:
     assert list(recorded_in(log_of(small_plan("a", fleet=OPEN_FLEET), **changes), "j")) == []
 
 
-def test_a_record_that_is_cut_off_is_left_out() -> None:
+def test_a_truncated_record_is_skipped() -> None:
     text = log_of(small_plan("a", fleet=OPEN_FLEET))
     assert list(recorded_in(text[:-40], "j")) == []
     assert list(recorded_in("[" * 100_000 + '"type":"planAccepted"', "j")) == []

@@ -1,4 +1,4 @@
-"""What must hold before a plan is applied, and what there is to do then."""
+"""The checks before a plan is applied, and whether there is work to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def starting_replica(state: str = "PENDING_CREATION", replica_id: int = 0) -> di
             "members": [{"nodeId": "id-a", "gpus": 80_000}]}
 
 
-def test_replicas_that_start_already_are_awaited_for_as_long_as_they_may_take(client: DashboardClient) -> None:
+def test_starting_replicas_are_awaited_for_their_startup_timeout(client: DashboardClient) -> None:
     plan = small_plan("a", "b", replicas=[starting_replica()])
     request = apply_request(plan, "j", "ann", ApplyOptions(), may_replan=False)
     assert request["await"] == [{"key": "org/one:1", "lifecycle": {"startupTimeout": 90.0}}]
@@ -28,7 +28,7 @@ def test_replicas_that_start_already_are_awaited_for_as_long_as_they_may_take(cl
     assert apply_request(ready_one, "j", "ann", ApplyOptions(), may_replan=False)["await"] == []
 
 
-def test_there_is_work_as_long_as_something_is_to_be_created_or_awaited(client: DashboardClient) -> None:
+def test_there_is_work_if_a_replica_must_be_created_or_awaited(client: DashboardClient) -> None:
     gang = {"model": "org/gang", "replicaId": 0, "fleet": "lab", "members": [{"nodeId": "id-a"}]}
     here = [starting_replica("ALIVE", 0), starting_replica("ALIVE", 1)]
     here[1]["members"] = [{"nodeId": "id-b", "gpus": 80_000}]
@@ -45,7 +45,7 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize("options", [PlanOptions(targets=("org/gang",)), PlanOptions(excludes=("org/one:1",))])
-def test_a_model_that_flags_leave_out_is_not_waited_for(client: DashboardClient, options: PlanOptions) -> None:
+def test_a_model_excluded_by_flags_is_not_waited_for(client: DashboardClient, options: PlanOptions) -> None:
     plan = small_plan("a", replicas=EVERYTHING, options=options)
     assert [row.starting for row in plan.models if row.key == "org/one:1"] == [1]
     assert awaited(plan) == []
@@ -63,7 +63,7 @@ def test_a_model_that_is_targeted_is_waited_for(client: DashboardClient) -> None
     (None, False), ("2026-03-04T12:00:00Z", False), ("2026-03-04T11:59:59Z", True),
     ("2026-03-04T13:30:00+02:00", True), ("2026-03-04T11:30:00-02:00", False), ("2026-03-04T11:59:58.5Z", True),
 ])
-def test_a_plan_expires_at_its_moment_whatever_the_zone(expires: str | None, over: bool) -> None:
+def test_a_plan_expires_at_its_moment_in_any_time_zone(expires: str | None, over: bool) -> None:
     assert has_expired(small_plan("a", expires_at=expires), "2026-03-04T12:00:00Z") is over
 
 

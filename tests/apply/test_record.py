@@ -1,4 +1,4 @@
-"""What an apply leaves behind: the shapes as they were set, so that they can be found again, and nothing secret."""
+"""The record of an apply: the shapes as the fleet file set them, and no secrets."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def recorded(**plan: Any) -> ApplyRecord:
     return ApplyRecord.model_validate(apply_record(small_plan("a", "b", **plan)))
 
 
-def test_every_model_acted_on_is_recorded_with_what_its_hash_does_not_cover() -> None:
+def test_every_model_acted_on_is_recorded_with_the_fields_outside_its_hash() -> None:
     one, gang = sorted(recorded().models, key=lambda model: model.key, reverse=True)
     assert (one.key, one.wanted, one.priority, one.lifecycle.startup_timeout) == ("org/one:1", 3, 0, 90)
     assert (gang.key, gang.wanted, gang.priority, gang.lifecycle.startup_timeout) == ("org/gang", 1, 10, 1800)
 
 
-def test_the_recorded_shape_is_what_the_hash_covers() -> None:
+def test_the_recorded_shape_is_the_hashed_one() -> None:
     record = recorded(fleet=OPEN_FLEET)
     assert set(record.shapes) == {model.spec_hash for model in record.models}
     assert {key: hash_of_shape(shape) for key, shape in record.shapes.items()} == {key: key for key in record.shapes}
 
 
-def test_only_what_was_set_is_recorded() -> None:
+def test_only_the_settings_of_the_fleet_file_are_recorded() -> None:
     shapes = json.dumps(list(recorded().shapes.values()))
     assert "readiness" not in shapes
     assert "ranksPerNode" not in shapes
@@ -48,7 +48,7 @@ def test_values_of_the_environment_are_masked_in_the_record_and_names_stay() -> 
     assert f'"TOKEN": "{MASK}"' in told
 
 
-def test_every_replica_is_recorded_with_what_its_members_claim_and_where() -> None:
+def test_every_replica_is_recorded_with_the_claims_and_nodes_of_its_members() -> None:
     plan = small_plan("a", "b")
     assert [(one.model, one.replica_id, one.spec_hash) for one in recorded().replicas] == [
         (action.model, action.replica_id, action.spec_hash) for action in plan.actions]
@@ -57,7 +57,7 @@ def test_every_replica_is_recorded_with_what_its_members_claim_and_where() -> No
             (m.rank, m.node_id, m.slot, m.gpus, m.vram, m.cpus, m.memory) for m in action.members]
 
 
-def test_a_reference_to_the_nodes_environment_is_no_secret() -> None:
+def test_a_reference_to_the_nodes_environment_is_not_a_secret() -> None:
     record = recorded(fleet=FLEET.replace('"hush-hush"', "{fromNode: HF_TOKEN}"))
     assert '"TOKEN": {"fromNode": "HF_TOKEN"}' in json.dumps(list(record.shapes.values()))
 

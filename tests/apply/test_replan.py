@@ -1,4 +1,4 @@
-"""A plan made again while an apply runs: for what was refused, no more than that, and on what the agent has seen."""
+"""Planning again during an apply: only for the refused replicas, and from the agent's view of the cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def blocked(plan: Plan) -> dict[str, int]:
     return {row.model: row.replicas for row in plan.blocked}
 
 
-def test_what_an_agent_has_seen_is_read() -> None:
+def test_the_agents_view_is_read() -> None:
     view = ReplanWanted.model_validate(WANTED).view()
     assert view.free == {"a1": Claim(75_000, 20_000, 1024), "b2": Claim(80_000)}
     assert view.draining == {"b2"}
@@ -53,7 +53,7 @@ def test_the_answer_is_a_request_with_the_new_plan(cluster: ClusterStandIn, clie
     assert wanted[0].refused_by_model() == {"org/one:1": 1}
 
 
-def test_where_nothing_can_be_planned_the_agent_is_told_why(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_if_there_is_no_plan_the_agent_gets_the_reason(cluster: ClusterStandIn, client: DashboardClient) -> None:
     def replanner(_: ReplanWanted) -> Plan:
         raise InventoryError("the inventory is not complete")
 
@@ -61,7 +61,7 @@ def test_where_nothing_can_be_planned_the_agent_is_told_why(cluster: ClusterStan
     assert cluster.document("j-replan-0") == {"why": "the inventory is not complete"}
 
 
-def test_an_agent_may_take_the_answer_before_it_is_looked_for(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_an_agent_may_take_the_answer_before_the_check(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.refusals["GET", "/api/packages"] = [(404, "no such package")]
     answer_agent(client, asked(), lambda _: small_plan("a"))
     assert "request" in cluster.document("j-replan-0")
@@ -75,14 +75,14 @@ def test_an_answer_that_does_not_arrive_does_not_end_the_client(cluster: Cluster
     assert follow(Started(client, "j", lambda _: small_plan("a")), lambda _: None).exit_code == 0
 
 
-def test_a_question_of_another_release_is_not_answered(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_request_of_another_release_is_not_answered(cluster: ClusterStandIn, client: DashboardClient) -> None:
     answer_agent(client, asked(answer=None), lambda _: small_plan("a"))
     assert cluster.writes() == []
 
 
 @pytest.mark.parametrize("stands_by", [True, False])
 def test_only_a_client_that_can_plan_answers(cluster: ClusterStandIn, client: DashboardClient, stands_by: bool) -> None:
-    """One that only attached leaves the answer to the client that started the apply."""
+    """A client that only attached leaves the answer to the one that started the apply."""
     log = event(0, "version") + event(1, "replanWanted", "draining", **WANTED) + summary(2, ready("m", 0))
     cluster.add_job("j", ("SUCCEEDED", log))
     replanner = (lambda _: small_plan("a")) if stands_by else None
@@ -97,7 +97,7 @@ def test_no_more_is_created_than_was_refused() -> None:
     assert [action.id for action in limited.actions] == ["org/one:1/0"]
 
 
-def test_what_is_not_placed_stays_blocked_with_the_new_reason_and_what_was_blocked_before() -> None:
+def test_unplaced_replicas_are_blocked_with_the_new_reason_beside_those_blocked_before() -> None:
     former = small_plan("a", "b")
     assert blocked(former) == {"org/one:1": 1}
     fresh = small_plan("a")

@@ -25,7 +25,7 @@ def test_files_and_flags_are_those_the_plan_was_made_with() -> None:
         "--namespace prod --address http://192.0.2.1:8265 --force --out p.fleetplan")
 
 
-def test_the_usual_expiry_is_not_repeated_but_the_namespace_is_whatever_the_file_says_by_now() -> None:
+def test_the_usual_expiry_is_left_out_but_the_namespace_is_always_given() -> None:
     plan = small_plan("a", options=PlanOptions(files=("f.yaml",)), expires_at="2026-03-05T12:00:00Z")
     assert command(plan) == "fleetctl plan -f f.yaml --namespace fleet --out p.fleetplan"
 
@@ -47,5 +47,5 @@ def test_names_are_quoted_for_a_shell() -> None:
 @pytest.mark.parametrize(("expires", "seconds"), [
     (None, None), ("2026-03-04T12:00:30Z", 30), ("2026-03-05T14:00:00+02:00", 86_400),
 ])
-def test_how_long_a_plan_is_good_for(expires: str | None, seconds: int | None) -> None:
+def test_how_long_a_plan_is_valid(expires: str | None, seconds: int | None) -> None:
     assert valid_for_s(small_plan("a", expires_at=expires)) == seconds

@@ -1,4 +1,4 @@
-"""One apply from the client's side: what is asked of the agent, interruptions, and refusals before any action."""
+"""One apply on the client's side: the request to the agent, interrupts, and refusals before any action."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOPPED_SUMMARY = summary(2, {"model": "m", "replicaId": 0, "outcome": "starting
 
 
 class Interrupted:
-    """A person who presses Ctrl-C at the first event, and hears the rest."""
+    """A user who presses Ctrl-C at the first event, and sees the rest."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -55,7 +55,7 @@ def test_the_agent_is_asked_to_carry_out_exactly_the_plan(cluster: ClusterStandI
         "commit": "c" * 40, "branch": "main", "dirty": "true"}
 
 
-def test_nothing_secret_stands_in_what_everybody_can_list(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_no_secret_is_in_the_listed_metadata(cluster: ClusterStandIn, client: DashboardClient) -> None:
     start_apply(ApplyTask(client, small_plan("a")), "j", Starter("ann"), ApplyOptions())
     assert "hush-hush" not in str(cluster.jobs["j"].body)
 
@@ -112,7 +112,7 @@ def test_a_second_interrupt_at_once_only_detaches(cluster: ClusterStandIn, clien
 
 def test_a_second_interrupt_after_the_stop_does_not_wait_for_the_report(
         cluster: ClusterStandIn, client: DashboardClient) -> None:
-    """It comes while the stand-in still holds back its answer to the stop, so this process is sure to be waiting."""
+    """It comes while the stand-in delays its response to the stop, so this process is certainly waiting."""
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.on_stop = lambda _: os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(Detached) as caught:
@@ -130,10 +130,10 @@ def test_a_job_that_does_not_stop_in_time_is_detached_from(
     assert cluster.jobs["j"].stopped
 
 
-def test_a_job_that_ends_without_a_report_is_an_interruption_that_claims_nothing(
+def test_a_job_that_ends_without_a_report_is_an_interrupted_run_without_outcomes(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
-    """It may have been stopped before it began, or killed because it was too slow to report: nobody knows."""
+    """It may have been stopped before it began, or killed because it was too slow to report."""
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.on_stop = lambda job: setattr(job, "steps", [("STOPPED", VERSION)])
     result = follow(Started(client, "j"), Interrupted())
@@ -142,7 +142,7 @@ def test_a_job_that_ends_without_a_report_is_an_interruption_that_claims_nothing
 
 
 @pytest.mark.parametrize("answer", [(0, ""), (500, "no agent"), (405, "Method Not Allowed"), (403, "")])
-def test_a_stop_that_does_not_get_through_is_told(
+def test_a_stop_request_that_fails_is_reported(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))

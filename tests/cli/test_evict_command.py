@@ -154,7 +154,7 @@ def test_an_eviction_that_goes_on_after_an_interrupt_says_so(
     monkeypatch.setattr("fleetctl.cli.explicit.run_explicit", interrupted)
     shown = cli("evict", MODEL, "--yes")
     assert shown.code == 130
-    assert "note: the eviction may continue in the cluster; `fleetctl status` shows how the replicas are" in shown.err
+    assert "note: the eviction may continue in the cluster; `fleetctl status` shows the replicas" in shown.err
 
 
 def test_a_dry_run_lists_and_writes_nothing(cli, running: ClusterStandIn, fleet_file: Path) -> None:
@@ -253,7 +253,7 @@ def test_an_eviction_without_a_summary_is_not_called_an_apply(cli, running: Clus
     running.on_submit = lambda _: [("FAILED", event(0, "version"))]
     shown = cli("evict", f"{MODEL}/0", "--yes")
     assert shown.code == 1
-    assert "evict what is left" in shown.err
+    assert "evict the rest" in shown.err
     assert "apply" not in shown.err
 
 

@@ -111,8 +111,8 @@ def test_the_history_has_one_row_for_it_and_its_steps_by_their_ids(cli, acting: 
     [whole] = {run["stepOf"] for run in runs[1:]}
     several = cli("history", "show", whole)
     assert several.code == 1
-    assert "could be any of 4 runs" in several.err
-    assert "they are the steps of one command" in several.err
+    assert "matches 4 runs" in several.err
+    assert "these are steps of one command" in several.err
 
 
 def test_it_lists_by_name_and_node_what_will_go_and_asks(cli, acting: Acting, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def home() -> Iterator[DemoHome]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This machine's, without settings of a Ray; the programs of the example are on the path."""
+    """This machine's environment without Ray settings, with the programs of the example on the PATH."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
     return {**env, "PATH": PROGRAMS, **more}
 
@@ -65,7 +65,7 @@ def get(url: str, token: str | None = None) -> dict:
         return json.load(answer)
 
 
-def test_the_nodes_have_the_names_labels_and_cards_they_pretend_to(exported: dict[str, str]) -> None:
+def test_the_nodes_have_their_declared_names_labels_and_cards(exported: dict[str, str]) -> None:
     token = Path(exported["RAY_AUTH_TOKEN_PATH"]).read_text()
     nodes = get(f"{exported['FLEETCTL_ADDRESS']}/api/v0/nodes?detail=true", token)["data"]["result"]["result"]
     found = {node["node_name"]: node for node in nodes if node["state"] == "ALIVE"}
@@ -75,14 +75,14 @@ def test_the_nodes_have_the_names_labels_and_cards_they_pretend_to(exported: dic
         assert node.all_labels().items() <= found[node.name]["labels"].items()
 
 
-def test_the_cluster_runs_nothing_for_a_stranger(exported: dict[str, str]) -> None:
+def test_the_cluster_runs_nothing_without_its_token(exported: dict[str, str]) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(f"{exported['FLEETCTL_ADDRESS']}/api/v0/nodes")
     with caught.value as refused:
         assert refused.code == 401
 
 
-def test_what_it_writes_lies_in_its_own_folder(home: DemoHome, exported: dict[str, str]) -> None:
+def test_it_writes_only_to_its_own_folder(home: DemoHome, exported: dict[str, str]) -> None:
     assert (home.sessions / "ray_current_cluster").exists()
     assert Path(exported["RAY_AUTH_TOKEN_PATH"]).is_relative_to(home.path)
 
@@ -120,7 +120,7 @@ def secret_fleet(said: Path) -> str:
                        "spec": {"models": [model]}})
 
 
-def test_a_cluster_is_read_and_applied_to_with_its_token_alone_which_is_shown_to_nobody(
+def test_reading_and_applying_require_the_token_which_is_never_shown(
     exported: dict[str, str], tmp_path: Path
 ) -> None:
     token = Path(exported["RAY_AUTH_TOKEN_PATH"]).read_text().strip()
@@ -160,7 +160,7 @@ def test_up_when_it_is_up_changes_nothing(home: DemoHome, exported: dict[str, st
     assert home.read() == before
 
 
-def test_the_tour_leaves_a_cluster_somebody_plays_on_alone(home: DemoHome, exported: dict[str, str]) -> None:
+def test_the_tour_does_not_touch_a_cluster_in_use(home: DemoHome, exported: dict[str, str]) -> None:
     refused = fleetctl(home, "demo", "run")
     assert refused.returncode == 1
     assert "demo down" in refused.stderr

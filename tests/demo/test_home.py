@@ -1,4 +1,4 @@
-"""The demo's folder: private, short, whole or not there."""
+"""The demo's folder: private, with a short path, and written atomically."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_the_default_folder_is_one_per_user_and_short_enough() -> None:
     assert len(str(Path("/tmp") / DemoHome.from_environment({}).path.name)) <= MAX_HOME_LENGTH
 
 
-def test_a_path_too_long_for_ray_is_refused_with_the_way_out() -> None:
+def test_a_path_too_long_for_ray_is_refused_with_a_hint() -> None:
     with pytest.raises(FleetctlError) as caught:
         DemoHome(Path("/tmp") / ("x" * 60)).prepare(sys.executable)
     assert "FLEETCTL_DEMO_HOME" in str(caught.value.hint)
@@ -79,7 +79,7 @@ def test_the_state_comes_back_as_it_was_written(home: DemoHome) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"mark": "a"}'])
-def test_a_state_that_is_none_is_no_cluster(home: DemoHome, text: str) -> None:
+def test_a_malformed_state_is_no_cluster(home: DemoHome, text: str) -> None:
     home.prepare(sys.executable)
     home.state_file.write_text(text)
     assert home.read() is None

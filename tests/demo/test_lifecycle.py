@@ -1,4 +1,4 @@
-"""What a person is told when the demo does not come up, and how a shell forgets it. No Ray is started."""
+"""The error if the demo does not come up, and the variables that `demo down` unsets. No Ray is started."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def home() -> Iterator[DemoHome]:
         yield DemoHome(Path(folder) / "h")
 
 
-def test_a_ray_that_does_not_start_is_one_sentence_and_what_to_do(home: DemoHome, tmp_path: Path) -> None:
+def test_if_ray_does_not_start_the_error_is_one_sentence_with_a_hint(home: DemoHome, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(OVERLOADED)
     python.chmod(0o755)
@@ -47,7 +47,7 @@ def test_a_ray_that_does_not_start_is_one_sentence_and_what_to_do(home: DemoHome
     ({"FLEETCTL_ADDRESS": "http://127.0.0.1:1", "RAY_AUTH_TOKEN_PATH": "/mine"}, ""),
     ({"FLEETCTL_ADDRESS": "https://ray.lab", "RAY_AUTH_TOKEN_PATH": "OURS"}, "unset RAY_AUTH_TOKEN_PATH\n"),
 ])
-def test_down_unsets_what_leads_to_the_demo_and_nothing_else(
+def test_down_unsets_only_the_variables_of_the_demo(
     home: DemoHome, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variables: dict[str, str],
     unset: str
 ) -> None:

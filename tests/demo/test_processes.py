@@ -1,4 +1,4 @@
-"""Only what carries the cluster's mark, and what descends from it, is found and ended."""
+"""Only processes with the cluster's mark, and their descendants, are found and ended."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def test_a_child_that_dropped_the_mark_is_found_through_its_parent(
     assert not any(is_alive(process.pid) for process in found)
 
 
-def test_what_ignores_a_polite_signal_is_killed(mark: str, started: list[subprocess.Popen[bytes]]) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(mark: str, started: list[subprocess.Popen[bytes]]) -> None:
     process = start(started, STUBBORN, mark)
     end_processes(mark)
     assert process.wait(timeout=10) == -9
 
 
-def test_nothing_there_is_fine(mark: str) -> None:
+def test_no_processes_is_fine(mark: str) -> None:
     assert end_processes(mark) == 0

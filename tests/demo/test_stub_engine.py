@@ -1,4 +1,4 @@
-"""The stub engine over real HTTP: what it answers, when it is ready, how it ends, and how a gang of them meets."""
+"""The stub engine over real HTTP: its responses, when it is ready, how it ends, and how its gang joins."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_chat_is_answered_as_a_chat(start: Start) -> None:
         ("/nowhere", {"a": 1}, 404),
     ],
 )
-def test_what_it_cannot_answer_it_refuses_in_openai_form(start: Start, path: str, body: object, status: int) -> None:
+def test_a_bad_request_is_refused_in_openai_form(start: Start, path: str, body: object, status: int) -> None:
     engine = start(MODEL="org/m")
     engine.wait_for_health(200)
     found, answer = engine.request(path, body)
@@ -116,14 +116,14 @@ def test_while_starting_it_listens_but_is_not_healthy(start: Start) -> None:
     assert engine.request("/v1/completions", {"prompt": "x"})[0] == 503
 
 
-def test_it_fails_as_told_and_says_so_last(start: Start) -> None:
+def test_it_fails_after_the_given_time_and_logs_that_last(start: Start) -> None:
     engine = start("--fail-after", "0.2", "--exit-code", "7")
     output, _ = engine.process.communicate(timeout=20)
     assert engine.process.returncode == 7
     assert output.splitlines()[-1] == "stub-engine: failing as --fail-after asks, with exit code 7"
 
 
-def test_a_polite_signal_ends_it_with_zero(start: Start) -> None:
+def test_sigterm_ends_it_with_zero(start: Start) -> None:
     engine = start()
     engine.wait_for_health(200)
     engine.process.send_signal(signal.SIGTERM)
@@ -163,14 +163,14 @@ def test_workers_may_come_before_their_leader(start: Start) -> None:
 
 
 @pytest.mark.parametrize("victim", [0, 1])
-def test_when_one_rank_goes_the_other_ends(start: Start, victim: int) -> None:
+def test_when_one_rank_ends_the_other_ends(start: Start, victim: int) -> None:
     ranks = gang(start, range(2), 2, free_port())
     ranks[0].wait_for_health(200)
     ranks[victim].process.kill()
     assert ranks[1 - victim].process.wait(timeout=20) == 1
 
 
-def test_a_rank_that_is_not_of_the_gang_is_not_let_in() -> None:
+def test_a_rank_outside_the_gang_is_not_accepted() -> None:
     leader = Gang(rank=0, size=3)
     assert [leader.enter(rank) for rank in (0, 1, 1, 3)] == [False, True, False, False]
     assert leader.missing() == [2]
@@ -178,5 +178,5 @@ def test_a_rank_that_is_not_of_the_gang_is_not_let_in() -> None:
     assert leader.missing() == [1, 2]
 
 
-def test_a_lone_engine_waits_for_nobody() -> None:
+def test_a_single_engine_waits_for_no_rank() -> None:
     assert Gang.from_environment({}, "127.0.0.1").missing() == []

@@ -1,4 +1,4 @@
-"""The tour's guide: tells what it types, and fails when a command does not end as it should."""
+"""The tour: it shows each command, and fails on an unexpected exit code."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def guide(told: list[str]) -> Tour:
     return Tour(EXIT_WITH, {}, told.append)
 
 
-def test_a_stop_shows_what_is_typed_and_how_it_ended() -> None:
+def test_a_stop_shows_its_command_and_exit_code() -> None:
     told: list[str] = []
     guide(told).visit(Stop("Plan", "Why.", ("3",), expect=3, stdin=""))
     assert told[1] == "$ fleetctl 3"
     assert told[2].startswith("(exit code 3: partial")
 
 
-def test_what_is_piped_in_arrives_and_is_shown() -> None:
+def test_piped_input_arrives_and_is_shown() -> None:
     told: list[str] = []
     guide(told).visit(Stop("Plan", "Why.", ("1",), expect=3, piped="sed p file | ", stdin="ab"))
     assert told[1] == "$ sed p file | fleetctl 1"
 
 
 def test_an_unexpected_exit_code_ends_the_tour() -> None:
-    with pytest.raises(FleetctlError, match="exit code 1, where the tour expects 0"):
+    with pytest.raises(FleetctlError, match="exit code 1; the tour expects 0"):
         guide([]).visit(Stop("Plan", "Why.", ("1",), stdin=""))
 
 
@@ -41,7 +41,7 @@ def test_the_fleet_is_shown_as_one_would_type_it() -> None:
     assert Path(demo_fleet(Path("/elsewhere"))).is_absolute()
 
 
-def test_asking_for_less_really_asks_for_less() -> None:
+def test_the_stop_for_lower_targets_lowers_them() -> None:
     text = (ROOT / "fleets" / "demo.yaml").read_text()
     less = next(stop.stdin for stop in stops_after_asking("f", text) if stop.stdin)
     assert less != text

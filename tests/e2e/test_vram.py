@@ -176,7 +176,7 @@ def test_what_is_left_of_ours_is_found_and_removed_what_lives_stays_and_its_memo
     assert diagnosis["nodesExamined"] == 6
     assert set(found) == {"CARD_IN_USE", "LEAKED_GROUP", "LOCK_LEFT", "ORPHAN_ENGINE", "COMMAND_MISSING",
                           "VARIABLE_MISSING"}
-    assert "on b (1 of 1 nodes that may take it)" in found["COMMAND_MISSING"]["message"]
+    assert "on b (1 of 1 nodes that may run it)" in found["COMMAND_MISSING"]["message"]
     assert f"process {orphan.pid} (sleep 1000)" in found["ORPHAN_ENGINE"]["message"]
     assert "holds 1 GPU on c" in found["LEAKED_GROUP"]["message"]
 

@@ -1,6 +1,6 @@
-"""All that is in a node's cache: its artifacts with their sizes, and how one is removed that no process uses.
+"""The artifacts in a node's cache: list them with their sizes, and remove one that no process uses.
 
-The locks and the index of an artifact stay: a process that begins to fetch it again must find the same ones.
+Removing an artifact keeps its locks and its index: a process that fetches it again must find the same ones.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _VIEW = re.compile(r"[0-9a-f]{16}(?=\.|$)")
 
 
 def cached(root: str) -> Iterator[Dict[str, Any]]:
-    """Yield the artifacts that have files in the cache, also those of a fetch that broke off.
+    """Yield each artifact with files in the cache, including files of an interrupted fetch.
 
-    Of each, the bytes of its files and views on the disk, and whether a process uses any of them.
+    `bytes` = size of its files and views on disk; `used` = a process uses any of them.
     """
     for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
         entries = _entries(root, name)
@@ -29,28 +29,29 @@ def cached(root: str) -> Iterator[Dict[str, Any]]:
 
 
 def remove(root: str, artifact: str) -> bool:
-    """Remove an artifact with all its views; returns whether it did, for a process may use one of them."""
+    """Remove an artifact and all its views; returns False if there is none or a process uses it."""
     entries = _entries(root, artifact)
     return bool(entries) and _unless_used(entries, wipe=True)
 
 
 def _unless_used(entries: List[Entry], wipe: bool) -> bool:
-    """Return whether no process uses any of the entries; `wipe` = then remove them all."""
-    with contextlib.ExitStack() as held:
-        if not all(held.enter_context(entry.unused()) for entry in entries):
+    """Return whether no process uses any of the entries; with `wipe`, also remove them if so."""
+    with contextlib.ExitStack() as locks:
+        if not all(locks.enter_context(entry.unused()) for entry in entries):
             return False
-        for entry in entries if wipe else []:
-            entry.wipe()
+        if wipe:
+            for entry in entries:
+                entry.wipe()
         return True
 
 
 def _entries(root: str, artifact: str) -> List[Entry]:
-    """Return the folders of an artifact: none for another name; what is elsewhere, by a link, is left out."""
+    """Return the entries of an artifact; none if the name is not an artifact's. Symlinked folders are skipped."""
     if not _ARTIFACT.fullmatch(artifact) or not _is_folder(os.path.join(root, artifact)):
         return []
     views = os.path.join(root, artifact, "views")
-    found = map(_VIEW.match, os.listdir(views) if _is_folder(views) else [])
-    return [Entry(root, artifact, view) for view in [None, *sorted({one[0] for one in found if one})]]
+    matches = map(_VIEW.match, os.listdir(views) if _is_folder(views) else [])
+    return [Entry(root, artifact, view) for view in [None, *sorted({match[0] for match in matches if match})]]
 
 
 def _is_folder(path: str) -> bool:
@@ -62,12 +63,12 @@ def _sizes(entries: List[Entry]) -> Iterator[int]:
     seen: Set[Tuple[int, int]] = set()
     for entry in entries:
         for top in (entry.folder, entry.folder + ".part"):
-            for where, _, names in os.walk(top) if _is_folder(top) else []:
+            for folder, _, names in os.walk(top) if _is_folder(top) else []:
                 for name in names:
                     try:
-                        found = os.lstat(os.path.join(where, name))
+                        stat = os.lstat(os.path.join(folder, name))
                     except FileNotFoundError:  # a fetch has just renamed it
                         continue
-                    if (found.st_dev, found.st_ino) not in seen:
-                        seen.add((found.st_dev, found.st_ino))
-                        yield found.st_size
+                    if (stat.st_dev, stat.st_ino) not in seen:
+                        seen.add((stat.st_dev, stat.st_ino))
+                        yield stat.st_size

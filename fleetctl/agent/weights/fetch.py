@@ -1,7 +1,7 @@
-"""Get an artifact, or a view of it, onto this node: disk, then a peer's view, a peer's files, an origin.
+"""Fetch an artifact, or a view of it, to this node: from disk, a peer's view, a peer's files, or an origin.
 
-What comes is verified piece by piece before it is written, goes on where an earlier fetch ended, and is renamed when it
-is complete. A source that breaks off, lies or is slow is left for the next one, and named.
+Files are verified piece by piece and renamed when complete; an interrupted fetch is resumed. If a source is
+interrupted, slow, or sends wrong bytes, the fetch reports it and goes on with the next one.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .views import files_view, view_id
 
 BUSY_S = 0.5
 MOST_WAITS = 8
-"""A busy source is asked again after BUSY_S, then after twice as long, up to so many times."""
+"""Busy sources are retried after BUSY_S, then 2 * BUSY_S, and so on up to MOST_WAITS * BUSY_S."""
 MOST_OTHERS = 8
-"""How many others that busy sources name are asked at a time; when so many were left, no more are."""
+"""How many suggested sources are tried in one round; after that many of them have failed, suggestions are ignored."""
 SLICE = 1 << 20
 WINDOW_S, LEAST_BYTES_S = 20.0, float(1 << 20)
-"""A source is slow that gave less than this over so many seconds of waiting for it."""
+"""A source is slow if it sends fewer bytes per second than this over WINDOW_S seconds of reading."""
 
 
 class Wanted(NamedTuple):
-    """What a member needs. `view` and `origins` have their variables replaced; `sources` = the planned peers."""
+    """The weights a member needs. Variables in `view` and `origins` are replaced; `sources` = the planned peers."""
 
     artifact: str
     view: Optional[Mapping[str, Any]]
@@ -42,7 +42,11 @@ class Wanted(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """What is on the node now. `artifact`, `held`: index of all, and of the folder; `whole` = all is here too."""
+    """The result of a fetch: `held` = the index of `entry`, `artifact` = that of the whole artifact.
+
+    `whole` = the artifact's own files, if they are on this node. `source` (disk, peer, origin) and `name` = the source
+    of most bytes. `size` = bytes received, `reused` = bytes that were on disk before, `left` = sources that failed.
+    """
 
     entry: Entry
     artifact: Index
@@ -54,12 +58,12 @@ class Fetched(NamedTuple):
     seconds: float
     reused: int
     left: List[Left]
-    givers: Sequence[str] = ()
-    """The addresses of the peers that gave some of it."""
+    suppliers: Sequence[str] = ()
+    """The addresses of the peers that sent any of it."""
 
 
 class Fetch(Limits):
-    """One fetch, until `deadline` on `clock`. `say` gets a sentence for each source that is left."""
+    """One fetch, until `deadline` on `clock`. `say` gets a message for each source that fails."""
 
     def __init__(self, root: str, wanted: Wanted, deadline: float, say: Callable[[str], None],
                  clock: Callable[[], float] = time.monotonic) -> None:
@@ -67,20 +71,20 @@ class Fetch(Limits):
         self._say, self._clock = say, clock
         self._peers = [Peer(source, wanted.artifact, wanted.secret) for source in wanted.sources]
         self._others: List[Peer] = []
-        """The peers that busy ones have named."""
+        """Peers suggested by busy peers."""
         self._origins, self._left = origins_of(wanted.origins)
         for source in self._all():
             source.limits = self
-        self._patience = clock() + (deadline - clock()) / 2
-        self._gone: List[Origin] = []
-        self._broken: List[Origin] = []
-        self._given: Dict[Origin, int] = {}
+        self._origins_from = clock() + (deadline - clock()) / 2
+        self._failed: List[Origin] = []
+        self._interrupted: List[Origin] = []
+        self._bytes_from: Dict[Origin, int] = {}
         self._reused = 0
         self.kept: List[Entry] = []
-        """The folders that nobody removes before they are released."""
+        """Entries that are protected from removal until the caller releases them."""
         self._whole: Optional[Canonical] = None
         self._window_s, self._window_bytes = 0.0, 0
-        self._buffer = memoryview(bytearray(SLICE))  # one for all: fresh memory costs more than the copy
+        self._buffer = memoryview(bytearray(SLICE))  # one buffer for all reads: allocating costs more than the copy
 
     def _all(self) -> List[Origin]:
         return [*self._peers, *self._others, *self._origins]
@@ -90,55 +94,54 @@ class Fetch(Limits):
         self._require_time()
         return max(0.1, min(IDLE_S, self._deadline - self._clock()))
 
-    def got(self, size: int, seconds: float) -> None:
-        """Leave a source that is slow, where there is another one."""
+    def received(self, size: int, seconds: float) -> None:
+        """Count received bytes; raises SourceBroke if the source is slow and there is another one."""
         self._require_time()
-        self._window_s, self._window_bytes = self._window_s + seconds, self._window_bytes + size
+        self._window_s += seconds
+        self._window_bytes += size
         if self._window_s >= WINDOW_S:
             rate = self._window_bytes / self._window_s
             self._window_s, self._window_bytes = 0.0, 0
-            if rate < LEAST_BYTES_S and len(self._all()) - len(self._gone) > 1:
-                raise SourceBroke(f"it is slow: {rate / (1 << 20):.2f} MiB/s")
+            if rate < LEAST_BYTES_S and len(self._all()) - len(self._failed) > 1:
+                raise SourceBroke(f"too slow: {rate / (1 << 20):.2f} MiB/s")
 
     def _require_time(self) -> None:
         if self._clock() >= self._deadline:
-            raise OutOfTime(f"the weights were not there in time{self._whys()}")
+            raise OutOfTime(f"the weights were not complete in time{self._failures()}")
 
     def run(self) -> Fetched:
-        """Return what is on this node at the end; raises WeightsError, OutOfTime at the deadline."""
+        """Run the fetch; raises WeightsError, or OutOfTime at the deadline."""
         begun = self._clock()
         for name, why in self._left:
-            self._say(f"weights: {name} is left out: {why}")
+            self._say(f"weights: skipping {name}: {why}")
         try:
             index = self._index()
             wanted = self._wanted
             view = view_id(wanted.view, wanted.rank, wanted.size, wanted.artifact)
             entry = self._entry(view)
             held = self._fill_entry(entry, index)
-            if view is None:
-                self._whole = self._whole or Canonical(entry, index)
-            elif self._whole is None and self._entry(None).index() is not None:
+            if self._whole is None and (view is None or self._entry(None).index() is not None):
                 self._whole = Canonical(self._entry(None), index)
         except BaseException as error:
-            for one in self.kept:
-                one.release()
+            for kept in self.kept:
+                kept.release()
             if isinstance(error, OSError):
                 raise WeightsError(f"this node's disk: {error}") from None
             raise
         finally:
             for source in self._all():
                 source.close()
-        most = max(self._given, key=lambda one: self._given[one], default=None)
-        size = sum(self._given.values())
+        most = max(self._bytes_from, key=self._bytes_from.__getitem__, default=None)
+        size = sum(self._bytes_from.values())
         return Fetched(entry, index, held, self._whole, most.kind if most else "disk",
                        most.name if most else self._root, size, self._clock() - begun, self._reused, self._left,
-                       [one.address for one in self._given if isinstance(one, Peer)])
+                       [source.address for source in self._bytes_from if isinstance(source, Peer)])
 
     def _entry(self, name: Optional[str]) -> Entry:
         return Entry(self._root, self._wanted.artifact, name)
 
     def _index(self) -> Index:
-        """Return the artifact's index: that on this node, else from the first source whose index has its hash."""
+        """Return the artifact's index, from disk or from the first source whose index has the right hash."""
         kept = os.path.join(self._root, self._wanted.artifact, NAME)
         try:
             with open(kept, "rb") as file:
@@ -154,68 +157,73 @@ class Fetch(Limits):
             except OutOfTime:
                 raise
             except (SourceFailed, WeightsError) as error:
-                self._leave(source, error)
+                self._fail(source, error)
                 continue
             os.makedirs(os.path.dirname(kept), exist_ok=True)
             with open(f"{kept}.{os.getpid()}", "wb") as file:
                 file.write(data)
             os.replace(f"{kept}.{os.getpid()}", kept)
             return index
-        raise WeightsError(f"no source has its index{self._whys()}")
+        raise WeightsError(f"no source has the index{self._failures()}")
 
     def _fill_entry(self, entry: Entry, index: Index) -> Index:
-        """Return the index of what is in `entry` once it is complete."""
+        """Complete `entry` and return its index."""
         view = self._wanted.view if entry.view else None
-        goal = index if view is None else files_view(index, view["files"]) if "files" in view else None
         entry.keep()
         self.kept.append(entry)
         with entry.writing(self._deadline, self._clock):
-            held = entry.index()
-            if held is not None and goal in (None, held):
-                self._reused += held.size
-                return held
-            if goal is not None:
-                whole = self._entry(None) if view is not None else None
-                if whole is not None and whole.index() is not None:
-                    return self._link(whole, entry, goal)
-                self._fill(entry, goal)
-                self._whole = None if entry.view else Canonical(entry, index).trust()
-                return goal
-            assert view is not None
-            if self._entry(None).index() is None:
-                held = self._view_of_a_peer(entry, view)
-                if held is not None:
-                    return held
-            self._fill_entry(self._entry(None), index)
-            self._whole = self._whole or Canonical(self._entry(None), index)
-            layout = layout_of(self._entry(None), index, view, self._wanted.rank, self._wanted.size)
-            made = make_view(self._entry(None), self._whole, index, layout, entry)
-            entry.record(made)
-            return made
+            if view is None:
+                return self._fill_files(entry, index)
+            if "files" in view:
+                return self._fill_files(entry, files_view(index, view["files"]))
+            return self._fill_tensors(entry, index, view)
 
-    def _link(self, whole: Entry, entry: Entry, goal: Index) -> Index:
-        for file in goal.files:
-            link_or_copy(whole.path(file.path), entry.part_path(file.path))
-        entry.complete(goal)
+    def _fill_files(self, entry: Entry, goal: Index) -> Index:
+        """Complete an entry of whole files: the artifact itself, or a view by file names."""
+        if entry.index() != goal:
+            whole = self._entry(None)
+            if not entry.view or whole.index() is None:
+                self._fill(entry, goal)
+                self._whole = None if entry.view else Canonical(entry, goal).trust()
+                return goal
+            for file in goal.files:
+                link_or_copy(whole.path(file.path), entry.part_path(file.path))
+            entry.complete(goal)
         self._reused += goal.size
         return goal
 
-    def _offered(self, view: Optional[str]) -> List[Origin]:
-        """Return the planned peers that have a view, or all files."""
+    def _fill_tensors(self, entry: Entry, index: Index, view: Mapping[str, Any]) -> Index:
+        """Complete a view by tensors: fetch it from a peer, or make it from the artifact's own files."""
+        held, whole = entry.index(), self._entry(None)
+        if held is not None:
+            self._reused += held.size
+            return held
+        if whole.index() is None:
+            fetched = self._fetch_view(entry, view)
+            if fetched is not None:
+                return fetched
+        self._fill_entry(whole, index)
+        self._whole = self._whole or Canonical(whole, index)
+        layout = layout_of(whole, index, view, self._wanted.rank, self._wanted.size)
+        made = make_view(whole, self._whole, index, layout, entry)
+        entry.record(made)
+        return made
+
+    def _peers_with(self, view: Optional[str]) -> List[Origin]:
         return [peer for peer in self._peers if peer.whole or peer.view == view]
 
-    def _view_of_a_peer(self, entry: Entry, view: Mapping[str, Any]) -> Optional[Index]:
-        """Fetch the view from a peer that has it, or makes it; None = no peer gave it."""
-        asked = {"view": view, "rank": self._wanted.rank, "size": self._wanted.size}
+    def _fetch_view(self, entry: Entry, view: Mapping[str, Any]) -> Optional[Index]:
+        """Fetch a view by tensors from a peer that has it or makes it; None = no peer supplied it."""
+        request = {"view": view, "rank": self._wanted.rank, "size": self._wanted.size}
         assert entry.view is not None
         refused: List[Origin] = []
         begun: Optional[Index] = None
-        for peer in self._in_turn(self._offered(entry.view), refused):
+        for peer in self._in_turn(self._peers_with(entry.view), refused):
             assert isinstance(peer, Peer)
             try:
-                goal = peer.view_index(entry.view, asked)
+                goal = peer.view_index(entry.view, request)
                 if goal != begun:
-                    begun, ready = goal, self._begin(entry, goal)
+                    begun, ready = goal, self._verified_pieces(entry, goal)
                 peer.read_from(entry.view)
                 self._read(entry, peer, goal, ready)
                 return goal
@@ -227,14 +235,14 @@ class Fetch(Limits):
         return None
 
     def _fill(self, entry: Entry, goal: Index) -> None:
-        """Read the files of `goal` that are not here yet from the first sources that give them.
+        """Read the missing files of `goal` from the first sources that supply them.
 
-        Where all are left, those that only broke off go on, as long as that brings anything.
+        When all sources have failed, retry the interrupted ones as long as each round brings new pieces.
         """
-        ready = self._begin(entry, goal)
+        ready = self._verified_pieces(entry, goal)
         while True:
             before = sum(ready.values())
-            for source in self._in_turn([*self._offered(entry.view), *self._origins]):
+            for source in self._in_turn([*self._peers_with(entry.view), *self._origins]):
                 if isinstance(source, Peer):
                     source.read_from(entry.view if source.view == entry.view else None, entry.view)
                 try:
@@ -242,29 +250,29 @@ class Fetch(Limits):
                 except SourceBusy:
                     pass
                 except SourceFailed as error:
-                    self._leave(source, error)
+                    self._fail(source, error)
                 source.close()
-            if sum(ready.values()) == before or not self._broken:
-                raise WeightsError(f"no source gave them{self._whys()}")
-            self._gone = [source for source in self._gone if source not in self._broken]
-            self._broken.clear()
+            if sum(ready.values()) == before or not self._interrupted:
+                raise WeightsError(f"no source supplied all files{self._failures()}")
+            self._failed = [source for source in self._failed if source not in self._interrupted]
+            self._interrupted.clear()
 
-    def _begin(self, entry: Entry, goal: Index) -> Dict[str, int]:
-        """Return how many pieces of each file are here; raises WeightsError where the disk has no room for the rest."""
+    def _verified_pieces(self, entry: Entry, goal: Index) -> Dict[str, int]:
+        """Return how many pieces of each file are on disk; raises WeightsError if the rest does not fit on it."""
         ready = {file.path: entry.verified_part(file) for file in goal.files}
-        here = sum(min(ready[file.path] * PIECE, file.size) for file in goal.files)
-        self._reused += here
-        entry.require_room(goal.size - here)
+        size = sum(min(ready[file.path] * PIECE, file.size) for file in goal.files)
+        self._reused += size
+        entry.require_room(goal.size - size)
         return ready
 
     def _read(self, entry: Entry, source: Origin, goal: Index, ready: Dict[str, int]) -> None:
-        """Read all that is missing from one source, and complete the entry."""
+        """Read all missing pieces from one source and complete the entry."""
         for file in goal.files:
             self._read_file(entry, source, file, ready)
         entry.complete(goal)
 
     def _read_file(self, entry: Entry, source: Origin, file: File, ready: Dict[str, int]) -> None:
-        """Read what is missing of a file, a piece at a time, and write it once it is verified."""
+        """Read the missing pieces of a file; `ready` counts the verified ones."""
         if ready[file.path] == len(file.chunks):
             return
         start = ready[file.path] * PIECE
@@ -275,64 +283,64 @@ class Fetch(Limits):
                 ready[file.path] = number + 1
 
     def _read_piece(self, stream: Stream, out: Any, file: File, number: int, source: Origin) -> None:
-        """Read one piece into the part file; what has another hash does not count, and is written over."""
+        """Read one piece into the part file. A piece with a wrong hash raises SourceFailed and is overwritten later."""
         buffer, hashed = self._buffer, hashlib.sha256()
         at, end = number * PIECE, min((number + 1) * PIECE, file.size)
         while at < end:
             size = stream.readinto(buffer[:end - at])
             if not size:
-                raise SourceBroke(f"{file.path}: it ends after {at} of {file.size} bytes")
+                raise SourceBroke(f"{file.path}: ended after {at} of {file.size} bytes")
             hashed.update(buffer[:size])
             out.write(buffer[:size])
             at += size
-            self._given[source] = self._given.get(source, 0) + size
+            self._bytes_from[source] = self._bytes_from.get(source, 0) + size
         if hashed.hexdigest() != file.chunks[number]:
-            raise SourceFailed(f"{file.path}: its piece {number} is not what the index says")
+            raise SourceFailed(f"{file.path}: piece {number} does not match the index")
 
     def _in_turn(self, sources: Sequence[Origin], refused: Sequence[Origin] = ()) -> Iterator[Origin]:
-        """Yield the sources that are left, in order; peers that are busy again and again, before any origin.
+        """Yield the usable sources in order. Busy peers are yielded again, with waits in between, before any origin.
 
-        An origin costs more than waiting: for half of the time there is, a busy peer is asked again.
+        Waiting is cheaper than an origin, so busy peers are retried for half of the time before the deadline.
         """
-        peers, others = [one for one in sources if one.kind == "peer"], list[Origin]()
+        peers, others = [source for source in sources if source.kind == "peer"], list[Origin]()
         for waits in itertools.count(1):
             self._require_time()
             yield from self._peers_in_turn(peers, others, refused)
-            busy = any(self._usable(one, refused) for one in (*peers, *others))
-            if not busy or self._clock() >= self._patience:
-                yield from self._usable_of((one for one in sources if one.kind != "peer"), refused)
-            if not busy or (self._clock() >= self._patience and any(one not in self._gone for one in self._origins)):
+            busy = any(self._usable(peer, refused) for peer in (*peers, *others))
+            use_origins = not busy or self._clock() >= self._origins_from
+            if use_origins:
+                yield from self._usable_of((source for source in sources if source.kind != "peer"), refused)
+            if not busy or (use_origins and any(origin not in self._failed for origin in self._origins)):
                 return
             time.sleep(BUSY_S * min(waits, MOST_WAITS))
 
-    def _peers_in_turn(
-        self, peers: Sequence[Origin], others: List[Origin], refused: Sequence[Origin]
-    ) -> Iterator[Origin]:
-        """Yield the peers, and after a busy one those that it names: who got it from those is found so, too.
+    def _peers_in_turn(self, peers: List[Origin], others: List[Origin], refused: Sequence[Origin]) -> Iterator[Origin]:
+        """Yield the peers and, after a busy one, the sources it suggests, which may suggest more.
 
-        `others` = those of the turn before, and afterwards of this one.
+        `others` = the suggested sources of the previous round; updated to those of this round.
         """
-        turn, named = [*peers, *others], list[Origin]()
-        while turn:
-            for peer in self._usable_of([turn.pop(0)], refused):
+        queue, suggested = [*peers, *others], list[Origin]()
+        while queue:
+            for peer in self._usable_of([queue.pop(0)], refused):
                 yield peer
-                new = [one for one in self._named_by(peer) if one not in (*peers, *named)][:MOST_OTHERS - len(named)]
-                named += new
-                turn = [*new, *(one for one in turn if one not in new)]
-        others[:] = named or others
+                new = [other for other in self._suggested_by(peer) if other not in (*peers, *suggested)]
+                new = new[:MOST_OTHERS - len(suggested)]
+                suggested += new
+                queue = [*new, *(other for other in queue if other not in new)]
+        others[:] = suggested or others
 
-    def _named_by(self, peer: Origin) -> List[Origin]:
-        """Return the others that a busy peer has named."""
-        if not isinstance(peer, Peer) or sum(one in self._gone for one in self._others) >= MOST_OTHERS:
+    def _suggested_by(self, peer: Origin) -> List[Origin]:
+        """Return the sources that a busy peer has suggested; each address is one Peer for the whole fetch."""
+        if not isinstance(peer, Peer) or sum(other in self._failed for other in self._others) >= MOST_OTHERS:
             return []
-        named, peer.others = peer.others, []
-        met = {one.address: one for one in (*self._others, *self._peers)}
-        for one in named:
-            if one["address"] not in met:
-                met[one["address"]] = other = Peer(one, self._wanted.artifact, self._wanted.secret)
+        rows, peer.others = peer.others, []
+        by_address = {known.address: known for known in (*self._others, *self._peers)}
+        for row in rows:
+            if row["address"] not in by_address:
+                by_address[row["address"]] = other = Peer(row, self._wanted.artifact, self._wanted.secret)
                 other.limits = self
                 self._others.append(other)
-        return [met[one["address"]] for one in named]
+        return [by_address[row["address"]] for row in rows]
 
     def _usable_of(self, sources: Iterable[Origin], refused: Sequence[Origin]) -> Iterator[Origin]:
         for source in sources:
@@ -341,21 +349,21 @@ class Fetch(Limits):
                 yield source
 
     def _usable(self, source: Origin, refused: Sequence[Origin]) -> bool:
-        return source not in self._gone and source not in refused
+        return source not in self._failed and source not in refused
 
-    def _leave(self, source: Origin, why: Exception) -> None:
-        self._gone.append(source)
+    def _fail(self, source: Origin, why: Exception) -> None:
+        self._failed.append(source)
         if isinstance(why, SourceBroke):
-            self._broken.append(source)
+            self._interrupted.append(source)
         self._left.append((source.name, str(why)))
-        self._say(f"weights: {source.name} is left: {why}")
+        self._say(f"weights: giving up on {source.name}: {why}")
 
-    def _whys(self) -> str:
+    def _failures(self) -> str:
         return "".join(f"; {name}: {why}" for name, why in self._left)
 
 
 def on_disk(root: str, artifact: str, view: Optional[str]) -> Fetched:
-    """Return what is complete on this node already, and keep it from being removed; raises WeightsError."""
+    """Return weights that are complete on this node, and protect them from removal; raises WeightsError."""
     entry, whole = Entry(root, artifact, view), Entry(root, artifact, None)
     entry.keep()
     held = entry.index()

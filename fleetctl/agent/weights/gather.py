@@ -1,4 +1,4 @@
-"""Make a view from the artifact's own files on this node: each piece that is read is verified first."""
+"""Make a view from the artifact's own files on this node. Each piece is verified before it is read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .tensors import Tensor, read_header
 from .views import MODEL, Layout, Run, small_files, tensor_view
 
 BLOCK = 1 << 20
-"""How much of a strided part is gathered at once."""
+"""Bytes of a strided run that are gathered at once."""
 SHORT = 4096
-"""Rows below this are too many for Python alone; for longer ones NumPy is not worth its import."""
+"""NumPy gathers rows shorter than this many bytes: too slow in Python. For longer rows its import does not pay."""
 
 
 def layout_of(canonical: Entry, index: Index, view: Mapping[str, Any], rank: int, size: int) -> Layout:
@@ -36,7 +36,7 @@ def layout_of(canonical: Entry, index: Index, view: Mapping[str, Any], rank: int
 
 
 class Canonical:
-    """The artifact's files, mapped; what was verified once in this process is not hashed again."""
+    """The artifact's files, memory-mapped. A piece that this process has verified is not hashed again."""
 
     def __init__(self, entry: Entry, index: Index) -> None:
         self._entry = entry
@@ -45,58 +45,58 @@ class Canonical:
         self._lock = threading.Lock()
 
     def trust(self) -> "Canonical":
-        """Note that this process has just verified all pieces as it fetched them."""
+        """Mark all pieces as verified: this process has just fetched them."""
         for path, file in self._files.items():
             self._verified[path] = (self._state(path), set(range(len(file.chunks))))
         return self
 
     def _state(self, path: str) -> Tuple[int, ...]:
-        seen = os.stat(self._entry.path(path))
-        return seen.st_ino, seen.st_size, seen.st_mtime_ns
+        stat = os.stat(self._entry.path(path))
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
     def map(self, path: str) -> mmap.mmap:
-        """Return the bytes of a file, which must have some."""
+        """Map a file, which must not be empty."""
         with open(self._entry.path(path), "rb") as opened:
             return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
 
     def require(self, run: Run, mapped: mmap.mmap) -> None:
-        """Raise WeightsError where a piece that the run reads is not what the index says."""
-        with self._lock:  # several views are made at a time, and one of them verifies
+        """Raise WeightsError if a piece that the run reads does not match the index."""
+        with self._lock:  # several views may be made at the same time; each piece is verified once
             self._require(run, mapped)
 
     def _require(self, run: Run, mapped: mmap.mmap) -> None:
         file, state = self._files[run.path], self._state(run.path)
         if self._verified.get(run.path, ((), set()))[0] != state:
             self._verified[run.path] = (state, set())
-        known = self._verified[run.path][1]
+        verified = self._verified[run.path][1]
         end = run.start + (run.times - 1) * run.step + run.length
         for number in range(run.start // PIECE, -(-end // PIECE)):
-            if number in known:
+            if number in verified:
                 continue
             with memoryview(mapped) as view:
                 if hashlib.sha256(view[number * PIECE:(number + 1) * PIECE]).hexdigest() != file.chunks[number]:
-                    raise WeightsError(f"{run.path}: its piece {number} on this node is not what the index says")
-            known.add(number)
+                    raise WeightsError(f"{run.path}: piece {number} on this node does not match the index")
+            verified.add(number)
 
 
 def make_view(canonical: Entry, files: Canonical, index: Index, layout: Layout, target: Entry) -> Index:
-    """Put a view by tensors at `target`, whose lock the caller holds, and return its index, which is not recorded."""
-    small = small_files(index)
-    made = [file for file in small if not file.path.endswith(".safetensors.index.json")]  # it names files that are gone
+    """Write a view by tensors to `target` and return its index. The caller holds the write lock, and records it."""
+    # the weight map is left out: it names files that the view does not have
+    small = [file for file in small_files(index) if not file.path.endswith(".safetensors.index.json")]
     target.require_room(layout.size)
     path = target.part_path(MODEL)
     make_folder_of(path)
     with open(path, "wb", buffering=0) as out:
         chunks = _write(out, _blocks(files, layout))
-    for file in made:
+    for file in small:
         link_or_copy(canonical.path(file.path), target.part_path(file.path))
-    whole = Index(tuple(sorted([*made, File(MODEL, layout.size, "", tuple(chunks))])))
-    target.rename(whole)
-    return whole
+    view = Index(tuple(sorted([*small, File(MODEL, layout.size, "", tuple(chunks))])))
+    target.rename(view)
+    return view
 
 
 def _write(out: BinaryIO, blocks: Iterator[Any]) -> List[str]:
-    """Write the blocks and return the hashes of the pieces."""
+    """Write the blocks and return the hash of each 64 MiB piece."""
     chunks: List[str] = []
     piece, room = hashlib.sha256(), PIECE
     for block in blocks:
@@ -125,7 +125,7 @@ def _blocks(files: Canonical, layout: Layout) -> Iterator[Any]:
 
 
 def gather(data: Any, run: Run) -> Iterator[Any]:
-    """Yield the bytes of a run, in blocks; short rows by NumPy where the node has it."""
+    """Yield the bytes of a run in blocks; short rows through NumPy if the node has it."""
     if run.times == 1:
         with memoryview(data) as view:
             yield from (view[at:min(at + BLOCK, run.start + run.length)]
@@ -138,7 +138,7 @@ def gather(data: Any, run: Run) -> Iterator[Any]:
         count, start = min(rows, run.times - first), run.start + first * run.step
         if numpy is not None:
             block = numpy.ndarray((count, run.length), numpy.uint8, data, start, (run.step, 1))
-            numpy.copyto(out[:count], block)  # one block for all: fresh memory costs more than the copy
+            numpy.copyto(out[:count], block)  # reuse one block: allocating fresh memory costs more than the copy
             yield memoryview(out).cast("B")[:count * run.length]
         else:
             with memoryview(data) as view:

@@ -1,4 +1,4 @@
-"""The index of an artifact: its files with the SHA-256 of each and of each of its pieces. Its own hash is its name."""
+"""The index of an artifact: the SHA-256 of each file and of each of its pieces. Its own SHA-256 names the artifact."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _HASH = re.compile(r"[0-9a-f]{64}\Z")
 
 
 class WeightsError(Exception):
-    """Weights that cannot be had or used; the message says what is wrong with which file."""
+    """Weights that cannot be fetched or used; the message names the file and the problem."""
 
 
 class File(NamedTuple):
-    """One file: `chunks` are the hashes of its pieces of 64 MiB. A file of a view has no hash of its own."""
+    """One file. `chunks` = the hashes of its 64 MiB pieces; `sha256` is empty for the weight file of a view."""
 
     path: str
     size: int
@@ -27,29 +27,29 @@ class File(NamedTuple):
 
 
 class Index(NamedTuple):
-    """The files of an artifact or of one view of it, in the order of their paths."""
+    """The files of an artifact or of one of its views, sorted by path."""
 
     files: Tuple[File, ...]
 
     @property
     def size(self) -> int:
-        """Return the bytes of all files."""
+        """Total size of the files in bytes."""
         return sum(file.size for file in self.files)
 
     def encoded(self) -> bytes:
-        """Return the bytes of the index: canonical JSON."""
+        """Encode the index as canonical JSON."""
         files = [{"path": file.path, "size": file.size, "sha256": file.sha256, "chunks": list(file.chunks)}
                  for file in sorted(self.files)]
         return json.dumps({"version": 1, "files": files}, sort_keys=True, separators=(",", ":")).encode()
 
 
 def name_of(data: bytes) -> str:
-    """Return the name of the artifact whose index has these bytes."""
+    """Return the name of the artifact with this encoded index."""
     return hashlib.sha256(data).hexdigest()
 
 
 def write_index(folder: str) -> str:
-    """Hash all files of a folder, write the index into it, and return the artifact's name."""
+    """Hash all files in a folder, write the index there, and return the artifact's name."""
     data = Index(tuple(_hashed(folder, path) for path in sorted(_files_of(folder)))).encoded()
     with open(os.path.join(folder, NAME), "wb") as file:
         file.write(data)
@@ -58,16 +58,16 @@ def write_index(folder: str) -> str:
 
 def _files_of(folder: str) -> Iterator[str]:
     root = os.path.realpath(folder)
-    for where, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
-            path = os.path.relpath(os.path.join(where, name), folder)
+            path = os.path.relpath(os.path.join(parent, name), folder)
             if path == NAME or name.startswith("."):
                 continue
             require_safe(path)
-            real = os.path.realpath(os.path.join(where, name))
+            real = os.path.realpath(os.path.join(parent, name))
             if os.path.commonpath([root, real]) != root or not os.path.isfile(real):
-                raise WeightsError(f"{path}: a link that leaves the folder, or no file")
+                raise WeightsError(f"{path}: not a regular file, or a link that leaves the folder")
             yield path
 
 
@@ -82,13 +82,13 @@ def _hashed(folder: str, path: str) -> File:
 
 
 def read_index(data: bytes, name: Optional[str] = None) -> Index:
-    """Return the index in `data`, checked whole; `name` = the artifact's. Raises WeightsError."""
+    """Decode and validate an index; `name` = the artifact it must belong to. Raises WeightsError."""
     if name is not None and name_of(data) != name:
         raise WeightsError(f"its index has the hash {name_of(data)[:12]}, not {name[:12]}")
     try:
         document = json.loads(data)
         if document["version"] != 1:
-            raise WeightsError(f"version {document['version']!r} of the index is not known")
+            raise WeightsError(f"unknown index version {document['version']!r}")
         files = [_file(row) for row in document["files"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise WeightsError(f"its index cannot be read ({error.__class__.__name__}: {error})") from None
@@ -103,12 +103,12 @@ def _file(row: Dict[str, Any]) -> File:
         raise WeightsError(f"{path}: size {size!r} and {len(chunks)} pieces contradict each other")
     for text in (*chunks, *([row["sha256"]] if row["sha256"] else [])):
         if not _HASH.match(text):
-            raise WeightsError(f"{path}: {text!r} is no SHA-256")
+            raise WeightsError(f"{path}: {text!r} is not a SHA-256")
     return File(path, size, row["sha256"], tuple(chunks))
 
 
 def require_safe(path: Any) -> None:
-    """Raise WeightsError for a path that is not plainly below its folder."""
+    """Raise WeightsError unless the path is plainly below its folder."""
     parts = path.split("/") if isinstance(path, str) else [""]
     if any(part in {"", ".", ".."} for part in parts) or not path.isprintable() or "\\" in path or path == NAME:
         raise WeightsError(f"{path!r} is not the path of a file below the folder")
@@ -117,7 +117,7 @@ def require_safe(path: Any) -> None:
 def _require_apart(paths: List[str]) -> None:
     taken = set(paths)
     if len(taken) != len(paths):
-        raise WeightsError("a path is in the index twice")
+        raise WeightsError("a path appears twice in the index")
     for path in paths:
         parts = path.split("/")
         if {"/".join(parts[:length]) for length in range(1, len(parts))} & taken:

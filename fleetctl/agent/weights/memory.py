@@ -1,4 +1,4 @@
-"""Files of weights in a node's memory: mapped and locked, so that a start that follows reads nothing from the disk."""
+"""Weight files in a node's memory: mapped and locked, so that a later start reads nothing from disk."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from .store import Entry
 POPULATE_READ = 22
 SLICE = 1 << 20
 SPARED = 0.1
-"""The part of a node's memory that stays free for its other replicas."""
+"""The fraction of a node's memory that stays free for other replicas."""
 OWN_GROUP, GROUPS = "/proc/self/cgroup", "/sys/fs/cgroup"
 
 
 def require_memory(size: int) -> None:
-    """Raise WeightsError where `size` bytes leave less than a tenth of this node's memory, or of its group's."""
-    for total, free in (host_memory(), *_of_groups()):
+    """Raise WeightsError if `size` bytes would leave less than a tenth of the node's, or a cgroup's, memory free."""
+    for total, free in (host_memory(), *_cgroup_memory()):
         if free < size + total * SPARED:
-            raise WeightsError(f"needs {size} bytes of memory, {free} of {total} are free, and a tenth stays so")
+            raise WeightsError(f"needs {size} bytes of memory; {free} of {total} are free, and a tenth must stay free")
 
 
-def _of_groups() -> Iterator[Tuple[int, int]]:
-    """Yield the limit, and what is free of it, of this process's control group and each above it that has one.
+def _cgroup_memory() -> Iterator[Tuple[int, int]]:
+    """Yield (limit, free) in bytes of each limited control group, from this process's own up to the root.
 
-    What holds files and may go counts as free here, too. Where there is none (cgroup v1, no Linux) nothing limits.
+    Page cache counts as free. Yields nothing without cgroup v2 (cgroup v1, not Linux).
     """
     try:
         with open(OWN_GROUP, encoding="utf-8") as lines:
@@ -42,13 +42,14 @@ def _of_groups() -> Iterator[Tuple[int, int]]:
     for count in range(len(parts), -1, -1):
         folder = os.path.join(GROUPS, *parts[:count])
         with contextlib.suppress(OSError, ValueError, KeyError):  # the root has no limit; a container hides the rest
-            limit, used = (int(Path(folder, f"memory.{what}").read_text()) for what in ("max", "current"))
-            held = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
-            yield limit, limit - used + int(held["inactive_file"]) + int(held["active_file"])
+            limit = int(Path(folder, "memory.max").read_text())
+            used = int(Path(folder, "memory.current").read_text())
+            stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
+            yield limit, limit - used + int(stat["inactive_file"]) + int(stat["active_file"])
 
 
 class InMemory:
-    """The files of one entry. `locked` = the kernel keeps them in memory; else `touch` has to, now and then."""
+    """The files of one entry. `locked` = the kernel keeps them in memory; otherwise call `touch` regularly."""
 
     def __init__(self, entry: Entry, index: Index) -> None:
         self._libc = _libc()
@@ -56,7 +57,7 @@ class InMemory:
         with contextlib.suppress(ValueError, OSError):
             most = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
-        refused = [area for area in self._maps if self._libc.mlock(*area)]  # what it locks, it also loads
+        refused = [area for area in self._maps if self._libc.mlock(*area)]  # mlock also loads the pages
         self.locked = not refused
         if not self.locked:
             self.touch()
@@ -69,15 +70,15 @@ class InMemory:
         return int(address), size
 
     def touch(self) -> None:
-        """Use every page, so that all are in memory and others go first."""
+        """Read every page, so that all are in memory and other pages are evicted first."""
         for address, size in self._maps:
-            if self._libc.madvise(address, size, POPULATE_READ):  # a kernel before 5.14
+            if self._libc.madvise(address, size, POPULATE_READ):  # fails before Linux 5.14
                 for at in range(0, size, SLICE):
                     ctypes.string_at(address + at, min(SLICE, size - at))
 
 
 def _libc() -> Any:
-    """Return the C library; its functions run without Python's lock. Python's own mmap does not say its address."""
+    """Load the C library, whose calls release the GIL. Python's own mmap does not expose its address."""
     libc = ctypes.CDLL(None, use_errno=True)
     area = (ctypes.c_void_p, ctypes.c_size_t)
     libc.mmap.restype = ctypes.c_void_p

@@ -1,6 +1,6 @@
-"""A running replica as a source: its server over HTTP, with a token that each path has of its own.
+"""A running replica as a source: the client of `serve.py`. Each path has its own token.
 
-One connection is one fetch for the source, from its first bytes to its close. `serve.py` is the other side.
+To the source, one connection is one fetch, from its first bytes until it is closed.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ from . import others
 from .index import Index, WeightsError, read_index
 from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
 
-AT_ONCE = 256 << 10
-"""The bytes to wait for: each wake-up costs more than what it brings. A source that is alive gives them in IDLE_S."""
-TELL_S = 10.0
+LOW_WATER_BYTES = 256 << 10
+"""Bytes that a read waits for, because waking up for less costs too much. A live source sends them within IDLE_S."""
+REPORT_TIMEOUT_S = 10.0
 VIEW_HEADER, WANTED_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Wanted", "X-Fleetctl-Signature"
 
 
 def token(secret: bytes, path: str) -> str:
-    """Return what a request for `path` must carry: the secret itself never travels."""
+    """Return the token for a request for `path`; the secret itself is never sent."""
     return hmac.new(secret, b"GET " + path.encode(), hashlib.sha256).hexdigest()
 
 
 def signature(secret: bytes, path: str, body: bytes) -> str:
-    """Return what proves that a document of `path` comes from one that has the secret."""
+    """Return the signature of a document at `path`: proof that the sender has the secret."""
     return hmac.new(secret, b"INDEX " + path.encode() + b"\n" + body, hashlib.sha256).hexdigest()
 
 
 def others_path(artifact: str) -> str:
-    """Return where a source is told who else has an artifact."""
+    """Return the path at which a source accepts reports of other copies of an artifact."""
     return f"/v1/{artifact}/others"
 
 
-def tell(givers: Sequence[str], artifact: str, secret: bytes, other: others.Other) -> None:
-    """Tell the sources at these addresses who has got it from them; one that does not hear it is none the worse."""
+def report_copy(addresses: Sequence[str], artifact: str, secret: bytes, other: others.Other) -> None:
+    """Report a new copy to the sources it came from. Best effort: a source that misses the report still works."""
     path, body = others_path(artifact), others.encoded([other])
-    for address in givers:
+    for address in addresses:
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException), contextlib.closing(
-                http.client.HTTPConnection(address, timeout=TELL_S)) as connection:
+                http.client.HTTPConnection(address, timeout=REPORT_TIMEOUT_S)) as connection:
             connection.request("POST", path, body, {SIGNATURE_HEADER: signature(secret, path, body)})
             connection.getresponse()
 
 
 def is_signed(given: Optional[str], secret: bytes, path: str, body: bytes) -> bool:
-    """Return whether the signature that came with a document of `path` is one of this cluster."""
+    """Return whether `given` is this cluster's signature of the document at `path`."""
     return hmac.compare_digest((given or "").encode(), signature(secret, path, body).encode())
 
 
 class LargeReads(Stream):
-    """A body without encryption whose reader sleeps until much of it has come. `connection` = where it comes from."""
+    """An unencrypted body whose reads sleep until LOW_WATER_BYTES have arrived on `connection`."""
 
     def __init__(self, body: Stream, connection: Optional[socket.socket]) -> None:
         self.__dict__.update(body.__dict__)
         self._connection, self._least = connection, 1
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill the begin of `buffer` and return how much; 0 at the end."""
-        # never for a read that may be the last: the next answer on this connection may be shorter than AT_ONCE
-        least = AT_ONCE if (self.left or 0) >= len(buffer) + 2 * AT_ONCE else 1
+        """Read into the start of `buffer` and return the number of bytes; 0 = end of the body."""
+        # not near the end of the body: the next response on this connection may be shorter than LOW_WATER_BYTES
+        least = LOW_WATER_BYTES if (self.left or 0) >= len(buffer) + 2 * LOW_WATER_BYTES else 1
         if least != self._least and self._connection is not None:
             with contextlib.suppress(OSError):
                 self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
@@ -73,7 +73,7 @@ class LargeReads(Stream):
 
 
 class Peer(Origin):
-    """A replica that serves an artifact: `view` = the view it has; `whole` = it has all, and makes any view."""
+    """A replica that serves an artifact. `view` = the view it has; `whole` = it has all files and can make any view."""
 
     kind = "peer"
 
@@ -87,20 +87,20 @@ class Peer(Origin):
         self.address = str(source["address"])
         self._wanted: Optional[str] = None
         self.others: List[others.Other] = []
-        """Whom it named when it was busy."""
+        """Other sources it suggested while it was busy."""
         self._connection: Optional[http.client.HTTPConnection] = None
         self.folder = f"{self._base}/files"
 
     def index(self) -> bytes:
-        """Return the bytes of the artifact's index."""
+        """Return the artifact's encoded index."""
         with self._get(f"{self._base}/index", {}, 0) as stream:
-            return stream.whole()
+            return stream.read_all()
 
     def view_index(self, view_id: str, layout: Mapping[str, Any]) -> Index:
-        """Return the index of a view; SourceBusy while the source still makes it."""
+        """Return the index of a view; raises SourceBusy while the source is making it."""
         path = f"{self._base}/views/{view_id}/index"
         with self._get(path, {VIEW_HEADER: json.dumps(layout)}, 0) as stream:
-            body = stream.whole()
+            body = stream.read_all()
         if not is_signed(self._signed, self._secret, path, body):
             raise SourceFailed("the index of its view is not signed by this cluster")
         try:
@@ -109,16 +109,16 @@ class Peer(Origin):
             raise SourceFailed(str(error)) from None
 
     def read_from(self, view_id: Optional[str], wanted: Optional[str] = None) -> None:
-        """Read the files of a view from now on, None = the artifact's own: another fetch.
+        """Start a new fetch of the files of a view; None = the artifact's own files.
 
-        `wanted` = the view that some of those files are.
+        `wanted` = the view to which those files belong: a busy source suggests other sources of it.
         """
         self.close()
         self._wanted = wanted
         self.folder = f"{self._base}/views/{view_id}/files" if view_id else f"{self._base}/files"
 
     def open(self, path: str, start: int) -> Any:
-        """Open a file from `start` on."""
+        """Open a file at byte `start`."""
         wanted = {WANTED_HEADER: self._wanted} if self._wanted else {}
         return self._get(f"{self.folder}/{urllib.parse.quote(path)}", wanted, start)
 
@@ -129,39 +129,39 @@ class Peer(Origin):
             if self._connection is None:
                 self._connection = http.client.HTTPConnection(self.address, timeout=self.limits.timeout())
             self._connection.request("GET", path, headers=given)
-            answer = self._connection.getresponse()
+            response = self._connection.getresponse()
         except (OSError, ValueError, http.client.HTTPException) as error:
             self.close()
-            raise SourceBroke(f"no answer ({str(error) or error.__class__.__name__})") from None
-        stream = LargeReads(stream_of(answer, self.limits), self._connection.sock)
-        self._signed = answer.headers.get(SIGNATURE_HEADER)
+            raise SourceBroke(f"no response ({str(error) or error.__class__.__name__})") from None
+        stream = LargeReads(stream_of(response, self.limits), self._connection.sock)
+        self._signed = response.headers.get(SIGNATURE_HEADER)
         try:
-            if answer.status == 202:
-                raise SourceBusy("it still makes the view")
-            if answer.status == 429:
-                self.others = self._named(path, answer)
-                raise SourceBusy("it serves others")
-            if answer.status not in {200, 206}:
+            if response.status == 202:
+                raise SourceBusy("it is still making the view")
+            if response.status == 429:
+                self.others = self._suggested(path, response)
+                raise SourceBusy("it is serving other fetches")
+            if response.status not in {200, 206}:
                 text = b""
                 with contextlib.suppress(OSError, http.client.HTTPException):
-                    text = answer.read(500)
-                raise SourceFailed(f"it answers {answer.status}: {text.decode(errors='replace').strip()}")
+                    text = response.read(500)
+                raise SourceFailed(f"HTTP status {response.status}: {text.decode(errors='replace').strip()}")
             yield stream
         finally:
-            answer.close()
+            response.close()
             if stream.left != 0:
                 self.close()
 
-    def _named(self, path: str, answer: http.client.HTTPResponse) -> List[others.Other]:
-        """Return whom a busy source names; nobody where that is not signed by this cluster."""
+    def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[others.Other]:
+        """Sources suggested by a busy source; none if the response is not signed by this cluster."""
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
-            body = answer.read(others.MOST_BYTES)
+            body = response.read(others.MOST_BYTES)
             if is_signed(self._signed, self._secret, path, body):
                 return others.decoded(body)
         return []
 
     def close(self) -> None:
-        """End the fetch: the source has a place for another one."""
+        """End the fetch, which frees a place at the source."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,7 +1,7 @@
-"""The source: a member's actor serves what its node holds to others of the cluster, a few at a time, and views of it.
+"""The source: a member's actor serves its node's weights, and views of them, to a few other nodes at a time.
 
-Threads of the actor, which has nothing else to do: the kernel sends the bytes, at a lower priority than the engine, and
-all of it ends with the actor.
+It runs in threads of the actor, at a lower priority than the engine, and ends with the actor. The kernel sends the
+bytes (sendfile), so Python does not copy them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import others
 from .fetch import Fetched
 from .gather import layout_of, make_view
 from .index import Index, WeightsError
-from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, is_signed, others_path, signature, tell, token
+from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, is_signed, others_path, report_copy, signature, token
 from .store import Entry
 from .table import LEASE_S, Refused, Table, View
 from .views import view_id
@@ -34,7 +34,7 @@ from .views import view_id
 SLICE = 1 << 20
 MAKE_S = 3600.0
 WAIT_S = 5.0
-"""How long a request waits for a view that is made, before it is told to ask again."""
+"""Seconds for which a request waits for a pending view before it is answered 202, try again."""
 NICE = 10
 STATUS = {"absent": 404, "draining": 409, "pending": 202, "busy": 429, "noRoom": 507, "anotherEntry": 409}
 _PATH = re.compile(r"/v1/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{16}))?"
@@ -42,9 +42,9 @@ _PATH = re.compile(r"/v1/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{1
 
 
 class Source:
-    """What one member's actor serves, and the views that it makes for others. `budget` = bytes of such views.
+    """The weights that one member's actor serves, and the views it makes for other nodes.
 
-    `replica` = whose member it is, for people.
+    `budget` = the most bytes those views may take; by default half of the free disk. `replica` is for messages.
     """
 
     def __init__(self, root: str, fetched: Fetched, secret: bytes, clock: Callable[[], float] = time.monotonic,
@@ -70,81 +70,81 @@ class Source:
         return Entry(self._root, self.artifact, view)
 
     def held(self, view: Optional[str]) -> Tuple[Index, Entry]:
-        """Return index and folder of what is served; raises Refused."""
-        found = self._held.get(view)
-        if found is None:
+        """Return the index and the entry of a served view; raises Refused."""
+        held = self._held.get(view)
+        if held is None:
             raise Refused("absent")
-        return found
+        return held
 
-    def tell_givers(self, address: str) -> None:
-        """Tell those that gave it that it is served at this address, too: they name it to others."""
+    def report_copy(self, address: str) -> None:
+        """Report this copy, served at `address`, to the sources it came from: they suggest it when they are busy."""
         got = self._fetched
-        tell(got.givers, self.artifact, self.secret, {
+        report_copy(got.suppliers, self.artifact, self.secret, {
             "replica": self._replica, "address": address, "view": got.entry.view, "whole": got.whole is not None})
 
     def release(self) -> None:
-        """Let others remove what is served no longer."""
+        """Allow other processes to remove the files: they are no longer served."""
         for _, entry in self._held.values():
             entry.release()
 
-    def index(self, view: Optional[str], asked: Optional[Mapping[str, Any]]) -> bytes:
-        """Return the index of the artifact, or of a view; `asked` says which view to make where it is not here yet.
+    def index(self, view: Optional[str], request: Optional[Mapping[str, Any]]) -> bytes:
+        """Return the encoded index of the artifact or of a view; `request` describes the view to make if it is missing.
 
-        Raises Refused, with `pending` while it is made, and WeightsError where it cannot be made.
+        Raises Refused (`pending` while the view is being made), or WeightsError if it cannot be made.
         """
         if view is None:
             return self._fetched.artifact.encoded()
         if self.table.state(view) is None:
-            self._begin_to_make(view, asked)
+            self._start_making(view, request)
         with self._made:
             self._made.wait_for(lambda: self.table.state(view) != "pending", WAIT_S)
         if self.table.state(view) is None:
-            self._begin_to_make(view, asked)
+            self._start_making(view, request)
         if self.table.state(view) == "pending":
             raise Refused("pending")
         return self.held(view)[0].encoded()
 
-    def _begin_to_make(self, view: str, asked: Optional[Mapping[str, Any]]) -> None:
+    def _start_making(self, view: str, request: Optional[Mapping[str, Any]]) -> None:
         whole = self._fetched.whole
-        if whole is None or asked is None or view_id(
-                asked["view"], asked["rank"], asked["size"], self.artifact) != view:
+        if whole is None or request is None or view_id(
+                request["view"], request["rank"], request["size"], self.artifact) != view:
             raise Refused("absent")
-        failed = self._failed.pop(view, None)
-        if failed:
-            raise WeightsError(failed)
-        layout = layout_of(self._entry(None), self._fetched.artifact, asked["view"], asked["rank"], asked["size"])
+        failure = self._failed.pop(view, None)
+        if failure:
+            raise WeightsError(failure)
+        layout = layout_of(self._entry(None), self._fetched.artifact, request["view"], request["rank"], request["size"])
         if self.table.reserve(view, layout.size) != "make":
             return
 
         def make() -> None:
-            _be_nice()
+            _lower_priority()
             entry = self._entry(view)
             try:
                 entry.keep()
                 with entry.writing(time.monotonic() + MAKE_S):
-                    here = entry.index()
-                    made = here or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry)
+                    existing = entry.index()
+                    made = existing or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry)
                     self._held[view] = made, entry
                     self.made += 1
-                    self._settle(self.table.commit, view)
-                    if here is None:  # others need not wait for the disk
+                    self._end_pending(view, self.table.commit)
+                    if existing is None:  # after the commit: a fetch need not wait for the sync to disk
                         with contextlib.suppress(OSError):
                             entry.record(made)
             except Exception as error:
                 self._failed[view] = f"the view cannot be made: {error}"
                 entry.release()
-                self._settle(self.table.forget, view)
+                self._end_pending(view, self.table.forget)
 
         threading.Thread(target=make, name="fleetctl-view", daemon=True).start()
 
-    def _settle(self, how: Callable[[str], None], view: str) -> None:
-        """End what is pending, and wake who waits for it."""
-        how(view)
+    def _end_pending(self, view: str, change: Callable[[str], None]) -> None:
+        """Commit or forget a pending view, and wake the requests that wait for it."""
+        change(view)
         with self._made:
             self._made.notify_all()
 
     def _drop(self, view: View) -> bool:
-        """Remove a view that was made for others; not where another process of the node uses it."""
+        """Remove a view made for other nodes; returns False if another process on the node uses it."""
         held = self._held.pop(view)
         entry = held[1]
         entry.release()
@@ -161,62 +161,61 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = LEASE_S
     wbufsize = 0
-    disable_nagle_algorithm = True  # else the body of a small answer waits until its head has arrived: 40 ms
+    disable_nagle_algorithm = True  # otherwise the body of a small response waits 40 ms for the ack of its headers
     server: "WeightsServer"
 
     def setup(self) -> None:
         """Begin a connection."""
         super().setup()
-        _be_nice()
-        self._source = self.server.source  # to the end of the connection, whatever is served after it
+        _lower_priority()
+        self._source = self.server.source  # for the whole connection, even if the server gets a new source
         self._fetch = uuid.uuid4().hex
 
     def finish(self) -> None:
         """End the connection, and the fetch with it."""
         self._source.table.end(self._fetch)
-        with contextlib.suppress(OSError):
-            super().finish()
+        super().finish()
 
     def do_GET(self) -> None:
-        """Answer with an index or with the bytes of a file."""
+        """Send an index or the bytes of a file."""
         source = self._source
         given = self.headers.get("Authorization", "")
         if not hmac.compare_digest(given.encode(), f"Bearer {token(source.secret, self.path)}".encode()):
-            return self._answer(401, b"no valid token")
+            return self._respond(401, b"no valid token")
         match = _PATH.fullmatch(self.path)
         if match is None or match["artifact"] != source.artifact:
-            return self._answer(404, b"this artifact is not here")
+            return self._respond(404, b"this artifact is not served here")
         try:
             if match["index"]:
-                asked = json.loads(self.headers.get(VIEW_HEADER) or "null")
-                return self._answer_signed(200, source.index(match["view"], asked))
+                request = json.loads(self.headers.get(VIEW_HEADER) or "null")
+                return self._respond_signed(200, source.index(match["view"], request))
             return self._send(match["view"], urllib.parse.unquote(match["file"]))
         except Refused as refused:
             return self._refuse(refused.code, match["view"] or self.headers.get(WANTED_HEADER))
         except (WeightsError, ValueError, KeyError, TypeError) as error:
-            return self._answer(500, str(error).encode())
+            return self._respond(500, str(error).encode())
 
     def do_POST(self) -> None:
-        """Hear who else has it now."""
+        """Receive a report of another copy."""
         source = self._source
         self.close_connection = True
         try:
             size = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(max(0, min(size, others.MOST_BYTES)))
             if not is_signed(self.headers.get(SIGNATURE_HEADER), source.secret, self.path, body):
-                return self._answer(401, b"no valid signature")
+                return self._respond(401, b"no valid signature")
             if self.path != others_path(source.artifact):
-                return self._answer(404, b"this artifact is not here")
+                return self._respond(404, b"this artifact is not served here")
             for other in others.decoded(body):
                 source.others.add(other)
-            return self._answer(200, b"")
+            return self._respond(200, b"")
         except ValueError as error:
-            return self._answer(400, str(error).encode())
+            return self._respond(400, str(error).encode())
 
     def _refuse(self, code: str, wanted: Optional[str]) -> None:
-        """Answer that nothing is given now, and where that is because of others, who else has the view."""
-        self._answer_signed(STATUS[code], others.encoded(self._source.others.some(wanted)) if code == "busy"
-                            else code.encode())
+        """Refuse a request; a busy source suggests other sources of the wanted view."""
+        suggested = self._source.others.some(wanted) if code == "busy" else None
+        self._respond_signed(STATUS[code], code.encode() if suggested is None else others.encoded(suggested))
 
     def _send(self, view: Optional[str], path: str) -> None:
         source = self._source
@@ -224,11 +223,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         size = next((file.size for file in index.files if file.path == path), None)
         begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "bytes=0-")
         if size is None or begin is None or int(begin[1]) > size:
-            return self._answer(404 if size is None else 416, b"no such file or range")
+            return self._respond(404 if size is None else 416, b"no such file or range")
         source.table.begin(view, self._fetch)
         with open(entry.path(path), "rb") as file:
             if os.fstat(file.fileno()).st_size != size:
-                return self._answer(410, b"the file was changed")
+                return self._respond(410, b"the file has changed")
             self._send_from(file, int(begin[1]), size)
         return None
 
@@ -251,24 +250,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Retry-After", "1")
         self.end_headers()
 
-    def _answer_signed(self, status: int, body: bytes) -> None:
-        self._answer(status, body, {SIGNATURE_HEADER: signature(self._source.secret, self.path, body)})
+    def _respond_signed(self, status: int, body: bytes) -> None:
+        self._respond(status, body, {SIGNATURE_HEADER: signature(self._source.secret, self.path, body)})
 
-    def _answer(self, status: int, body: bytes, headers: Optional[Mapping[str, str]] = None) -> None:
+    def _respond(self, status: int, body: bytes, headers: Optional[Mapping[str, str]] = None) -> None:
         self._head(status, len(body), headers or {})
         self.wfile.write(body)
 
-    def handle(self) -> None:
-        """Answer until the other side is gone or still for the time of a lease."""
-        with contextlib.suppress(OSError):
-            super().handle()
 
     def log_message(self, *_: Any) -> None:
-        """Write nothing: an actor's output is nobody's."""
+        """Log nothing: no one reads an actor's output."""
 
 
 class WeightsServer(socketserver.ThreadingTCPServer):
-    """Serves a source at one address of the node, at a port of its own."""
+    """Serves a source at one address of the node, on a free port."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -280,23 +275,23 @@ class WeightsServer(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """Return the port."""
+        """The port it listens on."""
         return int(self.server_address[1])
 
     def start(self) -> None:
-        """Serve from now on, in threads that end with the process."""
+        """Start serving, in threads that end with the process."""
         threading.Thread(target=self.serve_forever, name="fleetctl-weights", daemon=True).start()
-        threading.Thread(target=self.source.tell_givers, name="fleetctl-tell", daemon=True,
+        threading.Thread(target=self.source.report_copy, name="fleetctl-report", daemon=True,
                          args=(host_port(str(self.server_address[0]), self.port),)).start()
 
     def service_actions(self) -> None:
-        """End what is over, twice a second."""
+        """Sweep the table; called twice a second."""
         self.source.table.sweep()
 
     def handle_error(self, *_: Any) -> None:
-        """Leave a connection that broke: who fetches knows it."""
+        """Ignore the error of a broken connection: the client handles it."""
 
 
-def _be_nice() -> None:
+def _lower_priority() -> None:
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)

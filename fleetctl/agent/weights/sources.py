@@ -1,6 +1,6 @@
-"""Where weights come from: a path, HTTP, Hugging Face and S3 as origins. Each gives a file from a byte on, as a stream.
+"""Origins of weights: a path, HTTP, Hugging Face and S3. Each streams a file from a given byte.
 
-A source is never trusted: who reads verifies. It fails with SourceFailed, and the reason is named to people.
+A source is never trusted: the reader verifies. A source fails with SourceFailed, whose message is shown to the user.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping,
 from .index import NAME
 
 IDLE_S = 30.0
-"""How long a source may send nothing at all."""
+"""Seconds for which a source may send nothing."""
 MOST_INDEX = 256 << 20
 
 
 class SourceFailed(Exception):
-    """A source that is left, and why."""
+    """The fetch gives up on a source; the message says why."""
 
 
 class SourceBroke(SourceFailed):
-    """A source that broke off or is slow, and may go on later; one that lies or refuses does not."""
+    """A source that was interrupted or is slow: it may work later, unlike one that sends wrong bytes or refuses."""
 
 
 class SourceBusy(SourceFailed):
-    """A source that has as many fetches as it serves at a time, or still makes what is asked for."""
+    """A source at its limit of concurrent fetches, or still making the requested view."""
 
 
 class Limits:
-    """What a fetch allows its sources; this one allows all there is."""
+    """The limits that a fetch sets its sources. This base class only sets the default timeout."""
 
     def timeout(self) -> float:
         """Return the seconds for which a source may send nothing."""
         return IDLE_S
 
-    def got(self, size: int, seconds: float) -> None:
-        """Note that a source gave `size` bytes in so long; raises where that was too slow, or the time is over."""
+    def received(self, size: int, seconds: float) -> None:
+        """Count `size` bytes received in `seconds`; raises if the source is too slow or the deadline has passed."""
 
 
 class Stream:
-    """Bytes that come one read at a time: a slow source cannot hide in a long one. `left` = those to come, if known."""
+    """A body, checked against the limits after each read. `left` = bytes still to come, if known."""
 
     def __init__(self, read: Callable[[memoryview], int], limits: Limits, left: Optional[int] = None) -> None:
         self._read, self._limits, self.left = read, limits, left
 
     def readinto(self, buffer: memoryview) -> int:
-        """Fill the begin of `buffer` and return how much; 0 at the end."""
+        """Read into the start of `buffer` and return the number of bytes; 0 = end of the body."""
         if self.left is not None:
             buffer = buffer[:self.left]
         begun = time.monotonic()
@@ -61,38 +61,38 @@ class Stream:
             size = self._read(buffer) if len(buffer) else 0
         except SourceFailed:
             raise
-        except Exception as error:  # a library's errors are of any kind
-            raise SourceBroke(f"it broke off ({_in_a_line(error)})") from None
+        except Exception as error:  # a library may raise anything
+            raise SourceBroke(f"reading was interrupted ({_one_line(error)})") from None
         self.left = None if self.left is None else self.left - size
-        self._limits.got(size, time.monotonic() - begun)
+        self._limits.received(size, time.monotonic() - begun)
         return size
 
-    def whole(self) -> bytes:
-        """Return all of a document."""
-        found, buffer = bytearray(), memoryview(bytearray(1 << 20))
-        while len(found) <= MOST_INDEX:
+    def read_all(self) -> bytes:
+        """Read the whole body; raises SourceFailed above MOST_INDEX bytes."""
+        body, buffer = bytearray(), memoryview(bytearray(1 << 20))
+        while len(body) <= MOST_INDEX:
             size = self.readinto(buffer)
             if not size:
-                return bytes(found)
-            found += buffer[:size]
-        raise SourceFailed("its index does not end")
+                return bytes(body)
+            body += buffer[:size]
+        raise SourceFailed(f"its index is larger than {MOST_INDEX >> 20} MiB")
 
 
-def stream_of(answer: Any, limits: Limits) -> Stream:
-    """Return the body of an HTTP answer."""
+def stream_of(response: Any, limits: Limits) -> Stream:
+    """Return the body of an HTTP response."""
 
     def read_chunked(buffer: memoryview) -> int:
-        data = answer.read1(len(buffer))
+        data = response.read1(len(buffer))
         buffer[:len(data)] = data
         return len(data)
 
-    if answer.length is None:
+    if response.length is None:
         return Stream(read_chunked, limits)
-    return Stream(answer.fp.readinto1, limits, answer.length)
+    return Stream(response.fp.readinto1, limits, response.length)
 
 
 class Origin:
-    """A place with an artifact's files. `name` for people; what it opens raises SourceFailed."""
+    """A location with an artifact's files. `name` is shown to the user; `open` and its streams raise SourceFailed."""
 
     kind = "origin"
 
@@ -101,20 +101,20 @@ class Origin:
         self.limits = Limits()
 
     def index(self) -> bytes:
-        """Return the bytes of the index that lies beside the files."""
+        """Return the encoded index, which is next to the files."""
         with self.open(NAME, 0) as stream:
-            return stream.whole()
+            return stream.read_all()
 
     def open(self, path: str, start: int) -> ContextManager[Stream]:
-        """Open a file from byte `start` on."""
+        """Open a file at byte `start`."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of what is open."""
+        """Close open connections."""
 
 
 class PathOrigin(Origin):
-    """A folder that the node sees."""
+    """A folder in the node's file system."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(folder)
@@ -122,7 +122,7 @@ class PathOrigin(Origin):
 
     @contextlib.contextmanager
     def open(self, path: str, start: int) -> Iterator[Stream]:
-        """Open a file of the folder; a link that leaves the folder is refused."""
+        """Open a file at byte `start`; a link that leaves the folder is refused."""
         root = os.path.realpath(self._folder)
         real = os.path.realpath(os.path.join(root, path))
         if os.path.commonpath([root, real]) != root:
@@ -142,40 +142,40 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 class HttpOrigin(Origin):
-    """A folder over HTTP, read by ranges; a redirect is not followed."""
+    """A folder over HTTP, read with range requests; redirects are not followed."""
 
     def __init__(self, url: str) -> None:
         parts = urllib.parse.urlsplit(url)
-        who, _, host = parts.netloc.rpartition("@")
+        user, _, host = parts.netloc.rpartition("@")
         self._parts = parts._replace(netloc=host)
         super().__init__(self._parts._replace(query="").geturl())  # a query may be a token
-        self._given = {"Authorization": "Basic " + base64.b64encode(who.encode()).decode()} if who else {}
+        self._auth = {"Authorization": "Basic " + base64.b64encode(user.encode()).decode()} if user else {}
         self._opener = urllib.request.build_opener(_NoRedirect)
 
     @contextlib.contextmanager
     def open(self, path: str, start: int) -> Iterator[Stream]:
-        """Open a file of the folder from `start` on; an answer that is not that range is refused."""
+        """Open a file at byte `start`; a response with another range is refused."""
         url = self._parts._replace(path=self._parts.path.rstrip("/") + "/" + urllib.parse.quote(path)).geturl()
-        request = urllib.request.Request(url, headers={
-            **self._given, **({"Range": f"bytes={start}-"} if start else {})})
+        byte_range = {"Range": f"bytes={start}-"} if start else {}
+        request = urllib.request.Request(url, headers={**self._auth, **byte_range})
         try:
-            answer = self._opener.open(request, timeout=self.limits.timeout())
+            response = self._opener.open(request, timeout=self.limits.timeout())
         except urllib.error.HTTPError as error:
             error.close()
-            where = f" to {error.headers.get('Location')}" if error.code in {301, 302, 303, 307, 308} else ""
-            raise SourceFailed(f"{path}: it answers {error.code}{where}") from None
+            target = f", a redirect to {error.headers['Location']}" if error.code in {301, 302, 303, 307, 308} else ""
+            raise SourceFailed(f"{path}: HTTP status {error.code}{target}") from None
         except http.client.HTTPException as error:  # its text may hold the query, which may be a token
-            raise SourceBroke(f"{path}: no HTTP answer ({error.__class__.__name__})") from None
+            raise SourceBroke(f"{path}: not an HTTP response ({error.__class__.__name__})") from None
         except (OSError, ValueError) as error:
             raise SourceBroke(f"{path}: {getattr(error, 'reason', None) or error}") from None
-        with answer:
-            if answer.status != (206 if start else 200):
-                raise SourceFailed(f"{path}: it gives no ranges (it answers {answer.status} to one)")
-            yield stream_of(answer, self.limits)
+        with response:
+            if response.status != (206 if start else 200):
+                raise SourceFailed(f"{path}: no support for range requests (HTTP status {response.status})")
+            yield stream_of(response, self.limits)
 
 
 class FilesystemOrigin(Origin):
-    """A folder in a file system of fsspec, which the node has."""
+    """A folder in an fsspec file system, if the node has the library for it."""
 
     def __init__(self, name: str, system: Any, folder: str) -> None:
         super().__init__(name)
@@ -183,12 +183,12 @@ class FilesystemOrigin(Origin):
 
     @contextlib.contextmanager
     def open(self, path: str, start: int) -> Iterator[Stream]:
-        """Open a file of the folder; its errors are those of a library that we do not know."""
+        """Open a file at byte `start`."""
         try:
             file = self._system.open(f"{self._folder}/{path}", "rb", block_size=8 << 20)
             file.seek(start)
-        except Exception as error:
-            raise SourceFailed(f"{path}: {_in_a_line(error)}") from None
+        except Exception as error:  # a library may raise anything
+            raise SourceFailed(f"{path}: {_one_line(error)}") from None
         with file:
             yield Stream(file.readinto, self.limits)
 
@@ -201,25 +201,25 @@ KINDS: Dict[str, Callable[[str], Origin]] = {
                                         name.rstrip("/")),
 }
 Left = Tuple[str, str]
-"""A source that was left: its name, and why."""
+"""A source that the fetch gave up on: its name and the reason."""
 
 
 def origins_of(wanted: List[Mapping[str, str]]) -> Tuple[List[Origin], List[Left]]:
-    """Return the origins in their order, and those that this node cannot read."""
-    found: List[Origin] = []
+    """Return the usable origins in the given order, and the origins that this node cannot read."""
+    origins: List[Origin] = []
     left: List[Left] = []
-    for one in wanted:
-        kind, where = next(iter(one.items()))
+    for row in wanted:
+        kind, location = next(iter(row.items()))
         try:
-            found.append(KINDS[kind](where))
+            origins.append(KINDS[kind](location))
         except KeyError:
-            left.append((f"{kind} {where}", "this fleetctl does not know such an origin"))
+            left.append((f"{kind} {location}", "unknown kind of origin"))
         except ImportError as error:
-            left.append((f"{kind} {where}", f"this node's Python has no {error.name or error}"))
+            left.append((f"{kind} {location}", f"this node's Python has no {error.name or error}"))
         except Exception as error:
-            left.append((f"{kind} {where}", _in_a_line(error)))
-    return found, left
+            left.append((f"{kind} {location}", _one_line(error)))
+    return origins, left
 
 
-def _in_a_line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return ": ".join(filter(None, (error.__class__.__name__, " ".join(str(error).split()))))

@@ -1,8 +1,8 @@
-"""The weights on a node's disk: verified files by artifact and view, written beside and renamed when complete.
+"""The weights on a node's disk: verified files by artifact and view, renamed into place when complete.
 
-`<root>/<artifact>/files` holds an artifact's files, `<root>/<artifact>/views/<id>` those of a view. Beside each lie its
-index (`.json`), which is written last, what is still being written (`.part`), and two locks: `.lock` of the one process
-that writes, `.use` shared by those that read.
+`<root>/<artifact>/files` holds an artifact's files, `<root>/<artifact>/views/<id>` the files of a view. Next to each
+folder are its index (`.json`, written last), unfinished files (`.part`), and two locks: `.lock` for the one writing
+process, `.use` shared by the readers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCK_POLL_S = 0.1
 
 
 class OutOfTime(WeightsError):
-    """The time in which the weights had to be there is over."""
+    """The weights were not complete at the deadline."""
 
 
 def cache_root() -> str:
@@ -34,7 +34,7 @@ def cache_root() -> str:
 
 
 class Entry:
-    """One folder of verified files: all of an artifact, or those of one view. `free` = free bytes of the disk."""
+    """One folder of verified files: a whole artifact or one view. `free` = function from path to free disk bytes."""
 
     def __init__(self, root: str, artifact: str, view: Optional[str],
                  free: Optional[Callable[[str], int]] = None) -> None:
@@ -44,15 +44,15 @@ class Entry:
         self._free = free or (lambda path: shutil.disk_usage(path).free)
 
     def path(self, path: str) -> str:
-        """Return where a verified file is."""
+        """Path of a verified file."""
         return os.path.join(self.folder, path)
 
     def part_path(self, path: str) -> str:
-        """Return where a file is written."""
+        """Path of a file that is being written."""
         return os.path.join(self.folder + ".part", path)
 
     def index(self) -> Optional[Index]:
-        """Return the index of what is here; None = it is not complete, or a file was changed since it was verified."""
+        """Return the entry's index; None = incomplete, or a file has changed since it was verified."""
         try:
             with open(self.folder + ".json", "rb") as record:
                 index, since = read_index(record.read()), os.fstat(record.fileno()).st_mtime_ns
@@ -62,13 +62,13 @@ class Entry:
 
     def _unchanged(self, file: File, since: int) -> bool:
         try:
-            seen = os.lstat(self.path(file.path))
+            stat = os.lstat(self.path(file.path))
         except OSError:
             return False
-        return seen.st_size == file.size and seen.st_mtime_ns <= since
+        return stat.st_size == file.size and stat.st_mtime_ns <= since
 
     def require_room(self, size: int) -> None:
-        """Raise WeightsError where the disk has not the room for `size` more bytes, and some to spare."""
+        """Raise WeightsError unless the disk has `size` bytes free, and 5 % or HEADROOM more."""
         os.makedirs(os.path.dirname(self.folder), exist_ok=True)
         free, spare = self._free(os.path.dirname(self.folder)), max(size // 20, HEADROOM)
         if size and free < size + spare:
@@ -76,17 +76,17 @@ class Entry:
 
     @contextlib.contextmanager
     def writing(self, deadline: float, clock: Callable[[], float] = time.monotonic) -> Iterator[None]:
-        """Be the one process of this node that writes here; raises OutOfTime at `deadline`."""
+        """Hold the node's write lock on this entry; raises OutOfTime at `deadline`."""
         os.makedirs(os.path.dirname(self.folder), exist_ok=True)
         with self._opened_lock() as lock:
             while lock and not _locked(lock.fileno()):
                 if clock() >= deadline:
-                    raise OutOfTime("another process of this node still fetches them")
+                    raise OutOfTime("another process on this node is still fetching them")
                 time.sleep(LOCK_POLL_S)
             yield
 
     def _opened_lock(self) -> ContextManager[Any]:
-        """Open the lock of who writes; on a read-only disk nobody does, and what is complete needs none."""
+        """Open the write lock. A complete entry on a read-only disk needs none: nothing can write there."""
         try:
             return open(self.folder + ".lock", "ab")
         except OSError as error:
@@ -95,13 +95,13 @@ class Entry:
             return contextlib.nullcontext()
 
     def keep(self) -> None:
-        """Keep what is here from being removed, until `release` or the end of this process."""
+        """Protect the entry from removal, until `release` or the end of this process."""
         if self._held is None:
             self._held = self._open_use()
             fcntl.flock(self._held, fcntl.LOCK_SH)
 
     def release(self) -> None:
-        """Let others remove what is here."""
+        """Allow other processes to remove the entry."""
         if self._held is not None:
             os.close(self._held)
             self._held = None
@@ -116,16 +116,16 @@ class Entry:
             return os.open(self.folder + ".use", os.O_RDONLY | os.O_CLOEXEC)
 
     def verified_part(self, file: File) -> int:
-        """Return how many pieces of a file are here already, verified, and cut off what comes after them."""
+        """Verify the part file, truncate it after its last good piece, and return how many pieces it has."""
         path, ready = self.part_path(file.path), 0
         make_folder_of(path)
         with contextlib.suppress(FileNotFoundError):
             if os.lstat(path).st_nlink > 1:
-                os.remove(path)  # a verified file of another place, which may be in use: never written to
+                os.remove(path)  # a link to a verified file, which may be in use: never write to it
             else:
                 os.chmod(path, 0o644)
         if not os.path.exists(path) and os.path.exists(self.path(file.path)):
-            if self._intact(file):  # its index was not recorded any more; a copy may not fit on the disk
+            if self._intact(file):  # renamed, but its index was not recorded; a copy may not fit on the disk
                 link_or_copy(self.path(file.path), path)
                 return len(file.chunks)
             shutil.copyfile(self.path(file.path), path)
@@ -139,17 +139,17 @@ class Entry:
         return ready
 
     def _intact(self, file: File) -> bool:
-        with open(self.path(file.path), "rb") as here:
-            return os.fstat(here.fileno()).st_size == file.size and all(
-                hashlib.sha256(here.read(PIECE)).hexdigest() == chunk for chunk in file.chunks)
+        with open(self.path(file.path), "rb") as verified:
+            return os.fstat(verified.fileno()).st_size == file.size and all(
+                hashlib.sha256(verified.read(PIECE)).hexdigest() == chunk for chunk in file.chunks)
 
     def complete(self, index: Index) -> None:
-        """Rename what was written, all of it verified, and write the index once it is on disk."""
+        """Rename the verified part files into place and record the index."""
         self.rename(index)
         self.record(index)
 
     def rename(self, index: Index) -> None:
-        """Put what was written where it is read; it is complete once its index is recorded."""
+        """Rename the part files into place. The entry is complete once its index is recorded."""
         part = self.folder + ".part"
         for file in index.files:
             if os.path.exists(self.part_path(file.path)):
@@ -165,7 +165,7 @@ class Entry:
             shutil.rmtree(part, ignore_errors=True)
 
     def record(self, index: Index) -> None:
-        """Wait until all files are on disk, and write their index."""
+        """Sync all files to disk, then write their index."""
         for file in index.files:
             with open(self.path(file.path), "rb") as written:
                 os.fsync(written.fileno())
@@ -176,7 +176,7 @@ class Entry:
         os.replace(record + ".part", record)
 
     def remove(self) -> bool:
-        """Remove what is here; returns whether it did, for a process of this node may use it."""
+        """Remove the entry; returns False if a process on this node uses it."""
         with self.unused() as unused:
             if unused:
                 self.wipe()
@@ -184,15 +184,15 @@ class Entry:
 
     @contextlib.contextmanager
     def unused(self) -> Iterator[bool]:
-        """Yield whether no process of this node uses what is here; where that is so, none begins to meanwhile."""
-        held = self._open_use()
+        """Yield whether no process on this node uses the entry; if so, none can start to within the context."""
+        lock = self._open_use()
         try:
-            yield _locked(held)
+            yield _locked(lock)
         finally:
-            os.close(held)
+            os.close(lock)
 
     def wipe(self) -> None:
-        """Remove what is here, also what an earlier fetch has left; the caller holds it `unused`."""
+        """Remove the entry and its part files; the caller must hold it `unused`."""
         with contextlib.suppress(FileNotFoundError):
             os.remove(self.folder + ".json")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -208,12 +208,12 @@ def _locked(descriptor: int) -> bool:
 
 
 def make_folder_of(path: str) -> None:
-    """Make the folder of a file."""
+    """Create the folder of a file."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
 
 
 def link_or_copy(source: str, target: str) -> None:
-    """Put a verified file of this store at a second place of it; `target` is replaced."""
+    """Hard-link a verified file within the store, or copy it; `target` is replaced."""
     make_folder_of(target)
     with contextlib.suppress(FileNotFoundError):
         os.remove(target)

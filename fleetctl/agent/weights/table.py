@@ -1,7 +1,7 @@
-"""What a source holds, and who fetches it: the states of views, leases, the byte budget. Pure but for its lock.
+"""The table of a source: states of its views, leases of its fetches, the byte budget. Pure except for its lock.
 
-A view is pending while it is made, ready while it may be fetched, and gone. Once the table is closed nothing begins.
-A fetch begins only on what is ready, keeps its lease by bytes that were sent, and ends by its end or by its time.
+A view is pending while it is being made, ready while it can be fetched, then removed. A fetch starts only on a ready
+view of an open table. Each byte sent renews its lease; it ends when it is done or its lease expires.
 """
 
 from __future__ import annotations
@@ -12,16 +12,14 @@ from typing import Callable, Dict, Optional
 MOST_FETCHES = 4
 LEASE_S = 30.0
 IDLE_S = 900.0
-"""How long a view that was made for others stays without a fetch."""
+"""Seconds without a fetch after which a view made for other nodes is removed."""
 PENDING, READY, DRAINING = "pending", "ready", "draining"
-
-
 View = Optional[str]
-"""A view of the artifact by its id; None = the artifact's own files."""
+"""The id of a view; None = the artifact's own files."""
 
 
 class Refused(Exception):
-    """Not now or not at all: absent, pending, draining, busy, noRoom or anotherEntry."""
+    """A refused request; `code` is absent, pending, draining, busy, noRoom or anotherEntry."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -29,7 +27,7 @@ class Refused(Exception):
 
 
 class Held:
-    """One entry. `own` = the replica's own weights, which no budget counts and no pressure removes."""
+    """One entry. `own` = the replica's own weights: not counted in the budget and never removed."""
 
     def __init__(self, size: int, own: bool, now: float) -> None:
         self.size, self.own, self.used = size, own, now
@@ -38,7 +36,7 @@ class Held:
 
 
 class Table:
-    """The views of one source. `drop` removes a view's bytes and returns whether it did."""
+    """The views of one source. `drop` deletes a view's files and returns whether it did; `budget` is in bytes."""
 
     def __init__(self, clock: Callable[[], float], budget: int, drop: Callable[[View], bool]) -> None:
         self._clock, self._budget, self._drop = clock, budget, drop
@@ -47,15 +45,15 @@ class Table:
         self._lock = threading.RLock()
         self._closed = False
         self.most = 0
-        """The most fetches that were under way at a time."""
+        """The peak number of concurrent fetches."""
 
     def hold(self, view: View, size: int) -> None:
-        """Add the replica's own weights: ready, and for good."""
+        """Add the replica's own weights: ready at once and never removed."""
         with self._lock:
             self._entries[view] = Held(size, True, self._clock())
 
     def reserve(self, view: View, size: int) -> str:
-        """Return `make` for the one caller that has to make a view, else its state; raises Refused."""
+        """Return `make` to the one caller that must make the view, its state to the others; raises Refused."""
         with self._lock:
             self.sweep()
             entry = self._entries.get(view)
@@ -69,21 +67,21 @@ class Table:
             return "make"
 
     def commit(self, view: View) -> None:
-        """Turn a view that has been made from pending to ready."""
+        """Mark a pending view as ready: it has been made."""
         with self._lock:
             entry = self._entries.get(view)
             if entry is not None and entry.state == PENDING:
                 entry.state, entry.used = READY, self._clock()
 
     def forget(self, view: View) -> None:
-        """Forget a view that could not be made."""
+        """Drop a pending view that could not be made."""
         with self._lock:
             entry = self._entries.get(view)
             if entry is not None and entry.state == PENDING:
                 del self._entries[view]
 
     def begin(self, view: View, fetch: str) -> None:
-        """Begin a fetch, or go on with it; raises Refused, and then not a byte may be sent."""
+        """Start a fetch or continue it; raises Refused if nothing may be sent."""
         with self._lock:
             self.sweep()
             if fetch in self._fetches and self._fetches[fetch] != view:
@@ -102,7 +100,7 @@ class Table:
             entry.used = self._clock()
 
     def sent(self, fetch: str) -> bool:
-        """Renew a fetch by bytes that were sent; returns whether it may go on."""
+        """Renew the lease of a fetch after bytes were sent; returns whether it may continue."""
         with self._lock:
             self.sweep()
             if fetch not in self._fetches:
@@ -111,18 +109,18 @@ class Table:
             return True
 
     def end(self, fetch: str) -> None:
-        """End a fetch; one that is unknown or over is no error."""
+        """End a fetch; an unknown or ended one is not an error."""
         with self._lock:
             if fetch in self._fetches:
                 self._entries[self._fetches.pop(fetch)].leases.pop(fetch, None)
 
     def close(self) -> None:
-        """Let nobody begin any more; who fetches goes on."""
+        """Refuse new fetches; running ones continue."""
         with self._lock:
             self._closed = True
 
     def sweep(self) -> None:
-        """End leases and idle views whose time is over."""
+        """End expired leases and remove views that have been idle for IDLE_S."""
         with self._lock:
             now = self._clock()
             for fetch, view in list(self._fetches.items()):
@@ -133,7 +131,7 @@ class Table:
                     self.remove(view)
 
     def state(self, view: View) -> Optional[str]:
-        """Return the state of an entry, None = there is none."""
+        """Return the state of an entry; None = no such entry."""
         with self._lock:
             entry = self._entries.get(view)
             return entry.state if entry else None
@@ -142,7 +140,7 @@ class Table:
         return entry.state == READY and not entry.own and not entry.leases
 
     def _make_room(self, size: int) -> None:
-        """Remove idle views until `size` bytes more fit, the longest unused first."""
+        """Remove idle views, least recently used first, until `size` more bytes fit; raises Refused."""
         over = size + sum(entry.size for entry in self._entries.values() if not entry.own) - self._budget
         idle = sorted((other for other, entry in self._entries.items() if self._idle(entry)),
                       key=lambda other: (self._entries[other].used, other or ""))
@@ -155,7 +153,7 @@ class Table:
             raise Refused("noRoom")
 
     def remove(self, view: View) -> int:
-        """Remove an idle view and return its bytes; 0 = another process of the node uses it, so it stays."""
+        """Remove an idle view and return its size; 0 = it stays, because another process on the node uses it."""
         with self._lock:
             entry = self._entries[view]
             if not self._drop(view):

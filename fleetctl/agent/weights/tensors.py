@@ -1,4 +1,4 @@
-"""The header of a safetensors file: which tensor is at which bytes. A file that contradicts itself is refused."""
+"""The header of a safetensors file: the position of each tensor. A file that contradicts its header is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BITS = {
 
 
 class Tensor(NamedTuple):
-    """A tensor in a file; `start` counts from the file's begin."""
+    """A tensor in a file. `start` = its offset in the file, `size` = its length, both in bytes."""
 
     name: str
     dtype: str
@@ -27,12 +27,12 @@ class Tensor(NamedTuple):
 
 
 def read_header(file: BinaryIO, file_size: int) -> List[Tensor]:
-    """Return the tensors of a safetensors file in the order of their bytes; raises WeightsError."""
+    """Return the tensors of a safetensors file, sorted by offset; raises WeightsError."""
     length = int.from_bytes(file.read(8), "little")
     if file_size < 8 or not 2 <= length <= min(MOST_HEADER, file_size - 8):
-        raise WeightsError(f"its header is said to have {length} bytes, the file has {file_size}")
+        raise WeightsError(f"it declares a header of {length} bytes, but the file has {file_size}")
     try:
-        entries = json.loads(file.read(length).decode(), object_pairs_hook=_no_twins)
+        entries = json.loads(file.read(length).decode(), object_pairs_hook=_unique_keys)
         entries.pop("__metadata__", None)
         tensors = [_tensor(name, entry, 8 + length) for name, entry in entries.items()]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -41,18 +41,18 @@ def read_header(file: BinaryIO, file_size: int) -> List[Tensor]:
     at = 8 + length
     for tensor in tensors:
         if tensor.start != at:
-            raise WeightsError(f"{tensor.name} begins at byte {tensor.start}, not at {at} where the one before it ends")
+            raise WeightsError(f"{tensor.name} begins at byte {tensor.start}; the tensor before it ends at {at}")
         at += tensor.size
     if at != file_size:
-        raise WeightsError(f"its tensors end at byte {at}, the file has {file_size}")
+        raise WeightsError(f"its tensors end at byte {at}, but the file has {file_size}")
     return tensors
 
 
-def _no_twins(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
-    return found
+def _unique_keys(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
+        raise ValueError("a name appears twice")
+    return entries
 
 
 def _tensor(name: str, entry: Dict[str, Any], data: int) -> Tensor:
@@ -61,14 +61,14 @@ def _tensor(name: str, entry: Dict[str, Any], data: int) -> Tensor:
         raise ValueError(f"{name}: shape and offsets must be whole numbers")
     bits = BITS.get(entry["dtype"])
     if bits is None:
-        raise ValueError(f"{name}: dtype {entry['dtype']!r} is not known")
+        raise ValueError(f"{name}: unknown dtype {entry['dtype']!r}")
     if bits * math.prod(shape) != 8 * (end - begin):
         raise ValueError(f"{name}: {entry['dtype']} of shape {shape} does not take {end - begin} bytes")
     return Tensor(name, entry["dtype"], tuple(shape), data + begin, end - begin)
 
 
 def header_of(tensors: List[Tuple[str, str, Tuple[int, ...], int]]) -> bytes:
-    """Return the header of a file with these tensors (name, dtype, shape, size), one after another."""
+    """Encode the header of a file that holds these tensors (name, dtype, shape, size) in this order."""
     entries, at = {}, 0
     for name, dtype, shape, size in tensors:
         entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}

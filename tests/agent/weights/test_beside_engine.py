@@ -1,4 +1,4 @@
-"""A replica that serves its weights goes on answering: who sends yields the processor to the engine."""
+"""A replica that serves its weights keeps answering: sending has a lower priority than the engine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RECEIVERS = 4
 
 @contextmanager
 def two_cores() -> Iterator[None]:
-    """Keep this process and what it starts meanwhile on two cores."""
+    """Keep this process and its children on two cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:2])
     try:
@@ -36,7 +36,7 @@ def two_cores() -> Iterator[None]:
 
 
 def threads_of(pid: int) -> dict[str, tuple[int, int]]:
-    """The nice value of each thread, and the ticks that it has used."""
+    """The nice value of each thread, and the ticks it has used."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:

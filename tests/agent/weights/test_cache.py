@@ -1,4 +1,4 @@
-"""What a node has in its cache, and what can be removed of it: nothing that a process uses, nothing elsewhere."""
+"""The artifacts in a node's cache; removing them spares those in use and everything outside the cache."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def using(root: Path, artifact: str, origin: Path, view: dict | None = None) -> 
 
 
 @pytest.mark.parametrize("view", [None, SHARD])
-def test_what_a_process_uses_stays_and_goes_once_it_has_ended(
+def test_an_artifact_in_use_stays_until_its_process_has_ended(
     tmp_path: Path, origin: Path, artifact: str, view: dict | None
 ) -> None:
     root = tmp_path / "node"
@@ -49,7 +49,7 @@ def test_what_a_process_uses_stays_and_goes_once_it_has_ended(
         assert [one["used"] for one in cached(str(root))] == [True]
 
 
-def test_the_size_counts_a_file_once_and_what_a_fetch_has_left(tmp_path: Path, origin: Path, artifact: str) -> None:
+def test_the_size_counts_each_file_once_and_unfinished_files(tmp_path: Path, origin: Path, artifact: str) -> None:
     root = tmp_path / "node"
     whole = sum(len(data) for data in files_in(origin).values())
     part = root / artifact / "files.part"
@@ -82,7 +82,7 @@ def test_nothing_but_artifacts_of_this_folder_is_listed_or_removed(tmp_path: Pat
     assert list(cached(str(tmp_path / "nowhere"))) == []
 
 
-def test_a_node_keeps_what_it_is_asked_to_keep_and_removes_only_what_is_named(
+def test_a_node_keeps_the_artifacts_to_keep_and_removes_only_named_ones(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "node"
@@ -103,7 +103,7 @@ def test_a_node_keeps_what_it_is_asked_to_keep_and_removes_only_what_is_named(
     assert prune.list_here([])["artifacts"] == []
 
 
-def test_what_the_disk_does_not_let_go_is_named_and_the_rest_is_removed(
+def test_an_artifact_that_cannot_be_removed_is_named_and_the_rest_is_removed(
         tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "node"))
     with using(tmp_path / "node", artifact, origin):

@@ -1,4 +1,4 @@
-"""From disk, a peer's view, a peer's files or an origin, in this order; what lies, breaks off or is slow is left."""
+"""From disk, a peer's view, a peer's files or an origin, in this order; a wrong, broken or slow source is dropped."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_all_files_come_from_an_origin_once_and_stay(tmp_path: Path, origin: Pat
     assert {stat.S_IMODE(mode) for mode in modes} == {0o444}
 
 
-def test_a_folder_is_an_origin_too_and_what_leaves_it_is_not_read(tmp_path: Path, origin: Path, artifact: str) -> None:
+def test_a_folder_is_an_origin_and_a_link_leaving_it_is_not_read(tmp_path: Path, origin: Path, artifact: str) -> None:
     got = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
     assert (got.source, files_in(got.entry.folder)) == ("origin", files_in(origin))
     shutil.move(str(origin / "config.json"), str(tmp_path / "config.json"))
@@ -53,10 +53,10 @@ def test_a_folder_is_an_origin_too_and_what_leaves_it_is_not_read(tmp_path: Path
 
 
 @pytest.mark.parametrize(("way", "says"), [
-    ("lies", "its piece 3 is not what the index says"), ("truncates", "it ends after|broke off"),
-    ("redirects", "it answers 302 to http://127.0.0.1:1/elsewhere"), ("slow", "it is slow: 0"),
+    ("lies", "piece 3 does not match the index"), ("truncates", "ended after|reading was interrupted"),
+    ("redirects", "HTTP status 302, a redirect to http://127.0.0.1:1/elsewhere"), ("slow", "too slow: 0"),
 ])
-def test_a_bad_origin_is_named_and_left_and_the_next_one_goes_on(
+def test_a_bad_origin_is_reported_and_the_next_one_continues(
     tmp_path: Path, origin: Path, artifact: str, way: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch_module, "WINDOW_S", 0.2)
@@ -74,7 +74,7 @@ def test_a_bad_origin_is_named_and_left_and_the_next_one_goes_on(
 
 
 @pytest.mark.parametrize("way", ["lies", "truncates", "redirects"])
-def test_nothing_of_a_bad_origin_is_used_where_there_is_no_other(
+def test_nothing_of_a_bad_origin_is_used_even_if_it_is_the_only_one(
     tmp_path: Path, origin: Path, artifact: str, way: str
 ) -> None:
     with origin_over_http(origin, way) as bad:
@@ -83,7 +83,7 @@ def test_nothing_of_a_bad_origin_is_used_where_there_is_no_other(
         assert Entry(str(tmp_path / "node"), artifact, None).index() is None
 
 
-def test_the_only_origin_may_break_off_as_often_as_it_brings_something(
+def test_the_only_origin_may_be_interrupted_as_long_as_each_try_brings_something(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     said: list[str] = []
@@ -93,7 +93,7 @@ def test_the_only_origin_may_break_off_as_often_as_it_brings_something(
     assert len(said) >= 2
 
 
-def test_an_origin_gets_its_password_and_token_and_nobody_reads_them(
+def test_an_origin_gets_its_password_and_token_and_no_message_shows_them(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     with origin_over_http(origin) as server:
@@ -103,7 +103,7 @@ def test_an_origin_gets_its_password_and_token_and_nobody_reads_them(
         assert got.name == server.url.rstrip("/")
 
 
-def test_a_peer_that_stays_busy_costs_half_of_the_time_and_then_the_origin_gives(
+def test_a_busy_peer_is_retried_for_half_of_the_time_before_the_origin(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -117,7 +117,7 @@ def test_a_peer_that_stays_busy_costs_half_of_the_time_and_then_the_origin_gives
         assert got.left == [], "it is busy, not bad"
 
 
-def test_a_fetch_ends_at_its_deadline_and_a_later_one_goes_on_where_it_ended(
+def test_a_fetch_ends_at_its_deadline_and_a_later_one_resumes_it(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     part = tmp_path / "node" / artifact / "files.part" / "model-00001-of-00002.safetensors"
@@ -155,7 +155,7 @@ def test_files_whose_index_was_not_recorded_are_linked_and_not_copied(
     assert again.entry.index() == got.held
 
 
-def test_what_is_no_http_is_left_and_its_query_is_not_told(tmp_path: Path, origin: Path, artifact: str) -> None:
+def test_an_origin_that_is_not_http_is_named_without_its_query(tmp_path: Path, origin: Path, artifact: str) -> None:
     said: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         def answer() -> None:
@@ -173,7 +173,7 @@ def test_what_is_no_http_is_left_and_its_query_is_not_told(tmp_path: Path, origi
     assert "cret" not in " ".join(said)
 
 
-def test_the_last_read_of_a_file_does_not_wait_for_more_than_the_next_answer_has() -> None:
+def test_the_last_read_of_a_file_does_not_wait_for_more_bytes_than_the_next_response_has() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(b"x")
@@ -186,7 +186,7 @@ def test_the_last_read_of_a_file_does_not_wait_for_more_than_the_next_answer_has
     assert marks[-1] == 1
 
 
-def test_what_the_disk_has_no_room_for_is_not_begun(
+def test_a_fetch_that_does_not_fit_on_the_disk_is_not_begun(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "HEADROOM", 1 << 60)
@@ -194,7 +194,7 @@ def test_what_the_disk_has_no_room_for_is_not_begun(
         fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
 
 
-def test_what_is_complete_on_a_disk_that_has_become_read_only_is_used(
+def test_complete_weights_are_used_even_if_the_disk_has_become_read_only(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "node"
@@ -219,7 +219,7 @@ def test_what_is_complete_on_a_disk_that_has_become_read_only_is_used(
         fetch(root, artifact, origins=[{"path": str(origin)}])
 
 
-def test_one_process_of_a_node_fetches_and_the_other_waits_as_long_as_it_may(
+def test_one_process_of_a_node_fetches_and_the_other_waits_until_its_deadline(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     entry = Entry(str(tmp_path / "node"), artifact, None)
@@ -239,7 +239,7 @@ def test_origins_that_this_node_cannot_read_are_named(tmp_path: Path, origin: Pa
 
 
 @pytest.mark.parametrize("origin_of", [{"hf": "org/name@main"}, {"s3": "org/name@main/"}])
-def test_an_origin_of_a_library_is_read_from_where_it_ended_and_its_errors_are_one_line(
+def test_reading_from_a_librarys_origin_is_resumed_and_its_errors_are_one_line(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch, origin_of: dict[str, str]
 ) -> None:
     class FileSystem:
@@ -307,7 +307,7 @@ def test_four_ranks_fetch_their_shards_from_one_source_and_the_model_passes_the_
             fetch(tmp_path / "other-rank", artifact, described, view=SHARD, rank=1)
 
 
-def test_where_a_source_makes_no_view_its_files_come_and_the_view_is_made_here(
+def test_if_a_source_does_not_make_a_view_its_files_are_fetched_and_the_view_is_made_locally(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -322,7 +322,7 @@ def test_where_a_source_makes_no_view_its_files_come_and_the_view_is_made_here(
     assert (Path(got.entry.folder) / MODEL).stat().st_size < whole.held.size / 2
 
 
-def test_what_was_changed_at_the_source_is_no_view_and_no_file(tmp_path: Path, origin: Path, artifact: str) -> None:
+def test_a_file_changed_at_the_source_is_not_used(tmp_path: Path, origin: Path, artifact: str) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     name = "model-00001-of-00002.safetensors"
     Path(whole.entry.path(name)).chmod(0o644)
@@ -332,8 +332,8 @@ def test_what_was_changed_at_the_source_is_no_view_and_no_file(tmp_path: Path, o
     said: list[str] = []
     with serving(tmp_path / "a", whole) as (_, described):
         got = fetch(tmp_path / "b", artifact, described, view=SHARD, said=said, origins=[{"path": str(origin)}])
-    assert "is not what the index says" in said[0]
-    assert "is not what the index says" in said[1]
+    assert "does not match the index" in said[0]
+    assert "does not match the index" in said[1]
     assert got.left[0][0].startswith(described["replica"])
     good = fetch(tmp_path / "c", artifact, view=SHARD, origins=[{"path": str(origin)}])
     assert files_in(got.entry.folder) == files_in(good.entry.folder)

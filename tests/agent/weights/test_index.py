@@ -1,4 +1,4 @@
-"""The index names an artifact; one that is not whole, or names files outside its folder, is refused."""
+"""The index names an artifact; a malformed index, or one with files outside its folder, is refused."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from small import PIECE
 
-from fleetctl.agent.weights import write_index
-from fleetctl.agent.weights.index import NAME, WeightsError, name_of, read_index
+from fleetctl.agent.weights.index import NAME, WeightsError, name_of, read_index, write_index
 
 
-def test_an_index_tells_files_sizes_and_hashes_and_gives_the_same_name_each_time(origin: Path) -> None:
+def test_an_index_has_files_sizes_and_hashes_and_always_the_same_name(origin: Path) -> None:
     data = (origin / NAME).read_bytes()
     index = read_index(data, name_of(data))
     assert [file.path for file in index.files] == [
@@ -24,12 +23,12 @@ def test_an_index_tells_files_sizes_and_hashes_and_gives_the_same_name_each_time
     assert write_index(str(origin)) == name_of(data) == name_of(index.encoded())
 
 
-def test_a_link_is_followed_within_the_folder_alone(origin: Path, tmp_path: Path) -> None:
+def test_a_link_is_followed_only_within_the_folder(origin: Path, tmp_path: Path) -> None:
     (origin / "again.json").symlink_to("config.json")
     write_index(str(origin))
     (tmp_path / "outside").write_text("x")
     (origin / "out.json").symlink_to(tmp_path / "outside")
-    with pytest.raises(WeightsError, match=r"out\.json: a link that leaves the folder"):
+    with pytest.raises(WeightsError, match=r"out\.json: not a regular file, or a link that leaves the folder"):
         write_index(str(origin))
 
 
@@ -49,7 +48,7 @@ def test_a_path_that_leaves_the_folder_is_refused(path: Any) -> None:
     {"version": 1, "files": [{**ROW, "chunks": ["x"]}]}, {"version": 1, "files": [{**ROW, "sha256": "A" * 64}]},
     {"version": 1, "files": [ROW, ROW]}, {"version": 1, "files": [ROW, {**ROW, "path": "a/b"}]},
 ])
-def test_an_index_that_is_not_whole_is_refused(document: Any) -> None:
+def test_a_malformed_index_is_refused(document: Any) -> None:
     with pytest.raises(WeightsError):
         read_index(json.dumps(document).encode())
 

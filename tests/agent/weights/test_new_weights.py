@@ -1,4 +1,4 @@
-"""A member whose engine reloads: its node serves the new artifact, and keeps what the engine was started with."""
+"""A member whose engine reloads: its node serves the new artifact, and keeps the one the engine was started with."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def test_a_fetch_that_fails_leaves_nothing_that_cannot_be_removed(
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StartFailed, match="no source has its index"):
+    with pytest.raises(StartFailed, match="no source has the index"):
         had(artifact, tmp_path / "empty")
     broken = tmp_path / "broken"
     name = model(broken, seed=9)
     (broken / "model-00002-of-00002.safetensors").write_bytes(b"not it")
-    with pytest.raises(StartFailed, match="no source gave them"):
+    with pytest.raises(StartFailed, match="no source supplied all files"):
         had(name, broken)
     assert Entry(str(tmp_path / "cache"), name, None).remove()

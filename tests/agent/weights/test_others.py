@@ -1,4 +1,4 @@
-"""A source that is busy names those that have got it there, and a receiver goes to them; it trusts none of them."""
+"""A busy source suggests the replicas that got the weights from it; a receiver tries them without trusting them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weights_world import SHARD, eventually, fetch, files_in, has_sent, serving
 
 from fleetctl.agent.weights.fetch import MOST_OTHERS
 from fleetctl.agent.weights.others import KEPT_S, MOST_BYTES, MOST_KNOWN, MOST_NAMED, Others, decoded, encoded
-from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, signature, tell
+from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, report_copy, signature
 from fleetctl.agent.weights.serve import Source
 from fleetctl.agent.weights.table import MOST_FETCHES
 
@@ -29,13 +29,13 @@ def other(number: int, view: str | None = None, whole: bool = True) -> dict[str,
 
 
 def keep_busy(source: Source) -> None:
-    """Take all places of a source, once those that fetched are gone."""
+    """Take all places of a source once earlier fetches have ended."""
     eventually(lambda: not source.table._fetches)
     for number in range(MOST_FETCHES):
         source.table.begin(None, f"another-{number}")
 
 
-def test_the_latest_are_named_a_few_at_a_time_each_asker_others_and_none_for_ever() -> None:
+def test_the_latest_are_suggested_a_few_at_a_time_in_turn_and_not_forever() -> None:
     now = [0.0]
     others = Others(lambda: now[0])
     for number in range(MOST_KNOWN + 9):
@@ -49,7 +49,7 @@ def test_the_latest_are_named_a_few_at_a_time_each_asker_others_and_none_for_eve
     assert others.some(None) == [other(1)]
 
 
-def test_only_those_are_named_that_have_what_is_asked_for() -> None:
+def test_only_sources_of_the_wanted_view_are_suggested() -> None:
     others = Others(lambda: 0.0)
     assert others.some(None) == []
     for number, (view, whole) in enumerate([(None, True), (VIEW, False), ("b" * 16, False), ("b" * 16, True)], 1):
@@ -58,7 +58,7 @@ def test_only_those_are_named_that_have_what_is_asked_for() -> None:
     assert {one["replica"] for one in others.some(VIEW)} == {"m/1", "m/2", "m/4"}
 
 
-def test_as_many_as_are_named_fit_into_a_message() -> None:
+def test_the_most_suggestions_fit_into_a_message() -> None:
     longest = [{**other(1, VIEW), "replica": "m" * 200, "address": "h" * 255 + ":65535"}] * MOST_NAMED
     assert len(encoded(longest)) < MOST_BYTES
     assert decoded(encoded(longest)) == longest
@@ -69,7 +69,7 @@ def test_as_many_as_are_named_fit_into_a_message() -> None:
     [{**other(1), "address": "http://host:1"}], [{**other(1), "address": "me@host:1"}], [{**other(1), "view": "../x"}],
     [{**other(1), "view": 1}],
 ])
-def test_what_is_no_list_of_others_is_refused(said: object) -> None:
+def test_a_malformed_list_of_sources_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match=r"no|not"):
         decoded(json.dumps(said).encode())
 
@@ -83,7 +83,7 @@ def post(described: dict[str, Any], path: str, body: bytes, secret: bytes = SECR
         connection.close()
 
 
-def test_a_source_hears_of_others_from_those_who_have_the_secret_alone(
+def test_a_source_accepts_reports_only_with_the_secret(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got, path, body = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), others_path(artifact), encoded(
@@ -102,7 +102,7 @@ def test_a_source_hears_of_others_from_those_who_have_the_secret_alone(
         assert source.others.some(None) == [other(1)]
 
 
-def test_who_has_it_from_a_source_is_named_by_it_and_serves_when_it_is_busy(
+def test_a_busy_source_suggests_a_replica_that_got_the_weights_from_it_and_that_one_serves(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -129,7 +129,7 @@ def test_who_has_it_from_a_source_is_named_by_it_and_serves_when_it_is_busy(
 
 
 @pytest.mark.parametrize("view", [SHARD, FILES])
-def test_who_has_the_same_part_is_named_for_it(
+def test_a_replica_with_the_same_view_is_suggested_for_it(
     tmp_path: Path, origin: Path, artifact: str, view: dict[str, Any]
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -145,7 +145,7 @@ def test_who_has_the_same_part_is_named_for_it(
     assert files_in(third.entry.folder) == files_in(second.entry.folder)
 
 
-def test_others_that_are_gone_or_lie_are_left_and_named_and_not_used(
+def test_suggested_sources_that_are_gone_or_wrong_are_reported_and_not_used(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -158,16 +158,16 @@ def test_others_that_are_gone_or_lie_are_left_and_named_and_not_used(
           serving(tmp_path / "good", good) as (_, honest)):
         gone = {**other(1), "address": "127.0.0.1:1"}
         for one in (honest, lies, gone):
-            tell([described["address"]], artifact, SECRET, one)
+            report_copy([described["address"]], artifact, SECRET, one)
         keep_busy(source)
         got = fetch(tmp_path / "b", artifact, described)
     assert files_in(got.entry.folder) == files_in(origin)
     assert got.name == f"m/good at {honest['address']}"
     assert [name for name, _ in got.left] == ["m/1 at 127.0.0.1:1", f"m/liar at {lies['address']}"]
-    assert "its piece" in got.left[1][1]
+    assert "piece 0 does not match" in got.left[1][1]
 
 
-def test_no_more_than_a_few_bad_others_are_tried(
+def test_only_a_few_bad_suggestions_are_tried(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -180,6 +180,20 @@ def test_no_more_than_a_few_bad_others_are_tried(
                     clock=lambda: float(next(now)))
     assert got.source == "origin"
     assert MOST_OTHERS <= len(got.left) < 2 * MOST_OTHERS
+
+
+@pytest.mark.parametrize("time_s", range(20, 24))
+def test_an_origin_is_used_whenever_the_wait_for_a_busy_source_ends(
+    tmp_path: Path, origin: Path, artifact: str, time_s: int
+) -> None:
+    """The clock moves with every reading, so that one of these waits ends within each step of a round."""
+    whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    now = iter(range(10_000))
+    with serving(tmp_path / "a", whole) as (source, described):
+        keep_busy(source)
+        got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], time_s=time_s * 2,
+                    clock=lambda: float(next(now)))
+    assert got.source == "origin"
 
 
 @pytest.fixture
@@ -212,7 +226,7 @@ def answering() -> Iterator[Callable[[int, bytes, bytes | None], str]]:
 
 
 @pytest.mark.parametrize("secret", [None, b"another", SECRET])
-def test_whom_a_stranger_names_is_not_asked(
+def test_a_source_suggested_without_the_secret_is_not_contacted(
     tmp_path: Path, origin: Path, artifact: str, answering: Callable[[int, bytes, bytes | None], str],
     secret: bytes | None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a node does for `prefetch`: it fetches as a starting member does, so that the member finds all on its disk."""
+"""`prefetch` on a node: it fetches as a starting member does, so that a later member finds everything on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NONE: dict[str, str] = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEET
 
 
 def wanted(artifact: str, origin: str | Path, *sources: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A member as an order has it; the origin's folder is in a variable of its engine."""
+    """A member in an order; a variable of its engine has the origin's folder."""
     return {"weights": {"artifact": artifact, "from": [{"path": "$(MODELS)"}], "sources": list(sources), **more},
             "engine": {"env": {"MODELS": str(origin)}}, "variables": NONE}
 
@@ -36,7 +36,7 @@ def notes(tmp_path: Path) -> list[str]:
     return sorted(path.name for path in (tmp_path / "logs").iterdir())
 
 
-def test_what_is_complete_is_noted_until_it_is_removed(
+def test_complete_weights_have_a_note_until_they_are_removed(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prefetch.fetch_here({"members": [wanted("f" * 64, origin)], "timeout": 60})
@@ -69,16 +69,16 @@ def test_a_node_fetches_from_a_replica_and_a_member_there_fetches_nothing(
     assert (again["fetched"]["source"], again["fetched"]["bytes"]) == ("disk", 0)
 
 
-def test_each_artifact_has_its_own_end(tmp_path: Path, origin: Path, artifact: str) -> None:
+def test_each_artifact_has_its_own_result(tmp_path: Path, origin: Path, artifact: str) -> None:
     other = model(tmp_path / "other", seed=1)
     members = [wanted(other, origin), wanted(artifact, origin), wanted(other, tmp_path / "other")]
     rows = prefetch.fetch_here({"members": members, "timeout": 60})
     assert [row["artifact"] for row in rows] == [other, artifact, other]
-    assert "has another hash" in rows[0]["trouble"] or "no source has its index" in rows[0]["trouble"]
+    assert "has another hash" in rows[0]["trouble"] or "no source has the index" in rows[0]["trouble"]
     assert [row["fetched"]["source"] for row in rows[1:3]] == ["origin", "origin"]
     assert files_in(tmp_path / "here" / artifact / "files") == files_in(origin)
 
 
-def test_what_is_not_there_in_time_is_said(artifact: str, origin: Path) -> None:
+def test_weights_that_are_late_are_reported(artifact: str, origin: Path) -> None:
     [row] = prefetch.fetch_here({"members": [wanted(artifact, origin)], "timeout": 0})
     assert "in time" in row["trouble"]

@@ -1,4 +1,4 @@
-"""A source serves those who have the secret, a few at a time, makes a view once, and may end at any moment."""
+"""A source serves clients with the secret, a few at a time, makes a view once, and may end at any moment."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from other_node import Node
 from small import PIECE, SECRET
 from weights_world import SHARD, eventually, fetch, files_in, has_sent, model, serving, tensors_in
 
-from fleetctl.agent.weights import gather, serve, store, view_id
+from fleetctl.agent.weights import gather, serve, store
 from fleetctl.agent.weights.index import WeightsError, name_of
-from fleetctl.agent.weights.peers import AT_ONCE, VIEW_HEADER, token
+from fleetctl.agent.weights.peers import LOW_WATER_BYTES, VIEW_HEADER, token
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Refused, Table
-from fleetctl.agent.weights.views import MODEL
+from fleetctl.agent.weights.views import MODEL, view_id
 
 FILE = "model-00001-of-00002.safetensors"
 
@@ -39,7 +39,7 @@ def get(described: dict[str, Any], path: str, **headers: str) -> tuple[int, byte
         connection.close()
 
 
-def test_a_range_of_a_file_is_served_to_those_who_have_the_secret_alone(
+def test_a_range_of_a_file_is_served_only_with_the_secret(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -61,7 +61,7 @@ def test_a_range_of_a_file_is_served_to_those_who_have_the_secret_alone(
         assert get(described, path, Range="bytes=5-9")[0] == 416
 
 
-def test_a_small_answer_does_not_wait_between_its_head_and_its_body(
+def test_a_small_response_does_not_wait_between_headers_and_body(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, send = list[int](), serve.Handler._send
@@ -77,7 +77,7 @@ def test_a_small_answer_does_not_wait_between_its_head_and_its_body(
     assert seen == [1]
 
 
-def test_a_source_with_another_secret_is_left(tmp_path: Path, origin: Path, artifact: str) -> None:
+def test_a_source_with_another_secret_is_dropped(tmp_path: Path, origin: Path, artifact: str) -> None:
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     with serving(tmp_path / "a", got) as (_, described):
         other = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], secret=b"another")
@@ -85,7 +85,7 @@ def test_a_source_with_another_secret_is_left(tmp_path: Path, origin: Path, arti
     assert "401" in other.left[0][1]
 
 
-def test_no_more_than_four_fetch_at_a_time_and_who_stays_away_loses_its_place(
+def test_at_most_four_fetch_at_a_time_and_a_silent_one_loses_its_place(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, refused = [0.0], list[str]()
@@ -140,7 +140,7 @@ def test_of_many_first_requests_for_a_view_one_makes_it(
     assert len({(Path(folder) / MODEL).read_bytes() for folder in folders}) == 1
 
 
-def test_a_view_is_had_by_one_request_while_it_is_made_and_before_the_disk_of_its_source_has_it(
+def test_a_view_is_served_as_soon_as_it_is_made_and_before_it_is_synced_to_disk(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, written, asked, record = gather.make_view, threading.Event(), list[str](), store.Entry.record
@@ -171,10 +171,10 @@ def test_a_view_is_had_by_one_request_while_it_is_made_and_before_the_disk_of_it
     assert asked == [view]
 
 
-def test_large_files_come_whole_by_large_reads(tmp_path: Path) -> None:
+def test_large_reads_deliver_large_files_completely(tmp_path: Path) -> None:
     artifact = model(tmp_path / "large", rows=4096)
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(tmp_path / "large")}])
-    assert any(file.size > 4 * AT_ONCE for file in got.held.files)
+    assert any(file.size > 4 * LOW_WATER_BYTES for file in got.held.files)
     with serving(tmp_path / "a", got) as (source, described):
         other = fetch(tmp_path / "b", artifact, described)
         assert has_sent(source, got.held.size)
@@ -182,7 +182,7 @@ def test_large_files_come_whole_by_large_reads(tmp_path: Path) -> None:
     assert other.left == []
 
 
-def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
+def test_idle_views_make_room_for_others_and_one_in_use_on_the_node_stays(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -203,7 +203,7 @@ def test_idle_views_make_room_for_others_and_one_that_is_used_on_the_node_stays(
         assert engine.source == "disk"
 
 
-def test_a_view_that_another_process_waits_for_is_served_whole_though_its_index_is_not_on_disk_yet(
+def test_a_view_that_another_process_waits_for_is_served_before_its_index_is_on_disk(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written, record = threading.Event(), store.Entry.record
@@ -231,7 +231,7 @@ Nodes = Callable[..., Node]
 
 @pytest.fixture
 def nodes() -> Iterator[Nodes]:
-    """Start nodes; all are gone afterwards."""
+    """Start nodes, and end them afterwards."""
     with contextlib.ExitStack() as opened:
         def start(*arguments: Any, **order: Any) -> Node:
             node = Node(*arguments, **order)
@@ -242,7 +242,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 @pytest.mark.slow
-def test_a_source_that_is_killed_while_it_serves_is_left_and_the_next_one_goes_on(
+def test_if_a_source_is_killed_while_it_serves_the_next_one_continues(
     tmp_path: Path, nodes: Nodes
 ) -> None:
     artifact = model(tmp_path / "big", rows=1 << 14)
@@ -262,7 +262,7 @@ def test_a_source_that_is_killed_while_it_serves_is_left_and_the_next_one_goes_o
 
 
 @pytest.mark.slow
-def test_a_source_that_is_killed_while_it_makes_a_view_leaves_a_lock_that_is_free(
+def test_a_source_killed_while_it_makes_a_view_leaves_no_lock_held(
     tmp_path: Path, nodes: Nodes
 ) -> None:
     artifact = model(tmp_path / "big", rows=1 << 14)
@@ -284,7 +284,7 @@ def test_a_source_that_is_killed_while_it_makes_a_view_leaves_a_lock_that_is_fre
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["pending", "ready"])
-def test_a_source_that_is_killed_before_it_gives_its_view_is_left_and_the_next_one_makes_it(
+def test_if_a_source_is_killed_before_it_serves_its_view_the_next_one_makes_it(
     tmp_path: Path, nodes: Nodes, origin: Path, artifact: str, state: str
 ) -> None:
     origins = [{"path": str(origin)}]
@@ -302,7 +302,7 @@ def test_a_source_that_is_killed_before_it_gives_its_view_is_left_and_the_next_o
 
 
 @pytest.mark.slow
-def test_a_fetcher_that_is_killed_frees_its_place_and_a_later_one_goes_on_where_it_was(
+def test_a_killed_fetch_frees_its_place_and_a_later_one_resumes_it(
     tmp_path: Path, nodes: Nodes
 ) -> None:
     artifact = model(tmp_path / "big", rows=1 << 14)
@@ -320,11 +320,11 @@ def test_a_fetcher_that_is_killed_frees_its_place_and_a_later_one_goes_on_where_
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("view", "on", "gives"), [(None, 16, MOST_FETCHES), (SHARD, 8, 1)])
-def test_sixteen_receivers_that_start_at_once_take_each_byte_once_from_a_source_and_from_each_other(
+def test_sixteen_receivers_get_each_byte_once_from_a_source_or_from_each_other(
     tmp_path: Path, origin: Path, artifact: str, nodes: Nodes, monkeypatch: pytest.MonkeyPatch,
     view: dict[str, Any] | None, on: int, gives: int,
 ) -> None:
-    """All know one source alone, which gives each part of it `gives` times here and is busy then for good."""
+    """All know only one source, which sends each part `gives` times and then stays busy."""
     begin, begun, turn = Table.begin, defaultdict[str | None, set[str]](set), threading.Lock()
 
     def busy_soon(self: Table, key: str | None, name: str) -> None:
@@ -350,7 +350,7 @@ def test_sixteen_receivers_that_start_at_once_take_each_byte_once_from_a_source_
         assert max(end["most"] for end in ends) <= MOST_FETCHES
 
 
-def test_sixteen_that_know_one_source_alone_all_get_it_four_at_a_time(
+def test_sixteen_receivers_of_one_source_all_get_it_four_at_a_time(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])

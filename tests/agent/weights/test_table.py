@@ -1,4 +1,4 @@
-"""The life of a view at its source, under any order of events, with a clock of the test's own."""
+"""The life of a view at its source, for any order of events, with a simulated clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OWN = None
 
 
 class Lives(RuleBasedStateMachine):
-    """A model beside the table: what is held, who fetches until when, what another process of the node uses."""
+    """A model of the table: its entries, the leases of fetches, the views that another process of the node uses."""
 
     fetches = Bundle("fetches")
 
@@ -47,7 +47,7 @@ class Lives(RuleBasedStateMachine):
         return {name: lease for name, lease in self.leases.items() if lease[1] > self.now}
 
     def settle(self) -> None:
-        """Let the model follow what time and pressure have done: what was dropped is gone."""
+        """Update the model after expiry or pressure: remove the dropped views."""
         self.leases = self.live()
         for key in self.dropped:
             assert self.held.pop(key) == READY
@@ -87,7 +87,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(sorted(SIZES)))
     def make(self, key: str) -> None:
-        """Reserve and commit, as it mostly goes: what comes after is where the states differ."""
+        """Reserve and commit, the usual case, so that later steps reach more states."""
         self.reserve(key)
         self.commit(key)
 
@@ -126,7 +126,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(target=fetches, key=st.sampled_from(sorted(SIZES)), more=st.integers(0, 4))
     def make_and_begin(self, key: str, more: int) -> Any:
-        """Make a view, and begin on it and on everything else, up to the limit and over it."""
+        """Make a view, and start fetches of it and of everything else, up to the limit and beyond."""
         self.make(key)
         begun = [self.begin(one) for one in [key, *[OWN, *sorted(SIZES)][:more]]]
         return multiple(*(name for name in begun if isinstance(name, str)))

@@ -1,4 +1,4 @@
-"""A model of PyTorch answers the same from an origin, from a replica, and put together from the parts of two ranks."""
+"""A PyTorch model answers the same with weights from an origin, from a replica, and from the parts of two ranks."""
 
 from __future__ import annotations
 

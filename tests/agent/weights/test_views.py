@@ -1,4 +1,4 @@
-"""A view's bytes are those that NumPy would cut, and two views share a name only if they are the same."""
+"""A view has the bytes that NumPy would slice, and two views have the same id only if they are equal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from weights_world import SHARD, fetch, files_in, safetensors, tensors_in
 
-from fleetctl.agent.weights import gather, view_id
+from fleetctl.agent.weights import gather
 from fleetctl.agent.weights.index import Index, WeightsError
 from fleetctl.agent.weights.tensors import read_header
-from fleetctl.agent.weights.views import MODEL, files_view, tensor_view
+from fleetctl.agent.weights.views import MODEL, files_view, tensor_view, view_id
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["with NumPy", "without NumPy"])
-def test_the_shards_of_four_ranks_are_what_numpy_cuts(
+def test_the_shards_of_four_ranks_are_numpys_slices(
     tmp_path: Path, origin: Path, artifact: str, library: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not library:
@@ -40,7 +40,7 @@ def test_the_shards_of_four_ranks_are_what_numpy_cuts(
         assert set(files_in(got.entry.folder)) == {MODEL, "config.json", "tokenizer/vocab.txt"}
 
 
-def test_a_view_by_tensors_takes_those_that_match_and_one_by_files_takes_whole_files(
+def test_a_view_by_tensors_has_the_matching_ones_and_one_by_files_has_whole_files(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     stage = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}], view={"tensors": r"^b\."})
@@ -52,7 +52,7 @@ def test_a_view_by_tensors_takes_those_that_match_and_one_by_files_takes_whole_f
     assert not (tmp_path / "other" / artifact / "files").exists(), "no more than the view is fetched"
 
 
-def test_every_tensor_of_a_view_begins_at_a_multiple_of_its_element() -> None:
+def test_every_tensor_of_a_view_is_aligned_to_its_element_size() -> None:
     data = safetensors({"odd": ("U8", np.arange(3, dtype="u1")), "wide": ("I64", np.arange(2)),
                         "half": ("BF16", np.arange(5, dtype="u2"))})
     layout = tensor_view({"x": read_header(io.BytesIO(data), len(data))}, {"tensors": "."}, 0, 1)
@@ -65,7 +65,7 @@ def test_every_tensor_of_a_view_begins_at_a_multiple_of_its_element() -> None:
     ({"files": "*.gguf"}, "no weight file"),
     ({"tensors": "nothing"}, "no tensor"),
     ({"tensors": "("}, "not a regular expression"),
-    ({"shard": {"rules": [{"match": "a.other", "dim": 0}], "of": "2"}}, "7 rows, which 2 does not divide"),
+    ({"shard": {"rules": [{"match": "a.other", "dim": 0}], "of": "2"}}, "the 7 rows of dim 0 are not divisible by 2"),
     ({"shard": {"rules": [{"match": "bias", "dim": 1}], "of": "4"}}, "no dim 1"),
     ({"shard": {"rules": [{"match": "bias", "dim": 0}], "of": "four"}}, "not a number"),
 ])
@@ -97,14 +97,14 @@ def test_a_header_that_contradicts_itself_is_refused(entries: Any, says: str) ->
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_reading_a_header_fail_in_another_way(data: bytes) -> None:
+def test_reading_any_bytes_as_a_header_fails_only_with_a_weights_error(data: bytes) -> None:
     try:
         read_header(io.BytesIO(data), len(data))
     except WeightsError:
         return
 
 
-def test_a_view_has_one_name_and_another_view_or_artifact_has_another() -> None:
+def test_equal_views_have_one_id_and_other_views_and_artifacts_have_another() -> None:
     views: list[dict[str, Any]] = [{"files": "a*"}, {"tensors": "a"}, SHARD, {"shard": {**SHARD["shard"], "of": "2"}}]
     names = [view_id(view, rank, 4, artifact) for view in views for rank in (0, 1) for artifact in ("x", "y")]
     assert None not in names
@@ -115,6 +115,6 @@ def test_a_view_has_one_name_and_another_view_or_artifact_has_another() -> None:
     assert [view_id(view, 0, 4, "x") for view in everything] == [None] * 6
 
 
-def test_small_files_alone_are_no_view() -> None:
+def test_a_view_needs_more_than_small_files() -> None:
     with pytest.raises(WeightsError, match="no weight file"):
         files_view(Index(()), "*")
