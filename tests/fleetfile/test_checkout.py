@@ -45,25 +45,25 @@ def test_a_base_anywhere_in_the_repository_is_read(repository: Path) -> None:
 @pytest.mark.parametrize("name", ["secret.yaml", "secrets.yaml", "", "nowhere/at-all.yaml"])
 def test_outside_of_the_repository_nothing_is_told(repository: Path, name: str) -> None:
     given = overlay(repository / "fleets" / "fleet.yaml", f"../../{name}")
-    assert refusal(given) == f'"../../{name}" leads out of the checkout'
+    assert refusal(given) == f'"../../{name}" leads outside the checkout'
 
 
 @pytest.mark.parametrize("target", ["../../secret.yaml", "../../gone.yaml"])
 def test_a_link_out_of_the_repository_is_not_followed(repository: Path, target: str) -> None:
     given = overlay(repository / "fleets" / "fleet.yaml", "base.yaml")
     (repository / "fleets" / "base.yaml").symlink_to(target)
-    assert refusal(given) == '"base.yaml" leads out of the checkout'
+    assert refusal(given) == '"base.yaml" leads outside the checkout'
 
 
 def test_what_git_keeps_for_itself_is_no_part_of_the_checkout(repository: Path) -> None:
     (repository / ".git" / "config").write_text("token = hunter5\n")
     given = overlay(repository / "fleet.yaml", ".git/config")
-    assert refusal(given) == '".git/config" leads out of the checkout'
+    assert refusal(given) == '".git/config" leads outside the checkout'
 
 
 def test_a_base_that_is_in_the_checkout_cannot_lead_out_of_it_either(repository: Path) -> None:
     overlay(repository / "base.yaml", "../secret.yaml")
-    assert refusal(overlay(repository / "fleet.yaml", "base.yaml")) == '"../secret.yaml" leads out of the checkout'
+    assert refusal(overlay(repository / "fleet.yaml", "base.yaml")) == '"../secret.yaml" leads outside the checkout'
 
 
 def test_without_a_repository_a_folder_beside_is_near_enough(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_without_a_repository_a_folder_beside_is_near_enough(tmp_path: Path) -> 
         (tmp_path / folder / "models.yaml").write_text(fleet())
     assert load_fleet([overlay(tmp_path / "prod" / "fleet.yaml", "../base/models.yaml")]).name == "lab"
     given = overlay(tmp_path / "far" / "envs" / "fleet.yaml", "../../base/models.yaml")
-    assert refusal(given) == '"../../base/models.yaml" leads out of the checkout'
+    assert refusal(given) == '"../../base/models.yaml" leads outside the checkout'
 
 
 def test_a_folder_right_below_the_root_does_not_open_the_whole_disk() -> None:
@@ -99,7 +99,7 @@ def test_a_folder_does_not_lead_out_of_the_checkout(repository: Path) -> None:
     folder.mkdir()
     (folder / "own.yaml").write_text(fleet())
     (folder / "link.yaml").symlink_to("../../secret.yaml")
-    message = "it is a link to ../../secret.yaml, which leads out of the checkout"
+    message = "this is a link to ../../secret.yaml, which leads outside the checkout"
     assert out_of(folder) == [(str(folder / "link.yaml"), message)]
 
 
@@ -109,7 +109,7 @@ def test_nor_does_a_file_of_a_repository_whoever_names_it(repository: Path, targ
     (repository / "fleets").mkdir()
     link = repository / "fleets" / "prod.yaml"
     link.symlink_to(target)
-    assert out_of(link) == [(str(link), f"it is a link to {target}, which leads out of the checkout")]
+    assert out_of(link) == [(str(link), f"this is a link to {target}, which leads outside the checkout")]
 
 
 def test_nor_a_folder_that_is_a_link_itself(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,9 +117,9 @@ def test_nor_a_folder_that_is_a_link_itself(repository: Path, tmp_path: Path, mo
     (tmp_path / "outside" / "secret.yaml").write_text(fleet())
     (repository / "fleets").symlink_to("../outside")
     monkeypatch.chdir(repository)
-    assert out_of("fleets") == [("fleets", "it is a link to ../outside, which leads out of the checkout")]
+    assert out_of("fleets") == [("fleets", "this is a link to ../outside, which leads outside the checkout")]
     assert out_of("fleets/secret.yaml") == [
-        ("fleets/secret.yaml", "it is below fleets, a link to ../outside, which leads out of the checkout")]
+        ("fleets/secret.yaml", "this is below fleets, a link to ../outside, which leads outside the checkout")]
 
 
 def test_links_that_stay_in_the_checkout_are_followed(repository: Path) -> None:

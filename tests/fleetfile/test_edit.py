@@ -1,4 +1,4 @@
-"""A number of replicas is changed in place: those characters and no others, or it is refused with the place."""
+"""A replica count is edited in place: only its own characters change, or the edit is refused with the place."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_model_that_cannot_be_added_without_a_doubt_is_refused(tmp_path: Path)
     with pytest.raises(FleetctlError, match="lines of their own"):
         edit_fleet([str(file)], inspect_fleet([str(file)]), {}, {"new": ADDED})
     file.write_text(f"{HEAD}  models:\n  - key: a\n    replicas: 1\n{WORKERS}")
-    with pytest.raises(FleetctlError, match="would not be sound"):
+    with pytest.raises(FleetctlError, match="would not be valid"):
         edit_fleet([str(file)], inspect_fleet([str(file)]), {}, {"a": ADDED.replace("new", "a")})
 
 
@@ -156,5 +156,5 @@ def test_defaults_of_the_file_do_not_change_what_an_added_model_is(
     if sound:
         assert len(edit_fleet([str(file)], loaded, {}, added)) == 1
         return
-    with pytest.raises(FleetctlError, match=r"the file's spec\.defaults would make another spec of new"):
+    with pytest.raises(FleetctlError, match=r"the file's spec\.defaults would change the spec of new"):
         edit_fleet([str(file)], loaded, {}, added)

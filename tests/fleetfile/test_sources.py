@@ -50,7 +50,7 @@ def test_a_name_that_is_no_text_is_a_problem_that_every_document_can_hold(tmp_pa
     assert (found.file, found.message) == (f"{folder}/b\\udcff.yaml", "cannot be read: its name is not UTF-8 text")
     (folder / name).replace(tmp_path / name)
     (folder / "a.yaml").symlink_to(tmp_path / name)
-    assert r"b\udcff.yaml, which leads out of the checkout" in only(folder).message
+    assert r"b\udcff.yaml, which leads outside the checkout" in only(folder).message
 
 
 def test_one_file_may_hold_the_policies_and_another_the_models(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ spec:
      'in(h100), or "in(h100, b)" in quotes because of the comma'),
     ("pool: h100", 'pool: "!in(h100, a100"', "FL027", '"!in(h100, a100)"'),
     ("$(FLEETCTL_PORT)", "${FLEETCTL_PORT}", "FL008", "$(FLEETCTL_PORT)"),
-    ("$(FLEETCTL_PORT)", "${HF_HOME}", "FL008", '"${HF_HOME}", in quotes'),
+    ("$(FLEETCTL_PORT)", "${HF_HOME}", "FL008", '"${HF_HOME}" in quotes'),
     ("$(FLEETCTL_PORT)", "$FLEETCTL_PORT", "FL062", "$(FLEETCTL_PORT)"),
     ("$(FLEETCTL_PORT)", '"${FLEETCTL_PROT}"', "FL062", "$(FLEETCTL_PORT)"),
     ("$(FLEETCTL_PORT)", "$PORT", "FL062", "$(FLEETCTL_PORT)"),
