@@ -34,19 +34,19 @@ def nodes(result: Imported) -> list[int]:
 def test_an_impossible_number_of_cards_is_one_and_said(cards: str) -> None:
     result = declared("{name: a, className: big}", cards=cards)
     assert nodes(result) == [1]
-    assert "hardware.yaml:4:66: lost: spec.devices[0].count: not a number of cards from 1 to 64" in account(result)
+    assert "hardware.yaml:4:66: lost: spec.devices[0].count: not a valid number of cards from 1 to 64" in account(result)
 
 
 def test_a_class_that_is_no_name_is_reported() -> None:
     result = declared("{name: a, className: [big]}", "{name: b, className: {big: big}}", "{name: c, className: big}")
     assert nodes(result) == [8]
-    assert account(result).count("not read: text is expected here") == 2
+    assert account(result).count("not read: expected text") == 2
 
 
 def test_a_number_of_nodes_below_none_is_said() -> None:
     result = declared("{name: a, className: big, nodeCount: -2}")
     assert nodes(result) == []
-    assert "spec.nodePools[0].nodeCount: not a number of nodes: none is made" in account(result)
+    assert "spec.nodePools[0].nodeCount: not a valid number of nodes: 0 is used" in account(result)
 
 
 def test_nodes_are_made_up_to_a_limit_over_all_pools_and_the_rest_is_said() -> None:
@@ -54,5 +54,5 @@ def test_nodes_are_made_up_to_a_limit_over_all_pools_and_the_rest_is_said() -> N
                       "{name: c, className: big}", cards="1")
     assert len(nodes(result)) == MAX_NODES
     told = account(result)
-    assert "nodePools[1].nodeCount: an inventory has at most 10000 nodes: 9997 of these 2000000000 are made" in told
-    assert "nodePools[2].nodeCount: an inventory has at most 10000 nodes: 0 of these 1 are made" in told
+    assert "nodePools[1].nodeCount: an inventory has at most 10000 nodes: 9997 of these 2000000000 are used" in told
+    assert "nodePools[2].nodeCount: an inventory has at most 10000 nodes: 0 of these 1 are used" in told

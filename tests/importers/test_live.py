@@ -149,7 +149,7 @@ def test_a_shape_no_log_knows_is_written_as_it_is_seen() -> None:
         {"name": "router", "copies": 2, "members": [{"resources": {"cpus": 1}, "engine": engine}]}]
     [loss] = draft.losses
     assert (loss.kind, loss.model) == ("todo", "org/m")
-    assert "no log of an apply here has spec" in loss.message
+    assert "no apply log on this cluster has spec" in loss.message
 
 
 def test_the_newest_replicas_spec_wins_and_the_others_are_named() -> None:
@@ -244,7 +244,7 @@ def test_a_damaged_record_is_as_good_as_none(damage: dict[str, Any], *, whole: b
     [(spec, known)] = recorded.items()
     broken = type(known)(damage, known.model, known.job, whole=whole)
     draft = live_draft(seen, "lab", {spec: broken}, "fleet")
-    assert "no log of an apply here has" in draft.losses[0].message
+    assert "no apply log on this cluster has" in draft.losses[0].message
     assert_empty(written(draft), seen)
 
 

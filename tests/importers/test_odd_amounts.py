@@ -18,7 +18,7 @@ SERVE = ("applications:\n- name: a\n  import_path: a:b\n  deployments:\n"
 @pytest.mark.parametrize(("text", "field"), [(NDIF, "padding_factor"), (SERVE, "num_gpus")])
 def test_an_amount_without_an_end_is_reported(text: str, field: str, amount: str) -> None:
     result = imported([SourceBytes("a.yaml", text.replace("AMOUNT", amount).encode())])
-    assert f"{field}: not read: a finite number is expected here" in account(result)
+    assert f"{field}: not read: expected a finite number" in account(result)
     assert [model.value["replicas"] for model in result.draft.models] == [1]
 
 
@@ -43,8 +43,8 @@ def test_what_is_not_a_number_of_gpus_is_reported_and_the_import_goes_on(amount:
 
 
 @pytest.mark.parametrize(("resources", "gpus", "reported"), [
-    ("limits: {nvidia.com/gpu: 1, amd.com/gpu: 2}", 1, '["amd.com/gpu"]: 2 is not kept beside nvidia.com/gpu: 1'),
-    ("requests: {nvidia.com/gpu: 4}, limits: {nvidia.com/gpu: 8}", 4, "8 is not kept beside nvidia.com/gpu: 4"),
+    ("limits: {nvidia.com/gpu: 1, amd.com/gpu: 2}", 1, '["amd.com/gpu"]: 2 is not kept: nvidia.com/gpu: 1 counts'),
+    ("requests: {nvidia.com/gpu: 4}, limits: {nvidia.com/gpu: 8}", 4, "8 is not kept: nvidia.com/gpu: 4 counts"),
     ("requests: {amd.com/gpu: 4}, limits: {amd.com/gpu: 4}", 4, ""),
     ("limits: {nvidia.com/gpu: 0, amd.com/gpu: 2}", 2, ""),
 ])
@@ -83,7 +83,7 @@ def test_a_startup_probe_without_an_end_does_not_stop_the_import() -> None:
     for many in (f"periodSeconds: -{number}", f"periodSeconds: {number}, failureThreshold: {number}"):
         member, told = member_and_account(pod(f"startupProbe: {{{many}}}"))
         assert member["engine"]["command"] == ["x"]
-        assert "periodSeconds: not read: a whole number from 0 to 2147483647 is expected here" in told
+        assert "periodSeconds: not read: expected a whole number from 0 to 2147483647" in told
 
 
 def test_a_number_of_worker_nodes_that_cannot_be_is_reported() -> None:
@@ -94,7 +94,7 @@ def test_a_number_of_worker_nodes_that_cannot_be_is_reported() -> None:
                 f"{{role: Worker, worker: {{nodes: {nodes}}}, {template}}}]}}]}}")
         result = imported([SourceBytes("a.yaml", gang.encode())])
         assert result.draft.models[0].value["workers"][0]["members"][1]["count"] == 1
-        assert "worker.nodes: not a number of nodes: 1 is taken" in account(result)
+        assert "worker.nodes: not a valid number of nodes: 1 is used" in account(result)
 
 
 def test_a_model_id_without_letters_is_no_model() -> None:
@@ -122,4 +122,4 @@ def test_a_revision_of_digits_is_the_text_in_the_file(written: str, revision: st
     result = imported([SourceBytes("a.yaml", listed.encode())])
     assert [model.value["key"] for model in result.draft.models] == [f"a/b{revision}"]
     assert ("revision: not read" in account(result)) == (written == "[a]")
-    assert ("revision: a part of the model key" in account(result)) == bool(revision)
+    assert ("revision: part of the model key" in account(result)) == bool(revision)
