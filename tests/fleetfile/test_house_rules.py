@@ -42,7 +42,7 @@ def broken(schema: Any, fleet: str = FLEET, **files: str) -> list[str]:
 
 
 def test_three_broken_rules_are_three_problems_in_the_words_of_the_schema() -> None:
-    image = {"description": "an image has a version, never latest", "not": {"pattern": ":latest$"}}
+    image = {"description": "an image needs a version, never latest", "not": {"pattern": ":latest$"}}
     engine = {"properties": {"command": {"items": image}}}
     members = {"items": {"properties": {"engine": engine}}}
     schema = of_models(
@@ -52,7 +52,7 @@ def test_three_broken_rules_are_three_problems_in_the_words_of_the_schema() -> N
     assert broken(schema) == [
         "fleet.yaml:7:10: error FL038: a model key names its owner: owner/model; allowed: text that matches /",
         "fleet.yaml:8:15: error FL038: no model has more than 8 replicas; allowed: at most 8",
-        "fleet.yaml:14:26: error FL038: an image has a version, never latest"]
+        "fleet.yaml:14:26: error FL038: an image needs a version, never latest"]
 
 
 def test_a_rule_that_is_kept_is_silent() -> None:

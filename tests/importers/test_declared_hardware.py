@@ -34,7 +34,7 @@ def nodes(result: Imported) -> list[int]:
 def test_an_impossible_number_of_cards_is_one_and_said(cards: str) -> None:
     result = declared("{name: a, className: big}", cards=cards)
     assert nodes(result) == [1]
-    assert "hardware.yaml:4:66: lost: spec.devices[0].count: not a valid number of cards from 1 to 64" in account(result)
+    assert "4:66: lost: spec.devices[0].count: not a valid number of cards from 1 to 64: 1 is used" in account(result)
 
 
 def test_a_class_that_is_no_name_is_reported() -> None:
