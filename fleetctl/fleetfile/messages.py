@@ -201,8 +201,10 @@ def _out_of_range(finding: Finding) -> Problem:
 def _length(finding: Finding) -> Problem:
     if "min_length" in finding.context:
         return finding.problem("FL023", f"{finding.name} must not be empty")
-    return finding.problem("FL023", f"{finding.name} has too many items",
-                           allowed=f"at most {finding.context.get('max_length')}")
+    allowed = f"at most {finding.context.get('max_length')}"
+    if finding.kind == "string_too_long":
+        return finding.problem("FL023", f"{finding.name} is too long", allowed=f"{allowed} characters")
+    return finding.problem("FL023", f"{finding.name} has too many items", allowed=allowed)
 
 
 def _literal(finding: Finding) -> Problem:

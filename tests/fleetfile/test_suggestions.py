@@ -83,3 +83,14 @@ def test_other_documents_of_a_folder_are_one_problem_each(tmp_path: Path) -> Non
     assert [Path(one.file).name for one in found] == list(others)
     assert "services is not a fleet" in found[0].message
     assert "--inventory" in str(found[2])
+
+
+@pytest.mark.parametrize(("cluster", "message", "allowed"), [
+    (f"grow: [{{name: {'n' * 64}, max: 1, node: {{gpus: 1, cpus: 1, memory: 1Gi, labels: {{a: b}}}}}}]",
+     "name is too long", "at most 63 characters"),
+    (f"grow: [{', '.join(['{}'] * 65)}]", "grow has too many items", "at most 64"),
+])
+def test_a_text_has_characters_and_a_list_has_items(cluster: str, message: str, allowed: str) -> None:
+    data = GANG.replace("spec:\n", f"spec:\n  cluster: {{{cluster}}}\n", 1).encode()
+    found = [one for one in inspect_bytes([SourceBytes("f.yaml", data)]).problems if one.code == "FL023"]
+    assert [(one.message, one.allowed) for one in found] == [(message, allowed)]
