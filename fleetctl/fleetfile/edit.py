@@ -132,17 +132,17 @@ def _check(
     if after.fleet is None or _meaning(kept, {}) != _meaning(loaded.sound().models, wanted):
         raise FleetctlError("the file cannot be edited without changing more than was asked for",
                             hint="edit it by hand, and check the change with `fleetctl diff`")
-    alone = _specs_alone(added)
-    if other := [one.key for one in after.fleet.models if one.key in added and one.spec_hash != alone.get(one.key)]:
-        raise FleetctlError(f"the file's spec.defaults would change the spec of {', '.join(other)}, so its live "
+    own = _own_hashes(added)
+    if changed := [one.key for one in after.fleet.models if one.key in added and one.spec_hash != own.get(one.key)]:
+        raise FleetctlError(f"the file's spec.defaults would change the spec of {', '.join(changed)}, so its live "
                             "replicas would be outdated", hint="set the placement in each model, not in spec.defaults")
 
 
-def _specs_alone(added: Mapping[str, str]) -> dict[str, str]:
+def _own_hashes(added: Mapping[str, str]) -> dict[str, str]:
     """Return the spec hash of each model in a file without defaults; empty if that file is not valid."""
-    text = "\n".join([f"apiVersion: {API_VERSION}\nkind: Fleet\nmetadata: {{name: alone}}\nspec:\n  models:",
+    text = "\n".join([f"apiVersion: {API_VERSION}\nkind: Fleet\nmetadata: {{name: own}}\nspec:\n  models:",
                       *("  " + line for model in added.values() for line in model.splitlines())])
-    fleet = inspect_bytes([SourceBytes("alone", text.encode())]).fleet
+    fleet = inspect_bytes([SourceBytes("own", text.encode())]).fleet
     return {one.key: one.spec_hash for one in fleet.models} if fleet else {}
 
 

@@ -98,14 +98,9 @@ def _unknown_key(finding: Finding) -> Problem:
         found = finding.problem("FL020", f"unknown key in the environment value {finding.variable}", allowed=allowed)
         return replace(found, path=path_text(finding.path[:-1]))
     parents = [home for home in homes().get(key, ()) if home]
-    elsewhere = f"; {key} belongs under {_either(parents)}" if parents and meant is None else ""
+    under = f"{'one of ' if len(parents) > 1 else ''}{', '.join(parents)}"
+    elsewhere = f"; {key} belongs under {under}" if parents and meant is None else ""
     return finding.problem("FL020", f'unknown key "{cut(key)}"{elsewhere}', allowed=allowed, suggestion=meant)
-
-
-def _either(names: list[str]) -> str:
-    """Return `a`, `a or b`, `a, b or c`."""
-    *first, last = names
-    return f"{', '.join(first)} or {last}" if first else last
 
 
 def _our_name(finding: Finding, key: str) -> str | None:
@@ -135,10 +130,7 @@ def _missing(finding: Finding) -> Problem:
 
 
 def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tuple[str, list[str], str] | None:
-    """Return the name of an item that only the topmost merged file has, the other names, and what lacks the item.
-
-    None for any other item. A name that no base has is often a misspelling of one of the other names.
-    """
+    """Return the name of an item that only the topmost merged file has, the other names, and what lacks the item."""
     key, index = _NAMED_BY.get(owner or ""), path[-1] if path else None
     items = document.node(path[:-1])
     if key is None or not isinstance(index, int) or not isinstance(items, MergedNode):

@@ -97,14 +97,10 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
         placement=placement, workers=tuple(model.workers),
         spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
-        serving=model.serving,
-        cold=model.cold.nodes if model.cold else None,
-        labels=model.labels,
-        former_hash=former_hash(model.workers, placement),
+        serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
+        former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
         surge=update.surge if update.mode == "surge" else 0,
-        reload=update.reload.http if update.mode == "inPlace" and update.reload else None,
-        engine_hash=engine_hash(model.workers, placement),
-    )
+        reload=update.reload.http if update.mode == "inPlace" and update.reload else None)
 
 
 def _as_meant(group: WorkerGroup) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     if groups and not gangs:
         for key in ("ranksPerNode",) if as_one else ("sameLabel", "ranksPerNode"):
             if placement.get(key) is not None:
-                allowed = "scope: replica beside the label, to keep all groups together"
+                allowed = "sameLabel with scope: replica, to keep all groups together"
                 yield placement.problem("FL061", f"{key} has no effect: no group of this model is a gang", key=key,
                                         on_key=True, allowed=allowed if several and key == "sameLabel" else None)
     if (placement.text("sameLabel") or bound.text("label")) == NODE_ID_LABEL:
@@ -108,8 +108,7 @@ def _one_node(placement: Raw, gangs: list[Raw]) -> Iterator[Problem]:
     if size > limit:
         yield placement.problem(
             "FL053", f"a gang of {size} must be on one node, but ranksPerNode allows only {limit} of its ranks there",
-            key="sameLabel", allowed=f"ranksPerNode: {size}, or another label",
-        )
+            key="sameLabel", allowed=f"ranksPerNode: {size}, or another label")
 
 
 def _fixed_ports(model: Raw, group: Raw, engine: Raw) -> Iterator[Problem]:

@@ -39,8 +39,7 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
             used.add(name)
             total += sizes.get(name, 0)
             if total > MAX_NODES:
-                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, with shapes expanded",
-                                              key="shape"))
+                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, shapes expanded", key="shape"))
                 break
             if name in shapes and "workers" not in model.value:
                 found[int(model.path[-1])] = shapes[name].document, name

@@ -66,11 +66,8 @@ def _checked(document: Document, value: Value) -> Checked:
 
 
 def _without_consequences(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Leave out problems that another one causes.
-
-    These are a missing key if an unknown key of the same mapping is its likely misspelling, and everything after a
-    selector that an unquoted comma splits, on the same line.
-    """
+    """Leave out what another problem causes: a missing key that an unknown key of the same mapping is likely meant to
+    be, and everything on a line after a selector that an unquoted comma splits."""
     def owner(problem: Problem) -> str:
         return problem.path.rpartition(".")[0]
 

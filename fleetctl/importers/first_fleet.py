@@ -95,7 +95,7 @@ def _kinds(wanted: FirstFleet) -> list[CardKind]:
 def _header(wanted: FirstFleet) -> Iterator[str]:
     yield "Made by `fleetctl init`. `fleetctl plan -f` on this file shows what would start; `apply` starts it."
     yield "`fleetctl explain models` describes each field, `fleetctl validate -f` checks the file."
-    yield "`fleetctl schema > fleet.schema.json` beside it writes the schema that the first line names for editors."
+    yield "For completion in editors, run `fleetctl schema > fleet.schema.json` in the folder of this file."
     if wanted.inventory:
         nodes = [node for node in wanted.inventory.nodes if node.state == "ALIVE"]
         yield f"The cluster had {count_of(len(nodes), 'node')} on {wanted.inventory.observed_at}:"

@@ -65,7 +65,7 @@ def seen_model(key: str, replicas: Sequence[Replica]) -> tuple[DraftModel | None
 
 
 def _is_valid(model: DraftModel) -> bool:
-    """Return whether a fleet file with this model alone loads: data from a cluster may break any rule."""
+    """Return whether a fleet file with only this model loads: data from a cluster may break any rule."""
     return not problems_of(write_draft(Draft("alone", "", models=[model])), "")
 
 

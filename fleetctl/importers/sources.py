@@ -31,10 +31,7 @@ _CONFIG = "serveConfigV2"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One object of the input: a document, or an item of a Kubernetes List.
-
-    `kind` = one of KINDS; `type` = its Kubernetes kind, '' without one.
-    """
+    """One object of the input, a document or an item of a List. `kind` = one of KINDS, `type` = its Kubernetes kind."""
 
     reading: Reading
     kind: str

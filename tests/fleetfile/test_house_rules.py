@@ -1,4 +1,4 @@
-"""A team's own rules as JSON Schema: each broken rule at the author's own place, in the schema's own words."""
+"""A team's own rules as JSON Schema: each violation at its place in the fleet file, with the schema's description."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def broken(schema: Any, fleet: str = FLEET, **files: str) -> list[str]:
     return messages({"fleet.yaml": fleet, "rules.json": text, **files})
 
 
-def test_three_broken_rules_are_three_problems_in_the_words_of_the_schema() -> None:
+def test_three_broken_rules_are_three_problems_with_the_descriptions_of_the_schema() -> None:
     image = {"description": "an image needs a version, never latest", "not": {"pattern": ":latest$"}}
     engine = {"properties": {"command": {"items": image}}}
     members = {"items": {"properties": {"engine": engine}}}
@@ -55,7 +55,7 @@ def test_three_broken_rules_are_three_problems_in_the_words_of_the_schema() -> N
         "fleet.yaml:14:26: error FL038: an image needs a version, never latest"]
 
 
-def test_a_rule_that_is_kept_is_silent() -> None:
+def test_a_rule_that_holds_reports_nothing() -> None:
     assert broken(of_models(replicas={"maximum": 9})) == []
     assert broken({"$schema": "https://json-schema.org/draft/2020-12/schema", "required": ["spec"]}) == []
 
@@ -81,7 +81,7 @@ def test_a_missing_key_is_shown_at_the_nearest_parent_and_an_extra_key_at_itself
         'fleet.yaml:8:5: error FL038: the key "replicas" is not allowed by the house rules in rules.json']
 
 
-def test_the_nearest_description_counts_and_it_is_found_through_references() -> None:
+def test_the_nearest_description_counts_also_through_references() -> None:
     schema = {"description": "the rules of the lab", "$defs": {"few": {"$ref": "#/$defs/most"}, "most": {"maximum": 8}},
               **of_models(replicas={"description": "few replicas", "$ref": "#/$defs/few"}, key={"pattern": "/"})}
     found = [message.partition("FL038: ")[2] for message in broken(schema)]
@@ -99,7 +99,7 @@ def test_a_rule_sees_bases_and_defaults_and_points_at_the_file_that_sets_the_val
         "base.yaml:6:24: error FL038: priority is 500", 'base.yaml:6:29: error FL038: the key "max" is missing']
 
 
-def test_all_files_of_a_fleet_are_one_for_the_rules() -> None:
+def test_the_rules_see_all_files_as_one_document() -> None:
     models = FLEET.partition("models:\n")[2].replace("gpt2", "org/m")
     more = f"{HEAD}metadata: {{name: lab}}\nspec:\n  models:\n{models}"
     files = {"fleet.yaml": FLEET, "more.yaml": more, "rules.json": json.dumps(of_models(replicas={"maximum": 8}))}
@@ -163,7 +163,7 @@ def test_all_problems_of_a_schema_are_reported_at_once() -> None:
     ("https://example.com/r.json", ('"https://example.com/r.json" is not a path relative to this file; allowed: a file '
                                    "in the same checkout; nothing is fetched")),
 ])
-def test_a_name_that_leads_to_no_schema_is_a_problem_at_the_name(name: str, message: str) -> None:
+def test_a_file_that_cannot_be_read_is_a_problem_at_its_name(name: str, message: str) -> None:
     found = broken({}, FLEET.replace("[rules.json]", f"['{name}']"))
     assert [one.partition("; allowed: a file of the same git")[0] for one in found] == [
         f"fleet.yaml:5:22: error FL037: {message}"]
@@ -173,7 +173,7 @@ def test_a_schema_too_large_is_refused_at_its_name() -> None:
     assert broken(" " * (8 << 20) + "{}") == ["fleet.yaml:5:22: error FL037: rules.json: larger than 8 MiB"]
 
 
-def test_a_link_that_leads_out_of_the_checkout_is_refused(tmp_path: Path) -> None:
+def test_a_link_outside_the_checkout_is_refused(tmp_path: Path) -> None:
     checkout = tmp_path / "checkout"
     (checkout / ".git").mkdir(parents=True)
     (tmp_path / "rules.json").write_text("{}")
@@ -194,7 +194,7 @@ def test_a_link_that_leads_out_of_the_checkout_is_refused(tmp_path: Path) -> Non
 ])
 @pytest.mark.parametrize("variable", [f"TOKEN: {SECRET}", f"'TOKEN={SECRET}': {{fromNode: X}}",
                                       f"TOKEN: {{{SECRET}: 3}}", f"TOKEN: [{SECRET}]"])
-def test_the_value_of_a_variable_is_in_no_message(rules: Any, variable: str) -> None:
+def test_no_message_has_the_value_of_a_variable(rules: Any, variable: str) -> None:
     fleet = FLEET.replace("engine:\n", f"engine:\n          env: {{{variable}}}\n")
     engine = {"properties": {"env": rules}}
     around = {"not": {"required": ["env"]}, "const": {}, **engine}
@@ -206,12 +206,12 @@ def test_the_value_of_a_variable_is_in_no_message(rules: Any, variable: str) -> 
         assert problems or schema is engine
 
 
-def test_words_of_a_schema_come_on_one_line_without_control_characters() -> None:
+def test_descriptions_are_shown_on_one_line_without_control_characters() -> None:
     found = broken(of_models(replicas={"description": "few\n  \u001b[31mreplicas\u202e", "maximum": 8}))
     assert found == ["fleet.yaml:8:15: error FL038: few ?[31mreplicas?; allowed: at most 8"]
 
 
-def test_no_schema_is_read_for_a_fleet_that_names_none() -> None:
+def test_a_schema_that_no_fleet_names_is_not_read() -> None:
     tree = MemoryTree({"fleet.yaml": FLEET.replace("[rules.json]", "[]"), "rules.json": "{"})
     assert inspect_fleet(["fleet.yaml"], tree=tree).problems == ()
     assert tree.read_paths == ["fleet.yaml"]

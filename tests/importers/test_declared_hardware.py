@@ -1,4 +1,4 @@
-"""Declared hardware with odd numbers and names: each is said, and what is made stays within bounds."""
+"""Declared hardware with odd numbers and names: each is reported, and the inventory stays within its limits."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ def nodes(result: Imported) -> list[int]:
 
 
 @pytest.mark.parametrize("cards", ["-3", "0", "65", "1" + "0" * 100])
-def test_an_impossible_number_of_cards_is_one_and_said(cards: str) -> None:
+def test_an_invalid_number_of_cards_is_one_and_reported(cards: str) -> None:
     result = declared("{name: a, className: big}", cards=cards)
     assert nodes(result) == [1]
     assert "4:66: lost: spec.devices[0].count: not a valid number of cards from 1 to 64: 1 is used" in account(result)
 
 
-def test_a_class_that_is_no_name_is_reported() -> None:
+def test_an_invalid_class_name_is_reported() -> None:
     result = declared("{name: a, className: [big]}", "{name: b, className: {big: big}}", "{name: c, className: big}")
     assert nodes(result) == [8]
     assert account(result).count("not read: expected text") == 2
 
 
-def test_a_number_of_nodes_below_none_is_said() -> None:
+def test_a_negative_number_of_nodes_is_reported() -> None:
     result = declared("{name: a, className: big, nodeCount: -2}")
     assert nodes(result) == []
     assert "spec.nodePools[0].nodeCount: not a valid number of nodes: 0 is used" in account(result)
 
 
-def test_nodes_are_made_up_to_a_limit_over_all_pools_and_the_rest_is_said() -> None:
+def test_the_number_of_nodes_is_limited_over_all_pools_and_the_rest_is_reported() -> None:
     result = declared("{name: a, className: big, nodeCount: 3}", "{name: b, className: big, nodeCount: 2000000000}",
                       "{name: c, className: big}", cards="1")
     assert len(nodes(result)) == MAX_NODES
