@@ -90,7 +90,7 @@ def _used_by(model: Raw) -> str | None:
 
 def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:
     if "workers" in model.value:
-        return model.problem(UNUSABLE, "a model with a shape has no workers of its own", key="workers", on_key=True,
-                             allowed=f"one of the two; to change the shape: shape: {{name: {name}, workers: [...]}}")
+        return model.problem(UNUSABLE, "a model has either workers or a shape, not both", key="workers", on_key=True,
+                             allowed=f"one of the two; write changes as shape: {{name: {name}, workers: [...]}}")
     return model.problem(UNUSABLE, f'spec.shapes has no "{name}"', key="shape", allowed=some(shapes, 20) or None,
                          suggestion=nearest(name, shapes))
