@@ -1,6 +1,6 @@
-"""Problems in fleet files: message, place, what is allowed, the nearest spelling.
+"""Problems in fleet files: message, place, what is allowed, a suggestion.
 
-Codes are stable: an unused one stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
+Codes are stable: an unused code stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
 FL040-FL059 several fields together, FL060-FL079 warnings, from FL080 on errors in weights and their updates.
 """
 
@@ -13,88 +13,88 @@ Severity = Literal["error", "warning"]
 
 CODES: dict[str, str] = {
     "FL001": "the file cannot be read",
-    "FL002": "the folder holds no fleet file",
+    "FL002": "the folder has no fleet file",
     "FL003": "the same file is given twice",
     "FL004": "the file is too large",
     "FL005": "the file is not UTF-8 text",
-    "FL006": "the file holds control characters",
-    "FL007": "the file holds no document",
+    "FL006": "the file has control characters",
+    "FL007": "the file has no document",
     "FL008": "not valid YAML",
-    "FL009": "a tab where YAML requires spaces",
-    "FL010": "the same key twice in one mapping",
+    "FL009": "a tab in the indentation",
+    "FL010": "a duplicate key in a mapping",
     "FL011": "a key that is not text",
     "FL012": "a YAML tag",
-    "FL013": "an alias that has no anchor or holds itself",
-    "FL014": "nested too deeply, or too much in one document",
+    "FL013": "an alias without an anchor, or inside its own anchor",
+    "FL014": "nested too deeply, or too many values",
     "FL015": "a merge key (<<) that does not name mappings",
-    "FL016": "a number that is too long",
-    "FL017": "a layout that fmt cannot keep",
+    "FL016": "a number with too many characters",
+    "FL017": "a layout that fmt cannot format",
     "FL018": "extends names a file that cannot be read",
-    "FL019": "too many problems to list",
+    "FL019": "more problems than can be listed",
     "FL020": "unknown key",
     "FL021": "missing key",
     "FL022": "wrong type",
     "FL023": "number or length out of range",
-    "FL024": "not one of the known values",
+    "FL024": "not one of the allowed values",
     "FL025": "not a quantity",
     "FL026": "not a duration",
     "FL027": "not a label selector",
     "FL028": "not a label key",
     "FL029": "not a DNS label",
     "FL030": "not a model key",
-    "FL031": "GPUs that no set of cards can make up",
+    "FL031": "a GPU amount that cards cannot provide",
     "FL032": "an environment value that is not text",
-    "FL033": "an environment name that cannot be used",
+    "FL033": "an invalid or reserved environment name",
     "FL034": "a probe without exactly one of http, tcp and exec",
-    "FL035": "text in a form that is not allowed here",
+    "FL035": "text in an invalid form",
     "FL036": "a base that is not exactly one Fleet document",
-    "FL037": "house rules that cannot be read, or are not a JSON Schema",
-    "FL038": "a house rule is broken",
-    "FL039": "a shape that is not in spec.shapes, is there twice, or is beside workers",
-    "FL040": "a model key twice in one fleet",
-    "FL041": "a group name twice in one model",
+    "FL037": "house rules that cannot be read, or are not a valid JSON Schema",
+    "FL038": "a violation of a house rule",
+    "FL039": "a shape that does not exist, a duplicate shape, or a shape beside workers",
+    "FL040": "a duplicate model key in a fleet",
+    "FL041": "a duplicate group name in a model",
     "FL042": "count on a member that is not a Worker",
-    "FL043": "a Standalone member beside others",
+    "FL043": "a Standalone member that is not alone in its group",
     "FL044": "Workers without a Leader",
     "FL045": "a Leader without Workers",
     "FL046": "more than one Leader in a group",
     "FL047": "a group that claims no GPU, VRAM or CPU",
     "FL048": "a $(FLEETCTL_...) reference that fleetctl does not set",
-    "FL049": "documents of different fleets in one run",
-    "FL050": "spec.cluster twice in one fleet",
-    "FL051": "spec.defaults twice in one fleet",
+    "FL049": "different fleet names in one run",
+    "FL050": "spec.cluster set twice in one fleet",
+    "FL051": "spec.defaults set twice in one fleet",
     "FL052": "a fleet without models",
-    "FL053": "a placement that can never be satisfied",
+    "FL053": "a placement that is impossible",
     "FL054": "a replica with too many members",
-    "FL055": "files that extend each other in a circle, too deeply, or too many",
-    "FL056": "a base that would count twice",
-    "FL057": "spec.policy twice in one fleet",
-    "FL058": "a node type twice in spec.cluster.grow",
+    "FL055": "files that extend each other in a cycle, too deeply, or too many of them",
+    "FL056": "a base that would be merged twice",
+    "FL057": "spec.policy set twice in one fleet",
+    "FL058": "a duplicate node type in spec.cluster.grow",
     "FL059": "serving.groups names a group that the model does not have",
     "FL060": "a probe that is never used",
     "FL061": "a placement setting without effect",
-    "FL062": "a shell variable where no shell will expand it",
-    "FL063": "a $(FLEETCTL_...) reference in an environment value, where nothing is expanded",
+    "FL062": "a shell variable without a shell to expand it",
+    "FL063": "a $(FLEETCTL_...) reference in an environment value, which is not expanded",
     "FL064": "a protected model that is not in the fleet",
-    "FL065": "a fixed port that replicas on one node cannot share",
-    "FL066": "flags that divide a model over another number of GPUs than its shape has",
-    "FL067": "a gang that may mix types of cards",
-    "FL068": "a variable in an environment value, where nothing is expanded",
-    "FL069": "an amount of memory of a few bytes",
+    "FL065": "a fixed port, which replicas on one node cannot share",
+    "FL066": "flags that divide a model over more or fewer GPUs than it claims",
+    "FL067": "a gang that may get different types of cards",
+    "FL068": "a variable in an environment value, which is not expanded",
+    "FL069": "a tiny amount of memory, probably without its unit",
     "FL075": "a shape that no model uses",
-    "FL076": "a quota that counts no model",
-    "FL079": "a cooldown that is at first longer than at most",
+    "FL076": "a quota that matches no model",
+    "FL079": "a first cooldown that is longer than the maximum",
     "FL080": "an origin or a view of weights without exactly one kind",
     "FL081": "not a regular expression",
-    "FL082": "a shard of more or fewer parts than its group has members",
+    "FL082": "a shard with more or fewer parts than its group has members",
     "FL083": "cold on a model without weights",
-    "FL085": "an update in place without the request by which engines reload",
-    "FL086": "an update in place of a model whose engines have no weights",
+    "FL085": "an update in place without a reload request",
+    "FL086": "an update in place of a model without weights",
 }
 
 
 def as_utf8(text: str) -> str:
-    """Return a text with escapes for what UTF-8 lacks: bytes of a file's name, or half a character in JSON."""
+    """Return the text with escapes for characters that UTF-8 lacks: bytes of a file name, or half a pair in JSON."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -102,7 +102,7 @@ def as_utf8(text: str) -> str:
 class Problem:
     """One problem at one place; line and column count from 1.
 
-    `source_line` is for terminals, and absent where the line may hold a secret.
+    `source_line` is for terminals, and None if the line may hold a secret.
     """
 
     code: str
@@ -117,12 +117,12 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("message", "file", "allowed", "suggestion"):
-            if value := getattr(self, name):  # what is no UTF-8 in the name of a file is shown: no document takes it
+            if value := getattr(self, name):  # no document can hold text that is not UTF-8, such as in a file name
                 object.__setattr__(self, name, as_utf8(value))
 
     @property
     def severity(self) -> Severity:
-        """How grave it is; only errors keep a fleet from being used."""
+        """The severity; only errors make a fleet unusable."""
         return severity_of(self.code)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""From YAML text to documents with positions, in one pass over the events of the C parser.
+"""Composes YAML text into documents with positions, in one pass over the events of the C parser.
 
-The event loop is our own because PyYAML's composer recurses in C and dies on deep nesting, expands aliases without
-limit, and keeps neither duplicate keys nor YAML 1.2 scalars.
+The event loop is our own because PyYAML's composer recurses in C and crashes on deep nesting, expands aliases without
+limit, drops duplicate keys and resolves scalars by YAML 1.1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from yaml import cyaml
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.mapping import OpenCollection, OpenList, OpenMapping
 from fleetctl.fleetfile.nodes import Document, Node
-from fleetctl.fleetfile.scalars import Scalar, resolve_plain
+from fleetctl.fleetfile.scalars import MAX_DIGITS, Scalar, resolve_plain
 from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.problem import Problem
@@ -26,19 +26,19 @@ MAX_NODES = 1_000_000
 MASKED_TAG = "!masked"
 """`render` writes this tag before each value it hides, so that its output cannot be loaded by mistake."""
 
-# the stubs leave out that `parse` needs no more than a parser
+# untyped because the stubs of `parse` ask for a whole loader
 _PARSER: Any = vars(cyaml)["CParser"]
 _Event = Any
-"""An event of the C parser, which always has its marks; the stubs call them optional."""
+"""An event of the C parser. Its marks are always set; the stubs call them optional."""
 _INDENT_TAB = re.compile(r" *\t")
 _BRACES = re.compile(r"\$\{(\w+)\}")
 _HINTS = (
-    ("mapping values are not allowed", "text with a colon and a space in it must be quoted"),
+    ("mapping values are not allowed", "quote text that contains a colon and a space"),
     ("did not find expected ',' or", "a bracket is not closed, or a comma is missing"),
     ("unexpected end of stream", "a quote or bracket is not closed"),
-    ("did not find expected key", "keys of one mapping begin in the same column"),
-    ("did not find expected '-' indicator", "items of one list begin in the same column"),
-    ("found character that cannot start any token", "text that begins with @, ` or % must be quoted"),
+    ("did not find expected key", "all keys of a mapping must start in the same column"),
+    ("did not find expected '-' indicator", "all items of a list must start in the same column"),
+    ("found character that cannot start any token", "quote text that begins with @, ` or %"),
     ("could not find expected ':'", "a colon is missing, or a quote is not closed"),
     ("found unknown escape character", "in single quotes a backslash is an ordinary character"),
 )
@@ -46,7 +46,7 @@ _HINTS = (
 
 @dataclass(slots=True)
 class Composed:
-    """The documents of one file that are not empty, and the problems of its YAML; `broken` = read only in part."""
+    """The non-empty documents of one file, and its YAML problems; `broken` = the file could not be read whole."""
 
     documents: list[Document] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Composed:
 
 
 def compose_bytes(source: SourceBytes) -> Composed:
-    """Return the documents of a file as it was read; a file that is not text is broken from its first byte."""
+    """Return the documents of a file; a file that is not text is broken and has none."""
     try:
         return compose(decode(source))
     except FleetFileError as error:
@@ -62,15 +62,15 @@ def compose_bytes(source: SourceBytes) -> Composed:
 
 
 def compose(source: SourceText) -> Composed:
-    """Return the documents of a file. A syntax error ends the reading; every other problem is noted."""
+    """Return the documents of a file. A syntax error stops the parser; all other problems are collected."""
     composer = _Composer(source)
     result = composer.result
     try:
         for event in yaml.parse(source.text, Loader=_PARSER):
             composer.take(event)
         return result
-    except FleetFileError as broken:
-        result.problems += broken.problems
+    except FleetFileError as error:
+        result.problems += error.problems
     except yaml.MarkedYAMLError as error:
         problem = syntax_problem(source, error)
         result.problems.append(replace(problem, source_line=None) if composer.in_env() else problem)
@@ -81,7 +81,7 @@ def compose(source: SourceText) -> Composed:
 
 
 class _Composer:
-    """The state of one pass: the collections that are open, and the anchors of the current document."""
+    """The state of one pass: the open collections, and the anchors of the current document."""
 
     def __init__(self, source: SourceText) -> None:
         self.source = source
@@ -90,7 +90,7 @@ class _Composer:
         self.anchors: dict[str, Node | None] = {}
 
     def take(self, event: _Event) -> None:
-        """Take one event. Scalars come first, as most events are scalars."""
+        """Handle one event. Scalars come first because most events are scalars."""
         kind = type(event)
         if kind is yaml.ScalarEvent:
             self.scalar(event)
@@ -105,12 +105,12 @@ class _Composer:
 
     def note(self, code: str, at: int, message: str, *, allowed: str | None = None, suggestion: str | None = None,
              secret: bool = False) -> None:
-        """Keep a problem and read on; `secret` hides the source line."""
+        """Collect a problem; `secret` hides the source line."""
         self.result.problems.append(self.source.problem(code, at, message, allowed=allowed, suggestion=suggestion,
                                                         secret=secret or self.in_env()))
 
-    def broken(self, code: str, at: int, message: str) -> FleetFileError:
-        """Return the error that ends the reading."""
+    def fatal(self, code: str, at: int, message: str) -> FleetFileError:
+        """Return the error that stops the parser."""
         return FleetFileError([self.source.problem(code, at, message, secret=self.in_env())])
 
     def scalar(self, event: _Event) -> None:
@@ -123,7 +123,7 @@ class _Composer:
             try:
                 value = resolve_plain(event.value)
             except ValueError as error:
-                self.note("FL016", at, f"{error} is too long")
+                self.note("FL016", at, f"{error} is too long", allowed=f"at most {MAX_DIGITS}")
                 value = 0
         node = Node(at, value, raw=event.value, plain=plain)
         if event.anchor is not None:
@@ -133,7 +133,7 @@ class _Composer:
     def open(self, event: _Event) -> None:
         at: int = event.start_mark.index
         if len(self.stack) >= MAX_DEPTH:
-            raise self.broken("FL014", at, f"nested more than {MAX_DEPTH} levels deep")
+            raise self.fatal("FL014", at, f"nested more than {MAX_DEPTH} levels deep")
         if event.tag is not None:
             self.refuse_tag(event.tag, at)
         if event.anchor is not None:
@@ -153,64 +153,64 @@ class _Composer:
     def alias(self, event: _Event) -> None:
         at: int = event.start_mark.index
         if event.anchor not in self.anchors:
-            named = f"*{event.anchor} has no anchor &{event.anchor} before it"
-            secret = self.in_env()
-            raise self.broken("FL013", at, "text that begins with * must be in quotes" if secret else named)
+            named = f"the alias *{event.anchor} has no anchor &{event.anchor} before it"
+            raise self.fatal("FL013", at, "text that begins with * must be quoted" if self.in_env() else named)
         node = self.anchors[event.anchor]
         if node is None:
-            raise self.broken("FL013", at, f"*{event.anchor} is inside its own anchor")
+            raise self.fatal("FL013", at, f"the alias *{event.anchor} is inside its own anchor")
         self.place(node, at)
 
     def place(self, node: Node, at: int) -> None:
-        """Add a finished node to the collection around it; at the top it is a document, unless it is empty."""
+        """Add a finished node to its parent collection; a top-level node is a document, unless it is empty."""
         if self.stack:
             parent = self.stack[-1]
             parent.node.size += node.size
-            # an alias counts in full, so a bomb is found before anything is expanded
+            # an alias counts in full, so an alias bomb is found before anything is expanded
             if parent.node.size > MAX_NODES:
-                raise self.broken("FL014", at, f"more than {MAX_NODES} values in one document, with each alias in full")
+                raise self.fatal("FL014", at, f"more than {MAX_NODES} values in one document, with aliases expanded")
             parent.add(node, at)
         elif node.value is not None or node.raw:
             self.result.documents.append(Document(self.source, node))
 
     def in_env(self) -> bool:
-        """Return whether this is inside an environment, where a secret without quotes may look like YAML syntax."""
+        """Return whether this is inside an `env` mapping, where an unquoted secret may look like YAML syntax."""
         return any(isinstance(opened, OpenMapping) and opened.open_key == "env" for opened in self.stack)
 
     def refuse_tag(self, tag: str, at: int) -> None:
         if tag == MASKED_TAG:
             self.note("FL012", at, "this value was masked by `fleetctl render`",
-                      allowed="the value itself, as `fleetctl render --show-env` prints it")
+                      allowed="the real value; `fleetctl render --show-env` prints it")
             return
         if self.in_env():
-            self.note("FL012", at, "text that begins with ! must be in quotes", secret=True)
+            self.note("FL012", at, "text that begins with ! must be quoted", secret=True)
             return
         shown = tag.replace("tag:yaml.org,2002:", "!!")
-        self.note("FL012", at, f"the YAML tag {shown} is not used in fleet files", allowed="the bare value")
+        self.note("FL012", at, f"the YAML tag {shown} is not allowed in fleet files", allowed="the value without a tag")
 
 
 def syntax_problem(source: SourceText, error: yaml.MarkedYAMLError) -> Problem:
-    """Return the problem of a syntax error: a tab where that is the cause, otherwise the parser's words and a hint."""
+    """Return the problem of a syntax error: the tab that caused it, or else the parser's message and a hint."""
     mark = error.problem_mark or error.context_mark
     at = min(mark.index, len(source.text)) if mark else 0
     tab = _tab_at(source, at)
     if tab is not None:
         return source.problem("FL009", tab, "a tab is used for indentation", allowed="spaces")
-    words = error.problem or "the parser gave up"
-    hint = next((f"; {hint}" for known, hint in _HINTS if known in words), "")
     braces = _BRACES.match(source.text, max(at - 1, 0))
     if braces:  # `[--port, ${FLEETCTL_PORT}]`
-        ours = f"$({braces[1]})" if braces[1].startswith("FLEETCTL_") else f'"{braces[0]}", in quotes'
-        return source.problem("FL008", at - 1, f"this is not valid YAML: {braces[0]} in brackets", suggestion=ours)
-    began = error.context_mark
-    if began is not None and error.context and began.index < at:
-        line, column = source.position(began.index)
-        words += f", {error.context} that begins at {line}:{column}"
-    return source.problem("FL008", at, f"this is not valid YAML: {words}{hint}")
+        meant = f"$({braces[1]})" if braces[1].startswith("FLEETCTL_") else f'"{braces[0]}" in quotes'
+        return source.problem("FL008", at - 1, f"this is not valid YAML: unquoted {braces[0]} inside brackets",
+                              suggestion=meant)
+    message = error.problem or "the parser gave no reason"
+    hint = next((f"; {hint}" for known, hint in _HINTS if known in message), "")
+    start = error.context_mark
+    if start is not None and error.context and start.index < at:
+        line, column = source.position(start.index)
+        message += f", {error.context} that begins at {line}:{column}"
+    return source.problem("FL008", at, f"this is not valid YAML: {message}{hint}")
 
 
 def _tab_at(source: SourceText, at: int) -> int | None:
-    """Return the offset of a tab in the indentation of the line, or of the line before it, where the parser stopped."""
+    """Return the offset of a tab in the indentation of the line where the parser stopped, or of the line before it."""
     if source.text[at : at + 1] == "\t":
         return at
     number, _ = source.position(at)

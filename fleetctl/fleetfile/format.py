@@ -1,8 +1,8 @@
 """`fmt`: one layout for all fleet files. Comments stay with their entry, and the meaning never changes.
 
-Not a ruamel round trip: it ties a comment to the key before it, so sorting the keys would move the wrong comments, and
-re-indenting leaves comments behind. Here scalars and flow collections are kept character by character. The reader of
-layouts is held against the comments that the scanner of YAML counts: the two share nothing.
+Not a ruamel round trip: ruamel ties a comment to the key before it, so sorting the keys would move the wrong comments,
+and re-indenting leaves comments behind. Here scalars and flow collections are kept character by character. The result
+is checked against the comments counted by the YAML scanner, which shares no code with the layout reader.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fleetctl.problem import Problem
 
 _SCANNER: Any = vars(cyaml)["CParser"]
 _COMMENT = re.compile(r"#[^\n]*")
-_BEHIND_HEADER = re.compile(r"[^\n]*?[ \t](#[^\n]*)")
+_AFTER_HEADER = re.compile(r"[^\n]*?[ \t](#[^\n]*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Formatted:
 def format_sources(
     sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None
 ) -> tuple[list[Formatted], list[Problem]]:
-    """Return every sound file of `sources` in the usual layout, and the problems of the others."""
+    """Return every valid file of `sources` in the layout of `fmt`, and the problems of the others."""
     read, problems = read_sources(sources, stdin)
     formatted = []
     for source in read:
@@ -56,7 +56,7 @@ def format_sources(
 
 
 def format_source(source: SourceBytes) -> Formatted:
-    """Return a fleet file in the usual layout; raises FleetFileError for one that is broken or cannot be kept whole."""
+    """Return a fleet file in the layout of `fmt`; raises FleetFileError for a broken file or an unknown layout."""
     text = decode(source)
     composed = compose(text)
     if composed.problems:
@@ -75,7 +75,7 @@ def _formatted(text: SourceText, composed: Composed) -> str:
         # an anchor may have to stay above its alias, so the second attempt keeps the order of keys
         for sort in (True, False):
             after = write_layout(read_layout(unix), sort=sort)
-            if _is_sound(after, meaning, comments):
+            if _keeps_all(after, meaning, comments):
                 return after
     except UnknownLayoutError as unknown:
         offset = min(unknown.offset, len(text.text))
@@ -83,23 +83,23 @@ def _formatted(text: SourceText, composed: Composed) -> str:
     raise FleetFileError([_refusal(text, 0)])
 
 
-def _is_sound(after: str, meaning: list[str], comments: Counter[str]) -> bool:
+def _keeps_all(after: str, meaning: list[str], comments: Counter[str]) -> bool:
     composed = compose(SourceText("", after, (0,)))
     return not composed.problems and _meaning(composed) == meaning and count_comments(after) == comments
 
 
 def _meaning(composed: Composed) -> list[str]:
-    # in JSON text true, 1 and 1.0 differ; for Python's == they are equal
+    # true, 1 and 1.0 differ as JSON text, but are equal in Python
     return [json.dumps(document.value, sort_keys=True) for document in composed.documents]
 
 
 def _refusal(text: SourceText, offset: int) -> Problem:
-    return text.problem("FL017", offset, "fmt cannot format this without a risk to its meaning; nothing was changed",
+    return text.problem("FL017", offset, "fmt cannot format this safely; nothing was changed",
                         allowed="plain block mappings and lists, without directives and `? key`")
 
 
 def count_comments(text: str) -> Counter[str]:
-    """Return how many times a sound YAML text has each comment, those inside brackets and behind `|` too."""
+    """Count each comment of a valid YAML text, including those inside brackets and after `|`."""
     found: Counter[str] = Counter()
     end = 0
     tokens: Any = yaml.scan(text, Loader=_SCANNER)
@@ -108,6 +108,6 @@ def count_comments(text: str) -> Counter[str]:
         found.update(comment.rstrip() for comment in _COMMENT.findall(text, end, start))
         end = token.end_mark.index
         if isinstance(token, yaml.ScalarToken) and token.style in ("|", ">"):
-            behind = _BEHIND_HEADER.match(text, start, end)
-            found.update([behind[1].rstrip()] if behind else [])
+            after_header = _AFTER_HEADER.match(text, start, end)
+            found.update([after_header[1].rstrip()] if after_header else [])
     return found

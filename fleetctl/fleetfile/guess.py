@@ -1,4 +1,4 @@
-"""The value that a person most likely meant: `16GB` for `16G`, `30` for `30s`, `[a, b]` for `in(a, b)`."""
+"""Guesses the value that was most likely meant: `16G` for `16GB`, `30s` for `30`, `in(a, b)` for `[a, b]`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _UNIT_WORDS = {
 
 
 def bytes_meant(text: str) -> str | None:
-    """Return a byte quantity like `text`: `16GB` is 16G, `16 gib` is 16Gi."""
+    """Return the byte quantity meant by `text`: 16G for `16GB`, 16Gi for `16 gib`."""
     match = _AMOUNT.fullmatch(text)
     if match is None or not match[2]:
         return None
@@ -34,20 +34,20 @@ def bytes_meant(text: str) -> str | None:
         return None
     binary = unit.endswith("i")
     letter = "k" if scale == "k" and not binary else scale.upper()
-    return _if_sound(f"{match[1]}{letter}{'i' if binary else ''}", parse_bytes)
+    return _if_valid(f"{match[1]}{letter}{'i' if binary else ''}", parse_bytes)
 
 
 def duration_meant(text: str) -> str | None:
-    """Return a duration like `text`; a bare number is taken as seconds."""
+    """Return the duration meant by `text`; a bare number is seconds."""
     match = _AMOUNT.fullmatch(text)
     if match is None:
         return None
     unit = match[2].lower()
-    return _if_sound(f"{match[1]}{_UNIT_WORDS.get(unit, unit)}", parse_duration)
+    return _if_valid(f"{match[1]}{_UNIT_WORDS.get(unit, unit)}", parse_duration)
 
 
 def number_meant(text: str) -> str | None:
-    """Return the number in quotes, if there is one: `1/3` is 0.3333, rounded down so that three of it fit."""
+    """Return the number meant by quoted text; `1/3` is 0.3333, rounded down so that three of them fit on a card."""
     ratio = _RATIO.fullmatch(text)
     if ratio:
         return f"{int(ratio[1]) * SHARE // int(ratio[2]) / SHARE:g}"
@@ -55,28 +55,28 @@ def number_meant(text: str) -> str | None:
 
 
 def selector_meant(text: str) -> str | None:
-    """Return a selector like `text`: a cut-off `in(a`, a list with `|` or commas, a doubled `=`."""
+    """Return the selector meant by `text`: a truncated `in(a`, a list with `|` or commas, `==` or `!=`."""
     if text.count("(") > text.count(")"):
         head = text.strip().rstrip(", ")
-        if not _if_sound(f"{head})", parse_requirement):
+        if not _if_valid(f"{head})", parse_requirement):
             return None
         return f'"{head})"' if "," in head else f'{head}), or "{head}, b)" {BECAUSE_OF_THE_COMMA}'
     bare = text.strip().lstrip("=! ").removeprefix("not ").strip("[]() ")
     values = [value.strip() for value in re.split(r"[|,]", bare.removeprefix("in").strip("( ")) if value.strip()]
     negated = "!" if text.strip().startswith(("!", "not ")) else ""
     meant = f"{negated}in({', '.join(values)})" if len(values) > 1 else f"{negated}{''.join(values)}"
-    if not _if_sound(meant, parse_requirement):
+    if not _if_valid(meant, parse_requirement):
         return None
     return f'"{meant}"' if not meant.isalnum() else meant
 
 
 def dns_label_meant(text: str) -> str | None:
-    """Return a DNS label like `text`: lower case, hyphens, at most 63 characters."""
+    """Return the DNS label meant by `text`: lower case, hyphens, at most 63 characters."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower())[:63].strip("-") or None
 
 
 def words_meant(text: str) -> str | None:
-    """Return the list of the words of a command line."""
+    """Return a command line as a YAML list of its words."""
     try:
         words = shlex.split(text) if len(text) <= MOST_WORDS else []
     except ValueError:
@@ -86,12 +86,12 @@ def words_meant(text: str) -> str | None:
 
 
 def bool_meant(text: str) -> str | None:
-    """Return true or false for the words YAML 1.1 had for them."""
+    """Return the boolean that YAML 1.1 reads in `text`, such as true for `yes`."""
     return {"yes": "true", "on": "true", "y": "true", "no": "false", "off": "false", "n": "false",
             "true": "true", "false": "false"}.get(text.lower())
 
 
-def _if_sound(text: str, parse: Callable[[str], object]) -> str | None:
+def _if_valid(text: str, parse: Callable[[str], object]) -> str | None:
     try:
         parse(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""House rules: a team's own JSON Schemas over the rendered fleet; what breaks a rule is a problem at its own place.
+"""House rules: a team's own JSON Schemas for the rendered fleet. A violation is a problem at the offending value.
 
-`spec.policy.schemas` names the files. A rule sees the fleet as its files write it, with what they extend and
+`spec.policy.schemas` names the files. A rule sees the fleet as its files write it, with bases merged and
 `spec.defaults` merged into each model.
 """
 
@@ -19,12 +19,12 @@ from fleetctl.problem import Problem
 
 
 def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[list[FleetSource], list[Problem]]:
-    """Check a whole fleet against its house rules; return the files that hold them, and the problems of both."""
+    """Check a whole fleet against its house rules; return the schema files, and all problems of schemas and fleet."""
     named = [(NamedFile(document, path, text, "FL037"), document.source.file) for document in documents
              for path, text in root(document).child("spec").child("policy").texts("schemas") if text]
     if not named:
         return [], []
-    from fleetctl.fleetfile.rule_schema import broken_rules  # jsonschema takes a while
+    from fleetctl.fleetfile.rule_schema import broken_rules  # jsonschema is slow to import
 
     fleet = with_defaults(join(documents))
     files: list[FleetSource] = []

@@ -1,4 +1,4 @@
-"""The keys of the fleet file and where each belongs, derived from the models, so that messages and models agree."""
+"""The keys of the fleet file and their parents, derived from the pydantic models so that messages always match them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Annotation = Any
 
 
 def model_at(path: Path) -> type[BaseModel] | None:
-    """Return the model of the mapping at `path`, or None where it is a free map, a list or a scalar."""
+    """Return the model of the mapping at `path`, or None if the value there is a free map, a list or a scalar."""
     return _model_at(tuple(0 if isinstance(part, int) else part for part in path))
 
 
@@ -30,7 +30,7 @@ def _model_at(path: Path) -> type[BaseModel] | None:
 
 
 def keys_of(model: type[BaseModel]) -> list[str]:
-    """Return the keys a mapping of this model may have, in the order of the published schema."""
+    """Return the allowed keys of a mapping of this model, in the order of the published schema."""
     own = {field.alias or name: None for name, field in model.model_fields.items() if name in model.__annotations__}
     inherited = {field.alias or name: None for name, field in model.model_fields.items()}
     return list(own | inherited)
@@ -38,7 +38,7 @@ def keys_of(model: type[BaseModel]) -> list[str]:
 
 @lru_cache(maxsize=1)
 def homes() -> dict[str, tuple[str, ...]]:
-    """Return for every key of the format the keys it may be under."""
+    """Return the possible parent keys of every key of the format."""
     found: dict[str, dict[str, None]] = {}
     for parent, model in _models("", FleetDocument):
         for key in keys_of(model):

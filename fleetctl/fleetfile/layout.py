@@ -1,7 +1,7 @@
-"""How a YAML text is laid out: its block collections, their entries, and the comments that go with each.
+"""The layout of a YAML text: its block collections, their entries, and the comments of each.
 
-Scalars, aliases and flow collections are leaves, kept as they are written. A comment above an entry belongs to it, a
-comment behind it too; comments at the end of a block, indented like it, belong to the block.
+Scalars, aliases and flow collections are leaves and kept as written. A comment above an entry or at the end of its line
+belongs to the entry. A comment at the end of a block, with the block's indentation, belongs to the block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _GAP_LINE = re.compile(r"(?P<space>[ \t]*)(?P<marks>(?:[-:](?:[ \t]+|$))*)(?P<co
 
 
 class UnknownLayoutError(ValueError):
-    """The text has something between its values that is neither a comment nor plain YAML punctuation."""
+    """Between two values there is something other than comments and plain YAML punctuation."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(f"unknown layout at {offset}")
@@ -23,7 +23,7 @@ class UnknownLayoutError(ValueError):
 
 @dataclass(slots=True)
 class Leaf:
-    """A value kept as written; `literal` = a block scalar, whose inner spaces count."""
+    """A value kept as written; `literal` = a block scalar, whose leading spaces are content."""
 
     text: str
     literal: bool = False
@@ -31,7 +31,7 @@ class Leaf:
 
 @dataclass(slots=True)
 class Entry:
-    """One key and its value, or one item. `lead`: the comment lines above ('' = blank); `note`: the comment behind."""
+    """A key with its value, or an item. `lead` = the comment lines above ('' = blank), `note` = a trailing comment."""
 
     key: str | None
     name: str
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Block:
-    """A block collection that begins in `column`; `properties` are its anchor, `tail` the comments at its end."""
+    """A block collection that begins in `column`. `properties` = its anchor; `tail` = the comments at its end."""
 
     kind: Literal["mapping", "sequence"]
     column: int
@@ -53,7 +53,7 @@ class Block:
 
 @dataclass(slots=True)
 class Page:
-    """One document of a text: the lines above its `---`, whether it has one, and its content."""
+    """One document of a text: the lines above its `---`, whether there is one (`explicit`), and its content."""
 
     above: list[str] = field(default_factory=list)
     explicit: bool = False
@@ -72,9 +72,9 @@ class GapLine:
 
 
 def split_gap(gap: str, offset: int) -> tuple[str, list[GapLine]]:
-    """Split the text between two values into the comment that ends the first's line, and the lines after it.
+    """Split the text between two values into the trailing comment of the first, and the lines after it.
 
-    Raises UnknownLayoutError where it holds anything but comments and the indicators `-` and `:`.
+    Raises UnknownLayoutError if the text holds anything but comments and the indicators `-` and `:`.
     """
     first, *rest = gap.split("\n")
     lines = []

@@ -1,4 +1,4 @@
-"""Loading a fleet: read, compose, merge with bases, validate, check the rules, resolve. All problems, or the fleet."""
+"""Loads a fleet: read, compose, merge with bases, validate, check the rules, resolve. All problems, or the fleet."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ MAX_PROBLEMS = 1000
 
 @dataclass(frozen=True, slots=True)
 class LoadedFleet:
-    """The fleet, where there are no errors, and all problems in file order, warnings included.
+    """The fleet, if there are no errors, and all problems in file order, including warnings.
 
-    `documents` are the documents that the fleet was resolved from, for the place of anything in it.
+    `documents` = what the fleet was resolved from; they hold the place of every value.
     """
 
     fleet: ResolvedFleet | None
@@ -39,7 +39,7 @@ class LoadedFleet:
 
     @property
     def errors(self) -> tuple[Problem, ...]:
-        """The problems that keep the fleet from being used."""
+        """The problems that make the fleet unusable."""
         return tuple(problem for problem in self.problems if problem.severity == "error")
 
     def sound(self) -> ResolvedFleet:
@@ -59,7 +59,7 @@ def load_fleet(
 def inspect_fleet(
     sources: Sequence[str], *, stdin: Callable[[], bytes] | None = None, tree: FileTree = DISK
 ) -> LoadedFleet:
-    """Return the fleet, if it is sound, and every problem of its files; raises nothing."""
+    """Return the fleet, if it is valid, and every problem of its files; never raises."""
     read, problems = read_sources(sources, stdin, tree)
     return inspect_bytes(read, problems, tree=tree)
 
@@ -67,10 +67,7 @@ def inspect_fleet(
 @collector_paused()
 def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (), *, tree: FileTree = DISK
                   ) -> LoadedFleet:
-    """Like `inspect_fleet`, for files already in memory.
-
-    `problems` were found while reading them; `tree` is where their bases are read from.
-    """
+    """Like `inspect_fleet`, for files in memory; `problems` = found while reading them, `tree` = where bases are."""
     found = list(problems)
     documents, whole = _documents(read, found)
     bases = Bases([source.file for source in read], tree)
@@ -78,17 +75,19 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     whole = whole and not found and not bases.problems
     documents, problems = use_shapes([document for document, _ in stacked], whole=whole)
     found += (*bases.problems, *problems)
-    all_read = [read_whole for _, read_whole in stacked]
-    checked = [validate(document, whole=read_whole) for document, read_whole in zip(documents, all_read, strict=True)]
-    sound = [one.document for one, read_whole in zip(checked, all_read, strict=True) if read_whole and not one.foreign]
+    checked, complete = [], []
+    for document, (_, bases_read) in zip(documents, stacked, strict=True):
+        checked.append(validate(document, whole=bases_read))
+        if bases_read and not checked[-1].foreign:
+            complete.append(document)
     found += (problem for one in checked for problem in one.problems)
-    found += (problem for document in sound for model in (*shapes_of(document), *models(document))
+    found += (problem for document in complete for model in (*shapes_of(document), *models(document))
               for problem in check_model(model))
-    found += check_fleet(sound)
+    found += check_fleet(complete)
     house_rules: list[FleetSource] = []
     if whole:
-        house_rules, problems = check_house_rules(sound, tree)
-        found += (*problems, *check_whole(sound))
+        house_rules, problems = check_house_rules(complete, tree)
+        found += (*problems, *check_whole(complete))
     files = [*read, *bases.read]
     ordered = _ordered(found, [source.file for source in files])
     if any(problem.severity == "error" for problem in ordered):
@@ -107,18 +106,18 @@ def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[
         documents.extend(composed.documents)
         whole = whole and not composed.broken
         if not composed.documents and not composed.broken:
-            found.append(Problem("FL007", "no document in this file", source.file, allowed="at least one Fleet"))
+            found.append(Problem("FL007", "this file holds no document", source.file, allowed="at least one Fleet"))
     return documents, whole
 
 
 def _ordered(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
     rank = {file: number for number, file in enumerate(files)}
-    # what is wrong in a shape, or in an anchor, is wrong in each model that uses it: the first one is enough
-    once = {(p.file, p.line, p.column, p.code, p.message): p for p in reversed(problems)}
-    ordered = sorted(once.values(),
+    # a problem in a shape or an anchor is found again in each model that uses it: keep the first
+    unique = {(p.file, p.line, p.column, p.code, p.message): p for p in reversed(problems)}
+    ordered = sorted(unique.values(),
                      key=lambda p: (rank.get(p.file, -1), p.file, p.line, p.column, p.code, p.message))
     if len(ordered) <= MAX_PROBLEMS:
         return tuple(ordered)
-    last, left = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
+    last, hidden = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
     return (*ordered[:MAX_PROBLEMS],
-            Problem("FL019", f"{left} more problems are not listed", last.file, last.line, last.column))
+            Problem("FL019", f"{hidden} more problems are not listed", last.file, last.line, last.column))

@@ -1,4 +1,4 @@
-"""Collections under construction: lists, and mappings with duplicate keys, keys that are not text, merge keys."""
+"""Lists and mappings under construction. Reports duplicate keys and keys that are not text; applies merge keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetctl.fleetfile.text import SourceText
 DUPLICATE_KEY = "FL010"
 
 Note = Callable[..., None]
-"""Called with code, offset and message (and `allowed`, `suggestion`) for each problem."""
+"""Reports a problem: code, offset, message, and optionally `allowed` and `suggestion`."""
 
 
 class OpenList:
@@ -22,7 +22,7 @@ class OpenList:
         self.anchor = anchor
 
     def add(self, node: Node, at: int) -> None:
-        """Append an item; `at` is its place, or that of the alias to it."""
+        """Append an item; `at` is the offset of the item, or of the alias to it."""
         self.items.append((at, at, node))
         self.node.value.append(node.value)
 
@@ -32,7 +32,7 @@ class OpenList:
 
 
 class OpenMapping:
-    """A mapping under construction, which takes keys and values in turn."""
+    """A mapping under construction; keys and values are added in turn."""
 
     def __init__(self, at: int, anchor: str | None, source: SourceText, note: Note) -> None:
         self.entries: Children = {}
@@ -45,7 +45,7 @@ class OpenMapping:
         self._merged_at = -1
 
     def add(self, node: Node, at: int) -> None:
-        """Take a key, or the value of the key taken before."""
+        """Add a key, or the value of the key added before."""
         if self._key is None:
             self._key = (node, at)
             return
@@ -65,11 +65,11 @@ class OpenMapping:
 
     @property
     def open_key(self) -> str | None:
-        """The key whose value has not come yet."""
+        """The key whose value comes next."""
         return self._key[0].raw if self._key else None
 
     def close(self) -> Node:
-        """Return the mapping, filled up from its merge keys: its own keys win, then the earlier source."""
+        """Return the mapping with its merge keys applied: its own keys win, then the earlier source."""
         for merged in self._merges:
             for name, (_, _, node) in merged.items():
                 if name not in self.entries:
@@ -88,7 +88,7 @@ class OpenMapping:
 
     def _duplicate(self, name: str, first: int, at: int) -> None:
         line, column = self._source.position(first)
-        self._note(DUPLICATE_KEY, at, f'the key "{name}" is already at {line}:{column} in the same mapping')
+        self._note(DUPLICATE_KEY, at, f'duplicate key "{name}"; the first is at {line}:{column}')
 
     def _merge(self, node: Node, at: int) -> None:
         if self._merged_at >= 0:
@@ -97,7 +97,7 @@ class OpenMapping:
         sources = [entry[2] for entry in node.children] if isinstance(node.children, list) else [node]
         mappings = [source.children for source in sources if isinstance(source.children, dict)]
         if len(mappings) < len(sources):
-            self._note("FL015", at, "<< merges mappings only", allowed="<<: *anchor or <<: [*a, *b], each of a mapping")
+            self._note("FL015", at, "<< merges only mappings", allowed="<<: *a or <<: [*a, *b], aliases of mappings")
         self._merges.extend(mappings)
 
 

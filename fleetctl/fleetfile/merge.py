@@ -1,6 +1,6 @@
-"""Merging composed documents, base first: the later one wins key by key, and every value keeps its file.
+"""Merges composed documents, base first: the later one wins key by key, and every value keeps its file.
 
-Lists of named things merge by name, and nothing can be removed from them; any other list is one value. The merged
+Lists of named items merge by name, and no item can be removed; any other list is replaced as a whole. The merged
 document is validated like any other.
 """
 
@@ -20,19 +20,20 @@ from fleetctl.fleetfile.nodes import Document, Entry, MergedNode, Node, Value
 from fleetctl.fleetfile.text import SourceText
 
 OWN_KEYS = ("apiVersion", "kind", "extends")
-"""The keys that a document never inherits."""
+"""Keys that a document never inherits."""
 
 _Keys = tuple[str, ...]
-"""The keys that lead to a value, without the indices of lists."""
+"""The keys that lead to a value, without list indices."""
 
 _MODELS: _Keys = ("spec", "models")
-_JOINED: _Keys = ("spec", "nodes")
-_ONE_OF = {"readiness": Probe.KINDS, "liveness": Probe.KINDS, "models": ("workers", "shape"), "view": View.KINDS}
+_CONCATENATED: _Keys = ("spec", "nodes")
+_EXCLUSIVE = {"readiness": Probe.KINDS, "liveness": Probe.KINDS, "models": ("workers", "shape"), "view": View.KINDS}
+"""Keys of which a mapping has exactly one, by the key of the mapping."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A value with the offsets of its key and of itself, and its file."""
+    """A value with the offsets of its key and value, and its file."""
 
     entry: Entry
     source: SourceText
@@ -42,25 +43,25 @@ class _Placed:
         return self.entry[2]
 
     def below(self, part: str | int) -> _Placed:
-        """Return the entry under a key or index, which must be there."""
+        """Return the entry under a key or index that exists."""
         children: Any = self.node.children
         return _Placed(children[part], self.node.source_of(part, self.source))
 
     def holding(self, node: Node) -> _Placed:
-        """Return another value in the same place."""
+        """Return another value at the same place."""
         return _Placed((*self.entry[:2], node), self.source)
 
 
 def merge(base: Document, over: Document) -> Document:
-    """Return `over` with the keys it does not have taken from `base`, both of them mappings; neither is changed."""
+    """Return `over` merged over `base`. Both are mappings, and neither is changed."""
     inherited = _part_of(base, [key for key in base.value if key not in OWN_KEYS])
     return Document(over.source, _both(_top(inherited), _top(over), ()).node)
 
 
 def join(documents: Sequence[Document]) -> Document:
-    """Return all documents of one sound fleet as one without bases and shapes: what several of them have is equal."""
+    """Return all documents of one valid fleet as one, without bases and shapes; keys they share have equal values."""
     joined = list(documents)
-    while len(joined) > 1:  # in pairs: a file at a time would copy all that is joined already for each of them
+    while len(joined) > 1:  # pairwise: one file at a time would copy everything joined so far for each file
         joined = [reduce(merge, joined[first:first + 2]) for first in range(0, len(joined), 2)]
     whole = _with_models(joined[0], lambda _, model: model, without="shapes")
     return _part_of(whole, [key for key in keys_of(FleetDocument) if key in whole.value and key != "extends"])
@@ -75,9 +76,10 @@ def with_defaults(document: Document) -> Document:
 
 
 def with_shapes(document: Document, found: Mapping[int, tuple[Document, str]]) -> Document:
-    """Return a fleet in which the models with these indices are merged over their shape, a document and a name.
+    """Return a fleet with its models merged over their shapes.
 
-    Each names its shape in `shape`, as text or as a mapping whose `workers` are merged over those of the shape.
+    `found` = the document and the name of the shape by the index of the model. The `shape` of such a model is a name,
+    or a mapping whose `workers` are merged over those of the shape.
     """
     if not found:
         return document
@@ -96,7 +98,7 @@ def with_shapes(document: Document, found: Mapping[int, tuple[Document, str]]) -
 
 
 def _with_models(document: Document, change: Callable[[int, _Placed], _Placed], *, without: str = "") -> Document:
-    """Return a document with each of its models changed, in order, and `without` a key of spec."""
+    """Return a document with `change` applied to each of its models, and `without` a key of spec."""
     spec = _top(document).below("spec")
     keys = {key: spec.below(key) for key in spec.node.value if key != without}
     models = document.node(_MODELS)
@@ -118,7 +120,7 @@ def _part_of(document: Document, keys: Sequence[str]) -> Document:
 
 
 def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
-    """Merge two entries; a collection that is in both files has the place of the later one."""
+    """Merge two entries; a collection from both files gets the place of the later one."""
     if isinstance(base.node.children, dict) and isinstance(over.node.children, dict):
         return over.holding(_mapping(base, over, keys))
     if isinstance(base.node.children, list) and isinstance(over.node.children, list):
@@ -128,7 +130,7 @@ def _both(base: _Placed, over: _Placed, keys: _Keys) -> _Placed:
 
 def _mapping(base: _Placed, over: _Placed, keys: _Keys) -> MergedNode:
     own, given = over.node.value, base.node.value
-    dropped = _rivals(keys, own)
+    dropped = _excluded(keys, own)
     placed = {key: _both(base.below(key), over.below(key), (*keys, key)) if key in own else base.below(key)
               for key in given if key not in dropped}
     return _mapping_of(over.node.at, placed | {key: over.below(key) for key in own if key not in placed})
@@ -156,15 +158,15 @@ def _list_of(at: int, placed: Sequence[_Placed]) -> MergedNode:
                       sources=dict(enumerate(one.source for one in placed)))
 
 
-def _rivals(keys: _Keys, own: dict[str, Value]) -> tuple[str, ...]:
+def _excluded(keys: _Keys, own: dict[str, Value]) -> tuple[str, ...]:
     """Return the keys of a base that `own` replaces: a probe has one kind, a model has workers or a shape."""
-    kinds = _ONE_OF.get(keys[-1], ()) if keys else ()
+    kinds = _EXCLUSIVE.get(keys[-1], ()) if keys else ()
     return tuple(kind for kind in kinds if kind not in own) if any(kind in own for kind in kinds) else ()
 
 
 def _partners(base: list[Value], over: list[Value], keys: _Keys) -> dict[int, int] | None:
-    """Return which item of `base` is merged with which of `over`, by index; None where the list is one value."""
-    if keys == _JOINED:
+    """Map each index of `base` to the index of `over` it is merged with; None if `over` replaces the whole list."""
+    if keys == _CONCATENATED:
         return {}
     if keys == _MODELS or keys[-1:] == ("workers",):
         name = "key" if keys == _MODELS else "name"
@@ -175,9 +177,9 @@ def _partners(base: list[Value], over: list[Value], keys: _Keys) -> dict[int, in
 
 
 def _paired(base: Sequence[object], over: Sequence[object]) -> dict[int, int]:
-    # a name twice in one file is paired once, so that the second one stays and is reported
-    waiting = {name: index for index, name in reversed(list(enumerate(over))) if name is not None}
-    return {index: waiting.pop(name) for index, name in enumerate(base) if name in waiting}
+    # of a duplicate name only the first is paired, so that the second stays and is reported
+    unpaired = {name: index for index, name in reversed(list(enumerate(over))) if name is not None}
+    return {index: unpaired.pop(name) for index, name in enumerate(base) if name in unpaired}
 
 
 def _names(items: list[Value], key: str, absent: str | None = None) -> list[str | None]:
@@ -186,7 +188,7 @@ def _names(items: list[Value], key: str, absent: str | None = None) -> list[str 
 
 
 def _roles(members: list[Value]) -> list[object]:
-    """Name members by role, and several Workers by their order."""
+    """Return a name for each member: its role, with a number to tell several Workers apart."""
     seen: Counter[str] = Counter()
     names: list[object] = []
     for role in _names(members, "role", "Standalone"):
@@ -196,5 +198,5 @@ def _roles(members: list[Value]) -> list[object]:
 
 
 def _is_gang(members: list[Value]) -> bool:
-    """Return whether this is a gang, which replaces a Standalone and is never merged with one."""
+    """Return whether these are the members of a gang. A gang and a Standalone replace each other, and never merge."""
     return any(role in ("Leader", "Worker") for role in _names(members, "role"))

@@ -1,4 +1,4 @@
-"""The problem for each kind of error in a value: code, message, what is allowed, the nearest spelling."""
+"""Turns each kind of pydantic error into a problem: code, message, what is allowed, a suggestion."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ MAX_SHOWN = 60
 _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
 _OTHER_NAMES = {("models", "name"): "key", ("models", "id"): "key", ("models", "model"): "key",
                 ("models", "count"): "replicas", ("workers", "replicas"): "copies", ("members", "replicas"): "count"}
-"""What other systems, or other places of the file, call a key: (the list it is in, that name) to ours."""
+"""Our key by the list it is in and the name that other systems, or other lists of the file, use for it."""
 _NAMED_BY = {"models": "key", "workers": "name"}
 _BOUNDS = {"ge": "at least", "le": "at most", "gt": "more than", "lt": "less than"}
 _WORDS = ("command", "args")
 _EXPECTED = re.compile(r"'([^']*)'")
 _TWO_FORMS: dict[Path, str] = {
-    ("placement", "spread"): "a label key, or a mapping with label and maxPerValue",
-    ("models", "shape"): "a name of spec.shapes, or a mapping with name and workers",
+    ("placement", "spread"): "a label key or a mapping with label and maxPerValue",
+    ("models", "shape"): "a name in spec.shapes or a mapping with name and workers",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One error in a value, located: `path` leads to the value `node`, or with `on_key` to its key.
+    """One error and its place: `path` leads to the value `node`, or to its key if `on_key`.
 
-    `kind`, `message` and `context` are pydantic's.
+    `kind`, `message` and `context` come from pydantic.
     """
 
     document: Document
@@ -56,17 +56,17 @@ class Finding:
 
     @property
     def variable(self) -> str | None:
-        """The environment variable this is about; "" for the whole environment, None for anything else."""
+        """The environment variable that holds the value; "" for the whole environment, None outside of it."""
         return variable_of(self.path)
 
     @property
     def raw(self) -> str:
-        """The value as written, without quotes; "" where there is none."""
+        """The value as written, without quotes; "" if there is none."""
         return self.node.raw if self.node else ""
 
     @property
     def shown(self) -> str:
-        """What was found, for a message; of an environment, which may hold secrets, only its type."""
+        """The value for a message; in an environment, which may hold secrets, only its type."""
         node = self.node
         if node is None or (node.value is None and node.children is None):
             return "nothing"
@@ -84,31 +84,32 @@ class Finding:
 
 
 def problem_of(finding: Finding) -> Problem:
-    """Return the problem for a finding of pydantic's."""
-    return _PROBLEMS.get(finding.kind, _unforeseen)(finding)
+    """Return the problem for an error of pydantic."""
+    return _PROBLEMS.get(finding.kind, _other)(finding)
 
 
 def _unknown_key(finding: Finding) -> Problem:
     model = model_at(finding.path[:-1])
     known = keys_of(model) if model else []
     key = str(finding.path[-1])
-    meant = nearest(key, known) or _meant_here(finding, key)
+    meant = nearest(key, known) or _our_name(finding, key)
     allowed = ", ".join(known)
-    if finding.variable and meant is None:  # the key itself may be a secret in braces
+    if finding.variable and meant is None:  # the key may be an unquoted secret in braces
         found = finding.problem("FL020", f"unknown key in the environment value {finding.variable}", allowed=allowed)
         return replace(found, path=path_text(finding.path[:-1]))
-    under = [home for home in homes().get(key, ()) if home]
-    elsewhere = f"; {key} belongs under {' or '.join(under)}" if under and meant is None else ""
+    parents = [home for home in homes().get(key, ()) if home]
+    under = f"{'one of ' if len(parents) > 1 else ''}{', '.join(parents)}"
+    elsewhere = f"; {key} belongs under {under}" if parents and meant is None else ""
     return finding.problem("FL020", f'unknown key "{cut(key)}"{elsewhere}', allowed=allowed, suggestion=meant)
 
 
-def _meant_here(finding: Finding, key: str) -> str | None:
-    """Return the key of this mapping that goes by another name elsewhere, unless the mapping has it already."""
+def _our_name(finding: Finding, key: str) -> str | None:
+    """Return our name for a key that another system or list calls `key`, unless the mapping already has it."""
     above = finding.path[:-1]
     meant = _OTHER_NAMES.get((str(above[-2]) if len(above) > 1 else "", key))
     item = finding.document.node(above)
-    here = item.value if item and isinstance(item.value, dict) else {}
-    return None if meant in here or (meant == "count" and here.get("role") != "Worker") else meant
+    present = item.value if item and isinstance(item.value, dict) else {}
+    return None if meant in present or (meant == "count" and present.get("role") != "Worker") else meant
 
 
 def _missing(finding: Finding) -> Problem:
@@ -122,14 +123,14 @@ def _missing(finding: Finding) -> Problem:
     message = f'{where} needs the key "{missing}"'
     names = _names_of_new_item(finding.document, owner, above)
     if names is None:
-        either = "workers, or shape with a name of spec.shapes" if (owner, missing) == ("models", "workers") else None
-        return finding.problem("FL021", message, allowed=either)
-    name, others, below = names
-    return finding.problem("FL021", f'{message}, and {below} "{cut(name)}"', suggestion=nearest(name, others))
+        allowed = "workers, or shape: NAME from spec.shapes" if (owner, missing) == ("models", "workers") else None
+        return finding.problem("FL021", message, allowed=allowed)
+    name, others, lacking = names
+    return finding.problem("FL021", f'{message}, and {lacking} "{cut(name)}"', suggestion=nearest(name, others))
 
 
 def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tuple[str, list[str], str] | None:
-    """Return the name of an item that only the last of what is merged has, the names beside it, and what lacks it."""
+    """Return the name of an item that only the topmost merged file has, the other names, and what lacks the item."""
     key, index = _NAMED_BY.get(owner or ""), path[-1] if path else None
     items = document.node(path[:-1])
     if key is None or not isinstance(index, int) or not isinstance(items, MergedNode):
@@ -137,17 +138,17 @@ def _names_of_new_item(document: Document, owner: str | None, path: Path) -> tup
     if not _is_new(items, index, document):
         return None
     has_base = any(source is not document.source for source in items.sources.values())
-    if owner == "models" and not has_base:  # it is merged with shapes alone
+    if owner == "models" and not has_base:  # merged only with shapes
         return None
     names = [item.get(key) if isinstance(item, dict) else None for item in items.value]
-    name, below = names[index], "no base has" if has_base else "its shape has no"
+    name, lacking = names[index], "no base has" if has_base else "its shape has no"
     others = [other for number, other in enumerate(names) if isinstance(other, str) and number != index
               and not (has_base and _is_new(items, number, document))]
-    return (name, others, below) if isinstance(name, str) else None
+    return (name, others, lacking) if isinstance(name, str) else None
 
 
 def _is_new(items: MergedNode, index: int, document: Document) -> bool:
-    """Return whether only the last of what is merged has an item."""
+    """Return whether only the topmost merged file has an item."""
     return items.sources[index] is document.source and not isinstance(items.child(index), MergedNode)
 
 
@@ -174,7 +175,7 @@ def _expect_text(finding: Finding) -> tuple[str, str | None]:
 
 def _expect_integer(finding: Finding) -> tuple[str, str | None]:
     quoted = finding.node and isinstance(finding.node.value, str) and re.fullmatch(r"-?[0-9]+", finding.raw)
-    allowed = "a whole number" + ("; without it FLEETCTL_PORT is meant" if finding.path[-1] == "port" else "")
+    allowed = "a whole number" + ("; without port, FLEETCTL_PORT is used" if finding.path[-1] == "port" else "")
     return allowed, finding.raw if quoted else None
 
 
@@ -191,9 +192,11 @@ def _out_of_range(finding: Finding) -> Problem:
 
 def _length(finding: Finding) -> Problem:
     if "min_length" in finding.context:
-        return finding.problem("FL023", f"{finding.name} may not be empty")
-    return finding.problem("FL023", f"{finding.name} has too many items",
-                           allowed=f"at most {finding.context.get('max_length')}")
+        return finding.problem("FL023", f"{finding.name} must not be empty")
+    allowed = f"at most {finding.context.get('max_length')}"
+    if finding.kind == "string_too_long":
+        return finding.problem("FL023", f"{finding.name} is too long", allowed=f"{allowed} characters")
+    return finding.problem("FL023", f"{finding.name} has too many items", allowed=allowed)
 
 
 def _literal(finding: Finding) -> Problem:
@@ -211,7 +214,7 @@ def _pattern(finding: Finding) -> Problem:
 
 
 def _own(code: str, meant: Callable[[str], str | None] | None, finding: Finding) -> Problem:
-    """Word an error raised by our own models, which say what is found and what is allowed."""
+    """Return the problem for an error of our own models, whose context has `found` and `allowed`."""
     raw = finding.name if finding.on_key else finding.raw
     value = f"the value of {finding.variable}" if finding.variable else finding.shown
     shown = f'"{cut(raw)}"' if finding.on_key else value
@@ -229,12 +232,12 @@ def _not_one_kind(code: str, finding: Finding) -> Problem:
                            allowed=f"exactly one of {finding.context.get('allowed')}")
 
 
-def _unforeseen(finding: Finding) -> Problem:
-    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which cannot be used here")
+def _other(finding: Finding) -> Problem:
+    return finding.problem("FL022", f"{finding.name or 'the document'} is {finding.shown}, which is not allowed here")
 
 
 def cut(text: str) -> str:
-    """Return text that is short enough for a message."""
+    """Return the text, truncated to the length that a message shows."""
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 

@@ -1,4 +1,4 @@
-"""A file that a fleet file names: found from where the name is written, and only inside the same checkout."""
+"""A file named in a fleet file: found relative to the file that names it, and only inside the same checkout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetctl.fleetfile.sources import SourceBytes, nearest_file, read_file, why
 
 @dataclass(frozen=True, slots=True)
 class NamedFile:
-    """A name at `path` of a document, relative to the file that holds it; `code` is for a file that cannot be read."""
+    """A name at `path` of a document, relative to the file that holds it. `code` = the code of its problems."""
 
     document: Document
     path: Path
@@ -23,7 +23,7 @@ class NamedFile:
 
     @property
     def file(self) -> str:
-        """The path of the file from the working directory."""
+        """The path of the file, relative to the working directory."""
         return posixpath.normpath(posixpath.join(posixpath.dirname(self._written_in), self.text))
 
     @property
@@ -38,18 +38,18 @@ class NamedFile:
                                                      suggestion=suggestion)])
 
     def find(self, tree: FileTree, given: str) -> str:
-        """Return the identity of the file; raises FleetFileError, which reveals nothing outside of the checkout.
+        """Return the identity of the file; raises FleetFileError, which reveals nothing outside the checkout.
 
-        `given` = the file that the user named, which decides the checkout.
+        `given` = the file named by the user; it determines the checkout.
         """
         if "://" in self.text or posixpath.isabs(self.text) or not self.text.isprintable():
             raise self.refused(f'"{self.text}" is not a path relative to this file',
-                               allowed="a file of the same checkout; nothing is fetched")
+                               allowed="a file in the same checkout; nothing is fetched")
         try:
             if not tree.in_checkout(self.file, given):
-                raise self.refused(f'"{self.text}" leads out of the checkout', allowed=allowed_in_checkout(given))
+                raise self.refused(f'"{self.text}" leads outside the checkout', allowed=allowed_in_checkout(given))
             if tree.is_folder(self.file):
-                raise self.refused(f"{self.file} is a folder", allowed="one file")
+                raise self.refused(f"{self.file} is a folder", allowed="a file")
             if not tree.is_file(self.file):
                 raise self.refused(f"no such file: {self.file}", suggestion=self._nearest(tree))
             return tree.identity(self.file)
@@ -57,7 +57,7 @@ class NamedFile:
             raise self._unreadable(error) from None
 
     def read(self, tree: FileTree) -> SourceBytes:
-        """Return the file whole; raises FleetFileError for one that cannot be read or is too large."""
+        """Return the whole file; raises FleetFileError if it cannot be read or is too large."""
         try:
             return read_file(self.file, tree)
         except OSError as error:
@@ -71,6 +71,6 @@ class NamedFile:
         return self.refused(f"{self.file}: {why_unreadable(error)}")
 
     def _nearest(self, tree: FileTree) -> str | None:
-        """Return the most similar file name in the folder that was searched, written as this name is."""
+        """Return the most similar file name in the same folder, in the form of this name."""
         found = nearest_file(self.file, tree, posixpath.relpath(self._written_in, posixpath.dirname(self.file) or "."))
         return posixpath.join(posixpath.dirname(self.text), posixpath.basename(found)) if found else None

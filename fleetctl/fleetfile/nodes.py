@@ -1,4 +1,4 @@
-"""A composed YAML document: plain values, and for each value the file and offset of it and of its key."""
+"""A composed YAML document: plain values, and for each value its file, its offset and the offset of its key."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Value = Any
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """One value. `raw` is a scalar's text as written, without quotes; `plain` = it has no quotes.
+    """One value. `raw` = the text of a scalar as written, without quotes; `plain` = it has no quotes.
 
-    `children` holds the entries of a mapping by key, or of a list, or is None for a scalar. `size` counts the nodes of
-    the value, each alias counted in full.
+    `children` = the entries of a mapping by key, or of a list; None for a scalar. `size` = the number of nodes of the
+    value, counting each alias in full.
     """
 
     at: int
@@ -42,20 +42,20 @@ class Node:
         entry = self.entry(part)
         return entry[2] if entry else None
 
-    def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  a merged node has several
+    def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  MergedNode overrides this
         """Return the file of an entry; `own` is the file of this node."""
         return own
 
 
 Entry = tuple[int, int, Node]
-"""The offset of the key, the offset of the value (or of the alias or merge key that brings it), and the value."""
+"""The offset of the key, the offset of the value (or of its alias or merge key), and the value."""
 
 Children = dict[str, Entry]
 
 
 @dataclass(slots=True, eq=False)
 class MergedNode(Node):
-    """A collection whose entries come from several files; `sources` says which, by key or by index."""
+    """A collection whose entries come from several files; `sources` = the file of each entry, by key or index."""
 
     sources: Mapping[Any, SourceText] = field(default_factory=dict)
 
@@ -66,7 +66,7 @@ class MergedNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One YAML document. Merged from several files, it has the last of them as `source`, and each value has its own."""
+    """One YAML document. If it is merged from several files, `source` is the last of them; each value has its own."""
 
     source: SourceText
     root: Node
@@ -77,16 +77,16 @@ class Document:
         return self.root.value
 
     def node(self, path: Path) -> Node | None:
-        """Return the node at a path, or None where the path leads nowhere."""
+        """Return the node at a path, or None if there is none."""
         node: Node | None = self.root
         for part in path:
             node = node.child(part) if node else None
         return node
 
     def locate(self, path: Path, *, key: bool = False) -> tuple[SourceText, int]:
-        """Return the file of the value at `path` and the offset of the value in it, or of its key.
+        """Return the file of the value at `path`, and the offset of the value, or of its key, in that file.
 
-        Where the value is missing, those of the nearest key above it.
+        If the value is missing, return those of the nearest key above it.
         """
         source, node, at, value_at = self.source, self.root, self.root.at, self.root.at
         for part in path:

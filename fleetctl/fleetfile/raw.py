@@ -1,6 +1,6 @@
-"""Tolerant views of a document that may have errors: values of the wrong type are left out.
+"""Tolerant views of a document that may have errors: values of the wrong type read as missing.
 
-The rules read documents through these, so that a bad quantity in one model does not hide a missing Leader in another.
+The rules read documents through these views, so a bad quantity in one model does not hide a missing Leader in another.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Raw:
         return self.value.get(key)
 
     def text(self, key: str) -> str | None:
-        """Return the value of a key where it is text."""
+        """Return the value of a key if it is text, or None."""
         value = self.value.get(key)
         return value if isinstance(value, str) else None
 
     def child(self, key: str) -> Raw:
-        """Return the mapping under a key; an empty one where there is none."""
+        """Return the mapping under a key, or an empty one."""
         value = self.value.get(key)
         return Raw(self.document, (*self.path, key), value if isinstance(value, dict) else {})
 
@@ -48,7 +48,7 @@ class Raw:
         return (((*self.path, key, index), item) for index, item in enumerate(value if isinstance(value, list) else ()))
 
     def at(self, key: str | None = None) -> str:
-        """Return `file:line:column` of this mapping or of one of its keys, to point at from another problem."""
+        """Return `file:line:column` of this mapping or of one of its keys, for a problem at another place."""
         path = self.path if key is None else (*self.path, key)
         return str(self.document.place(path, key=key is not None))
 
@@ -70,7 +70,7 @@ def models(document: Document) -> Iterator[Raw]:
 
 
 def repeated(views: Iterable[Raw], key: str) -> Iterator[tuple[Raw, Raw]]:
-    """Yield each view whose text under `key` was in an earlier view, after the first that had it."""
+    """Yield each view whose text under `key` repeats an earlier one, after the first view with that text."""
     first: dict[str, Raw] = {}
     for view in views:
         text = view.text(key)

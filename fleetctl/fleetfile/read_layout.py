@@ -1,4 +1,4 @@
-"""Reads the layout of a YAML text from the events of the C parser, in one pass that covers every character."""
+"""Reads the layout of a YAML text from the events of the C parser, in one pass over every character."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHOMPED = re.compile(r"((?:^|(?<=[ \t]))[|>][0-9]?)[-+]?(?=[0-9]?(?:\s|$))")
 
 
 def read_layout(text: str) -> list[Page]:
-    """Return the documents of a sound YAML text with Unix line ends; raises UnknownLayoutError."""
+    """Return the documents of a valid YAML text with Unix newlines; raises UnknownLayoutError."""
     reader = _Reader(text)
     for event in yaml.parse(text, Loader=_PARSER):
         reader.take(event)
@@ -28,7 +28,7 @@ def read_layout(text: str) -> list[Page]:
 
 @dataclass(slots=True)
 class _Open:
-    """A block that has not ended; `keyed` is the entry whose value comes next."""
+    """A block that has not ended; `keyed` = the entry whose value comes next."""
 
     block: Block
     keyed: Entry | None = None
@@ -37,8 +37,9 @@ class _Open:
 class _Reader:
     """The state of one pass.
 
-    `cursor` is the first character not yet taken, `pending` the comment and blank lines before the next entry, `noted`
-    the entry whose line a comment may still end, `closed` the blocks that ended since.
+    `cursor` = the first character not yet consumed; `pending` = the comment and blank lines before the next entry;
+    `noted` = the entry on the current line, which a trailing comment belongs to; `closed` = the blocks that ended since
+    the last entry.
     """
 
     def __init__(self, text: str) -> None:
@@ -61,7 +62,7 @@ class _Reader:
             self.end_page(start, end, explicit=bool(event.explicit))
         elif isinstance(event, yaml.StreamEndEvent):
             self.gap(len(self.text))
-            # a text of nothing but comments is kept as a page without a value
+            # a text with only comments is kept as a page without a value
             self.pages = self.pages or [Page()]
             self.pages[-1].tail += self.taken()
         elif isinstance(event, yaml.CollectionStartEvent) and (self.flow_depth or event.flow_style):
@@ -118,13 +119,13 @@ class _Reader:
             self.leaf(start, end)
 
     def leaf(self, start: int, end: int, *, literal: bool = False, cut: bool = False) -> None:
-        """Take a leaf; `cut` = a block scalar whose value does not end with a line."""
+        """Add a leaf; `cut` = a block scalar whose value does not end with a newline."""
         owner = self.begin_value(start)
         text = self.text[start:end]
-        # at the end of a file without a last line end, `|` means `|-`, which is all the same once there is one
+        # `fmt` adds a newline at the end of the file; without it `|` meant `|-`
         self.attach(owner, Leaf(_CHOMPED.sub(r"\1-", text, count=1) if cut else text, literal))
         if isinstance(owner, Entry):
-            # comments between a key and a value below it move above the key, the value up to it
+            # comments between a key and a value below it move above the key, and the value moves up
             if literal and owner.note:
                 owner.lead.append(owner.note.strip())
                 owner.note = ""
@@ -133,7 +134,7 @@ class _Reader:
         self.cursor = end
 
     def begin_value(self, start: int) -> Entry | Page:
-        """Read up to the start of a value, and return its entry or page."""
+        """Consume the text up to the start of a value, and return its entry or page."""
         if not self.open:
             self.gap(start)
             self.pages[-1].header.extend(self.taken())
@@ -166,7 +167,7 @@ class _Reader:
             owner.root = value
 
     def gap(self, until: int) -> None:
-        """Take the text up to `until`: a comment that ends the line read last, and the lines after it."""
+        """Consume the text up to `until`: a trailing comment of the current line, and the lines after it."""
         note, lines = split_gap(self.text[self.cursor : until], self.cursor)
         if note and self.noted is not None:
             if isinstance(self.noted, Entry) and self.noted.note:
@@ -177,7 +178,7 @@ class _Reader:
         if note or self.text.find("\n", self.cursor, until) >= 0:
             self.noted = None
         for line in lines:
-            # a run of blank lines is one
+            # a run of blank lines becomes one
             if line.text or not self.pending or self.pending[-1].text:
                 self.pending.append(line)
         self.cursor = until
@@ -201,13 +202,13 @@ class _Reader:
         return lines
 
     def literal_end(self, start: int, end: int) -> int:
-        """Return where a block scalar's text ends: blank lines after it are its own only where it keeps them (`+`)."""
+        """Return the end of a block scalar; blank lines after it are part of it only if it keeps them (`+`)."""
         header, _, body = self.text[start:end].partition("\n")
         if "+" in header.split("#")[0]:
             return end - 1 if self.text.endswith("\n", start, end) else end
         lines = body.split("\n")
         first = next((line for line in lines if line.strip(" ")), max(lines))
-        # spaces beyond the indentation are text; a digit in the header counts it from the column of the block
+        # spaces beyond the indentation are content; a digit in the header gives it relative to the block's column
         digit = _DIGIT.match(header)
         column = self.open[-1].block.column if self.open else -1
         indent = max(0, column + int(digit[1])) if digit else len(first) - len(first.lstrip(" "))

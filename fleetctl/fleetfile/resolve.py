@@ -1,4 +1,4 @@
-"""From valid documents to one fleet: files merged, defaults merged into each model, each model with its spec hash."""
+"""Resolves valid documents into one fleet: files merged, defaults merged into each model, spec hashes computed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Settings = TypeVar("_Settings", bound=BaseModel)
 
 def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[FleetSource],
             house_rules: Sequence[FleetSource] = ()) -> ResolvedFleet:
-    """Merge documents that passed every rule; `files` is what they were read from, `house_rules` their schemas."""
+    """Merge documents that passed every rule. `files` = the files they come from; `house_rules` = the schema files."""
     specs = [model.spec for _, model in checked]
     defaults = next((spec.defaults for spec in specs if spec.defaults is not None), ModelDefaults())
     return ResolvedFleet(
@@ -43,7 +43,7 @@ def resolve(checked: Sequence[tuple[Document, FleetDocument]], files: Sequence[F
 
 
 def spec_document(model: ResolvedModel) -> dict[str, Any]:
-    """Return the shape of one replica as a plan has it: every default filled in, amounts as integers, seconds."""
+    """Return the shape of one replica in the form of a plan: all defaults filled in, integer amounts, seconds."""
     workers = [group.as_json() for group in model.workers]
     for member in (member for group in workers for member in group["members"] if member["role"] == "Worker"):
         member.setdefault("count", 1)
@@ -51,23 +51,23 @@ def spec_document(model: ResolvedModel) -> dict[str, Any]:
 
 
 def shape_as_set(workers: Sequence[WorkerGroup], placement: Placement) -> dict[str, Any]:
-    """Return what the user set, in one spelling: the spec hash is made of this, and `import` writes it back.
+    """Return the shape as the user set it, in canonical spelling. It is the input of the spec hash, and of `import`.
 
-    A value that is our default is not in it, so no default of these fields may ever change.
+    Values equal to their default are left out, so the defaults of these fields must never change.
     """
     return {"workers": [_as_meant(group) for group in workers],
             "placement": placement.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude_none=True)}
 
 
 def hash_of_shape(as_set: Mapping[str, Any]) -> str:
-    """Return the spec hash of a `shape_as_set`. Origins of weights are not in it: files are what their index says."""
+    """Return the spec hash of a `shape_as_set`, without the origins of weights: the index identifies the files."""
     workers = [{**group, "members": [_without_origins(member) for member in group["members"]]}
                for group in as_set["workers"]]
     return sha256_hex(canonical_json({**as_set, "workers": workers}))[:SPEC_HASH_DIGITS]
 
 
 def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | None:
-    """Return the hash of a shape whatever its weights are, as long as the same members have some; None = none has."""
+    """Return the hash of a shape regardless of which weights its members have; None if no member has weights."""
     if not any(member.weights for group in workers for member in group.members):
         return None
     shape = shape_as_set(workers, placement)
@@ -78,12 +78,12 @@ def engine_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str | N
 
 
 def former_hash(workers: Sequence[WorkerGroup], placement: Placement) -> str:
-    """Return the spec hash of an earlier fleetctl, over the shape as it is spelled."""
+    """Return the spec hash that earlier versions of fleetctl computed, over the shape as spelled in the file."""
     return hash_of_shape({"workers": [_as_spelled(group) for group in workers], "placement": _as_spelled(placement)})
 
 
 def merged(defaults: _Settings, own: _Settings) -> _Settings:
-    """Return `defaults` with those of its keys that `own` sets."""
+    """Return `defaults` with the keys that `own` sets replaced by its values."""
     chosen = own.model_fields_set & type(defaults).model_fields.keys()
     return defaults.model_copy(update={name: getattr(own, name) for name in chosen})
 
@@ -97,14 +97,10 @@ def _resolve_model(model: Model, defaults: ModelDefaults, source: Position) -> R
         scheduling_timeout_s=chosen.scheduling_timeout, restart=merged(defaults.restart, model.restart),
         placement=placement, workers=tuple(model.workers),
         spec_hash=hash_of_shape(shape_as_set(model.workers, placement)), source=source,
-        serving=model.serving,
-        cold=model.cold.nodes if model.cold else None,
-        labels=model.labels,
-        former_hash=former_hash(model.workers, placement),
+        serving=model.serving, labels=model.labels, cold=model.cold.nodes if model.cold else None,
+        former_hash=former_hash(model.workers, placement), engine_hash=engine_hash(model.workers, placement),
         surge=update.surge if update.mode == "surge" else 0,
-        reload=update.reload.http if update.mode == "inPlace" and update.reload else None,
-        engine_hash=engine_hash(model.workers, placement),
-    )
+        reload=update.reload.http if update.mode == "inPlace" and update.reload else None)
 
 
 def _as_meant(group: WorkerGroup) -> dict[str, Any]:

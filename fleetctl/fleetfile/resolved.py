@@ -1,4 +1,4 @@
-"""A fleet after loading: files merged, defaults applied, every model with its spec hash and its place in a file."""
+"""A loaded fleet: files merged, defaults applied, every model with its spec hash and its place in a file."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fleetctl.documents.update import HttpReload
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """One model with defaults merged. `spec_hash` covers what workers and placement mean, but no `weights.from`.
+    """One model with defaults merged. `spec_hash` covers the meaning of workers and placement, except `weights.from`.
 
-    `former_hash` = the hash that an earlier fleetctl made of them as they are spelled, which replicas may still carry.
-    `dedicated` = new replicas take whole cards, whatever share the file gives them.
-    `cold` = the labels of the nodes that are to have its weights on their disks; None = none.
-    `surge` = how many replicas beyond the target an update may create beside outdated ones; 0 = another mode.
-    `reload` = how engines load other weights in place; None = another mode. `engine_hash` = the hash of all but what
-    index and view of the weights say; None = it has no weights.
+    `former_hash` = the hash that earlier versions of fleetctl made of their spelling; live replicas may still carry it.
+    `dedicated` = new replicas take whole cards, even if the file claims a share.
+    `cold` = the labels of the nodes that keep its weights on disk; None = no node does.
+    `surge` = the number of replicas beyond the target that an update may create beside outdated ones; 0 = another mode.
+    `reload` = the request that makes engines load other weights in place; None = another mode.
+    `engine_hash` = the hash of everything except index and view of the weights; None = no weights.
     """
 
     key: str
@@ -50,8 +50,8 @@ class ResolvedModel:
 class ResolvedFleet:
     """One fleet, from all its files; models and node policies in argument order, then file order.
 
-    `policy_places` holds the place of each key of `policy` that is set, by its name in the file; `house_rules` the
-    files that `policy.schemas` names, in its order.
+    `policy_places` = the place of each key set in `policy`, by its name in the file; `house_rules` = the files named
+    by `policy.schemas`, in order.
     """
 
     name: str
@@ -65,5 +65,5 @@ class ResolvedFleet:
 
     @property
     def labels(self) -> dict[str, Mapping[str, str]]:
-        """The labels of each model by its key."""
+        """The labels of each model, by model key."""
         return {model.key: model.labels for model in self.models}

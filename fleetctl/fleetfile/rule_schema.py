@@ -1,7 +1,7 @@
-"""One file of house rules, a JSON Schema of draft 2020-12: read, checked and applied. Nothing is ever fetched.
+"""Reads, checks and applies one file of house rules, a JSON Schema of draft 2020-12. Nothing is ever fetched.
 
-Only `house_rules` imports this, and only for a fleet that names such a file: jsonschema takes a while to load. No
-message repeats the value of an environment variable.
+Only `house_rules` imports this, and only for a fleet that names such a file: jsonschema is slow to import. No message
+repeats the value of an environment variable.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from fleetctl.problem import Problem
 UNUSABLE = "FL037"
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 BROKEN = "FL038"
-_WORDS = "words"
+_MESSAGE = "fleetctl_message"
+"""The attribute of a ValidationError that holds the schema's own description of the rule."""
 MAX_ALLOWED = 200
 _TYPES = {"object": "a mapping", "array": "a list", "string": "text", "integer": "a whole number",
           "number": "a number", "boolean": "true or false", "null": "nothing"}
@@ -63,18 +64,18 @@ _ALLOWED: dict[str, Callable[[Any], str]] = {
 }
 
 _Check = Callable[[Any, Any, Any, Any], Any]
-"""How jsonschema checks one keyword: validator, value of the keyword, instance, schema."""
+"""A keyword check of jsonschema: (validator, value of the keyword, instance, schema) to errors."""
 
 
 def broken_rules(fleet: Document, source: SourceBytes) -> Iterator[Problem]:
-    """Yield what breaks a rule of the schema in a file; raises FleetFileError for a file without a sound schema."""
+    """Yield the violations of the schema in a file; raises FleetFileError if the file has no valid schema."""
     document, schema = _read(source)
     try:
         errors = list(_RULES(schema, registry=Registry()).iter_errors(fleet.value))
     except (RecursionError, Unresolvable):
-        yield document.problem(UNUSABLE, (), "a reference of this schema leads back to itself, or nowhere")
+        yield document.problem(UNUSABLE, (), "a $ref in this schema is circular or cannot be resolved")
         return
-    yield from _worded(BROKEN, fleet, errors, f"against the house rules in {source.file}")
+    yield from _problems_of(BROKEN, fleet, errors, f"the house rules in {source.file}")
 
 
 def _read(source: SourceBytes) -> tuple[Document, dict[str, Any]]:
@@ -82,11 +83,11 @@ def _read(source: SourceBytes) -> tuple[Document, dict[str, Any]]:
     text = decode(source)
     try:
         composed, schema = compose(text), json.loads(text.text)
-        # JSON is YAML too, but for rare escapes, which have no place
+        # JSON is also YAML, except for rare escapes, which have no place
         document = composed.documents[0] if composed.documents else Document(text, Node(0, {}))
-        # of each rule that is there twice JSON would keep the last alone
+        # json.loads silently keeps only the last of duplicate keys
         problems = [replace(one, code=UNUSABLE) for one in composed.problems if one.code == DUPLICATE_KEY]
-        problems += _problems(document, schema)
+        problems += _schema_problems(document, schema)
     except json.JSONDecodeError as error:
         at = min(error.pos, len(text.text))
         raise FleetFileError([text.problem(UNUSABLE, at, f"this is not JSON: {error.msg}")]) from None
@@ -96,27 +97,27 @@ def _read(source: SourceBytes) -> tuple[Document, dict[str, Any]]:
         raise FleetFileError([text.problem(UNUSABLE, 0, "a number in this schema is too long")]) from None
     if problems:
         raise FleetFileError(problems)
-    # with "$schema" jsonschema would follow a $ref to the whole file with rules that keep no description
+    # with "$schema", jsonschema would follow a $ref to the whole file without our `_keeping_description`
     return document, {key: value for key, value in schema.items() if key != "$schema"}
 
 
-def _problems(document: Document, schema: Any) -> Iterator[Problem]:  # noqa: ANN401  any JSON value
+def _schema_problems(document: Document, schema: Any) -> Iterator[Problem]:  # noqa: ANN401  any JSON value
     if not isinstance(schema, dict):
         yield document.problem(UNUSABLE, (), "this is not a JSON Schema", allowed="a JSON object")
         return
     draft = schema.get("$schema", DRAFT)
     if isinstance(draft, str) and draft.rstrip("#") != DRAFT:
-        yield document.problem(UNUSABLE, ("$schema",), "house rules are JSON Schema of draft 2020-12", allowed=DRAFT)
+        yield document.problem(UNUSABLE, ("$schema",), "house rules must be JSON Schema draft 2020-12", allowed=DRAFT)
         return
     check = Draft202012Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
     errors = list(check.iter_errors(schema))
-    yield from _worded(UNUSABLE, document, errors, "which JSON Schema has no meaning for")
+    yield from _problems_of(UNUSABLE, document, errors, "JSON Schema")
     if not errors:
         yield from _unknown_references(document, schema)
 
 
 def _unknown_references(document: Document, schema: dict[str, Any]) -> Iterator[Problem]:
-    """Yield every `$ref` that leads out of the file or nowhere, also where no fleet has got to it yet."""
+    """Yield every `$ref` that leads outside the file or nowhere, even if no fleet value reaches it."""
     places = dict(_places(schema, ()))
     root: SchemaResource = DRAFT202012.create_resource(schema)
     resources = [(root, Registry().with_resource(root.id() or "", root).resolver(root.id() or ""))]
@@ -140,15 +141,15 @@ def _places(value: Schema | list[Any], path: Path) -> Iterator[tuple[int, Path]]
         yield from _places(below, (*path, part))
 
 
-def _keeping_words(name: str, check: _Check) -> _Check:
-    """Let an error keep the first description it meets on its way out of the schema, through references too."""
+def _keeping_description(name: str, check: _Check) -> _Check:
+    """Make `check` attach the innermost description around the broken rule to its errors, also through a `$ref`."""
 
     def keeping(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:  # noqa: ANN401
-        if name in ("properties", "patternProperties"):  # for `false` jsonschema names the mapping, not the key
+        if name in ("properties", "patternProperties"):  # for `false` jsonschema reports the mapping, not the key
             value = {key: {"not": {}} if rule is False else rule for key, rule in value.items()}
         for error in check(validator, value, instance, schema) or ():
-            if getattr(error, _WORDS, None) is None and isinstance(schema.get("description"), str):
-                setattr(error, _WORDS, schema["description"])
+            if getattr(error, _MESSAGE, None) is None and isinstance(schema.get("description"), str):
+                setattr(error, _MESSAGE, schema["description"])
             yield error
 
     return keeping
@@ -156,18 +157,18 @@ def _keeping_words(name: str, check: _Check) -> _Check:
 
 _extend: Any = _untyped_extend
 _RULES = _extend(Draft202012Validator,
-                 {name: _keeping_words(name, check) for name, check in Draft202012Validator.VALIDATORS.items()})
+                 {name: _keeping_description(name, check) for name, check in Draft202012Validator.VALIDATORS.items()})
 
 
-def _worded(code: str, document: Document, errors: Sequence[ValidationError], against: str) -> Iterator[Problem]:
+def _problems_of(code: str, document: Document, errors: Sequence[ValidationError], rules: str) -> Iterator[Problem]:
     for error in errors:
         for finding in _findings(document, error):
-            words = getattr(error, _WORDS, None) or _plain_words(finding, error, against)
-            yield finding.problem(code, _printable(words), allowed=_allowed(error))
+            message = getattr(error, _MESSAGE, None) or _default_message(finding, error, rules)
+            yield finding.problem(code, _printable(message), allowed=_allowed(error))
 
 
 def _findings(document: Document, error: ValidationError) -> Iterator[Finding]:
-    """Yield the places of an error: each missing or superfluous key has its own, but none in a variable's value."""
+    """Yield the places of an error: each missing or extra key has its own, but never inside an environment value."""
     path = tuple(error.absolute_path)
     while variable_of(path) and not is_env_value(path):
         path = path[:-1]
@@ -175,7 +176,7 @@ def _findings(document: Document, error: ValidationError) -> Iterator[Finding]:
     instance: Any = error.instance
     value: Any = error.validator_value
     if is_env_value(path):
-        pass  # a key in the value may be a secret in braces
+        pass  # a key in the value may be an unquoted secret in braces
     elif error.validator == "required":
         keys = [key for key in value if key not in instance]
     elif error.validator == "additionalProperties" and value is False:
@@ -193,21 +194,21 @@ def _additional(instance: dict[str, Any], schema: Any) -> list[str]:  # noqa: AN
     return [key for key in instance if key not in known and not any(re.search(one, key) for one in patterns)]
 
 
-def _plain_words(finding: Finding, error: ValidationError, against: str) -> str:
-    """Say what is wrong where the schema does not; jsonschema's own message could hold the value of a variable."""
+def _default_message(finding: Finding, error: ValidationError, rules: str) -> str:
+    """Return the message for a rule without a description; jsonschema's own could hold the value of a variable."""
     if finding.on_key and error.validator == "required":
-        return f'the key "{finding.name}" is missing, {against}'
+        return f'the key "{finding.name}" is missing but required by {rules}'
     if finding.on_key:
-        return f'the key "{finding.name}" is not allowed, {against}'
-    return f"{finding.name or 'the document'} is {finding.shown}, {against}"
+        return f'the key "{finding.name}" is not allowed by {rules}'
+    return f"{finding.name or 'the document'} is {finding.shown}, which is not allowed by {rules}"
 
 
 def _allowed(error: ValidationError) -> str | None:
-    words = _ALLOWED.get(str(error.validator))
-    text = _printable(words(error.validator_value)) if words else ""
+    to_text = _ALLOWED.get(str(error.validator))
+    text = _printable(to_text(error.validator_value)) if to_text else ""
     return (text if len(text) <= MAX_ALLOWED else text[:MAX_ALLOWED] + "...") or None
 
 
 def _printable(text: str) -> str:
-    """Return text of a schema on one line; its JSON may hold control characters."""
+    """Return the text of a schema on one line, without control characters."""
     return "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))

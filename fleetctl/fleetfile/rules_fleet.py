@@ -1,4 +1,4 @@
-"""Rules over all documents of one run: one fleet name, each model key once, no setting twice, at least one model."""
+"""Rules over all documents of one run: one fleet name, unique model keys, no setting twice, at least one model."""
 
 from __future__ import annotations
 
@@ -20,39 +20,40 @@ _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
 
 
 def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield the problems between documents; each names both places."""
+    """Yield the conflicts between documents; each names both places."""
     views = [root(document) for document in documents]
     yield from _names(views)
     for key, code in _ONCE.items():
         yield from _once([view.child("spec") for view in views], key, code)
     for cluster in (view.child("spec").child("cluster") for view in views):
         for first, kind in repeated(cluster.items("grow"), "name"):
-            name = kind.text("name")
-            yield kind.problem("FL058", f'the node type "{name}" is already at {first.at("name")}', key="name")
+            message = f'duplicate node type "{kind.text("name")}"; the first is at {first.at("name")}'
+            yield kind.problem("FL058", message, key="name")
     for first, model in repeated((model for document in documents for model in models(document)), "key"):
-        yield model.problem("FL040", f'the model "{model.text("key")}" is already at {first.at("key")}', key="key")
+        message = f'duplicate model key "{model.text("key")}"; the first is at {first.at("key")}'
+        yield model.problem("FL040", message, key="key")
 
 
 def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield the problems that show only when every file could be read."""
+    """Yield the problems that can only be found if every file could be read."""
     yield from _not_empty(documents)
     yield from check_updates(documents)
     for document in documents:
         policy = root(document).child("spec").child("policy")
-        if not policy.value:  # as in all but one of hundreds of files
+        if not policy.value:  # true for all but one of hundreds of files
             continue
         yield from _protected_models(policy, documents)
-        yield from _idle_quotas(policy, documents)
+        yield from _unmatched_quotas(policy, documents)
         yield from _cooldown(policy.child("cooldown"))
 
 
 def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield a problem when no document has a model: an empty fleet is never assumed."""
+    """Yield a problem if no document has a model: an empty fleet is never assumed."""
     if documents and not any(True for document in documents for _ in models(document)):
         view = root(documents[0])
         if all(isinstance(root(document).child("spec").get("models") or [], list) for document in documents):
-            yield view.child("spec").problem("FL052", "no models in this fleet", on_key=True,
-                                             allowed="at least one; a model with replicas: 0 has no target")
+            yield view.child("spec").problem("FL052", "this fleet has no models", on_key=True,
+                                             allowed="at least one model, which may have replicas: 0")
 
 
 def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
@@ -63,20 +64,20 @@ def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Pr
                                           suggestion=None if "*" in pattern else nearest(pattern, keys))
 
 
-def _idle_quotas(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
+def _unmatched_quotas(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
     labels = [model.child("labels").value for document in documents for model in models(document)]
     for quota in policy.items("quotas"):
         selector = quota.child("selector").value
-        with suppress(TypeError, ValueError):  # not a selector, which is a problem of its own
+        with suppress(TypeError, ValueError):  # an invalid selector is a problem of its own
             if not any(matches(selector, one) for one in labels):
-                yield quota.problem("FL076", "no model of this fleet has these labels", key="selector")
+                yield quota.problem("FL076", "this quota matches no model of this fleet", key="selector")
 
 
 def _cooldown(cooldown: Raw) -> Iterator[Problem]:
-    with suppress(PydanticCustomError):  # not a duration, which is a problem of its own
-        first, most = (parse_duration(cooldown.get(key) or usual) for key, usual in (("first", "5m"), ("max", "1h")))
-        if first > most:
-            yield cooldown.problem("FL079", f"first is longer than max, so a cooldown takes max: {most} s",
+    with suppress(PydanticCustomError):  # an invalid duration is a problem of its own
+        first, longest = parse_duration(cooldown.get("first") or "5m"), parse_duration(cooldown.get("max") or "1h")
+        if first > longest:
+            yield cooldown.problem("FL079", f"first is longer than max, so every cooldown takes max: {longest} s",
                                    key="first" if cooldown.get("first") else "max")
 
 
@@ -85,11 +86,11 @@ def _names(views: list[Raw]) -> Iterator[Problem]:
     for metadata in named[1:]:
         name, other = metadata.text("name"), named[0].text("name")
         if name != other:
-            yield metadata.problem("FL049", f'the fleet "{name}" in one run with "{other}" at {named[0].at("name")}',
-                                   key="name", allowed="one fleet name in all files of a run")
+            yield metadata.problem("FL049", f'the fleet is "{name}" here and "{other}" at {named[0].at("name")}',
+                                   key="name", allowed="the same fleet name in all files of a run")
 
 
 def _once(specs: list[Raw], key: str, code: str) -> Iterator[Problem]:
     having = [spec for spec in specs if spec.get(key) is not None]
     for spec in having[1:]:
-        yield spec.problem(code, f"spec.{key} is already at {having[0].at(key)}", key=key, on_key=True)
+        yield spec.problem(code, f"spec.{key} is already set at {having[0].at(key)}", key=key, on_key=True)

@@ -1,4 +1,4 @@
-"""Rules over one model: names of its groups, its size, placements that cannot be, and settings without effect."""
+"""Rules over one model: group names, size, impossible placements, and settings without effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def check_model(model: Raw) -> Iterator[Problem]:
     """Yield the problems of one model beyond the types of its values."""
     groups = list(model.items("workers"))
     for first, group in repeated(groups, "name"):
-        yield group.problem("FL041", f'the group "{group.text("name")}" is already at {first.at("name")}', key="name")
+        message = f'duplicate group name "{group.text("name")}"; the first is at {first.at("name")}'
+        yield group.problem("FL041", message, key="name")
     for group in groups:
         yield from check_group(group)
         for member in group.items("members"):
@@ -41,7 +42,7 @@ def check_model(model: Raw) -> Iterator[Problem]:
             yield from _few_bytes(member.child("resources"))
             engine = member.child("engine")
             if role_of(member) == "Worker" and engine.get("readiness") is not None:
-                yield engine.problem("FL060", "a gang is ready when its Leader is; the probe of a Worker is never used",
+                yield engine.problem("FL060", "a Worker's readiness is never used: a gang is ready when its Leader is",
                                      key="readiness", on_key=True)
             yield from _fixed_ports(model, group, engine)
         yield from check_cards(model, group)
@@ -52,12 +53,12 @@ def check_model(model: Raw) -> Iterator[Problem]:
 
 
 def _few_bytes(resources: Raw) -> Iterator[Problem]:
-    """Yield a warning for an amount below FEW_BYTES: a number without a unit is bytes, and was likely meant as GiB."""
+    """Warn about an amount below FEW_BYTES: a number without a unit is bytes, and GiB were probably meant."""
     for key in ("vram", "memory"):
         written = resources.get(key) or 0
-        with suppress(PydanticCustomError):  # not a quantity, which is a problem of its own
+        with suppress(PydanticCustomError):  # an invalid quantity is a problem of its own
             if 0 < (count := parse_bytes(written)) < FEW_BYTES:
-                yield resources.problem("FL069", f"{key} is {count_of(count, 'byte')}", key=key,
+                yield resources.problem("FL069", f"{key} is only {count_of(count, 'byte')}", key=key,
                                         suggestion=f"{written}Gi" if str(written).isdigit() else None)
 
 
@@ -71,8 +72,8 @@ def _size(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
 def _cold(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     if model.get("cold") is not None and groups and not any(
             member.get("weights") for group in groups for member in group.items("members")):
-        yield model.problem("FL083", "no member of this model has weights, so nodes have nothing to keep", key="cold",
-                            on_key=True)
+        yield model.problem("FL083", "no member of this model has weights, so there is nothing to keep on disk",
+                            key="cold", on_key=True)
 
 
 def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
@@ -80,7 +81,7 @@ def _serving(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     serving = model.child("serving")
     for _, name in serving.texts("groups"):
         if name not in names:
-            yield serving.problem("FL059", f'no group of this model is called "{name}"', key="groups",
+            yield serving.problem("FL059", f'this model has no group "{name}"', key="groups",
                                   allowed=", ".join(names), suggestion=nearest(name, names))
 
 
@@ -93,8 +94,8 @@ def _placement(model: Raw, groups: list[Raw]) -> Iterator[Problem]:
     if groups and not gangs:
         for key in ("ranksPerNode",) if as_one else ("sameLabel", "ranksPerNode"):
             if placement.get(key) is not None:
-                allowed = "scope: replica beside the label, for all groups together"
-                yield placement.problem("FL061", f"{key} is for gangs, and no group of this model is a gang", key=key,
+                allowed = "sameLabel with scope: replica, to keep all groups together"
+                yield placement.problem("FL061", f"{key} has no effect: no group of this model is a gang", key=key,
                                         on_key=True, allowed=allowed if several and key == "sameLabel" else None)
     if (placement.text("sameLabel") or bound.text("label")) == NODE_ID_LABEL:
         yield from _one_node(placement, gangs)
@@ -106,13 +107,12 @@ def _one_node(placement: Raw, gangs: list[Raw]) -> Iterator[Problem]:
     size = max((members_per_copy(gang) for gang in gangs), default=0)
     if size > limit:
         yield placement.problem(
-            "FL053", f"a gang of {size} on one node, but only {limit} of its ranks may share a node", key="sameLabel",
-            allowed=f"ranksPerNode: {size}, or another label",
-        )
+            "FL053", f"a gang of {size} must be on one node, but ranksPerNode allows only {limit} of its ranks there",
+            key="sameLabel", allowed=f"ranksPerNode: {size}, or another label")
 
 
 def _fixed_ports(model: Raw, group: Raw, engine: Raw) -> Iterator[Problem]:
-    """Warn about a port that is the same for every replica, of a probe or else of a flag: two may share a node."""
+    """Warn about a port that is the same for every replica, in a probe or else a flag: replicas may share a node."""
     if max(whole(model.get("replicas")), whole(group.get("copies"))) < 2:
         return
     probes = [engine.child(kind).child(way) for kind in ("readiness", "liveness") for way in ("http", "tcp")]
@@ -121,6 +121,6 @@ def _fixed_ports(model: Raw, group: Raw, engine: Raw) -> Iterator[Problem]:
     flag = fixed_port(engine)
     for port, path in ports or ([flag] if flag else []):
         yield engine.document.problem(
-            "FL065", path, f"of two replicas on one node only one can have port {port}; the other fails",
-            allowed="no port in the probe and $(FLEETCTL_PORT) for the engine, or one replica a node "
+            "FL065", path, f"port {port} is fixed, so a second replica on the same node fails",
+            allowed="$(FLEETCTL_PORT) for the engine and no port in the probe, or one replica per node "
                     "(maxReplicasPerModel: 1)")

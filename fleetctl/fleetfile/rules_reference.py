@@ -1,4 +1,4 @@
-"""Rules over `$(NAME)`: each name with our prefix is one that fleetctl sets; the engine would get another as text."""
+"""Rules over `$(NAME)`: fleetctl must set every name with its prefix; the engine gets any other reference as text."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ INJECTED: dict[str, str] = {
     "FLEETCTL_MODEL": "the model key",
     "FLEETCTL_REPLICA_ID": "the replica's id",
     "FLEETCTL_GROUP": "the worker group's name",
-    "FLEETCTL_COPY": "which copy of the group, from 0",
-    "FLEETCTL_RANK": "the member's number in its gang, 0 the Leader",
-    "FLEETCTL_GROUP_SIZE": "how many members the group has",
-    "FLEETCTL_LEADER_ADDRESS": "the host of the group's rank 0",
+    "FLEETCTL_COPY": "the index of the group's copy, from 0",
+    "FLEETCTL_RANK": "the member's rank in its gang, 0 for the Leader",
+    "FLEETCTL_GROUP_SIZE": "the number of members in the group",
+    "FLEETCTL_LEADER_ADDRESS": "the host of rank 0 of the group",
     "FLEETCTL_LEADER_PORT": "a second free port on the host of rank 0",
-    "FLEETCTL_PORT": "this member's own free port",
-    "FLEETCTL_MODEL_DIR": "the folder with the member's [weights](weights.md); only where it has some",
+    "FLEETCTL_PORT": "a free port for this member",
+    "FLEETCTL_MODEL_DIR": "the folder with the member's [weights](weights.md); only set if it has weights",
 }
+"""The variables that fleetctl sets for an engine, with their meaning."""
 MODEL_DIR = "FLEETCTL_MODEL_DIR"
 
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
@@ -32,7 +33,7 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ash", "env"})
 
 
 def check_references(member: Raw) -> Iterator[Problem]:
-    """Yield unresolved references of one member's command, args, environment and probe commands."""
+    """Yield the unresolved references in one member's command, args, environment and probe commands."""
     engine = member.child("engine")
     for path, text in _texts(engine):
         for name in references(text):
@@ -41,25 +42,25 @@ def check_references(member: Raw) -> Iterator[Problem]:
                                               allowed=", ".join(INJECTED), suggestion=_meant(name))
             elif name == MODEL_DIR and member.get("weights") is None:
                 yield member.document.problem("FL048", path, f"$({name}) is not set for a member without weights",
-                                              allowed="weights beside this engine")
+                                              allowed="weights in this member")
             elif path[-2] == "env":
-                yield member.document.problem("FL063", path, f"$({name}) stays as it is in an environment value",
-                                              allowed="command and args; the engine has the variable anyway")
+                yield member.document.problem("FL063", path, f"$({name}) is not expanded in an environment value",
+                                              allowed="command and args; the engine's environment has the variable too")
     yield from _variables_as_values(engine.child("env"))
     yield from _shell_variables(engine)
 
 
 def _variables_as_values(environment: Raw) -> Iterator[Problem]:
-    """Yield values that are nothing but a variable; of another name than their own it is not shown, as of any value."""
+    """Warn about values that are only a variable. The value is shown only if it is the variable's own name."""
     for name, value in environment.value.items():
         if isinstance(value, str) and _WHOLE_VARIABLE.fullmatch(value) and "FLEETCTL" not in value:
             suggestion = f"{{fromNode: {name}}}" if value.strip("${()}") == name else None
-            yield environment.problem("FL068", f"the value of {name} looks like a variable, and is passed as it is",
+            yield environment.problem("FL068", f"the value of {name} looks like a variable, but is not expanded",
                                       key=name, allowed="text, or {fromNode: NAME}", suggestion=suggestion)
 
 
 def references(text: str) -> Iterator[str]:
-    """Yield the names in `$(...)` that are ours by their prefix."""
+    """Yield the names in `$(...)` that have our prefix."""
     yield from (name for name in all_references(text) if name.strip().upper().startswith("FLEETCTL"))
 
 
@@ -89,5 +90,5 @@ def _shell_variables(engine: Raw) -> Iterator[Problem]:
     for path, item in command_line(engine):
         match = _SHELL_VARIABLE.search(item)
         if match is not None:
-            yield engine.document.problem("FL062", path, f"{match[0]} is for a shell, and no shell is started here",
+            yield engine.document.problem("FL062", path, f"{match[0]} is a shell variable, but there is no shell here",
                                           suggestion=_meant(match[1] or match[2]))

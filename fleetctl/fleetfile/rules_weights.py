@@ -1,4 +1,4 @@
-"""Rules over weights and their updates in place: what is known by then, as many parts as ranks, a request to send."""
+"""Rules over weights and their updates in place: known variables, one part per rank, a reload request."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ from fleetctl.problem import Problem
 
 KNOWN = ("FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_COPY", "FLEETCTL_RANK",
          "FLEETCTL_GROUP_SIZE")
-"""The names that a plan knows; the others are known when the engine starts, after its weights."""
+"""The variables known to a plan; the others are only known when the engine starts, after its weights are fetched."""
 KNOWN_AT_UPDATE = ("FLEETCTL_NEW_MODEL_DIR", *INJECTED)
-IN_PLACE, TOO_EARLY = "inPlace", "known before the weights are there"
+IN_PLACE, BEFORE_WEIGHTS = "inPlace", "known before the weights are fetched"
 
 
 def check_weights(group: Raw, member: Raw) -> Iterator[Problem]:
     """Yield the problems of one member's weights beyond the types of its values."""
     weights = member.child("weights")
     for path, text in texts_below((*weights.path, "from"), weights.get("from")):
-        yield from _unknown(weights, path, references(text), KNOWN, TOO_EARLY)
+        yield from _unknown(weights, path, references(text), KNOWN, BEFORE_WEIGHTS)
     for path, text in texts_below((*weights.path, "view"), weights.get("view")):
-        yield from _unknown(weights, path, all_references(text), KNOWN, TOO_EARLY)
+        yield from _unknown(weights, path, all_references(text), KNOWN, BEFORE_WEIGHTS)
     parts, size = weights.child("view").child("shard").get("of"), members_per_copy(group)
     if isinstance(parts, int) and not isinstance(parts, bool) and 0 < parts != size:
         yield weights.child("view").child("shard").problem(
             "FL082", f"{count_of(parts, 'part')} for a group of {count_of(size, 'member')}", key="of",
-            allowed=f"{size}, or no key: then it is the members of the group")
+            allowed=f"{size}, or no key: the default is the number of members")
 
 
-def _unknown(owner: Raw, path: Path, names: Iterable[str], known: Sequence[str], why: str) -> Iterator[Problem]:
+def _unknown(owner: Raw, path: Path, names: Iterable[str], known: Sequence[str], how: str) -> Iterator[Problem]:
     for name in names:
         if name not in known:
             meant = nearest(name, known)
-            yield owner.document.problem("FL048", path, f"$({name}) is not {why}", allowed=", ".join(known),
+            yield owner.document.problem("FL048", path, f"$({name}) is not {how}", allowed=", ".join(known),
                                          suggestion=f"$({meant})" if meant else None)
 
 
 def texts_below(path: Path, value: Value) -> Iterator[tuple[Path, str]]:
-    """Yield the texts in a value, whatever it is, each with its path."""
+    """Yield all texts in a value of any type, each with its path."""
     if isinstance(value, str):
         yield path, value
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -52,7 +52,7 @@ def texts_below(path: Path, value: Value) -> Iterator[tuple[Path, str]]:
 
 
 def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
-    """Yield the problems of `update`, in the defaults and in the models, with what these get from the defaults."""
+    """Yield the problems of `update`, in the defaults and in the models, which inherit from the defaults."""
     defaults = [root(document).child("spec").child("defaults").child("update") for document in documents]
     given = any(update.get("reload") for update in defaults)
     for update in defaults:
@@ -63,13 +63,13 @@ def check_updates(documents: Sequence[Document]) -> Iterator[Problem]:
         leaders = [member for group in model.items("workers") for member in group.items("members")
                    if role_of(member) != "Worker"]
         if update.get("mode") == IN_PLACE and leaders and not any(member.get("weights") for member in leaders):
-            yield update.problem("FL086", "no engine of rank 0 has weights that it could reload", key="mode",
-                                 allowed="weights beside an engine; or mode keep or surge")
+            yield update.problem("FL086", "inPlace needs weights, and no member of rank 0 has any", key="mode",
+                                 allowed="weights in a member of rank 0, or mode keep or surge")
 
 
 def _request(update: Raw, *, given: bool) -> Iterator[Problem]:
     if update.get("mode") == IN_PLACE and not update.get("reload") and not given:
-        yield update.problem("FL085", "inPlace needs the request by which an engine reloads its weights", key="mode",
+        yield update.problem("FL085", "inPlace needs the request that makes an engine reload its weights", key="mode",
                              allowed="reload: {http: {path, method, body}} beside mode")
     for path, text in texts_below((*update.path, "reload"), update.get("reload")):
         yield from _unknown(update, path, references(text), KNOWN_AT_UPDATE, "set by fleetctl")

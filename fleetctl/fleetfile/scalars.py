@@ -1,4 +1,4 @@
-"""Plain YAML scalars by the core schema of YAML 1.2: `on`, `yes`, `12:30` are text; and which text needs no quotes."""
+"""Plain YAML scalars by the YAML 1.2 core schema: `on`, `yes`, `12:30` are text. Also: which text needs no quotes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _INFINITY = re.compile(r"([-+]?)\.(?:inf|Inf|INF)")
 Scalar = str | int | float | bool | None
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _RESOLVER: Any = Resolver()  # the stubs leave its arguments untyped
-_YES_OR_NO = ("y", "Y", "n", "N")  # booleans of YAML 1.1 that PyYAML leaves alone
+_YES_OR_NO = ("y", "Y", "n", "N")  # YAML 1.1 booleans that PyYAML reads as text
 
 
 def resolve_plain(text: str) -> Scalar:
-    """Return the value of an unquoted scalar; raises ValueError for a number of more than 300 characters."""
+    """Return the value of an unquoted scalar; raises ValueError for a number of more than MAX_DIGITS characters."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMBER_START:
@@ -52,7 +52,7 @@ def _number(text: str) -> str | int | float:
 
 @lru_cache(maxsize=4096)
 def is_text_to_all(text: str) -> bool:
-    """Return whether every reader takes a plain scalar as this text; some read `on` and `12:30` as other values."""
+    """Return whether every YAML reader takes a plain scalar as this text; some read `on` and `12:30` differently."""
     try:
         ours = resolve_plain(text)
     except ValueError:

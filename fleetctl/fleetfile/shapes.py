@@ -1,6 +1,6 @@
-"""Shapes: what `spec.shapes` has is merged below each model that names it, before anything else is checked.
+"""Merges each shape in `spec.shapes` below the models that name it, before anything else is checked.
 
-From here on such a model is one with workers of its own, so that a plan, a difference and the spec hash know no shapes.
+After that every model has workers of its own: plans, diffs and spec hashes know nothing of shapes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ UNUSED = "FL075"
 def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Document], list[Problem]]:
     """Merge the shapes of all documents below their models; `whole` = every file could be read.
 
-    Return the documents, and the problems of that; a model with one of them is unchanged.
+    Return the documents and the problems found; a model with a problem stays unchanged.
     """
     problems: list[Problem] = []
     shapes = _by_name(documents, problems)
     sizes = {name: _size(shape.document.node(shape.path)) for name, shape in shapes.items()}
     used: set[str] = set()
-    shaped: list[Document] = []
-    spent = 0
+    merged: list[Document] = []
+    total = 0
     for document in documents:
         found: dict[int, tuple[Document, str]] = {}
         for model in models(document):
@@ -37,22 +37,21 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
             if name is None:
                 continue
             used.add(name)
-            spent += sizes.get(name, 0)
-            if spent > MAX_NODES:
-                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, with each shape in full",
-                                              key="shape"))
+            total += sizes.get(name, 0)
+            if total > MAX_NODES:
+                problems.append(model.problem("FL014", f"more than {MAX_NODES} values, shapes expanded", key="shape"))
                 break
             if name in shapes and "workers" not in model.value:
                 found[int(model.path[-1])] = shapes[name].document, name
             elif whole or name in shapes:
                 problems.append(_unusable(model, name, list(shapes)))
-        shaped.append(with_shapes(document, found))
-    if whole and spent <= MAX_NODES:
-        # one of a file that the given one extends may be for other fleets
+        merged.append(with_shapes(document, found))
+    if whole and total <= MAX_NODES:
+        # an unused shape of a base may be for other fleets
         problems += (shape.problem(UNUSED, f'no model uses the shape "{name}"', on_key=True)
                      for name, shape in shapes.items()
                      if name not in used and shape.document.locate(shape.path)[0] is shape.document.source)
-    return shaped, problems
+    return merged, problems
 
 
 def shapes_of(document: Document) -> Iterator[Raw]:
@@ -62,18 +61,19 @@ def shapes_of(document: Document) -> Iterator[Raw]:
 
 
 def _by_name(documents: Sequence[Document], problems: list[Problem]) -> dict[str, Raw]:
-    """Return the shapes of all documents, the first of each name; a second one is a problem."""
+    """Return the shapes of all documents by name; a duplicate is a problem, and the first counts."""
     shapes: dict[str, Raw] = {}
     for shape in (shape for document in documents for shape in shapes_of(document)):
         name = str(shape.path[-1])
         first = shapes.setdefault(name, shape)
         if first is not shape:
-            problems.append(shape.problem(UNUSABLE, f'the shape "{name}" is already at {first.at()}', on_key=True))
+            problems.append(shape.problem(UNUSABLE, f'duplicate shape "{name}"; the first is at {first.at()}',
+                                          on_key=True))
     return shapes
 
 
 def _size(node: Node | None) -> int:
-    """Return how many values a node is; one that is merged of several counts those of its parts."""
+    """Return the number of values in a node; `size` is not set for a merged node."""
     if not isinstance(node, MergedNode):
         return node.size if node else 0
     children = node.children.values() if isinstance(node.children, dict) else node.children or ()
@@ -81,7 +81,7 @@ def _size(node: Node | None) -> int:
 
 
 def _used_by(model: Raw) -> str | None:
-    """Return the name of the shape that a model uses; None where it uses none, or says so in an unknown way."""
+    """Return the name of the shape that a model uses; None if it uses none, or `shape` is not valid."""
     use: Value = model.get("shape")
     if isinstance(use, dict):
         use = use.get("name") if use.keys() <= {"name", "workers"} else None
@@ -90,7 +90,7 @@ def _used_by(model: Raw) -> str | None:
 
 def _unusable(model: Raw, name: str, shapes: list[str]) -> Problem:
     if "workers" in model.value:
-        return model.problem(UNUSABLE, "workers beside a shape", key="workers", on_key=True, allowed=(
-            f"one of the two; what differs from the shape is in shape: {{name: {name}, workers: [...]}}"))
-    return model.problem(UNUSABLE, f'no shape "{name}" in spec.shapes', key="shape", allowed=some(shapes, 20) or None,
+        return model.problem(UNUSABLE, "a model has either workers or a shape, not both", key="workers", on_key=True,
+                             allowed=f"one of the two; write changes as shape: {{name: {name}, workers: [...]}}")
+    return model.problem(UNUSABLE, f'spec.shapes has no "{name}"', key="shape", allowed=some(shapes, 20) or None,
                          suggestion=nearest(name, shapes))

@@ -1,4 +1,4 @@
-"""Where fleet files come from: files, folders of *.yaml and *.yml, standard input. Reads bytes, knows no YAML."""
+"""Reads the bytes of fleet files: files, folders of *.yaml and *.yml, standard input. Knows no YAML."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ STDIN_NAME = "<stdin>"
 
 @dataclass(frozen=True, slots=True)
 class SourceBytes:
-    """The bytes of one fleet file; `file` is its name as the user gave it."""
+    """The bytes of one fleet file; `file` = its name as given by the user."""
 
     file: str
     data: bytes
 
     @property
     def about(self) -> FleetSource:
-        """The file as a plan names it, with the SHA-256 of the bytes as they were read."""
+        """The file as named in a plan, with the SHA-256 of its bytes."""
         return FleetSource(path=self.file, sha256=sha256_hex(self.data))
 
 
 def read_sources(
     sources: Sequence[str], stdin: Callable[[], bytes] | None, tree: FileTree = DISK
 ) -> tuple[list[SourceBytes], list[Problem]]:
-    """Read every source in argument order, folders sorted by name; a file that cannot be read becomes a problem."""
+    """Read all sources in argument order, folders sorted by name; a file that cannot be read becomes a problem."""
     read: list[SourceBytes] = []
     problems: list[Problem] = []
     seen: dict[str, str] = {}
     for file in _files(sources, tree, problems):
         identity = STDIN_NAME if file == STDIN_NAME else tree.identity(file)
         if identity in seen:
-            other = f"the same file as {seen[identity]}, which is already given"
-            problems.append(Problem("FL003", "given twice" if file == seen[identity] else other, file))
+            other = f"this is the same file as {seen[identity]}, which is also given"
+            problems.append(Problem("FL003", "this file is given twice" if file == seen[identity] else other, file))
             continue
         seen[identity] = file
         try:
@@ -55,7 +55,7 @@ def read_sources(
 
 
 def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = None) -> SourceBytes:
-    """Return one file, or standard input, whole; raises OSError, with EFBIG for one that is too large."""
+    """Return one whole file, or standard input; raises OSError, with EFBIG if it is too large."""
     if file == STDIN_NAME and stdin is None:
         raise OSError("standard input is not available here")
     if as_utf8(file) != file:
@@ -78,7 +78,7 @@ def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> I
             if source == "-":
                 yield STDIN_NAME
             elif link := tree.link_out(source):
-                problems.append(_leads_out(source, link))
+                problems.append(_leads_outside(source, link))
             elif tree.is_folder(source):
                 yield from _folder(source, tree, problems)
             elif not tree.is_file(source):
@@ -86,12 +86,12 @@ def _files(sources: Sequence[str], tree: FileTree, problems: list[Problem]) -> I
                 problems.append(Problem("FL001", "no such file or folder", source, suggestion=near))
             else:
                 yield source
-        except OSError as error:  # of a path in a folder that cannot be searched, or one that is too long
+        except OSError as error:  # no permission to search a folder, or the path is too long
             problems.append(Problem("FL001", why_unreadable(error), source))
 
 
 def nearest_file(path: str, tree: FileTree, without: str = "") -> str | None:
-    """Return the path of the most similar file in the folder of `path`, written as `path` is; not `without`."""
+    """Return the path of the most similar file in the folder of `path`, in the same form; never `without`."""
     folder, name = posixpath.split(path)
     try:
         found = nearest(name, [known for known in tree.names(folder or ".") if known not in (name, without)])
@@ -106,7 +106,7 @@ def fleet_files(folder: str, tree: FileTree) -> list[str]:
 
 
 def is_fleet_file(name: str) -> bool:
-    """Return whether a file of this name in a folder is one of its fleet files."""
+    """Return whether a file with this name in a folder is a fleet file."""
     return Path(name).suffix in (".yaml", ".yml") and not name.startswith(".")
 
 
@@ -120,12 +120,12 @@ def _folder(folder: str, tree: FileTree, problems: list[Problem]) -> Iterator[st
         problems.append(Problem("FL002", "no *.yaml or *.yml file in this folder", folder))
     for file in (str(Path(folder) / name) for name in found):
         if link := tree.link_out(file, listed=True):
-            problems.append(_leads_out(file, link))
+            problems.append(_leads_outside(file, link))
         else:
             yield file
 
 
-def _leads_out(file: str, link: Link) -> Problem:
+def _leads_outside(file: str, link: Link) -> Problem:
     what = "a link" if link.file == file else f"below {link.file}, a link"
-    return Problem("FL001", f"it is {what} to {link.target}, which leads out of the checkout", file,
+    return Problem("FL001", f"this is {what} to {link.target}, which leads outside the checkout", file,
                    allowed=allowed_in_checkout(link.file))

@@ -31,7 +31,7 @@ class SourceText:
         return line, offset - self.line_starts[line - 1] + 1
 
     def line(self, number: int) -> str:
-        """Return one line without its end."""
+        """Return one line without its newline."""
         start = self.line_starts[number - 1]
         end = self.text.find("\n", start)
         return self.text[start:end if end >= 0 else len(self.text)].rstrip("\r")
@@ -40,7 +40,7 @@ class SourceText:
         self, code: str, offset: int, message: str, *, path: Path = (), allowed: str | None = None,
         suggestion: str | None = None, secret: bool = False,
     ) -> Problem:
-        """Make a problem at a character. A line that is `secret` or part of an environment is not shown."""
+        """Make a problem at a character. The source line is left out if it is `secret` or part of an environment."""
         line, column = self.position(offset)
         shown: str | None = self.line(line)
         if shown is not None and (secret or len(shown) > MAX_SOURCE_LINE or _ENVIRONMENT.search(shown)):
@@ -49,7 +49,7 @@ class SourceText:
 
 
 def decode(source: SourceBytes) -> SourceText:
-    """Return the file as text without its byte order mark; raises FleetFileError for one that is not text."""
+    """Return the file as text without its byte order mark; raises FleetFileError if it is not text."""
     data = source.data.removeprefix(BOM_UTF8)
     try:
         text = data.decode("utf-8")

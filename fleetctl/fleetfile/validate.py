@@ -1,4 +1,4 @@
-"""One document against the models: each error of pydantic becomes a problem with a plain message and its place."""
+"""Validates one document against the models: each pydantic error becomes a problem with a message and a place."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from fleetctl.fleetfile.nodes import Document, Value
 from fleetctl.problem import Problem
 
 _KEYS = frozenset(keys_of(FleetDocument))
-_READ_BY = {"Inventory": "--inventory FILE reads it", "Plan": "`show FILE` and `apply FILE` read it"}
+_READ_BY = {"Inventory": "a Fleet; --inventory FILE reads an Inventory",
+            "Plan": "a Fleet; `show FILE` and `apply FILE` read a Plan"}
 _A_FLEET = "a mapping with apiVersion, kind, metadata and spec"
 _FORMS = (TEXT.tag, MAPPING.tag, LIST.tag)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A document and its model, which is None when there are problems; `foreign` = not a fleet at all."""
+    """A document and its model, which is None if there are problems; `foreign` = not a fleet at all."""
 
     document: Document
     model: FleetDocument | None
@@ -35,7 +36,7 @@ class Checked:
 def validate(document: Document, *, whole: bool = True) -> Checked:
     """Check keys, types and values of one document. A document of another kind gets one problem, not one per key.
 
-    `whole` = every base could be read; otherwise a missing key may be in one of them, and is no problem.
+    `whole` = every base could be read; otherwise a missing key may be in an unread base, and is not a problem.
     """
     if foreign := foreign_problem(document):
         return Checked(document, None, (foreign,), foreign=True)
@@ -45,7 +46,7 @@ def validate(document: Document, *, whole: bool = True) -> Checked:
 
 
 def validate_base(document: Document) -> tuple[Problem, ...]:
-    """Check the keys of a base that are never inherited; the rest is checked after merging."""
+    """Check the keys of a base that are never inherited; all others are checked after merging."""
     if foreign := foreign_problem(document):
         return (foreign,)
     own = {key: document.value[key] for key in OWN_KEYS if key in document.value}
@@ -58,23 +59,23 @@ def _checked(document: Document, value: Value) -> Checked:
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
         known = [found for found in errors if not _is_in_shape(document, found)]
-        problems = _without_echoes([problem_of(_finding(document, found)) for found in known])
-        # no model without a problem: a document must never drop out silently
-        silent = (document.problem("FL022", (), "this document cannot be used"),) if known else ()
-        return Checked(document, None, problems or silent)
+        problems = _without_consequences([problem_of(_finding(document, found)) for found in known])
+        # a document without a model must have a problem, or it would be dropped silently
+        fallback = (document.problem("FL022", (), "this document cannot be used"),) if known else ()
+        return Checked(document, None, problems or fallback)
 
 
-def _without_echoes(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Leave out "missing" where the same mapping has an unknown key that is most likely meant to be it, and what
-    follows on the line of a selector that a comma has cut in two."""
+def _without_consequences(problems: list[Problem]) -> tuple[Problem, ...]:
+    """Leave out what another problem causes: a missing key that an unknown key of the same mapping is likely meant to
+    be, and everything on a line after a selector that an unquoted comma splits."""
     def owner(problem: Problem) -> str:
         return problem.path.rpartition(".")[0]
 
-    cut_off = {(problem.file, problem.line): problem.column for problem in problems
-               if problem.code == "FL027" and (problem.suggestion or "").endswith(BECAUSE_OF_THE_COMMA)
-               and (problem.source_line or "")[problem.column - 1:][:1] in ("i", "!")}  # not one in quotes
+    split_at = {(problem.file, problem.line): problem.column for problem in problems
+                if problem.code == "FL027" and (problem.suggestion or "").endswith(BECAUSE_OF_THE_COMMA)
+                and (problem.source_line or "")[problem.column - 1:][:1] in ("i", "!")}  # unquoted
     problems = [problem for problem in problems if problem.code not in ("FL022", "FL028")
-                or problem.column < cut_off.get((problem.file, problem.line), problem.column + 1)]
+                or problem.column < split_at.get((problem.file, problem.line), problem.column + 1)]
     meant = {(owner(problem), problem.suggestion) for problem in problems if problem.code == "FL020"}
     return tuple(problem for problem in problems
                  if problem.code != "FL021" or (owner(problem), problem.path.rpartition(".")[2]) not in meant)
@@ -88,18 +89,18 @@ def foreign_problem(document: Document) -> Problem | None:
         return document.problem("FL022", (), f"the document is {found}, not a fleet", allowed=_A_FLEET)
     version, kind = value.get("apiVersion"), value.get("kind")
     if "formatVersion" in value and kind in _READ_BY:
-        return document.problem("FL022", (), f"this is a document of kind {kind}, not a fleet", allowed=_READ_BY[kind])
+        return document.problem("FL022", (), f"this document is of kind {kind}, not Fleet", allowed=_READ_BY[kind])
     if value and value.keys().isdisjoint(_KEYS):
         found = ", ".join(list(value)[:3])
         return document.problem("FL022", (), f"a document with {cut(found)} is not a fleet", allowed=_A_FLEET)
     if isinstance(version, str) and not version.startswith(API_VERSION.split("/")[0]):
-        found = f"a {kind} of {version}" if isinstance(kind, str) else f"a document of {version}"
-        return document.problem("FL024", ("apiVersion",), f"this is {found}, not a fleet", allowed=API_VERSION)
+        found = f"is of kind {kind} ({version})" if isinstance(kind, str) else f"is of {version}"
+        return document.problem("FL024", ("apiVersion",), f"this document {found}, not a fleet", allowed=API_VERSION)
     return None
 
 
 def _is_in_shape(document: Document, error: ErrorDetails) -> bool:
-    """Return whether a key is missing only because the shape of the model could not be used, which is a problem."""
+    """Return whether a key is only missing because the model's shape is unusable, which is a problem of its own."""
     path = tuple(part for part in error["loc"] if part not in _FORMS)
     if error["type"] != "missing" or path[:2] != ("spec", "models"):
         return False
@@ -108,7 +109,7 @@ def _is_in_shape(document: Document, error: ErrorDetails) -> bool:
 
 
 def _finding(document: Document, error: ErrorDetails) -> Finding:
-    """Return an error of pydantic's with its path in the file, up to the last part that is there."""
+    """Return a pydantic error with its path in the file, up to the last part that exists."""
     loc = [part for part in error["loc"] if part not in _FORMS]
     on_key = loc[-1:] == ["[key]"]
     path = loc[:-1] if on_key else loc

@@ -1,4 +1,4 @@
-"""Writes a layout back: two spaces a level, lists in the column of their key, known keys in their usual order."""
+"""Writes a layout: two spaces per level, lists in the column of their key, known keys in the order of the schema."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fleetctl.fleetfile.layout import Block, Entry, Leaf, Page
 
 STEP = 2
 MERGE_KEY = "<<"
-# the shape of a replica is the longest part of a model, so it comes last
+# `workers` is the longest part of a model, so it comes last
 _LAST = ("workers",)
 
 
 def write_layout(pages: list[Page], *, sort: bool) -> str:
-    """Return the text of all documents; without `sort` the keys stay in the order they have."""
+    """Return the text of all documents; without `sort`, keys keep their order."""
     lines: list[str] = []
     for number, page in enumerate(pages):
         lines += _without_last_blanks(page.above) if number else page.above
@@ -36,7 +36,7 @@ def write_layout(pages: list[Page], *, sort: bool) -> str:
 
 
 def _sort(block: Block, path: Path) -> None:
-    """Put the keys of the format in their usual order; keys of free maps keep theirs."""
+    """Put known keys in the order of the schema; keys of free maps keep theirs."""
     ranks = key_ranks(path) if block.kind == "mapping" else {}
     block.entries.sort(key=lambda entry: ranks.get(entry.name, len(ranks)))
     for number, entry in enumerate(block.entries):
@@ -45,7 +45,7 @@ def _sort(block: Block, path: Path) -> None:
 
 
 def key_ranks(path: Path) -> dict[str, int]:
-    """Return the place of each known key in the mapping at a path, where `fmt` has an order for it."""
+    """Return the rank of each known key of the mapping at a path; empty if `fmt` does not order its keys."""
     model = model_at(path)
     return _ranks(model) if model else {}
 
@@ -77,7 +77,7 @@ def _pair(block: Block, entry: Entry, indent: int) -> list[str]:
 
 
 def _item(block: Block, entry: Entry, indent: int) -> list[str]:
-    """Return the lines of an item; a block in it begins on the line of the dash."""
+    """Return the lines of an item; a block value begins on the line of the dash."""
     dash = f"{' ' * indent}-"
     value = entry.value
     if isinstance(value, Leaf):
@@ -93,7 +93,7 @@ def _item(block: Block, entry: Entry, indent: int) -> list[str]:
 
 
 def _hoisted(block: Block) -> list[str]:
-    """Remove the comments above a block's first entry, and return them: the entry moves up beside a dash."""
+    """Remove and return the comments above a block's first entry, which moves to the line of the dash."""
     first = block.entries[0]
     lead, first.lead = [line for line in first.lead if line], []
     if first.key is None and isinstance(first.value, Block) and not first.value.properties:
@@ -102,7 +102,7 @@ def _hoisted(block: Block) -> list[str]:
 
 
 def _leaf(head: str, leaf: Leaf, note: str, old: int, new: int) -> list[str]:
-    """Return the lines of a leaf; all but the first move from the column of the old block to the new one."""
+    """Return the lines of a leaf; all but the first shift from the old column of the block to the new one."""
     first, *rest = leaf.text.split("\n")
     least = 0 if leaf.literal else new + STEP
     *before, last = f"{head} {first}" if first else head, *(_moved(line, new - old, least) for line in rest)

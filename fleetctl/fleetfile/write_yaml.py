@@ -1,6 +1,6 @@
-"""YAML written from data, by ruamel.yaml, in the layout of `fmt`: what it writes is a fixed point of `fmt`.
+"""Writes YAML from data, with ruamel.yaml, in the layout of `fmt`: its output is a fixed point of `fmt`.
 
-A value comes as a Piece, with its comments. Text is plain only where every reader takes it for that text, and control
+A value is a Piece with its comments. Text is unquoted only if every YAML reader takes it as this text; control
 characters are escaped. Loads ruamel.yaml, so only `import` and `render` import this.
 """
 
@@ -22,17 +22,17 @@ from fleetctl.fleetfile.scalars import is_text_to_all
 from fleetctl.fleetfile.write_layout import key_ranks
 
 SEVERAL_LINES = 1 << 20
-"""The width of what does not go on one line."""
+"""The width of a value that cannot be written on one line."""
 _TEXT = Tag(suffix="tag:yaml.org,2002:str")
 
 
 @dataclass(slots=True)
 class Piece:
-    """One value to write. A collection is on one line where `one_line` says so, or where it is in one that is.
+    """One value to write. `one_line` = a collection in brackets, and so are all collections in it.
 
-    `above`: the comment lines above it, '' = a blank line; `note`: the comment behind its first line. Of a scalar,
-    `content` is its text; `is_text` False: a number, a boolean or null, as it is written; `style`: see `block_style`.
-    `width` is about the number of characters it takes on one line, without its own comments.
+    `above` = the comment lines above it, '' for a blank line; `note` = the comment after its first line. `content` is
+    the text of a scalar; with `is_text` False, that of a number, a boolean or null. `style`: see `block_style`.
+    `width` = about the number of characters on one line, without its own comments.
     """
 
     content: dict[str, Piece] | list[Piece] | str
@@ -55,19 +55,19 @@ class Piece:
 
     @property
     def width_inside(self) -> int:
-        """The width in a collection: one with comments inside is never on one line."""
+        """The width inside a collection, which cannot be on one line if there are comments in it."""
         return SEVERAL_LINES if self.above else self.width
 
 
 def block_style(text: str) -> Literal["|"] | None:
-    """Return `|` for text of several lines that a literal block shows as it is; None where quotes are better."""
+    """Return `|` for multi-line text that a literal block shows unchanged; None if quotes are better."""
     lines = text.removesuffix("\n").split("\n")
     shown = all(line.isprintable() and line == line.rstrip() for line in lines)
     return "|" if shown and len(lines) > 1 and lines[0][:1] not in ("", " ") and lines[-1] else None
 
 
 def write_yaml(root: Piece) -> str:
-    """Return a document as text; a `note` is written as it is, behind a blank."""
+    """Return a document as text; a `note` is written as is, after a blank."""
     out = io.StringIO()
     emitter = _Emitter(out)
     emitter.emit(events.StreamStartEvent())
@@ -79,35 +79,35 @@ def write_yaml(root: Piece) -> str:
 
 
 class _Emitter(RoundTripEmitter):
-    """ruamel's, for our layout: no text is broken into lines, and characters that do not print are escaped."""
+    """ruamel's emitter, for our layout: no text is broken into lines, and non-printable characters are escaped."""
 
     MAX_SIMPLE_KEY_LENGTH = 1000  # a longer key would be written as `? key`
 
     def __init__(self, out: io.StringIO) -> None:
         dumper = YAML()
-        dumper.version = (1, 1)  # our readers, and most others, know less of plain text than YAML 1.2 allows
+        dumper.version = (1, 1)  # our readers, and most others, accept less unquoted text than YAML 1.2 allows
         super().__init__(out, width=SEVERAL_LINES, allow_unicode=True, dumper=dumper,
                          brace_single_entry_mapping_in_flow_sequence=True)
         self._analyses: dict[str, ScalarAnalysis] = {}
 
     def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
-        """Look at each text once: ruamel does so character by character, and a fleet repeats itself."""
+        """Cache the analysis: ruamel works character by character, and fleet files repeat many texts."""
         if scalar not in self._analyses:
             self._analyses[scalar] = super().analyze_scalar(scalar)
         return self._analyses[scalar]
 
-    def write_plain(self, text: str, split: bool = True) -> None:  # noqa: ARG002 (as ruamel has it)
-        """Write plain text, which is on one line here, at once instead of character by character."""
+    def write_plain(self, text: str, split: bool = True) -> None:  # noqa: ARG002 (ruamel's signature)
+        """Write unquoted text, always one line here, at once instead of character by character."""
         self.write_indicator(text, True)
 
     def write_double_quoted(self, text: str, split: bool = True) -> None:
-        """Escape all characters but ASCII in text with characters that do not print."""
+        """Escape everything but ASCII in text with non-printable characters."""
         self.allow_unicode = text.isprintable()
         super().write_double_quoted(text, split)
         self.allow_unicode = True
 
     def write_literal(self, text: str, comment: object = None) -> None:
-        """Write the note of a literal block behind its `|`."""
+        """Write the note of a literal block after its `|`."""
         note = self.event.comment[0] if self.event.comment else None
         self.event.comment = None
         super().write_literal(text, f" {note.value}" if note else comment)
@@ -115,13 +115,13 @@ class _Emitter(RoundTripEmitter):
 
 def _write(emit: Callable[[events.Event], None], piece: Piece, path: Path, column: int, above: Sequence[str] = (), *,
            inside: bool = False) -> None:
-    """Write a piece whose entries begin in a column; `above` is set for an item, `inside`: in one on one line."""
+    """Write a piece whose entries begin in `column`. `above` = the comments of an item; `inside` = within brackets."""
     note = "" if inside else piece.note
     if isinstance(piece.content, str):
         emit(_scalar(piece, _comment(above, note, column - 2)))
         return
     flow = inside or piece.one_line or not piece.content
-    # the note of a collection on one line comes with its end
+    # the note of a collection on one line belongs to its end event
     before, after = _comment(above, "" if flow else note, column - 2), _comment((), note if flow else "", 0)
     if isinstance(piece.content, dict):
         emit(events.MappingStartEvent(None, None, True, flow_style=flow, comment=before, nr_items=len(piece.content)))
@@ -145,7 +145,7 @@ def _ordered(content: dict[str, Piece], path: Path) -> list[str]:
 
 
 def _hoisted(item: Piece, path: Path) -> list[str]:
-    """Return the comments above an item. Those of its first entry, on the line of the dash, are moved there."""
+    """Return the comments above an item, including those of its first entry, which is on the line of the dash."""
     lines = list(item.above)
     if item.content and not item.one_line and not isinstance(item.content, str):
         if isinstance(item.content, dict):
@@ -167,7 +167,7 @@ def _scalar(piece: Piece, comment: Any) -> events.ScalarEvent:  # noqa: ANN401 (
 
 
 def _comment(above: Sequence[str], note: str, column: int) -> list[Any] | None:
-    """Return comments as ruamel keeps them: the one behind, and those above."""
+    """Return comments in ruamel's form: the trailing comment, and the lines above."""
     if not above and not note:
         return None
     lines = "".join(f"{' ' * column}{line}\n" if line else "\n" for line in above)

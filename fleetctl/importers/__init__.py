@@ -1,1 +1,1 @@
-"""Turns what people already have into a fleet file: the live fleet, files of other systems. No guess in silence."""
+"""Turns a live fleet, or files of other systems, into a fleet file. Every guess and every loss is reported."""

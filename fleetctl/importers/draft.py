@@ -1,7 +1,7 @@
-"""A fleet file under construction: what an importer fills, and what `write.py` turns into text.
+"""A fleet file under construction: importers fill it, and `write.py` turns it into text.
 
-Everything of the input that has no home in a fleet file becomes a Loss, with its place. Nothing here reads or writes
-a file.
+Every part of the input without a counterpart in a fleet file becomes a Loss with its place. Nothing here reads or
+writes a file.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Mapping = dict[str, Any]
 """A piece of a fleet file as a person would write it: `{"gpus": 1, "vram": "16Gi"}`."""
 
 PLACEHOLDER = "FILL-IN-THE-ENGINE-COMMAND"
-"""The command of an engine where the input names none. No such program exists, so it cannot start by mistake."""
+"""The command of an engine if the input has none. No such program exists, so it cannot start by mistake."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One thing the fleet file does not say as the input does; `path` is its place in the input.
+    """One difference between the input and the fleet file; `path` = its place in the input.
 
-    `kind`: `lost` = it has no home in a fleet file; `changed` = it is written in another way and means the same;
-    `todo` = a person must look before the first apply. With a `model` (its key) the fleet file carries it as a comment,
-    at `home`, a path in the mapping of that model. A message never holds a value of an environment.
+    `kind`: `lost` = no counterpart in a fleet file; `changed` = written differently with the same meaning; `todo` =
+    a person must check it before the first apply. With a `model` (its key), the fleet file has it as a comment at
+    `home`, a path in the mapping of that model. A message never holds an environment value.
     """
 
     place: Position | None
@@ -39,14 +39,14 @@ class Loss:
 
     @property
     def field(self) -> str:
-        """The last step of `path`: the field, or the item of a list, that this is about; '' without a path."""
+        """The last step of `path`: the field or list item concerned; '' without a path."""
         step = _LAST_STEP.search(self.path)
         return f"{step['quoted'] or step['plain']}{step['indices']}" if step else ""
 
 
 @dataclass(frozen=True, slots=True)
 class DraftModel:
-    """One model: an entry of `spec.models`, and where the input describes it. `notes` are further comments above it."""
+    """One model: an entry of `spec.models`, and its place in the input. `notes` = further comments above it."""
 
     value: Mapping
     place: Position | None = None
@@ -60,9 +60,9 @@ class DraftModel:
 
 @dataclass(slots=True)
 class Draft:
-    """One fleet file under construction. `made_from` says in a few words what it is made from, for its first line.
+    """One fleet file under construction. `made_from` = a short description of the input, for the first line.
 
-    `cluster` is `spec.cluster`; `notes` are comments at the top of the file.
+    `cluster` = `spec.cluster`; `notes` = comments at the top of the file.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Draft:
     notes: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     places: dict[str, Position | None] = field(default_factory=dict)
-    """Where each model that was added comes from, by its key."""
+    """The place of each added model in the input, by model key."""
 
     def add(self, value: Mapping, place: Position | None = None) -> None:
         """Add a model, an entry of `spec.models`, without its empty parts."""
@@ -82,7 +82,7 @@ class Draft:
 
     @property
     def partial(self) -> bool:
-        """Whether anything was lost or is left to do; a thing that is only written in another way is neither."""
+        """Whether anything was lost or is left to do; a mere change of notation is neither."""
         return any(loss.kind != "changed" for loss in self.losses)
 
 
@@ -92,5 +92,5 @@ def filled(parts: Mapping) -> Mapping:
 
 
 def one_group(members: list[Mapping]) -> list[Mapping]:
-    """Return the `workers` of a model that is one group."""
+    """Return the `workers` of a model with one group."""
     return [{"name": "main", "members": members}]

@@ -1,4 +1,4 @@
-"""A first fleet file: some models on the cards that a cluster has, with comments that say what to look at."""
+"""Writes a first fleet file: a few models on the cluster's cards, with comments that say what to check."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from fleetctl.importers.write import MODELINE, block, comment_lines
 
 EXAMPLE_MODEL = "Qwen/Qwen2.5-0.5B-Instruct"
 NAMES_SHOWN = 4
-PORT, MODEL, ANY_HOST = "$(FLEETCTL_PORT)", "$(FLEETCTL_MODEL)", "0.0.0.0"  # noqa: S104  as vllm does
+PORT, MODEL, ANY_HOST = "$(FLEETCTL_PORT)", "$(FLEETCTL_MODEL)", "0.0.0.0"  # noqa: S104  vLLM's default
 GIB = 1 << 30
-USABLE, ROOM = 0.9, 1.2
-"""The part of a card that an engine takes, and the weights with room for a cache of tokens, as a multiple of them."""
+USABLE, WITH_CACHE = 0.9, 1.2
+"""The part of a card that an engine may use; weights and KV cache as a multiple of the weights."""
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", re.IGNORECASE)
 _WIDTHS = ((0.5, re.compile(r"awq|gptq|int4|[^a-z]?4bit|w4a16|nvfp4|mxfp4", re.IGNORECASE)),
            (1.0, re.compile(r"fp8|int8|8bit|w8a8", re.IGNORECASE)))
@@ -31,7 +31,7 @@ _WIDTHS = ((0.5, re.compile(r"awq|gptq|int4|[^a-z]?4bit|w4a16|nvfp4|mxfp4", re.I
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """The command line of an engine. `split` = its flag for the number of cards; all answer GET /health."""
+    """The command line of an engine. `split` = its flag for the number of cards. All engines answer GET /health."""
 
     command: tuple[str, ...]
     args: tuple[str, ...]
@@ -48,7 +48,7 @@ ENGINES = {
 
 @dataclass(frozen=True, slots=True)
 class FirstFleet:
-    """What a first fleet file is made from; `inventory` None = no cluster was read, no `models` = an example."""
+    """The input of a first fleet file; `inventory` None = no cluster was read, no `models` = an example model."""
 
     name: str
     models: tuple[str, ...]
@@ -63,7 +63,7 @@ def first_fleet(wanted: FirstFleet) -> str:
     kinds = _kinds(wanted)
     models: list[dict[str, Any]] = []
     comments: dict[Path, list[str]] = {
-        ("metadata", "name"): ["It is in the mark of every replica: choose it before the first apply."]}
+        ("metadata", "name"): ["Part of every replica's identity: choose it before the first apply."]}
     for key in dict.fromkeys(wanted.models or (EXAMPLE_MODEL,)):
         weights = weights_bytes(key)
         need = choose_cards(weights, kinds) if kinds else None
@@ -83,7 +83,7 @@ def first_fleet(wanted: FirstFleet) -> str:
 
 
 def too_large(wanted: FirstFleet) -> list[str]:
-    """Return the models that no node can hold alone."""
+    """Return the models that do not fit on any single node."""
     kinds = _kinds(wanted)
     return [key for key in dict.fromkeys(wanted.models) if kinds and not choose_cards(weights_bytes(key), kinds).fits]
 
@@ -95,7 +95,7 @@ def _kinds(wanted: FirstFleet) -> list[CardKind]:
 def _header(wanted: FirstFleet) -> Iterator[str]:
     yield "Made by `fleetctl init`. `fleetctl plan -f` on this file shows what would start; `apply` starts it."
     yield "`fleetctl explain models` describes each field, `fleetctl validate -f` checks the file."
-    yield "`fleetctl schema > fleet.schema.json` beside it gives editors the schema that the first line names."
+    yield "For completion in editors, run `fleetctl schema > fleet.schema.json` in the folder of this file."
     if wanted.inventory:
         nodes = [node for node in wanted.inventory.nodes if node.state == "ALIVE"]
         yield f"The cluster had {count_of(len(nodes), 'node')} on {wanted.inventory.observed_at}:"
@@ -131,45 +131,45 @@ def _engine(name: str, need: Need | None) -> dict[str, Any]:
 
 
 def _comments(wanted: FirstFleet, need: Need | None, weights: int | None, number: int) -> dict[Path, list[str]]:
-    """Return the comments of one model; what is true of all of them is above the first alone."""
+    """Return the comments of one model; those that apply to all models are only above the first."""
     at: Path = ("spec", "models", number)
     member: Path = (*at, "workers", 0, "members", 0)
     size = {(*member, "resources"): [_about_size(weights), *_about_cards(wanted, need)]}
     if number:
         return size
-    example = [] if wanted.models else ["An example: put the name of your model in its place."]
+    example = [] if wanted.models else ["An example: replace it with the name of your model."]
     program = ENGINES[wanted.engine].command[0]
     return size | {
         at: [*example, "`replicas` is a floor: fleetctl starts what is missing, and never removes a replica."],
-        (*member, "nodeSelector"): ["There are several kinds of cards; without this line each of them is allowed."],
-        (*member, "engine"): [f"{program} has to be on the nodes. fleetctl adds nothing to its command line;",
+        (*member, "nodeSelector"): ["Several kinds of cards are available; without this line any of them may be used."],
+        (*member, "engine"): [f"{program} must be installed on the nodes. fleetctl adds nothing to its command line;",
                               "$(FLEETCTL_MODEL) is the key above, $(FLEETCTL_PORT) a free port."],
     }
 
 
 def _about_size(weights: int | None) -> str:
     if weights is None:
-        return "The name of the model does not say its size: check how many cards it needs."
-    return f"Guessed from the name of the model, check it: {ceil(weights / GIB)} GiB of weights, and a fifth more."
+        return "The model's name does not tell its size: check how many cards it needs."
+    return f"Guessed from the model's name, please check: {ceil(weights / GIB)} GiB of weights, plus 20% for the cache."
 
 
 def _about_cards(wanted: FirstFleet, need: Need | None) -> Iterator[str]:
     if need is None:
         yield "No node has a GPU, so this claims a CPU and memory; `gpus: 1` would claim a card."
     elif not need.fits:
-        yield f"It does not fit on one node, of which none has more than {amount_of(need.gpus * SHARE, 'GPU')}."
+        yield f"It does not fit on one node: none has more than {amount_of(need.gpus * SHARE, 'GPU')}."
         yield "Make it a gang over several nodes, with a Leader and its Workers: `fleetctl explain members.role`."
     elif need.kind.memory is None:
-        yield "The cluster does not report the memory of its cards; with nodes[].gpuMemory, `vram` can be claimed here."
+        yield "The cluster does not report its cards' memory; set nodes[].gpuMemory to claim `vram` here."
     elif wanted.inventory is None:
-        yield f"No cluster was read: this is for cards of {format_bytes(USUAL.memory or 0)}, `vram` on each."
+        yield f"No cluster was read: this assumes cards of {format_bytes(USUAL.memory or 0)}. `vram` is per card."
     else:
-        yield "`gpus` are whole cards, `vram` is what each must have; `vram` alone shares a card."
+        yield "`gpus` counts whole cards, `vram` is the memory claimed on each; `vram` alone shares a card."
 
 
 @dataclass(frozen=True, slots=True)
 class CardKind:
-    """Cards of one kind: Ray's name of it and its memory in bytes, None = unknown; the most that one node has."""
+    """One kind of card: Ray's name for it, its memory in bytes (None = unknown), and the most of them on one node."""
 
     accelerator: str | None
     memory: int | None
@@ -178,7 +178,7 @@ class CardKind:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The cards that one replica claims. `vram` = bytes on each, None = unknown; `fits` False = on no single node."""
+    """The cards that one replica claims. `vram` = bytes per card, None = unknown; `fits` = some node has them all."""
 
     kind: CardKind
     gpus: int
@@ -187,7 +187,7 @@ class Need:
 
 
 USUAL = CardKind(None, 80 * GIB, 8)
-"""The cards that are assumed where no cluster is known."""
+"""The cards assumed if no cluster is known."""
 
 
 def card_kinds(inventory: Inventory) -> list[CardKind]:
@@ -199,14 +199,14 @@ def card_kinds(inventory: Inventory) -> list[CardKind]:
             sizes = [gpu.memory_total for gpu in node.gpus if gpu.memory_total]
             kind = (node.labels.get(ACCELERATOR_LABEL), min(sizes) if sizes else None)
             most[kind] = max(count, most.get(kind, 0))
-    # cards that report no memory yet say nothing where others do
+    # cards that do not report their memory yet are left out if others do
     known = {kind: count for kind, count in most.items() if kind[1]} or most
     return sorted((CardKind(*kind, count) for kind, count in known.items()),
                   key=lambda kind: (kind.memory or 0, kind.accelerator or ""))
 
 
 def weights_bytes(model: str) -> int | None:
-    """Return the bytes of a model's weights, from the sizes in its name: 8B, 8x7B, 0.5B-AWQ; None without one."""
+    """Return the bytes of a model's weights from the size in its name: 8B, 8x7B, 0.5B-AWQ; None if there is none."""
     name = model.rpartition("/")[2]
     sizes = [int(times or 1) * float(number) * (1e9 if unit in "bB" else 1e6)
              for times, number, unit in _SIZE.findall(name)]
@@ -215,7 +215,7 @@ def weights_bytes(model: str) -> int | None:
 
 
 def choose_cards(weights: int | None, kinds: Sequence[CardKind]) -> Need:
-    """Return the fewest cards that hold the model, a power of two on one node, of the smallest of the `kinds`."""
+    """Return the fewest cards that hold the model, a power of two on one node, of the smallest of these `kinds`."""
     if weights is None:
         return Need(kinds[0], 1, None)
     counts = [1 << power for power in range(max(kind.on_one_node for kind in kinds).bit_length())]
@@ -229,4 +229,4 @@ def choose_cards(weights: int | None, kinds: Sequence[CardKind]) -> Need:
 
 
 def _per_card(weights: int, gpus: int) -> int:
-    return ceil(weights * ROOM / gpus / GIB) * GIB
+    return ceil(weights * WITH_CACHE / gpus / GIB) * GIB

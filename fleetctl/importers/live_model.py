@@ -1,4 +1,4 @@
-"""One model of the live fleet: in the shape an apply recorded, or else in the shape its newest replica is seen in."""
+"""One model of a live fleet, in the shape recorded by an apply or else in the visible shape of its newest replica."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Copies = Mapping[int, Sequence[ReplicaMember]]
 
 
 def recorded_model(key: str, replicas: int, known: Recorded) -> tuple[DraftModel | None, list[Loss]]:
-    """Return a model in its recorded shape; None when the record is damaged and makes no sound model."""
+    """Return a model in its recorded shape; None if the record is damaged and does not make a valid model."""
     recorded = known.model
     try:
         value = {"key": key, "replicas": replicas, **authored_lifecycle(recorded.lifecycle, recorded.priority)}
@@ -32,13 +32,13 @@ def recorded_model(key: str, replicas: int, known: Recorded) -> tuple[DraftModel
         losses = [] if known.whole else list(_unmask(key, value["workers"]))
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None, []
-    wanted = f", which wanted {recorded.wanted}" if recorded.wanted != replicas else ""
-    model = DraftModel(value, notes=(f"as {known.job} was asked for it{wanted}",))
-    return (model, losses) if _is_sound(model) else (None, [])
+    wanted = f", which wanted {count_of(recorded.wanted, 'replica')}" if recorded.wanted != replicas else ""
+    model = DraftModel(value, notes=(f"as recorded by {known.job}{wanted}",))
+    return (model, losses) if _is_valid(model) else (None, [])
 
 
 def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
-    """Take masked values out of a model's environments, and say whose they were."""
+    """Remove masked values from a model's environments, and report their names."""
     for number, group in enumerate(workers):
         for place, member in enumerate(group["members"]):
             env = member["engine"].get("env", {})
@@ -46,31 +46,31 @@ def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
             if not hidden:
                 continue
             member["engine"]["env"] = {name: text for name, text in env.items() if text != MASK}
-            message = (f"{count_of(len(hidden), 'env value')} unknown to the cluster: {', '.join(hidden)}; without, "
+            message = (f"{count_of(len(hidden), 'env value')} unknown to the cluster: {', '.join(hidden)}; until set, "
                        "replicas show as drift")
             yield Loss(None, key, message, "todo", key, ("workers", number, "members", place, "engine", "env"))
 
 
 def seen_model(key: str, replicas: Sequence[Replica]) -> tuple[DraftModel | None, list[Loss]]:
-    """Return a model with its engine left open; None where what is seen makes no model: an odd key, nothing claimed."""
+    """Return a model without its engine; None if it would not be valid, because of its key or for lack of a claim."""
     newest = replicas[-1]
     model = DraftModel({"key": key, "replicas": len(replicas), **seen_shape(newest)})
-    if not _is_sound(model):
+    if not _is_valid(model):
         return None, []
     spec = f"spec {newest.spec_hash}" if newest.spec_hash else "its spec"
-    message = (f"no log of an apply here has {spec}: this shape is what the cluster shows of replica "
-               f"{newest.replica_id}; its commands, selectors, probes and timeouts are not known, and until they are "
-               "filled in, replicas show as drift")
+    message = (f"no apply log on this cluster has {spec}: this shape is what the cluster shows of replica "
+               f"{newest.replica_id}; fill in its commands, selectors, probes and timeouts, which are not known; until "
+               "then its replicas show as drift")
     return model, [Loss(None, key, message, "todo", key)]
 
 
-def _is_sound(model: DraftModel) -> bool:
-    """Return whether a fleet file with this model alone loads: data from a cluster may break any rule."""
+def _is_valid(model: DraftModel) -> bool:
+    """Return whether a fleet file with only this model loads: data from a cluster may break any rule."""
     return not problems_of(write_draft(Draft("alone", "", models=[model])), "")
 
 
 def seen_shape(replica: Replica) -> dict[str, Any]:
-    """Return `placement` where it shows, and `workers`, as a fleet file has them; the engine's command is left open."""
+    """Return `workers`, with a placeholder as the command, and `placement` if ranks share a node."""
     groups: dict[str, dict[int, list[ReplicaMember]]] = {}
     for member in replica.members or [ReplicaMember()]:
         groups.setdefault(member.group or "main", {}).setdefault(member.copy_index, []).append(member)
@@ -88,7 +88,7 @@ def _group(name: str, number: int, copies: Copies) -> dict[str, Any]:
 
 
 def _members(ranks: Sequence[ReplicaMember]) -> list[dict[str, Any]]:
-    """Return the members of one copy by rank: the first leads, Workers that claim the same are one entry."""
+    """Return the members of one copy by rank: the first is the Leader, and equal consecutive Workers are one entry."""
     leader, *workers = (_claimed(rank) for rank in sorted(ranks, key=lambda one: one.rank))
     if not workers:
         return [_member({}, leader)]

@@ -1,7 +1,7 @@
-"""NDIF's `models:` list: what is wanted of each model. What serves it there is Python of NDIF's, not a command.
+"""Imports NDIF's `models:` list, which has no engine commands: NDIF serves models with Python code of its own.
 
-NDIF reads this list generously: it drops unknown keys, takes the last of two equal models and makes 0 replicas one.
-Here each of these is reported. Sizes are padded as NDIF pads them, and a card is shared where NDIF shares it.
+NDIF reads this list leniently: it drops unknown keys, takes the last of two equal models and turns 0 replicas into one.
+Here each of these is reported. Sizes are padded as NDIF pads them, and a card is shared if NDIF shares it.
 """
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from fleetctl.importers.draft import PLACEHOLDER, Draft, one_group
-from fleetctl.importers.reading import Reading, is_taken
+from fleetctl.importers.reading import Reading, is_duplicate
 
 PADDING_FACTOR, PADDING_BIAS = Decimal("0.15"), Decimal(500 << 20)
-"""NDIF's own defaults: n bytes of weights are given n x (1 + factor) + bias, divided over their cards."""
+"""NDIF's defaults: a model with n bytes of weights gets n x (1 + factor) + bias, divided over its cards."""
 
 _MIB = 1 << 20
 _LOST = {
-    "dtype": "the engine's concern: name it in the engine's command",
-    "trusted": "the engine's concern: name it in the engine's command",
-    "actor_class": "what serves the model is the engine's command here",
-    "envoy_class": "what serves the model is the engine's command here",
-    "execution_timeout_seconds": "requests are the engine's concern",
-    "max_tp": "how many cards a model gets is written as gpus",
+    "dtype": "set it in the engine's command",
+    "trusted": "set it in the engine's command",
+    "actor_class": "the model is served by the engine's command here",
+    "envoy_class": "the model is served by the engine's command here",
+    "execution_timeout_seconds": "the engine handles requests",
+    "max_tp": "gpus sets the number of cards",
 }
 
 
 def read_models(reading: Reading, draft: Draft) -> None:
-    """Add every model of a list to the draft; of one that is listed twice, the last, as NDIF does."""
+    """Add every model of a list to the draft; of duplicates the last, as in NDIF."""
     listed = reading.entries("models")
     keys = [_key(one) for one in listed]
     last = {key: number for number, key in enumerate(keys)}
@@ -36,12 +36,12 @@ def read_models(reading: Reading, draft: Draft) -> None:
             one.lose(None, "no checkpoint: the model is unknown")
         elif last[key] != number:
             one.lose(None, f"{key} is listed again below, and NDIF takes the last")
-        elif not is_taken(one, key, draft):
+        elif not is_duplicate(one, key, draft):
             draft.add(_model(one.goes_to(key), key), one.place)
 
 
 def _key(one: Reading) -> str | None:
-    """Return the model key: the checkpoint, with its revision where there is one, as in NDIF both are the identity."""
+    """Return the model key: the checkpoint, with its revision if there is one. In NDIF both identify a model."""
     if not one.is_mapping:
         return one.value if isinstance(one.value, str) and one.value else None
     checkpoint, revision = one.peek("checkpoint"), one.written("revision")
@@ -57,8 +57,7 @@ def _model(one: Reading, key: str) -> dict[str, Any]:
     one.note(None, "NDIF names no engine: write the command that serves the model", "todo")
     if one.written("revision"):
         one.skip("revision")
-        one.note("revision", f"a part of the model key, {key}, as in NDIF: name it in the engine's command, too",
-                 "todo")
+        one.note("revision", f"part of the model key {key}, as in NDIF: set it in the engine's command, too", "todo")
     else:
         one.text("revision")
     member = {"resources": _resources(one), "engine": {"command": [PLACEHOLDER]}}
@@ -80,7 +79,7 @@ def _resources(one: Reading) -> dict[str, Any]:
         one.note("gpus", f"NDIF takes a share of each of the {gpus} cards; here they are whole cards", "lost")
         return {"gpus": gpus, "vram": _mebibytes(padded, gpus)}
     if gpus is None:
-        one.note("size_bytes", "written as a share of one card: give gpus if the model needs several", "todo")
+        one.note("size_bytes", "written as a share of one card: set gpus if the model needs several", "todo")
     return {"vram": _mebibytes(padded, 1)}
 
 
@@ -89,12 +88,12 @@ def _padded_bytes(one: Reading) -> int | None:
     if size is None:
         for name in ("padding_factor", "padding_bias"):
             if name in one:
-                one.note(name, "the padding of a size that NDIF measures itself", "lost")
+                one.note(name, "pads a size that NDIF measures itself", "lost")
         return None
     one.note("size_bytes", f"written as vram: {size} bytes with NDIF's padding, divided over the cards", "changed")
     for name, written in (("padding_factor", factor), ("padding_bias", bias)):
         if isinstance(written, str):
-            one.lose(name, "not read: a number is expected here")
+            one.lose(name, "not read: expected a number")
     padded = size * (1 + _decimal(factor, PADDING_FACTOR)) + _decimal(bias, PADDING_BIAS)
     return int(padded.to_integral_value(rounding=ROUND_CEILING))
 
@@ -110,7 +109,7 @@ def _mebibytes(count: int, cards: int) -> str:
 def _report_rest(one: Reading) -> None:
     for key in ("pinned", "dedicated"):
         if one.flag(key):
-            one.note(key, "nothing is ever evicted to make room here, so every model is pinned", "changed")
+            one.note(key, "a plan never evicts anything to make room, so every model is pinned", "changed")
     if one.text("model_key") is not None:
         one.note("model_key", "NDIF's own key; here the checkpoint is the key", "lost")
     one.lose_each(_LOST)

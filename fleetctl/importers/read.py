@@ -1,4 +1,4 @@
-"""From files to a draft: every document goes to the importer of its kind, and what none of them read is reported."""
+"""From files to a draft: each document goes to the importer of its kind, and everything left unread is reported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fleetctl.importers.lws import read_leader_worker_set
 from fleetctl.importers.modelplane.deployment import read_deployment
 from fleetctl.importers.modelplane.hardware import read_inventory
 from fleetctl.importers.ndif import read_models
-from fleetctl.importers.reading import Reading, is_taken
+from fleetctl.importers.reading import Reading, is_duplicate
 from fleetctl.importers.serve import read_applications
 from fleetctl.importers.sources import WORDS, Source, sort_out
 from fleetctl.problem import Problem
@@ -31,14 +31,14 @@ _HARDWARE = ("InferenceClass", "InferenceCluster")
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What a run found: the draft, and the inventory where InferenceClusters were given and asked for."""
+    """The result of a run: the draft, and the inventory if one was asked for and InferenceClusters were given."""
 
     draft: Draft
     inventory: Inventory | None = None
 
 
 def documents_of(read: Sequence[SourceBytes]) -> tuple[list[Document], list[Problem]]:
-    """Return the documents of all files, and what is wrong with their YAML."""
+    """Return the documents of all files, and the problems of their YAML."""
     composed = [compose_bytes(source) for source in read]
     documents = [document for one in composed for document in one.documents]
     return documents, [problem for one in composed for problem in one.problems]
@@ -48,8 +48,8 @@ def import_documents(documents: Sequence[Document], *, fleet: str, forced: str |
                      observed_at: str | None = None) -> Imported:
     """Return a draft of the fleet `fleet` with every model in the documents.
 
-    `forced` is a kind to read everything as. With `observed_at` (RFC 3339) the declared clusters become an inventory of
-    that moment; without it they are reported.
+    `forced` = the kind to read every document as. With `observed_at` (RFC 3339) the declared clusters become an
+    inventory of that moment; without it they are reported as lost.
     """
     sources, records = sort_out(documents, forced)
     files = some(list(dict.fromkeys(document.source.file for document in documents)), 3)
@@ -71,7 +71,7 @@ def _read_objects(sources: Sequence[Source], draft: Draft) -> None:
     for one, key in zip(sources, keys, strict=True):
         if not key:
             one.reading.lose(None, f"{one.type} without metadata.name: it has no model key")
-        elif not is_taken(one.reading, key, draft):
+        elif not is_duplicate(one.reading, key, draft):
             _OBJECTS[one.kind, one.type](one.reading, key, draft)
 
 
@@ -79,7 +79,7 @@ def _inventory(sources: Sequence[Source], observed_at: str | None, draft: Draft)
     classes, clusters = ([one.reading for one in sources if one.type == kind] for kind in _HARDWARE)
     if observed_at is None:
         for one in (*classes, *clusters):
-            one.lose(None, "not in a fleet file: --inventory-out FILE makes an inventory of it")
+            one.lose(None, "not part of a fleet file: --inventory-out FILE makes an inventory of it")
         return None
     found = read_inventory(classes, clusters, observed_at=observed_at, source=draft.made_from)
     return found if clusters else None

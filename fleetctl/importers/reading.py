@@ -1,7 +1,7 @@
-"""Reads a foreign document so that nothing in it can be dropped in silence.
+"""Reads a foreign document so that nothing in it can be dropped silently.
 
-A Reading is a view of one value. What an importer reads through it is recorded as read, what it gives up is recorded as
-lost, and `Record.close` names all the rest. So a field that no importer knows is still reported.
+A Reading is a view of one value. Values that an importer reads through it are recorded as read, values it gives up as
+lost, and `Record.close` reports all others. So a field that no importer knows is still reported.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _WORDS = {str: "text", int: "a whole number", bool: "true or false", dict: "a ma
 
 @dataclass(slots=True)
 class Record:
-    """What has been read of one document, and what was reported.
+    """The parts of one document that were read, and those that were reported.
 
-    `done` holds the paths of values that were taken or reported as a whole, `entered` those of collections that were
-    opened. `homes` says which model, and which place in it, a part of the document went to. `within` is the path in its
-    file of a document that is a text of another.
+    `done` = the paths of values read or reported as a whole; `entered` = the paths of opened collections; `homes` = the
+    model, and the path in it, that a part of the document became; `within` = the path of the text that holds this
+    document, if it is a text in another document.
     """
 
     document: Document
@@ -45,14 +45,14 @@ class Record:
         self.losses.setdefault((path, message), loss)
 
     def close(self) -> list[Loss]:
-        """Report what no importer has read, and return all losses of the document in its order."""
+        """Report everything that no importer has read, and return all losses in the order of the document."""
         for path in _unread(self.document.root, (), self):
             self.report(path, _UNREAD, "lost")
         return sorted(self.losses.values(),
                       key=lambda loss: (loss.place.line, loss.place.column) if loss.place else (0, 0))
 
     def home_of(self, path: Path) -> tuple[str | None, Path]:
-        """Return the model, and the place in it, that the nearest part of the document around a path went to."""
+        """Return the home of a path: that of its nearest ancestor with one, or (None, ())."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.homes:
                 return self.homes[path[:length]]
@@ -61,7 +61,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A view of the value at `path`, a mapping for most methods; a missing or wrong one reads as an empty mapping."""
+    """A view of the value at `path`, for most methods a mapping; a missing or wrong value reads as an empty mapping."""
 
     record: Record
     node: Node | None
@@ -79,7 +79,7 @@ class Reading:
 
     @property
     def is_mapping(self) -> bool:
-        """Whether there is a mapping here, as most methods expect."""
+        """Whether the value is a mapping, as most methods expect."""
         return isinstance(self.value, dict)
 
     @property
@@ -91,14 +91,14 @@ class Reading:
         return key in self.names
 
     def peek(self, *path: str) -> Any:  # noqa: ANN401 (any YAML value)
-        """Return the value some keys below, or None; looking at it does not count as reading."""
+        """Return the value at a path of keys, or None; looking at it does not count as reading."""
         node = self.node
         for key in path:
             node = node.child(key) if node else None
         return node.value if node else None
 
     def written(self, key: str | int) -> str | None:
-        """Return the scalar under a key as it is written, or None; looking at it does not count as reading."""
+        """Return the scalar under a key as written, or None; looking at it does not count as reading."""
         node = self._below(key).node
         return node.raw if node and node.children is None and node.value is not None else None
 
@@ -107,29 +107,29 @@ class Reading:
         return Reading(self.record, self.record.document.node(path), path)
 
     def goes_to(self, model: str, home: Path = ()) -> Reading:
-        """Note that this value went to a place in a model, so that its losses are shown there."""
+        """Set the home of this value, a path in a model, so that its losses are shown there."""
         self.record.homes.setdefault(self.path, (model, home))
         return self
 
     def leads_to(self, key: str, *steps: str) -> None:
-        """Note that the value under a key went some steps below the place this value went to."""
+        """Set the home of the value under a key: `steps` below the home of this value."""
         model, home = self.record.home_of(self.path)
         if model is not None:
             self.record.homes.setdefault((*self.path, key), (model, (*home, *steps)))
 
     def child(self, key: str) -> Reading:
-        """Return the mapping under a key, and note that it was opened."""
+        """Return the mapping under a key, and record that it was opened."""
         below = self._below(key)
         if self._typed(key, dict) is not None:
             self.record.entered.add(below.path)
         return below
 
     def items(self, key: str) -> list[Reading]:
-        """Return the mappings in the list under a key, and note that they were opened; anything else is reported."""
+        """Return the mappings in the list under a key, and record that they were opened; other items are reported."""
         entries = self.entries(key)
         for one in entries:
             if not one.is_mapping:
-                one.lose(None, f"not read: {_WORDS[dict]} is expected here")
+                one.lose(None, f"not read: expected {_WORDS[dict]}")
         return [one for one in entries if one.is_mapping]
 
     def entries(self, key: str) -> list[Reading]:
@@ -150,19 +150,19 @@ class Reading:
         return self._take(key, int)
 
     def natural(self, key: str) -> int | None:
-        """Return the whole number under a key; one below 0 or of more than 32 bits is reported."""
+        """Return the whole number under a key; a negative one, or one of 2^31 or more, is reported."""
         number = self.whole(key)
         if number is None or 0 <= number < _LIMIT:
             return number
-        self.lose(key, f"not read: {_WORDS[int]} from 0 to {_LIMIT - 1} is expected here")
+        self.lose(key, f"not read: expected {_WORDS[int]} from 0 to {_LIMIT - 1}")
         return None
 
     def count(self, key: str, what: str, *, least: int = 0, most: float = inf, kind: Kind = "todo") -> int:
-        """Return the number under a key; 1 where there is none, or, reported, where it is out of range."""
+        """Return the number under a key; 1 if there is none, or, reported, if it is out of range."""
         number = self.whole(key)
         if number is None or least <= number <= most:
             return 1 if number is None else number
-        self.note(key, f"not a number of {what}: 1 is taken", kind)
+        self.note(key, f"not a valid number of {what}: 1 is used", kind)
         return 1
 
     def flag(self, key: str) -> bool | None:
@@ -170,10 +170,10 @@ class Reading:
         return self._take(key, bool)
 
     def amount(self, key: str) -> str | int | float | None:
-        """Return a quantity as written: text, or a number as this format's own files would have it."""
+        """Return a quantity as written: text, or a number."""
         value = self.peek(key)
         if isinstance(value, float) and not isfinite(value):
-            self.lose(key, "not read: a finite number is expected here")
+            self.lose(key, "not read: expected a finite number")
             return None
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
             self.record.done.add((*self.path, key))
@@ -181,7 +181,7 @@ class Reading:
         return self.text(key)
 
     def texts(self, key: str) -> list[tuple[str, Path]]:
-        """Return the texts in the list under a key, each with its path; a number there is taken as it is written."""
+        """Return the texts in the list under a key, each with its path; other scalars are taken as written."""
         listed = self._typed(key, list)
         if listed is None:
             return []
@@ -191,40 +191,40 @@ class Reading:
                 if (text := below._scalar(index)) is not None]
 
     def pairs(self) -> dict[str, str]:
-        """Return the texts in this mapping; other scalars are taken as they are written."""
+        """Return the texts in this mapping; other scalars are taken as written."""
         found = {name: self._scalar(name) for name in self.names}
         return {name: text for name, text in found.items() if text is not None}
 
     def scalar(self, key: str) -> str | None:
-        """Return the scalar under a key as it is written, whatever its type."""
+        """Return the scalar of any type under a key as written."""
         return self._scalar(key) if key in self else None
 
     def take(self) -> None:
-        """Take this value as read, with all it holds."""
+        """Record this value, and everything in it, as read."""
         self.record.done.add(self.path)
 
     def skip(self, *keys: str) -> None:
-        """Take keys as read that say nothing for a fleet file."""
+        """Record keys as read that mean nothing for a fleet file."""
         self.record.done.update((*self.path, key) for key in keys if key in self)
 
     def lose(self, key: str | int | None, message: str, kind: Kind = "lost") -> None:
-        """Report the value under a key, or this value itself, with all it holds; a missing one is not a loss."""
+        """Report the value under a key, or this value, as lost with everything in it; a missing value is not a loss."""
         path = self.path if key is None else (*self.path, key)
         if (self.node if key is None else self._below(key).node) is not None:
             self.record.done.add(path)
             self.record.report(path, message, kind)
 
     def note(self, key: str | None, message: str, kind: Kind) -> None:
-        """Remark on a value that is read all the same, or that is missing."""
+        """Report something about a value that is read, or missing."""
         self.record.report(self.path if key is None else (*self.path, key), message, kind)
 
     def lose_each(self, reasons: Mapping[str, str]) -> None:
-        """Report every key of a table that is here, for the reason in the table."""
+        """Report every present key of the table as lost, with its reason."""
         for key, reason in reasons.items():
             self.lose(key, reason)
 
     def lose_rest(self, message: str) -> None:
-        """Report every key here that was not read so far."""
+        """Report every key of this mapping that was not read so far."""
         for key in self.names:
             if (*self.path, key) not in self.record.done and (*self.path, key) not in self.record.entered:
                 self.lose(key, message)
@@ -239,35 +239,35 @@ class Reading:
         return value
 
     def _typed(self, key: str, kind: type[Value]) -> Value | None:
-        """Return the value under a key if it is of this kind; another kind is reported, null counts as missing."""
+        """Return the value under a key if it is of this type; another type is reported, null counts as missing."""
         value = self.peek(key)
         if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
         if value is None:
             self.skip(key)
         else:
-            self.lose(key, f"not read: {_WORDS[kind]} is expected here")
+            self.lose(key, f"not read: expected {_WORDS[kind]}")
         return None
 
     def _scalar(self, part: str | int) -> str | None:
         path, text = (*self.path, part), self.written(part)
         self.record.done.add(path)
         if text is None:
-            self.record.report(path, f"not read: {_WORDS[str]} is expected here", "lost")
+            self.record.report(path, f"not read: expected {_WORDS[str]}", "lost")
         return text
 
 
-def is_taken(reading: Reading, key: str, draft: Draft) -> bool:
-    """Return whether the draft has a model of this key; a second one is reported, and the first stays."""
+def is_duplicate(reading: Reading, key: str, draft: Draft) -> bool:
+    """Return whether the draft already has a model with this key; a duplicate is reported, and the first stays."""
     if key not in draft.places:
         return False
     first = draft.places[key]
-    reading.lose(None, f"the model {key} exists already{f', from {first.file}:{first.line}' if first else ''}")
+    reading.lose(None, f"duplicate model key {key}{f'; the first is from {first.file}:{first.line}' if first else ''}")
     return True
 
 
 def _unread(node: Node, path: Path, record: Record) -> Iterator[Path]:
-    """Yield the topmost paths below which nothing was read."""
+    """Yield the paths of unread values; of nested ones only the topmost."""
     if path in record.done:
         return
     if path and path not in record.entered:

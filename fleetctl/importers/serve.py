@@ -1,13 +1,13 @@
-"""Ray Serve configs (`applications:`): how many replicas of a deployment there are, and what each of them holds.
+"""Imports Ray Serve configs (`applications:`): the replicas of each deployment, and the resources of each replica.
 
-A Serve replica is Python inside an actor: there is no command line, so a placeholder takes its place. Only for the
-LLM builder of Ray itself the engine is known by name; see `serve_llm.py`.
+A Serve replica is Python code in an actor, without a command line, so the command is a placeholder. Only for Ray's own
+LLM builders is the engine known; see `serve_llm.py`.
 """
 
 from __future__ import annotations
 
 from fleetctl.importers.draft import PLACEHOLDER, Draft, filled
-from fleetctl.importers.reading import Reading, is_taken
+from fleetctl.importers.reading import Reading, is_duplicate
 from fleetctl.importers.serve_fields import APPLICATION, DEPLOYMENT, TOP, replica_count, report_runtime_env
 from fleetctl.importers.serve_llm import BUILDERS, read_llm_application
 from fleetctl.importers.serve_placement import replica_groups
@@ -21,7 +21,7 @@ def read_applications(reading: Reading, draft: Draft) -> None:
             read_llm_application(application, draft)
         else:
             _application(application, draft)
-            application.lose("args", "arguments of the application's builder")
+            application.lose("args", "arguments of the application's builder, which is not run")
             report_runtime_env(application.child("runtime_env"))
         application.lose_each(APPLICATION)
 
@@ -32,18 +32,18 @@ def _application(application: Reading, draft: Draft) -> None:
     environment = application.child("runtime_env").child("env_vars").pairs()
     deployments = application.items("deployments")
     if not deployments:
-        application.note(None, f"the deployments of {name} are in its code, and none is listed: no model", "lost")
+        application.note(None, f"no model: {name} lists no deployments, they are in its code", "lost")
     for deployment in deployments:
         written = deployment.peek("name")
         key = name if len(deployments) == 1 else f"{name}/{written if isinstance(written, str) else 'deployment'}"
-        if not is_taken(deployment, key, draft):
+        if not is_duplicate(deployment, key, draft):
             _deployment(deployment.goes_to(key), key, import_path, environment, draft)
 
 
 def _deployment(source: Reading, key: str, import_path: str | None, environment: dict[str, str], draft: Draft) -> None:
     name = source.text("name") or "deployment"
     replicas = replica_count(source)
-    what = f"{name} is Python ({import_path})" if import_path else f"{name} is Python"
+    what = f"{name} is Python code ({import_path})" if import_path else f"{name} is Python code"
     source.note("name", f"{what}, not a command: write the command that serves the model", "todo")
     runtime_env = source.child("ray_actor_options").child("runtime_env")
     env = {**environment, **runtime_env.child("env_vars").pairs()}

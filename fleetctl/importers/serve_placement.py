@@ -1,4 +1,4 @@
-"""What one replica of a Serve deployment claims: the options of its actor, or the bundles of its placement group."""
+"""The claims of one replica of a Serve deployment, from its actor options or the bundles of its placement group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetctl.importers.draft import filled, one_group
 from fleetctl.importers.reading import Reading
 
 _TYPE_RESOURCE = "accelerator_type:"
-_CUSTOM = "a custom resource: select nodes by a label instead"
+_CUSTOM = "a custom resource: select nodes by label instead"
 _ONE_NODE = ("PACK", "STRICT_PACK")
 
 Bundle = dict[str, Decimal]
@@ -21,7 +21,7 @@ Bundle = dict[str, Decimal]
 
 
 def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `workers`, and `placement` where it takes more than one node, of a deployment."""
+    """Return the `workers` of a deployment, and `placement` if it may take more than one node."""
     options = source.child("ray_actor_options")
     base, selector = _actor(options), options.child("label_selector").pairs()
     bundles = [read_bundle(one) for one in source.items("placement_group_bundles")]
@@ -29,7 +29,7 @@ def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]
     strategy = source.text("placement_group_strategy") or "PACK"
     if not bundles:
         if "CPU" not in base:
-            source.note(None, "no num_cpus is given: Serve takes 1 CPU, and so 1 is written", "changed")
+            source.note(None, "no num_cpus: 1 CPU is used, as in Serve", "changed")
         return {"workers": one_group([member_of({**base, "CPU": base.get("CPU", Decimal(1))}, selector, engine)])}
     if strategy in _ONE_NODE or len(bundles) == 1:
         return _one_node(source, bundles, _merged(source, [selector, *selectors]), engine, strategy)
@@ -39,10 +39,9 @@ def replica_groups(source: Reading, engine: Mapping[str, Any]) -> dict[str, Any]
 def _one_node(source: Reading, bundles: list[Bundle], selector: dict[str, str], engine: Mapping[str, Any],
               strategy: str) -> dict[str, Any]:
     if len(bundles) > 1:
-        spills = "Ray may spread them where one node is too small, here it is always one" if strategy == "PACK" else (
-            "all on one node")
-        source.note("placement_group_bundles", f"{len(bundles)} bundles are written as one member with their sum: "
-                                               f"{spills}", "lost" if strategy == "PACK" else "changed")
+        nodes = "on one node; Ray may spread them if no node has room for all" if strategy == "PACK" else "on one node"
+        source.note("placement_group_bundles", f"{len(bundles)} bundles become one member with their sum, {nodes}",
+                    "lost" if strategy == "PACK" else "changed")
     return {"workers": one_group([member_of(whole_cards(source, "placement_group_bundles", sum_of(bundles)), selector,
                                             engine)])}
 
@@ -59,7 +58,7 @@ def _gang(source: Reading, bundles: list[Bundle], selectors: list[dict[str, str]
 
 
 def gang_members(ranks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the members of a gang: the first rank leads, and Workers that are alike are one entry."""
+    """Return the members of a gang: the first rank is the Leader, and equal consecutive Workers are one entry."""
     workers = [{"role": "Worker", "count": len(list(alike)), **one} for one, alike in groupby(ranks[1:])]
     return [{"role": "Leader", **ranks[0]}, *workers]
 
@@ -72,7 +71,7 @@ def member_of(bundle: Bundle, selector: dict[str, str], engine: Mapping[str, Any
 
 
 def sum_of(bundles: Sequence[Bundle], *, times: int = 1) -> Bundle:
-    """Return what several bundles hold together, each of them so many times."""
+    """Return the sum of several bundles, each counted `times` times."""
     total: Bundle = {}
     for bundle in bundles:
         for name, amount in bundle.items():
@@ -89,15 +88,15 @@ def _resources(bundle: Bundle) -> dict[str, Any]:
 
 
 def _actor(options: Reading) -> Bundle:
-    """Return what the replica's actor asks for; a type of accelerator counts as Ray's own resource for it."""
+    """Return the resources of the replica's actor, with an accelerator type as Ray's own resource for it."""
     found = {name: amount for theirs, name in (("num_gpus", "GPU"), ("num_cpus", "CPU"), ("memory", "memory"))
              if (amount := _amount(options, theirs)) is not None}
     accelerator = options.text("accelerator_type")
     if accelerator is not None:
         found[_TYPE_RESOURCE + accelerator] = Decimal(1)
     options.child("resources").lose_rest(_CUSTOM)
-    options.lose("object_store_memory", "the object store is Ray's concern")
-    options.lose("fallback_strategy", "a selector either holds or not: there is no second choice")
+    options.lose("object_store_memory", "fleetctl does not manage Ray's object store")
+    options.lose("fallback_strategy", "a selector has no fallback")
     return found
 
 
@@ -110,31 +109,31 @@ def read_bundle(source: Reading) -> Bundle:
 
 
 def _amount(source: Reading, key: str) -> Decimal | None:
-    """Return an amount of a resource; None where it is missing or, reported, not a number."""
+    """Return an amount of a resource; None if it is missing or, reported, not a number."""
     amount = source.amount(key)
     if isinstance(amount, (int, float)):
         return Decimal(str(amount))
     if key in source:
-        source.note(key, "not read: a number is expected here", "todo")
+        source.note(key, "not read: expected a number", "todo")
     return None
 
 
 def whole_cards(source: Reading, key: str, bundle: Bundle) -> Bundle:
-    """Return a bundle in which more than one card is a whole number of them; a change is reported at the key."""
+    """Return the bundle with more than one card rounded up to whole cards; a change is reported at the key."""
     gpus = bundle.get("GPU", Decimal(0))
     if gpus <= 1 or gpus == gpus.to_integral_value():
         return bundle
     whole = gpus.to_integral_value(rounding="ROUND_CEILING")
-    source.note(key, f"{gpus} GPUs in one member: more than one must be whole, so {whole}", "todo")
+    source.note(key, f"{gpus} GPUs in one member: more than one must be whole cards, so {whole} is used", "todo")
     return {**bundle, "GPU": whole}
 
 
 def _merged(source: Reading, selectors: list[dict[str, str]]) -> dict[str, str]:
-    """Return all selectors as one, for bundles that are one member; where two disagree, the last is written."""
+    """Merge the selectors of bundles that become one member; if two conflict, the last wins."""
     found: dict[str, str] = {}
     for name, text in ((name, text) for one in selectors for name, text in one.items()):
         if found.get(name, text) != text:
-            source.note("placement_group_bundle_label_selector", f"bundles of one member disagree about {name}", "todo")
+            source.note("placement_group_bundle_label_selector", f"bundles of one member have different {name}", "todo")
         found[name] = text
     return found
 

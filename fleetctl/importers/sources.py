@@ -1,4 +1,4 @@
-"""Which kind of source each document is: by its content, or as a person says. In a RayService, its Serve config is."""
+"""Determines the kind of each document, by its content or as forced. In a RayService it is the Serve config."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from fleetctl.importers.kubernetes.objects import read_metadata
 from fleetctl.importers.reading import Reading, Record
 
 KINDS = ("ndif", "modelplane", "lws", "serve")
-"""What can be imported from files; `live` is the cluster itself."""
+"""The kinds that can be imported from files; `live` is the cluster itself."""
 
 WORDS = {"ndif": "NDIF's models", "modelplane": "Modelplane", "lws": "LeaderWorkerSets", "serve": "a Ray Serve config"}
 _GROUPS = {"modelplane.ai": "modelplane", "leaderworkerset.x-k8s.io": "lws"}
 _NOT_IMPORTED = {
-    "ModelCache": "the place of weights is not in a fleet file: they must be on the nodes",
-    "ModelService": "the callers of the engines route requests",
-    "ModelEndpoint": "the callers of the engines route requests",
-    "InferenceGateway": "the callers of the engines route requests",
+    "ModelCache": "a fleet file has no caches: the weights must be on the nodes",
+    "ModelService": "requests are routed by the callers of the engines",
+    "ModelEndpoint": "requests are routed by the callers of the engines",
+    "InferenceGateway": "requests are routed by the callers of the engines",
     "ModelReplica": "made by Modelplane from a ModelDeployment: import that",
-    "DisaggregatedSet": "not supported: give each role as a LeaderWorkerSet, and it becomes a model of its own",
+    "DisaggregatedSet": "not supported: write each role as a LeaderWorkerSet, which becomes a model of its own",
 }
-EXPECTED = "known are ModelDeployments, LeaderWorkerSets, RayServices, Serve's applications and NDIF's models"
+EXPECTED = "expected ModelDeployments, LeaderWorkerSets, RayServices, Serve applications or NDIF models"
 _CONFIG = "serveConfigV2"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One object of the input: a document, or an item of a Kubernetes List. `kind` is one of KINDS, `type` its own."""
+    """One object of the input, a document or an item of a List. `kind` = one of KINDS, `type` = its Kubernetes kind."""
 
     reading: Reading
     kind: str
@@ -39,9 +39,9 @@ class Source:
 
 
 def sort_out(documents: Sequence[Document], forced: str | None) -> tuple[list[Source], list[Record]]:
-    """Return the objects that can be imported, and the record of every document, where all others are reported.
+    """Return the objects that can be imported, and the record of every document, with all other objects reported.
 
-    `forced`: read every document as this kind.
+    `forced` = the kind to read every document as.
     """
     records: list[Record] = []
     found: list[Source | None] = []
@@ -88,30 +88,30 @@ def _refusal(version: str, own: str) -> str:
     if own in _NOT_IMPORTED:
         return f"{own}: {_NOT_IMPORTED[own]}"
     if version == API_VERSION:
-        return "this is a fleet file already: give it to plan with -f"
+        return "this is already a fleet file: give it to plan with -f"
     what = f"{own or 'a document'} of {version}" if version else "a document without apiVersion"
     return f"{what} is not imported: {EXPECTED}"
 
 
 def serve_config(reading: Reading) -> Reading | None:
-    """Return the Serve config of a RayService, at its places in the file; None, reported, where there is none."""
+    """Return the Serve config of a RayService, with its places in the file; None, reported, if there is none."""
     read_metadata(reading)
-    reading.child("metadata").lose("name", "the models have the names of the config")
+    reading.child("metadata").lose("name", "models are named by the config")
     spec = reading.child("spec")
-    spec.lose("rayClusterConfig", "fleetctl starts no nodes: its cluster must be there")
+    spec.lose("rayClusterConfig", "fleetctl starts no nodes: the Ray cluster must exist")
     text = spec.text(_CONFIG)
-    spec.lose_rest("how the service is run: not in a fleet file")
+    spec.lose_rest("options of the service have no counterpart in a fleet file")
     config = _config(spec, text or "")
     if config.problems or len(config.documents) != 1:
         why = "".join(f": line {one.line}: {one.message}" for one in config.problems[:1])
-        reading.lose(None, f"no Serve config is in spec.{_CONFIG}{why}")
+        reading.lose(None, f"no valid Serve config in spec.{_CONFIG}{why}")
         return None
     document = config.documents[0]
     return Reading(Record(document, within=(*spec.path, _CONFIG)), document.root)
 
 
 def _config(spec: Reading, text: str) -> Composed:
-    """Return what is in the text of the config, which may be anything, at its places in the file."""
+    """Compose the text of the config, which may be any text, so that offsets match the lines of the file."""
     source, offset = spec.record.document.locate((*spec.path, _CONFIG))
     first, column = source.position(offset)
     lines = text.splitlines()

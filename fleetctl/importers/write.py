@@ -1,4 +1,4 @@
-"""Turns a draft into the text of a fleet file: small things on one line, equal workers once, each loss as a comment."""
+"""Turns a draft into the text of a fleet file: small values on one line, equal workers once, each loss as a comment."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from fleetctl.problem import Problem
 MODELINE = "# yaml-language-server: $schema=fleet.schema.json"
 WIDTH = 116
 FOLD_FROM = 100
-"""A text longer than this is folded over several lines, where it has single spaces to break at."""
+"""A text longer than this is folded over several lines, if it only has single spaces."""
 
 _OPEN_KEYS = frozenset({"spec", "shapes", "models", "workers", "members", "nodes", "engine"})
-"""What is never written on one line."""
+"""Keys whose values are never written on one line."""
 
 Comments = Mapping[Path, Sequence[str]]
-WORTH_IT = 3
-"""Models with equal workers from which on a shape makes a file shorter to read."""
+SHAPE_FROM = 3
+"""A shape is written for at least this many models with equal workers."""
 
 
 def write_draft(draft: Draft) -> str:
-    """Return the draft as a fleet file, with a comment for everything in it that was lost, changed or left to do.
+    """Return the draft as a fleet file, with a comment for everything that was lost, changed or left to do.
 
-    The text is a fixed point of `fmt`. Whether it loads is another question: see `problems_of`.
+    The text is a fixed point of `fmt`, but not always a valid fleet: see `problems_of`.
     """
     shapes, models = shared_shapes(draft)
     spec = {**filled({"cluster": draft.cluster, "shapes": shapes}), "models": models}
@@ -44,26 +44,26 @@ def write_draft(draft: Draft) -> str:
 
 
 def model_text(model: DraftModel, losses: Sequence[Loss]) -> str:
-    """Return one model as an entry of a list that begins in the first column, with its comments above."""
+    """Return one model as a list item that begins in the first column, with its comments above."""
     text = write_draft(Draft("alone", "", models=[model], losses=[one for one in losses if one.model == model.key]))
     lines = text.partition("\n  models:\n")[2].splitlines(keepends=True)
     return "".join(line[2:] if line.strip() else line for line in lines)
 
 
 def block(value: Mapping[str, Any], comments: Comments) -> str:
-    """Return a document as text; each of `comments` is above the value at its path."""
+    """Return a document as text, with `comments` above the values at their paths."""
     return write_yaml(_piece(value, (), 0, 0, comments))
 
 
 def comment_lines(text: str, indent: int) -> list[str]:
-    """Return a comment of one or more lines; what would end the comment or hide in it is written out."""
+    """Return the lines of a comment; non-printable characters, which could end it or hide in it, are escaped."""
     shown = "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
     return textwrap.wrap(shown, max(40, WIDTH - indent), initial_indent="# ", subsequent_indent="#   ",
                          break_long_words=False, break_on_hyphens=False) or ["#"]
 
 
 def problems_of(text: str, file: str) -> tuple[Problem, ...]:
-    """Return what keeps the text from being a sound fleet file called `file`."""
+    """Return the errors of the text as a fleet file with the name `file`."""
     return inspect_bytes([SourceBytes(file, text.encode())]).errors
 
 
@@ -75,7 +75,7 @@ def _header(draft: Draft) -> list[str]:
 
 
 def _comments(draft: Draft) -> dict[Path, list[str]]:
-    """Return every comment by the path it is above: a loss is above its home, or the nearest part around that."""
+    """Return all comments by the path they are above: a loss is above its home, or the nearest existing ancestor."""
     comments: defaultdict[Path, list[str]] = defaultdict(list)
     losses: defaultdict[str, list[Loss]] = defaultdict(list)
     for loss in draft.losses:
@@ -96,7 +96,7 @@ def _comments(draft: Draft) -> dict[Path, list[str]]:
 
 
 def _existing(model: DraftModel, home: Path) -> Path:
-    """Return the longest beginning of `home` that leads to something in the model."""
+    """Return the longest prefix of `home` that exists in the model."""
     value: Any = model.value
     for depth, part in enumerate(home):
         found = part in value if isinstance(value, dict) else (
@@ -108,7 +108,7 @@ def _existing(model: DraftModel, home: Path) -> Path:
 
 
 def _piece(value: object, path: Path, indent: int, used: int, comments: Comments) -> Piece:
-    """Return a value to write: its entries begin in the column `indent`, on its line `used` columns are taken."""
+    """Return a value to write. `indent` = the column of its entries; `used` = the width of its line before it."""
     if isinstance(value, str):
         return _text(value, indent, used)
     if not isinstance(value, (Mapping, list)):
@@ -135,13 +135,13 @@ def _text(text: str, indent: int, used: int) -> Piece:
     if style or not is_long or not text.isprintable() or "  " in text or text != text.strip():
         return Piece(text, style=style)
     lines = textwrap.wrap(text, WIDTH - indent, break_long_words=False, break_on_hyphens=False)
-    return Piece("\a ".join(lines), style=">")  # where ruamel folds, there is a bell before the space
+    return Piece("\a ".join(lines), style=">")  # ruamel folds at a bell before a space
 
 
 def shared_shapes(draft: Draft) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the shapes of a draft by name, and its models, of which those with equal workers name one.
+    """Return the shapes of a draft by name, and its models, in which a shape replaces equal workers.
 
-    A model with a comment inside its workers keeps them, and with them the place of the comment.
+    A model with a comment inside its workers keeps them, as the place of the comment.
     """
     commented = {loss.model for loss in draft.losses if loss.home[:1] == ("workers",)}
     alike: defaultdict[bytes, list[int]] = defaultdict(list)
@@ -151,12 +151,14 @@ def shared_shapes(draft: Draft) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     shapes: dict[str, Any] = {}
     models = [model.value for model in draft.models]
     for indices in alike.values():
-        if len(indices) < WORTH_IT:
+        if len(indices) < SHAPE_FROM:
             continue
         workers = models[indices[0]]["workers"]
-        usual = _name(workers)
-        name = next(one for one in (usual, *(f"{usual}-{number}" for number in range(2, len(shapes) + 3)))
-                    if one not in shapes)
+        name = base = _name(workers)
+        number = 1
+        while name in shapes:
+            number += 1
+            name = f"{base}-{number}"
         shapes[name] = {"workers": workers}
         for index in indices:
             models[index] = {key: value for key, value in models[index].items() if key != "workers"} | {"shape": name}
@@ -164,7 +166,7 @@ def shared_shapes(draft: Draft) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def _name(workers: list[dict[str, Any]]) -> str:
-    """Return what the first member is, in short: `vllm-2gpu`, `sglang-2x8gpu`, `serve-share`, `serve-cpu`."""
+    """Return a short name after the first member: `vllm-2gpu`, `sglang-2x8gpu`, `serve-share`, `serve-cpu`."""
     members = workers[0].get("members") or [{}]
     command = str((members[0].get("engine", {}).get("command") or ["engine"])[0]).rpartition("/")[2]
     engine = re.sub("[^a-z0-9]+", "-", command.lower()).strip("-")[:40].strip("-") or "engine"

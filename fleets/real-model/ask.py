@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ask every replica of google/magika what some files are: `ask.py FILE...`. Only their content is sent."""
+"""Ask every replica of google/magika for the types of some files: `ask.py FILE...`. Only their content is sent."""
 
 from __future__ import annotations
 

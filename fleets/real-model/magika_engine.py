@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""An engine with a real model: Google's Magika says what a file is by its content. Its weights are in its package.
+"""An engine with a real model: Google's Magika detects the type of a file by its content.
 
-With FLEETCTL_MODEL_DIR, which `weights` in a fleet file sets, they are read from there.
-GET /health is answered once the model is loaded. POST /classify takes the bytes of a file and answers with a label and
-how sure the model is, from 0 to 1.
+The weights are in its package, or in FLEETCTL_MODEL_DIR, which `weights` in a fleet file sets. GET /health answers once
+the model is loaded. POST /classify takes the bytes of a file and returns a label and a score from 0 to 1.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# A real model in a demo cluster of its own, from up to down: `make example`. No network is needed.
-# `run.sh here` is for a demo cluster that is up: the one of this shell, whose nodes find the engine on their PATH.
+# A real model in a demo cluster of its own, from start to end: `make example`. No network is needed.
+# `run.sh here` uses the demo cluster of this shell, whose nodes must have the engine on their PATH.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-export PATH="$PWD/fleets/real-model:$PATH" # the nodes of a cluster that starts here find the engine there
+export PATH="$PWD/fleets/real-model:$PATH" # inherited by the nodes of the cluster
 
 show() { printf '\n$ %s\n' "$*"; "$@"; }
 

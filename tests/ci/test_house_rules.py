@@ -14,8 +14,8 @@ RULED = FLEET.replace("spec:\n", "spec:\n  policy: {schemas: [house-rules.schema
 BREAKING = RULED.replace("org/one", "one").replace("replicas: 1", "replicas: 40").replace(
     "[serve, one]", "[serve, 'one:latest']")
 BROKEN = [("FL038", 7, 10, "a model key names its owner, as in org/model"),
-          ("FL038", 8, 15, "no model has more than 16 replicas; ask the platform team for more"),
-          ("FL038", 13, 35, "an image has a version, never latest")]
+          ("FL038", 8, 15, "at most 16 replicas per model; ask the platform team for more"),
+          ("FL038", 13, 35, "an image needs a version, never latest")]
 
 
 def rules(**changed: Any) -> str:

@@ -51,7 +51,7 @@ def test_a_wrong_name_gets_the_nearest_one(cli, path: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize(("code", "meaning", "page"), [
-    ("FL065", "a fixed port that replicas on one node cannot share", "docs/fleet-file.md"),
+    ("FL065", "a fixed port, which replicas on one node cannot share", "docs/fleet-file.md"),
     ("insufficient_gpu", "too few free GPUs on one node", "docs/placement.md")])
 def test_a_code_is_explained_with_its_page(cli, code: str, meaning: str, page: str) -> None:
     shown = cli("explain", code)

@@ -135,8 +135,8 @@ def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert "above" not in done.stderr
     assert done.stderr.endswith("error: no model could be read\n"
-                                "hint: there is no document in the named files: known are ModelDeployments, "
-                                "LeaderWorkerSets, RayServices, Serve's applications and NDIF's models\n")
+                                "hint: there is no document in the named files: expected ModelDeployments, "
+                                "LeaderWorkerSets, RayServices, Serve applications or NDIF models\n")
 
 
 @pytest.mark.parametrize(("version", "kind", "told"), [
@@ -159,7 +159,7 @@ def test_a_missing_file_is_no_template(run_cli, tmp_path):
 def test_a_fleet_file_is_not_imported(run_cli, fleet_file):
     done = run_cli("import", fleet_file)
     assert done.returncode == 1
-    assert "this is a fleet file already" in done.stderr
+    assert "this is already a fleet file" in done.stderr
 
 
 def test_every_problem_of_the_yaml_is_shown_and_nothing_is_written(run_cli, tmp_path):

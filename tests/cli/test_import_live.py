@@ -42,7 +42,7 @@ def test_what_an_apply_recorded_is_written_again(
     text = out.read_text()
     assert "command: [serve, two]" in text
     assert f"address: {cluster.url}" in text
-    assert "does not know node policies, spec.policy, spec.defaults, or labels, update, serving and cold" in text
+    assert "does not know node policies (caps, reserves, cordons), spec.policy, spec.defaults, or the labels," in text
     made = plan(cli, out)
     assert (made["actions"], made["blocked"], made["drift"]) == ([], [], [])
 
@@ -54,7 +54,7 @@ def test_what_no_log_knows_is_written_as_it_is_seen_and_left_to_do(
     out = tmp_path / "imported.yaml"
     done = cli("import", "-o", out)
     assert done.code == 3
-    assert "no log of an apply here has spec 0123456789abcdef" in done.err
+    assert "no apply log on this cluster has spec 0123456789abcdef" in done.err
     made = plan(cli, out)
     assert (made["actions"], made["blocked"]) == ([], [])
     assert [one["code"] for one in made["drift"]] == ["SPEC_CHANGED"]

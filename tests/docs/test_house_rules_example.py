@@ -45,7 +45,7 @@ def test_broken_it_says_what_the_page_shows(folder: Path, capsys: pytest.Capture
 
 
 @pytest.mark.parametrize(("old", "new", "message"), [
-    ("readiness: {http: {path: /health}}", "workdir: /tmp", "an engine has a readiness probe"),
+    ("readiness: {http: {path: /health}}", "workdir: /tmp", "an engine needs a readiness probe"),
     ("replicas: 4", "replicas: 4\n    priority: 900", "priorities above 100 belong to the platform team"),
     ("  models:", "  defaults: {priority: 900}\n  models:", "priorities above 100 belong to the platform team"),
 ])

@@ -1,4 +1,4 @@
-"""A tree of files held in memory, as `FileTree` asks for it."""
+"""A `FileTree` in memory."""
 
 from __future__ import annotations
 

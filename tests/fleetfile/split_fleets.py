@@ -1,4 +1,4 @@
-"""Random sound fleets, and ways to take one apart into files that extend each other and mean the same together."""
+"""Random valid fleets, and ways to split one into files that extend each other and mean the same together."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every file in `cases/` is a broken (or merely odd) fleet file that says at its top what must be found in it.
+"""Every file in `cases/` is a broken (or merely odd) fleet file that lists its expected problems at the top.
 
-`# why:` says what the case is about; each `# expect: FL020 @ 12:5` is a code with its line and column. A case of
-several files is a folder: its `fleet.yaml` is loaded, and each file says what must be found in itself. A new case is a
+`# why:` describes the case; each `# expect: FL020 @ 12:5` is a code with its line and column. A case of
+several files is a folder: its `fleet.yaml` is loaded, and each file lists its own problems. A new case is a
 new file.
 """
 

@@ -1,6 +1,4 @@
-"""Bases lie in the checkout of the file that names them; of anything outside, a run tells nothing, not even that it is
-there.
-"""
+"""Bases must be in the checkout of the file that names them; a run reveals nothing outside it, not even existence."""
 
 from __future__ import annotations
 
@@ -43,36 +41,36 @@ def test_a_base_anywhere_in_the_repository_is_read(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["secret.yaml", "secrets.yaml", "", "nowhere/at-all.yaml"])
-def test_outside_of_the_repository_nothing_is_told(repository: Path, name: str) -> None:
+def test_a_refusal_reveals_nothing_outside_the_repository(repository: Path, name: str) -> None:
     given = overlay(repository / "fleets" / "fleet.yaml", f"../../{name}")
-    assert refusal(given) == f'"../../{name}" leads out of the checkout'
+    assert refusal(given) == f'"../../{name}" leads outside the checkout'
 
 
 @pytest.mark.parametrize("target", ["../../secret.yaml", "../../gone.yaml"])
 def test_a_link_out_of_the_repository_is_not_followed(repository: Path, target: str) -> None:
     given = overlay(repository / "fleets" / "fleet.yaml", "base.yaml")
     (repository / "fleets" / "base.yaml").symlink_to(target)
-    assert refusal(given) == '"base.yaml" leads out of the checkout'
+    assert refusal(given) == '"base.yaml" leads outside the checkout'
 
 
-def test_what_git_keeps_for_itself_is_no_part_of_the_checkout(repository: Path) -> None:
+def test_the_git_folder_is_not_part_of_the_checkout(repository: Path) -> None:
     (repository / ".git" / "config").write_text("token = hunter5\n")
     given = overlay(repository / "fleet.yaml", ".git/config")
-    assert refusal(given) == '".git/config" leads out of the checkout'
+    assert refusal(given) == '".git/config" leads outside the checkout'
 
 
-def test_a_base_that_is_in_the_checkout_cannot_lead_out_of_it_either(repository: Path) -> None:
+def test_a_base_in_the_checkout_cannot_extend_a_file_outside_it(repository: Path) -> None:
     overlay(repository / "base.yaml", "../secret.yaml")
-    assert refusal(overlay(repository / "fleet.yaml", "base.yaml")) == '"../secret.yaml" leads out of the checkout'
+    assert refusal(overlay(repository / "fleet.yaml", "base.yaml")) == '"../secret.yaml" leads outside the checkout'
 
 
-def test_without_a_repository_a_folder_beside_is_near_enough(tmp_path: Path) -> None:
+def test_without_a_repository_a_sibling_folder_is_allowed(tmp_path: Path) -> None:
     for folder in ("base", "far/base"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "models.yaml").write_text(fleet())
     assert load_fleet([overlay(tmp_path / "prod" / "fleet.yaml", "../base/models.yaml")]).name == "lab"
     given = overlay(tmp_path / "far" / "envs" / "fleet.yaml", "../../base/models.yaml")
-    assert refusal(given) == '"../../base/models.yaml" leads out of the checkout'
+    assert refusal(given) == '"../../base/models.yaml" leads outside the checkout'
 
 
 def test_a_folder_right_below_the_root_does_not_open_the_whole_disk() -> None:
@@ -80,7 +78,7 @@ def test_a_folder_right_below_the_root_does_not_open_the_whole_disk() -> None:
     assert not DISK.in_checkout("/etc/hostname", "/a-folder/fleet.yaml")
 
 
-def test_links_in_a_circle_are_a_file_that_is_not_there(repository: Path) -> None:
+def test_a_cycle_of_links_counts_as_a_missing_file(repository: Path) -> None:
     (repository / "base.yaml").symlink_to("base.yaml")
     given = overlay(repository / "fleet.yaml", "base.yaml")
     assert refusal(given).startswith("no such file: ")
@@ -94,32 +92,34 @@ def out_of(*given: str | Path) -> list[tuple[str, str]]:
     return [(problem.file, problem.message) for problem in found]
 
 
-def test_a_folder_does_not_lead_out_of_the_checkout(repository: Path) -> None:
+def test_a_link_in_a_folder_must_stay_in_the_checkout(repository: Path) -> None:
     folder = repository / "fleets"
     folder.mkdir()
     (folder / "own.yaml").write_text(fleet())
     (folder / "link.yaml").symlink_to("../../secret.yaml")
-    message = "it is a link to ../../secret.yaml, which leads out of the checkout"
+    message = "this is a link to ../../secret.yaml, which leads outside the checkout"
     assert out_of(folder) == [(str(folder / "link.yaml"), message)]
 
 
 @pytest.mark.parametrize("target", ["../.git/config", "/etc/hostname", "../../gone.yaml"])
-def test_nor_does_a_file_of_a_repository_whoever_names_it(repository: Path, target: str) -> None:
+def test_a_named_link_in_a_repository_must_stay_in_it(repository: Path, target: str) -> None:
     (repository / ".git" / "config").write_text("token: hunter5\n")
     (repository / "fleets").mkdir()
     link = repository / "fleets" / "prod.yaml"
     link.symlink_to(target)
-    assert out_of(link) == [(str(link), f"it is a link to {target}, which leads out of the checkout")]
+    assert out_of(link) == [(str(link), f"this is a link to {target}, which leads outside the checkout")]
 
 
-def test_nor_a_folder_that_is_a_link_itself(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_link_to_a_folder_must_stay_in_the_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret.yaml").write_text(fleet())
     (repository / "fleets").symlink_to("../outside")
     monkeypatch.chdir(repository)
-    assert out_of("fleets") == [("fleets", "it is a link to ../outside, which leads out of the checkout")]
+    assert out_of("fleets") == [("fleets", "this is a link to ../outside, which leads outside the checkout")]
     assert out_of("fleets/secret.yaml") == [
-        ("fleets/secret.yaml", "it is below fleets, a link to ../outside, which leads out of the checkout")]
+        ("fleets/secret.yaml", "this is below fleets, a link to ../outside, which leads outside the checkout")]
 
 
 def test_links_that_stay_in_the_checkout_are_followed(repository: Path) -> None:
@@ -142,7 +142,7 @@ def test_without_a_repository_a_link_that_was_named_is_followed_and_one_that_was
     assert [file for file, _ in out_of(link.parent)] == [str(link)]
 
 
-def test_a_link_from_outside_into_a_repository_is_the_persons_own(repository: Path, tmp_path: Path) -> None:
+def test_a_link_from_outside_into_a_repository_is_followed(repository: Path, tmp_path: Path) -> None:
     (repository / "fleet.yaml").write_text(fleet())
     (tmp_path / "shortcut").symlink_to("repository")
     assert load_fleet([str(tmp_path / "shortcut" / "fleet.yaml")]).name == "lab"

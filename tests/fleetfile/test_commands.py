@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-def test_validate_says_what_a_sound_fleet_wants(run_cli, path):
+def test_validate_summarizes_a_valid_fleet(run_cli, path):
     done = run_cli("validate", "-f", path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "valid: fleet lab: 1 model, 1 replica wanted\n"
@@ -61,7 +61,7 @@ def test_validate_reads_standard_input(run_cli):
     assert "<stdin>:1:1: error FL007" in run_cli("validate", "-f", "-", stdin="").stdout
 
 
-def test_a_hostile_file_does_not_reach_the_terminal_as_it_is(run_cli, path):
+def test_control_characters_of_a_file_do_not_reach_the_terminal(run_cli, path):
     path.write_text(fleet(model(key='"a\\e[31m[bold]b"')))
     done = run_cli("validate", "-f", path)
     assert "\x1b" not in done.stdout

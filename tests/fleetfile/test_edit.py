@@ -1,4 +1,4 @@
-"""A number of replicas is changed in place: those characters and no others, or it is refused with the place."""
+"""A replica count is edited in place: only its own characters change, or the edit is refused with the place."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def over(base: str, text: str, folder: Path) -> str:
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 @pytest.mark.parametrize("model", ["  - key: a", '  - key: "a"  # its name', "  - priority: 2\n    key: a"])
-def test_a_number_from_a_base_gets_a_line_over_it(tmp_path: Path, newline: str, model: str) -> None:
+def test_a_count_from_a_base_is_overridden_in_the_given_file(tmp_path: Path, newline: str, model: str) -> None:
     base = f"{HEAD}  models:\n  - key: a\n    replicas: 2\n{WORKERS}"
     text = f"{OVER}spec:\n  models:\n{model}\n# end\n".replace("\n", newline)
     assert over(base, text, tmp_path) == text.replace(f"{newline}# end", f"{newline}    replicas: 5{newline}# end")
@@ -118,7 +118,7 @@ INDENTED = "".join(f"  {line}\n" for line in ADDED.splitlines())
      f"\n{INDENTED}"),
     (f"  models:\n    - key: a\n      replicas: 1\n  {WORKERS.rstrip()}", None),
 ])
-def test_a_model_is_added_behind_the_last_one(tmp_path: Path, before: str, after: str | None) -> None:
+def test_a_model_is_added_after_the_last_one(tmp_path: Path, before: str, after: str | None) -> None:
     file = tmp_path / "fleet.yaml"
     for text in (HEAD + before, (HEAD + before).replace("\n", "\r\n")):
         file.write_bytes(text.encode())
@@ -133,14 +133,14 @@ def test_a_model_is_added_behind_the_last_one(tmp_path: Path, before: str, after
             assert edit.after.count("key: new") == 1
 
 
-def test_a_model_that_cannot_be_added_without_a_doubt_is_refused(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_added_safely_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     member = "{resources: {gpus: 1}, engine: {command: [serve]}}"
     file.write_text(f"{HEAD}  models: [{{key: a, replicas: 1, workers: [{{name: main, members: [{member}]}}]}}]\n")
     with pytest.raises(FleetctlError, match="lines of their own"):
         edit_fleet([str(file)], inspect_fleet([str(file)]), {}, {"new": ADDED})
     file.write_text(f"{HEAD}  models:\n  - key: a\n    replicas: 1\n{WORKERS}")
-    with pytest.raises(FleetctlError, match="would not be sound"):
+    with pytest.raises(FleetctlError, match="would not be valid"):
         edit_fleet([str(file)], inspect_fleet([str(file)]), {}, {"a": ADDED.replace("new", "a")})
 
 
@@ -156,5 +156,5 @@ def test_defaults_of_the_file_do_not_change_what_an_added_model_is(
     if sound:
         assert len(edit_fleet([str(file)], loaded, {}, added)) == 1
         return
-    with pytest.raises(FleetctlError, match=r"the file's spec\.defaults would make another spec of new"):
+    with pytest.raises(FleetctlError, match=r"the file's spec\.defaults would change the spec of new"):
         edit_fleet([str(file)], loaded, {}, added)

@@ -28,7 +28,7 @@ def problems(env: str) -> tuple[Problem, ...]:
     ('{"T=hunter5": x}', '"T=***" is not an environment variable name'),
     ('{"T=hunter5": [x]}', "the environment value T=*** is a list"),
 ])
-def test_what_is_wrong_is_said_without_the_value(env: str, message: str) -> None:
+def test_a_problem_is_reported_without_the_value(env: str, message: str) -> None:
     found = problems(env)
     assert message in [problem.message for problem in found]
     assert not any(secret in f"{problem} {problem.as_json()} {problem.source_line}"
@@ -39,12 +39,12 @@ def test_what_is_wrong_is_said_without_the_value(env: str, message: str) -> None
     ("{T: a, T: hunter5}", "FL010"), ("{1: hunter5}", "FL011"), ("{<<: hunter5}", "FL015"), ("{T: @hunter5}", "FL008"),
     ("{T: hunter5", "FL008"),
 ])
-def test_a_line_with_a_value_is_not_shown_where_its_yaml_is_wrong(env: str, code: str) -> None:
+def test_a_line_with_a_value_is_not_shown_if_its_yaml_is_invalid(env: str, code: str) -> None:
     found = problems(env)
     assert code in [problem.code for problem in found]
     assert not any("hunter5" in f"{problem} {problem.source_line}" for problem in found)
 
 
-def test_a_misspelt_from_node_is_still_named() -> None:
+def test_a_misspelled_from_node_is_still_suggested() -> None:
     assert [(problem.message, problem.suggestion) for problem in problems("{T: {fromnode: X}}")] == [
         ('unknown key "fromnode"', "fromNode")]

@@ -32,7 +32,7 @@ def test_a_base_need_not_be_a_fleet_by_itself() -> None:
     assert load(files).name == "prod"
 
 
-def test_a_name_is_relative_to_the_file_it_stands_in() -> None:
+def test_a_name_is_relative_to_the_file_that_has_it() -> None:
     files = {"envs/prod/fleet.yaml": part(extends="../../base/models.yaml", name="prod"),
              "base/models.yaml": fleet().replace("spec:", "extends: nodes.yaml\nspec:"),
              "base/nodes.yaml": part("{nodes: [{cordon: true}]}")}
@@ -42,7 +42,7 @@ def test_a_name_is_relative_to_the_file_it_stands_in() -> None:
     assert [policy.cordon for policy in loaded.policies] == [True]
 
 
-def test_standard_input_names_files_from_the_working_directory(
+def test_in_standard_input_a_name_is_relative_to_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "base.yaml").write_text(fleet())
@@ -51,7 +51,7 @@ def test_standard_input_names_files_from_the_working_directory(
     assert [source.path for source in loaded.files] == ["<stdin>", "base.yaml"]
 
 
-def test_of_a_list_the_later_base_wins_and_the_file_itself_over_all() -> None:
+def test_in_a_list_the_later_base_wins_and_the_file_wins_over_all() -> None:
     files = {"fleet.yaml": fleet().replace("spec:", "extends: [a.yaml, b.yaml]\nspec:"),
              "a.yaml": priorities("1, startupTimeout: 1m"), "b.yaml": priorities("2")}
     assert [(one.priority, one.startup_timeout_s) for one in load(files).models] == [(2, 60)]
@@ -59,7 +59,7 @@ def test_of_a_list_the_later_base_wins_and_the_file_itself_over_all() -> None:
     assert [(one.priority, one.startup_timeout_s) for one in load(files).models] == [(3, 60)]
 
 
-def test_a_base_that_is_reached_twice_counts_once_where_it_is_reached_first() -> None:
+def test_a_base_reached_twice_is_merged_once_where_it_is_reached_first() -> None:
     files = {"fleet.yaml": fleet().replace("spec:", "extends: [a.yaml, b.yaml]\nspec:"),
              "a.yaml": part("{defaults: {priority: 1}}", extends="common.yaml"),
              "b.yaml": part("{nodes: [{cordon: false}]}", extends="common.yaml"),
@@ -78,17 +78,17 @@ def test_every_file_is_read_once_and_listed_with_its_digest() -> None:
     assert len({source.sha256 for source in loaded.files}) == 3
 
 
-def test_files_may_extend_each_other_to_a_depth_that_is_said() -> None:
+def test_the_depth_of_bases_is_limited() -> None:
     def chain(length: int) -> dict[str, str]:
         links = {f"{number}.yaml": part(extends=f"{number + 1}.yaml") for number in range(1, length)}
         return {"fleet.yaml": fleet().replace("spec:", "extends: 1.yaml\nspec:"), **links, f"{length}.yaml": part()}
 
     assert load(chain(MAX_DEPTH)).name == "lab"
     assert messages(chain(MAX_DEPTH + 1)) == [
-        f"{MAX_DEPTH}.yaml:3:10: error FL055: the files extend each other more than {MAX_DEPTH} levels deep"]
+        f"{MAX_DEPTH}.yaml:3:10: error FL055: files extend each other more than {MAX_DEPTH} levels deep"]
 
 
-def test_no_more_files_may_be_extended_than_is_said_and_it_is_said_once() -> None:
+def test_the_number_of_bases_is_limited_and_reported_once() -> None:
     def files(count: int) -> dict[str, str]:
         """Groups of ten names: each group, and the nine files it extends itself."""
         groups = {f"{group}.yaml": [f"{group}-{number}.yaml" for number in range(9)] for group in range(count)}
@@ -98,18 +98,19 @@ def test_no_more_files_may_be_extended_than_is_said_and_it_is_said_once() -> Non
 
     assert len(load(files(MAX_BASES // 10)).files) == MAX_BASES + 1
     assert messages(files(MAX_BASES // 10 + 2)) == [
-        f"fleet.yaml:4:91: error FL055: more than {MAX_BASES} files are extended, with those that the bases extend"]
+        f"fleet.yaml:4:91: error FL055: more than {MAX_BASES} files are extended, directly or through bases"]
 
 
-def test_a_circle_is_shown_whole() -> None:
+def test_a_cycle_is_shown_with_all_its_files() -> None:
     files = {"fleet.yaml": part(extends="a.yaml", name="lab"), "a.yaml": part(extends="[./b.yaml]"),
              "b.yaml": part(extends="a.yaml")}
-    assert messages(files) == ["b.yaml:3:10: error FL055: a circle: a.yaml -> b.yaml -> a.yaml"]
+    cycle = "b.yaml:3:10: error FL055: files extend each other in a cycle:"
+    assert messages(files) == [f"{cycle} a.yaml -> b.yaml -> a.yaml"]
     files["b.yaml"] = part(extends="b.yaml")
-    assert messages(files) == ["b.yaml:3:10: error FL055: a circle: b.yaml -> b.yaml"]
+    assert messages(files) == [f"{cycle} b.yaml -> b.yaml"]
 
 
-def test_what_is_missing_is_not_named_where_a_base_could_not_be_had() -> None:
+def test_missing_keys_are_not_reported_if_a_base_could_not_be_read() -> None:
     files = {"fleet.yaml": part("{models: [{key: m, workers: [{name: main, members: [{resources: {}}]}]}]}",
                                 extends="[gone/it.yaml, closed.yaml]", name="lab")}
     found = inspect_fleet(["fleet.yaml"], tree=MemoryTree(files, closed=["closed.yaml"])).problems
@@ -118,11 +119,11 @@ def test_what_is_missing_is_not_named_where_a_base_could_not_be_had() -> None:
         "fleet.yaml:3:25: error FL018: closed.yaml: cannot be read: Permission denied"]
 
 
-def test_a_base_given_with_f_as_well_is_told_apart_from_a_model_twice() -> None:
+def test_a_base_also_given_with_f_is_not_reported_as_duplicate_models() -> None:
     files = {"fleets/prod.yaml": part(extends="base.yaml", name="lab"), "fleets/base.yaml": fleet()}
     assert messages(files, "fleets/prod.yaml", "fleets/base.yaml") == [
-        ("fleets/prod.yaml:3:10: error FL056: fleets/base.yaml is given with -f as well, so its models would count "
-         "twice; allowed: one of the two: it is read because it is named here")]
+        ("fleets/prod.yaml:3:10: error FL056: fleets/base.yaml is also given with -f, so its models would count "
+         "twice; allowed: one of the two; a file named here is read without -f")]
 
 
 def test_a_base_too_large_is_refused_at_its_name() -> None:
@@ -130,7 +131,7 @@ def test_a_base_too_large_is_refused_at_its_name() -> None:
     assert messages(files) == ["fleet.yaml:3:10: error FL018: huge.yaml: larger than 8 MiB"]
 
 
-def test_the_nearest_name_is_offered_as_it_would_be_written() -> None:
+def test_the_suggested_name_is_relative_like_the_given_one() -> None:
     files = {"envs/fleet.yaml": part(extends="../base/model.yaml", name="lab"), "base/models.yaml": fleet()}
     assert messages(files, "envs/fleet.yaml")[0].endswith("did you mean ../base/models.yaml?")
 
@@ -140,16 +141,16 @@ def test_a_foreign_document_is_not_followed() -> None:
     assert [problem.code for problem in inspect(files).problems] == ["FL024"]
 
 
-def test_what_stands_at_most_once_may_stand_in_a_base_and_above_it_but_not_in_two_documents() -> None:
+def test_a_setting_allowed_once_may_be_in_a_base_and_above_it_but_not_in_two_documents() -> None:
     files = {"fleet.yaml": fleet(spec="cluster: {address: auto}\n").replace("spec:", "extends: base.yaml\nspec:"),
              "base.yaml": part("{cluster: {address: x, namespace: n}, policy: {maxNewReplicas: 1}}"),
              "more.yaml": part("{policy: {maxNewGpus: 1}}", name="lab")}
     assert (load(files).cluster.address, load(files).cluster.namespace) == ("auto", "n")
     assert messages(files, "fleet.yaml", "more.yaml") == [
-        "more.yaml:4:8: error FL057: spec.policy is already at base.yaml:3:45"]
+        "more.yaml:4:8: error FL057: spec.policy is already set at base.yaml:3:45"]
 
 
-def test_a_place_is_in_the_last_file_that_says_something_and_of_a_policy_key_where_it_stands() -> None:
+def test_a_place_is_in_the_last_file_that_sets_the_value() -> None:
     files = {"fleet.yaml": part("{policy: {maxNewReplicas: 5}, models: [{key: b, replicas: 2}]}",
                                 extends="base.yaml", name="lab"),
              "base.yaml": fleet(model("a"), model("b"), spec="policy: {maxNewReplicas: 1, maxNewGpus: 8}\n")}
@@ -160,13 +161,13 @@ def test_a_place_is_in_the_last_file_that_says_something_and_of_a_policy_key_whe
         "maxNewReplicas": ("fleet.yaml", 5, 33), "maxNewGpus": ("base.yaml", 5, 43)}
 
 
-def test_another_misspelt_name_of_an_overlay_is_not_what_was_meant() -> None:
+def test_a_suggestion_is_never_another_misspelled_name_of_the_overlay() -> None:
     files = {"base.yaml": fleet(model("org/large")), "fleet.yaml": part(
         "{models: [{key: org/lrage, replicas: 4}, {key: org/lrages, replicas: 4}]}", extends="base.yaml", name="lab")}
     assert [message.partition("; ")[2] for message in messages(files)] == ["did you mean org/large?"] * 2
 
 
-def test_a_misspelt_name_in_an_overlay_is_a_new_model_that_lacks_everything_and_the_nearest_one_is_offered() -> None:
+def test_a_misspelled_name_in_an_overlay_lacks_its_keys_and_gets_a_suggestion() -> None:
     files = {"base.yaml": fleet(model("org/large"), model("org/small")),
              "fleet.yaml": part("{models: [{key: org/lrage, replicas: 4}, {key: org/small, workers: [{name: mian}]}]}",
                                 extends="base.yaml", name="lab")}
@@ -179,4 +180,4 @@ def test_a_misspelt_name_in_an_overlay_is_a_new_model_that_lacks_everything_and_
         'base.yaml:6:5: error FL021: a model needs the key "replicas"']
     alone = {"fleet.yaml": fleet("  - {key: org/lrage, replicas: 4}\n", model("org/large"))}
     assert messages(alone) == [('fleet.yaml:6:5: error FL021: a model needs the key "workers"; '
-                                "allowed: workers, or shape with a name of spec.shapes")]
+                                "allowed: workers, or shape: NAME from spec.shapes")]

@@ -203,7 +203,7 @@ def test_a_broken_or_unusual_file_is_refused(text: str | bytes, code: str) -> No
     assert [problem.code for problem in caught.value.problems] == [code]
 
 
-def test_line_ends_inside_quotes_are_no_reason_to_lose_text() -> None:
+def test_newlines_inside_quotes_are_kept() -> None:
     text = 'a: "one\n\n    two # no comment\n    three"\nb: \'x\n  y\'\nc: plain\n  more\n'
     assert judged(formatted(text)) == judged(text)
 
@@ -269,14 +269,14 @@ def items(draw: Any, depth: int, column: int) -> list[str]:
 
 @settings(max_examples=cases(40))
 @given(layouts())
-def test_any_layout_keeps_its_meaning_and_comments_and_is_settled_after_once(text: str) -> None:
+def test_any_layout_keeps_its_meaning_and_comments_and_is_stable_after_one_pass(text: str) -> None:
     after = formatted(text + "\n")
     assert judged(after) == judged(text + "\n")
     assert comments(after) == comments(text)
     assert formatted(after) == after
 
 
-def test_each_file_is_formatted_by_itself_and_what_it_extends_is_not_even_looked_for() -> None:
+def test_each_file_is_formatted_by_itself_without_reading_its_bases() -> None:
     untidy = """\
 spec:
   models: []
@@ -307,5 +307,5 @@ def test_a_file_without_text_is_empty(blank: bytes) -> None:
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u3000"])
-def test_a_space_that_is_text_in_yaml_is_kept(space: str) -> None:
+def test_a_unicode_space_that_is_text_in_yaml_is_kept(space: str) -> None:
     assert format_source(SourceBytes("fleet.yaml", f"{space}\n".encode())).after == f"{space}\n"

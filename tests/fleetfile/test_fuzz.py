@@ -102,7 +102,7 @@ anywhere = st.sampled_from(paths(SOUND)[1:])
 
 @settings(max_examples=cases(120))
 @given(anywhere, values)
-def test_a_sound_fleet_with_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
+def test_a_valid_fleet_with_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
     check(json.dumps(with_anything(path, value)).encode())
 
 
@@ -133,7 +133,7 @@ def test_extends_is_anything(value: Any) -> None:
 
 
 @given(st.integers(0, 400), st.sampled_from([b"\t", b"'", b"[", b": ", b"\n", b"*a", b"&a ", b"\xc3", b"!", b"- "]))
-def test_a_sound_file_with_a_slip_anywhere(at: int, slip: bytes) -> None:
+def test_a_valid_file_with_a_mistake_anywhere(at: int, slip: bytes) -> None:
     data = fleet(model("a"), model("b", restart="{max: 1}")).encode()
     broken = data[:at] + slip + data[at:]
     check(broken)

@@ -32,14 +32,14 @@ def test_selectors(text: str, meant: str | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["in(a", "in(a,"])
-def test_a_selector_cut_off_by_a_flow_mapping_wants_quotes(text: str) -> None:
+def test_a_selector_split_by_a_flow_mapping_needs_quotes(text: str) -> None:
     assert guess.selector_meant(text) == 'in(a), or "in(a, b)" in quotes because of the comma'
 
 
 @pytest.mark.parametrize(("text", "meant"), [
     ("in(a, b", '"in(a, b)"'), ("!in(a,b,", '"!in(a,b)"'), ("in(", None), ("in(a b", None), ("in((a", None),
 ])
-def test_what_is_suggested_for_a_selector_that_is_cut_off_is_one(text: str, meant: str | None) -> None:
+def test_the_suggestion_for_a_truncated_selector_is_valid(text: str, meant: str | None) -> None:
     assert guess.selector_meant(text) == meant
 
 

@@ -1,4 +1,4 @@
-"""A fleet in hundreds of files: what is done for each file does not grow with their number."""
+"""A fleet in hundreds of files: the work per file does not grow with their number."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def fleet_of(count: int) -> dict[str, str]:
     return files
 
 
-def test_the_rules_over_all_files_read_each_of_them_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rules_read_each_file_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
 
     def counted(document: Any) -> Any:
@@ -43,7 +43,7 @@ def test_the_rules_over_all_files_read_each_of_them_a_few_times(monkeypatch: pyt
     assert len(looked) < 10 * COUNT
 
 
-def test_files_are_joined_in_their_order_without_copying_all_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_are_joined_in_order_without_copying_all_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
     copied: list[int] = []
 
     def counted(at: int, placed: Sequence[Any]) -> Any:

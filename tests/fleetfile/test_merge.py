@@ -1,4 +1,4 @@
-"""What a merge makes of two files: by key, by name, by role, and what it takes as one value."""
+"""How two files merge: by key, by name, by role, or one value replacing the other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def meaning(fleet: ResolvedFleet) -> ResolvedFleet:
     return replace(fleet, models=tuple(replace(model, source=nowhere) for model in fleet.models), **NO_PLACE)
 
 
-def test_a_member_is_overlaid_by_its_role_and_lists_in_it_are_one_value() -> None:
+def test_members_merge_by_role_and_their_lists_are_replaced() -> None:
     spec = merged(models(member(), replicas=1), models(
         {"resources": {"vram": "40Gi"}, "engine": {"args": ["--c"], "env": {"B": "3", "C": {"fromNode": "C"}}}}))
     assert members_of(spec) == [{
@@ -58,7 +58,7 @@ def test_a_member_is_overlaid_by_its_role_and_lists_in_it_are_one_value() -> Non
         "engine": {**ENGINE, "args": ["--c"], "env": {"A": "1", "B": "3", "C": {"fromNode": "C"}}}}]
 
 
-def test_leader_and_workers_of_a_gang_are_overlaid_each_by_itself_and_workers_in_their_order() -> None:
+def test_leader_and_workers_merge_separately_and_workers_in_order() -> None:
     gang = [member(role="Leader"), member(role="Worker", count=1), member(role="Worker", count=2)]
     over = [{"role": "Worker"}, {"role": "Worker", "count": 5}, {"role": "Leader", "resources": {"gpus": 8}}]
     spec = merged(models(*gang, replicas=1), models(*over))
@@ -66,20 +66,20 @@ def test_leader_and_workers_of_a_gang_are_overlaid_each_by_itself_and_workers_in
         ("Leader", None, 8), ("Worker", 1, 1), ("Worker", 5, 1)]
 
 
-def test_a_gang_takes_the_place_of_a_standalone_and_is_not_mixed_with_it() -> None:
+def test_a_gang_replaces_a_standalone_and_never_merges_with_it() -> None:
     gang = [member(role="Leader"), member(role="Worker")]
     assert members_of(merged(models(member(), replicas=1), models(*gang))) == gang
     assert members_of(merged(models(*gang, replicas=1), models(member()))) == [member()]
 
 
-def test_a_view_of_another_kind_takes_the_place_of_the_first_and_origins_are_one_value() -> None:
+def test_a_view_of_another_kind_replaces_the_first_and_origins_are_replaced() -> None:
     weights = {"from": [{"path": "/a"}, {"hf": "org/a"}], "index": "a" * 64, "view": {"files": "a-*"}}
     over = {"weights": {"from": [{"path": "/b"}], "view": {"tensors": "b"}}}
     assert members_of(merged(models(member(weights=weights), replicas=1), models(over)))[0]["weights"] == {
         "from": [{"path": "/b"}], "index": "a" * 64, "view": {"tensors": "b"}}
 
 
-def test_a_probe_of_another_kind_takes_the_place_of_the_first() -> None:
+def test_a_probe_of_another_kind_replaces_the_first() -> None:
     over = models({"engine": {"readiness": {"tcp": {"port": 80}, "period": "5s"}}})
     assert members_of(merged(models(member(), replicas=1), over))[0]["engine"]["readiness"] == {
         "tcp": {"port": 80}, "period": "5s"}
@@ -96,7 +96,7 @@ def test_an_environment_value_may_become_a_reference_and_back() -> None:
     assert env({"fromNode": "A"}, {"fromNode": "B"}) == {"A": {"fromNode": "B"}}
 
 
-def test_groups_merge_by_name_and_new_ones_come_last_as_do_new_models() -> None:
+def test_groups_merge_by_name_and_new_groups_and_models_come_last() -> None:
     spec = merged(
         {"models": [{"key": "a", "replicas": 1, "workers": [{"name": "x", "members": [member()]}]},
                     {"key": "b", "replicas": 1, "workers": [{"name": "x", "members": [member()]}]}]},
@@ -106,7 +106,7 @@ def test_groups_merge_by_name_and_new_ones_come_last_as_do_new_models() -> None:
     assert [(group["name"], group.get("copies")) for group in spec["models"][0]["workers"]] == [("x", 2), ("y", None)]
 
 
-def test_node_policies_follow_each_other_and_other_lists_are_replaced() -> None:
+def test_node_policies_are_concatenated_and_other_lists_are_replaced() -> None:
     base = {"nodes": [{"cordon": True}], "policy": {"protectedModels": ["m"], "maxNewReplicas": 1}}
     spec = merged({**models(member(), replicas=1), **base},
                   {"nodes": [{"cordon": True}, {"cordon": False}], "policy": {"protectedModels": []}})
@@ -114,12 +114,12 @@ def test_node_policies_follow_each_other_and_other_lists_are_replaced() -> None:
     assert spec["policy"] == {"protectedModels": [], "maxNewReplicas": 1}
 
 
-def test_no_file_can_take_a_model_out() -> None:
+def test_no_file_can_remove_a_model() -> None:
     assert merged(models(member(), replicas=3), {"models": []})["models"][0]["replicas"] == 3
     assert merged(models(member(), replicas=3), {"models": [{"key": "m", "replicas": 0}]})["models"][0]["replicas"] == 0
 
 
-def test_a_value_of_another_type_is_complained_about_and_not_merged() -> None:
+def test_a_value_of_another_type_is_reported_and_not_merged() -> None:
     files = {"base.yaml": json.dumps({**HEAD, "spec": models(member(), replicas=1)}),
              "fleet.yaml": json.dumps({**HEAD, "extends": "base.yaml", "spec": {"models": {"m": 1}}})}
     assert [line.split(": ", 1)[1] for line in messages(files)] == ["error FL022: models is a mapping, not a list"]
@@ -153,7 +153,7 @@ def test_an_empty_file_over_a_fleet_changes_nothing(whole: Any) -> None:
 
 @settings(max_examples=cases(20))
 @given(fleets_in_files())
-def test_every_place_points_at_what_stands_there(fleet_and_files: Any) -> None:
+def test_every_place_points_at_its_value(fleet_and_files: Any) -> None:
     _, files = fleet_and_files
     (document,) = inspect(files).documents
     for path, value in leaves(document.value):

@@ -16,7 +16,7 @@ def hash_of(tmp_path: Path, text: str) -> str:
     return loaded(tmp_path, text).models[0].spec_hash
 
 
-def test_defaults_lie_under_every_model_and_its_own_values_win(tmp_path: Path) -> None:
+def test_defaults_apply_to_every_model_and_its_own_values_win(tmp_path: Path) -> None:
     spec = "defaults: {priority: 5, startupTimeout: 15m, restart: {max: 1, backoff: 1m}, placement: {spread: zone}}\n"
     plain, own = loaded(tmp_path, fleet(
         model("plain"), model("own", priority="0", restart="{max: 9}", placement="{sameLabel: rack}"), spec=spec,
@@ -27,14 +27,14 @@ def test_defaults_lie_under_every_model_and_its_own_values_win(tmp_path: Path) -
     assert (own.placement.same_label, own.placement.spread) == ("rack", "zone")
 
 
-def test_a_surge_is_for_mode_surge_alone_and_defaults_lie_under_it(tmp_path: Path) -> None:
+def test_a_surge_only_counts_in_mode_surge_and_may_come_from_defaults(tmp_path: Path) -> None:
     models = fleet(model("plain"), model("own", update="{surge: 3}"), model("kept", update="{mode: keep}"),
                    spec="defaults: {update: {mode: surge}}\n")
     assert [one.surge for one in loaded(tmp_path, models).models] == [1, 3, 0]
     assert [one.surge for one in loaded(tmp_path, fleet(model(update="{surge: 3}"))).models] == [0]
 
 
-def test_defaults_hold_for_models_of_other_files(tmp_path: Path) -> None:
+def test_defaults_apply_to_models_of_other_files(tmp_path: Path) -> None:
     spec = "defaults: {priority: 7}\ncluster: {address: auto}\n"
     merged = loaded(tmp_path, fleet(model("a")), fleet(model("b"), spec=spec))
     assert [one.priority for one in merged.models] == [7, 7]
@@ -52,7 +52,7 @@ def test_a_model_may_take_back_a_default(tmp_path: Path) -> None:
     {"replicas": "7"}, {"priority": "3"}, {"startupTimeout": "1h"}, {"schedulingTimeout": "1m"},
     {"restart": "{max: 0}"}, {"placement": "{}"}, {"update": "{mode: surge, surge: 2}"},
 ])
-def test_the_spec_hash_ignores_what_does_not_shape_a_replica(tmp_path: Path, other: dict[str, str]) -> None:
+def test_the_spec_hash_ignores_fields_that_do_not_shape_a_replica(tmp_path: Path, other: dict[str, str]) -> None:
     assert hash_of(tmp_path, fleet(model(**other))) == hash_of(tmp_path, fleet(model()))
 
 
@@ -69,7 +69,7 @@ def test_the_spec_hash_ignores_key_order_spelling_position_and_policies(tmp_path
     ("gpus: 8", "gpus: 4"), ("command: [a]", "command: [c]"), ("fromNode: X", "fromNode: Y"),
     ("copies: 2", "copies: 3"), ("1500ms", "2s"),
 ])
-def test_the_spec_hash_follows_what_shapes_a_replica(tmp_path: Path, old: str, new: str) -> None:
+def test_the_spec_hash_covers_the_fields_that_shape_a_replica(tmp_path: Path, old: str, new: str) -> None:
     before, after = fleet(model(workers=GANG)), fleet(model(workers=GANG.replace(old, new)))
     assert before != after
     assert hash_of(tmp_path, before) != hash_of(tmp_path, after)
@@ -131,7 +131,7 @@ def test_the_spec_hash_covers_placement_defaults(tmp_path: Path) -> None:
     assert hash_of(tmp_path, under) == hash_of(tmp_path, own) != hash_of(tmp_path, fleet(model()))
 
 
-def test_weights_are_part_of_the_spec_and_none_are_no_change(tmp_path: Path) -> None:
+def test_weights_are_part_of_the_spec_and_a_member_without_any_keeps_its_hash(tmp_path: Path) -> None:
     def hash_with(weights: str) -> str:
         member = f"{{resources: {{gpus: 1}}, engine: {{command: [a]}}{weights}}}"
         return hash_of(tmp_path, fleet(model(workers=f"[{{name: main, members: [{member}]}}]")))
@@ -150,7 +150,7 @@ def test_the_spec_hash_of_a_release_stays(tmp_path: Path) -> None:
     assert hash_of(tmp_path, fleet(model(workers=GANG, placement="{sameLabel: rack}"))) == "af7cf7aa1156f0c0"
 
 
-def test_a_same_label_that_says_no_more_than_its_label_is_the_label(tmp_path: Path) -> None:
+def test_same_label_as_a_mapping_with_only_a_label_equals_the_text(tmp_path: Path) -> None:
     text, *mappings = (hash_of(tmp_path, fleet(model(workers=GANG, placement=f"{{sameLabel: {same_label}}}")))
                        for same_label in ("rack", "{label: rack}", "{label: rack, scope: gang}",
                                           "{label: rack, scope: replica}"))
@@ -171,13 +171,13 @@ def test_the_spec_document_has_every_default_as_integers_and_seconds(tmp_path: P
     }
 
 
-def test_the_spec_document_holds_the_engine_as_the_engine_writes_itself(tmp_path: Path) -> None:
+def test_the_spec_document_has_the_engine_unchanged(tmp_path: Path) -> None:
     resolved = loaded(tmp_path, fleet(model(workers=GANG))).models[0]
     shown = [member["engine"] for member in spec_document(resolved)["workers"][0]["members"]]
     assert shown == [member.engine.as_json() for member in resolved.workers[0].members]
 
 
-def test_a_model_knows_its_place_even_where_an_alias_brings_it(tmp_path: Path) -> None:
+def test_a_model_with_a_merge_key_has_its_own_place(tmp_path: Path) -> None:
     text = fleet("  - &base\n" + model("a").replace("  - key", "    key", 1), "  - {<<: *base, key: b}\n")
     assert [(one.key, one.source.line, one.source.column) for one in loaded(tmp_path, text).models] == [
         ("a", 6, 5), ("b", 13, 5)]

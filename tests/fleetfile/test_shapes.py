@@ -1,4 +1,4 @@
-"""A model that names a shape is the model with that shape written out: in its spec hash and every difference."""
+"""A model with a shape equals the model with that shape written out, in its spec hash and in every diff."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_lab_of_forty_models_in_under_200_lines_is_equal_to_its_long_form(
 
 @settings(max_examples=cases(40))
 @given(fleets, st.data())
-def test_a_fleet_whose_workers_became_shapes_means_what_it_did(whole: Any, data: st.DataObject) -> None:
+def test_moving_workers_into_shapes_does_not_change_the_fleet(whole: Any, data: st.DataObject) -> None:
     short: Any = copy.deepcopy(whole)
     shapes = short["spec"]["shapes"] = {}
     for number, model in enumerate(short["spec"]["models"]):
@@ -77,7 +77,7 @@ def test_a_fleet_whose_workers_became_shapes_means_what_it_did(whole: Any, data:
     assert meaning(load({"fleet.yaml": json.dumps(short)})) == meaning(load({"fleet.yaml": json.dumps(whole)}))
 
 
-def test_what_a_model_says_wins_over_its_shape_and_what_it_changes_is_merged_by_name_and_role() -> None:
+def test_a_model_wins_over_its_shape_and_its_changes_merge_by_name_and_role() -> None:
     changed = [{"name": "main", "members": [{"resources": {"vram": "40Gi"}}]},
                {"name": "side", "members": [{"resources": {"cpus": 1}, "engine": {"command": ["proxy"]}}]}]
     found = inspect({"fleet.yaml": text(fleet({"shape": "one", "startupTimeout": "1h"},
@@ -100,7 +100,7 @@ def test_an_environment_may_change_a_shape_and_give_a_model_another_or_workers_o
     assert [(resources.gpus // 10_000, resources.vram >> 30) for resources in found] == [(1, 8), (2, 0), (2, 0)]
 
 
-def test_a_shape_may_be_in_another_file_of_the_fleet_and_is_missed_only_when_all_files_could_be_read() -> None:
+def test_a_shape_may_be_in_another_file_and_is_only_missed_if_all_files_could_be_read() -> None:
     one = text({"models": fleet({"shape": "one"})["models"]})
     assert load({"a.yaml": one, "b.yaml": text(SHAPE)}, "a.yaml", "b.yaml").models[0].startup_timeout_s == 1200
     codes = [problem.code for problem in inspect({"a.yaml": one, "b.yaml": "a: [\n"}, "a.yaml", "b.yaml").problems]
@@ -113,7 +113,7 @@ def test_a_shape_may_be_in_another_file_of_the_fleet_and_is_missed_only_when_all
     ({}, False), ({"shape": "one", "workers": WORKERS}, False), ({"shape": {"workers": WORKERS}}, False),
     ({"shape": {"name": "one", "workers": [{"name": "main", "members": [{"engine": {"arg": []}}]}]}}, False),
 ])
-def test_the_schema_for_editors_says_the_same(model: dict[str, Any], sound: bool) -> None:
+def test_the_editor_schema_agrees(model: dict[str, Any], sound: bool) -> None:
     document = json.loads(text(fleet({"shape": "one"}, model)))
     assert jsonschema.Draft7Validator(json_schema("fleet")).is_valid(document) is sound
     assert (inspect({"fleet.yaml": json.dumps(document)}).fleet is not None) is sound
@@ -137,7 +137,7 @@ def test_a_shape_counts_in_full_for_each_model_like_an_alias() -> None:
     assert [(problem.code, problem.path) for problem in found.problems] == [("FL014", "spec.models[199].shape")]
 
 
-def test_of_many_shapes_a_wrong_name_lists_a_few() -> None:
+def test_a_wrong_shape_name_lists_only_a_few_of_many_shapes() -> None:
     spec = {"shapes": {f"shape-{number:03}": {"workers": WORKERS} for number in range(300)},
             "models": [{"key": "m", "replicas": 1, "shape": "shape-07"}]}
     problem = next(one for one in inspect({"a.yaml": text(spec)}, "a.yaml").problems if one.code == "FL039")

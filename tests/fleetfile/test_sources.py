@@ -42,7 +42,7 @@ def test_a_folder_is_its_yaml_files_sorted_by_name_and_nothing_below(tmp_path: P
     assert [one.key for one in load_fleet([str(tmp_path)]).models] == ["a.yaml", "b.yml"]
 
 
-def test_a_name_that_is_no_text_is_a_problem_that_every_document_can_hold(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf_8_is_shown_with_escapes(tmp_path: Path) -> None:
     folder, name = tmp_path / "checkout" / "fleets", os.fsdecode(b"b\xff.yaml")
     folder.mkdir(parents=True)
     (folder / name).write_text(fleet())
@@ -50,7 +50,7 @@ def test_a_name_that_is_no_text_is_a_problem_that_every_document_can_hold(tmp_pa
     assert (found.file, found.message) == (f"{folder}/b\\udcff.yaml", "cannot be read: its name is not UTF-8 text")
     (folder / name).replace(tmp_path / name)
     (folder / "a.yaml").symlink_to(tmp_path / name)
-    assert r"b\udcff.yaml, which leads out of the checkout" in only(folder).message
+    assert r"b\udcff.yaml, which leads outside the checkout" in only(folder).message
 
 
 def test_one_file_may_hold_the_policies_and_another_the_models(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_standard_input_is_a_source_with_a_name(tmp_path: Path) -> None:
     assert only("-", stdin=b"[").file == "<stdin>"
 
 
-def test_a_byte_order_mark_and_windows_line_ends_are_read_over(tmp_path: Path) -> None:
+def test_a_byte_order_mark_and_windows_newlines_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_bytes(b"\xef\xbb\xbf" + fleet(model(replicas="-1")).replace("\n", "\r\n").encode())
     assert (only(path).line, only(path).column) == (7, 15)
@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     assert only(loop).code == "FL001"
 
 
-def test_the_same_file_twice_is_said_whatever_it_is_called(tmp_path: Path) -> None:
+def test_the_same_file_twice_is_reported_under_any_name(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(fleet())
     other = tmp_path / "link.yml"
@@ -138,7 +138,7 @@ def test_control_characters_are_found_with_their_place() -> None:
     assert "U+001B" in problem.message
 
 
-def test_too_many_problems_are_cut_and_counted() -> None:
+def test_too_many_problems_are_truncated_and_counted() -> None:
     found = problems("-", stdin=(fleet() + "  - 1\n" * 3000).encode())
     assert len(found) == MAX_PROBLEMS + 1
     assert found[-1].code == "FL019"
@@ -169,11 +169,11 @@ def test_duplicate_model_keys_across_files_name_both_places(tmp_path: Path) -> N
     assert f"{first}:6:5" in problem.message
 
 
-def test_a_fleet_is_not_called_empty_because_a_file_of_it_is_broken(tmp_path: Path) -> None:
+def test_a_broken_file_does_not_make_the_fleet_empty(tmp_path: Path) -> None:
     assert only("-", stdin=b"models: [").code == "FL008"
 
 
-def test_source_lines_are_for_terminals_and_absent_where_a_secret_may_stand() -> None:
+def test_source_lines_are_left_out_if_they_may_hold_a_secret() -> None:
     open_line = only("-", stdin=fleet(model(replicas="-1")).encode())
     assert open_line.source_line == "    replicas: -1"
     members = "[{name: main, members: [{resources: {gpus: 1}, engine: {command: [x], env: {TOKEN: 12345}}}]}]"
@@ -186,7 +186,7 @@ def test_source_lines_are_for_terminals_and_absent_where_a_secret_may_stand() ->
 @pytest.mark.parametrize(("value", "code"), [
     ("*S3cretPw", "FL013"), ("!S3cretPw x", "FL012"), ("!S3cretPw {}", "FL012"), ("[*S3cretPw]", "FL013"),
 ])
-def test_a_secret_without_quotes_that_looks_like_a_sign_of_yaml_is_not_repeated(value: str, code: str) -> None:
+def test_an_unquoted_secret_that_looks_like_yaml_syntax_is_not_repeated(value: str, code: str) -> None:
     engine = f"{{command: [x], env: {{PW: {value}}}}}"
     members = f"[{{name: main, members: [{{resources: {{gpus: 1}}, engine: {engine}}}]}}]"
     found = problems("-", stdin=fleet(model(workers=members)).encode())
@@ -194,7 +194,7 @@ def test_a_secret_without_quotes_that_looks_like_a_sign_of_yaml_is_not_repeated(
     assert not any("S3cret" in f"{problem} {problem.source_line}" for problem in found)
 
 
-def test_a_problem_as_json_leaves_out_what_it_does_not_know() -> None:
+def test_a_problem_as_json_has_no_empty_keys() -> None:
     problem = only("-", stdin=fleet(model(replicas="-1")).encode())
     assert problem.as_json() == {
         "code": "FL023", "severity": "error", "message": "replicas is -1, out of range", "file": "<stdin>", "line": 7,
@@ -202,7 +202,7 @@ def test_a_problem_as_json_leaves_out_what_it_does_not_know() -> None:
     }
 
 
-def test_a_pipe_is_waited_for_only_while_somebody_may_write_to_it(
+def test_a_pipe_is_only_waited_for_while_it_has_a_writer(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     assert only(tmp_path / "pipe.yaml").message == "cannot be read: a pipe without a writer"
@@ -219,12 +219,12 @@ def test_a_pipe_is_waited_for_only_while_somebody_may_write_to_it(
     os.close(ours)
 
 
-def test_no_more_is_read_of_a_device_than_a_document_may_have() -> None:
+def test_an_endless_device_is_not_read_beyond_the_limit() -> None:
     with pytest.raises(OSError, match="larger than 1 MiB"):
         read_whole("/dev/zero", 1 << 20)
 
 
-def test_a_link_that_leads_nowhere_and_links_in_a_circle_are_never_passed_over(tmp_path: Path) -> None:
+def test_broken_links_and_cycles_of_links_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(fleet())
     (tmp_path / "circle.yaml").symlink_to("circle.yaml")
     (tmp_path / "nowhere.yaml").symlink_to("lost.yaml")
@@ -233,5 +233,5 @@ def test_a_link_that_leads_nowhere_and_links_in_a_circle_are_never_passed_over(t
             ("FL001", "circle.yaml"), ("FL001", "nowhere.yaml")]
 
 
-def test_a_name_that_no_file_can_have_is_a_problem_of_the_file() -> None:
+def test_an_impossible_file_name_is_a_problem() -> None:
     assert "name too long" in only("x" * 5000).message

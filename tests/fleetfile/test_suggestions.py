@@ -1,4 +1,4 @@
-"""Slips of a first fleet file: one problem each, with what was meant."""
+"""Typical mistakes in a first fleet file: one problem each, with a suggestion."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ spec:
      'in(h100), or "in(h100, b)" in quotes because of the comma'),
     ("pool: h100", 'pool: "!in(h100, a100"', "FL027", '"!in(h100, a100)"'),
     ("$(FLEETCTL_PORT)", "${FLEETCTL_PORT}", "FL008", "$(FLEETCTL_PORT)"),
-    ("$(FLEETCTL_PORT)", "${HF_HOME}", "FL008", '"${HF_HOME}", in quotes'),
+    ("$(FLEETCTL_PORT)", "${HF_HOME}", "FL008", '"${HF_HOME}" in quotes'),
     ("$(FLEETCTL_PORT)", "$FLEETCTL_PORT", "FL062", "$(FLEETCTL_PORT)"),
     ("$(FLEETCTL_PORT)", '"${FLEETCTL_PROT}"', "FL062", "$(FLEETCTL_PORT)"),
     ("$(FLEETCTL_PORT)", "$PORT", "FL062", "$(FLEETCTL_PORT)"),
     ("$(FLEETCTL_PORT)", "--home=$HF_HOME", "FL062", None),
 ])
-def test_a_slip_is_one_problem_that_says_what_was_meant(written: str, instead: str, code: str, meant: str) -> None:
+def test_a_mistake_is_one_problem_with_a_suggestion(written: str, instead: str, code: str, meant: str) -> None:
     assert GANG.count(written) == 1
     data = GANG.replace(written, instead).encode()
     assert [(one.code, one.suggestion) for one in inspect_bytes([SourceBytes("f.yaml", data)]).problems] == [
@@ -59,14 +59,14 @@ def test_a_slip_is_one_problem_that_says_what_was_meant(written: str, instead: s
 
 @pytest.mark.parametrize(("written", "instead"), [
     ("replicas: 1", "replicas: 1\n    name: other"), ("role: Leader", "role: Leader\n        replicas: 1")])
-def test_a_key_that_cannot_be_meant_is_not_suggested(written: str, instead: str) -> None:
+def test_a_key_that_is_present_or_invalid_is_not_suggested(written: str, instead: str) -> None:
     found = inspect_bytes([SourceBytes("f.yaml", GANG.replace(written, instead).encode())]).problems
     assert [(one.code, one.suggestion) for one in found] == [("FL020", None)]
 
 
 @pytest.mark.parametrize(("there", "given"), [
     ("fleet.yaml", "fleet.yml"), ("fleet.yml", "fleet.yaml"), ("prod.yaml", "prdo.yaml")])
-def test_a_file_that_is_not_there_is_found_by_a_name_like_it(tmp_path: Path, there: str, given: str) -> None:
+def test_a_missing_file_gets_a_similar_name_as_suggestion(tmp_path: Path, there: str, given: str) -> None:
     (tmp_path / there).write_text(GANG)
     (found,) = inspect_fleet([str(tmp_path / given)]).problems
     assert (found.code, found.suggestion) == ("FL001", str(tmp_path / there))
@@ -83,3 +83,14 @@ def test_other_documents_of_a_folder_are_one_problem_each(tmp_path: Path) -> Non
     assert [Path(one.file).name for one in found] == list(others)
     assert "services is not a fleet" in found[0].message
     assert "--inventory" in str(found[2])
+
+
+@pytest.mark.parametrize(("cluster", "message", "allowed"), [
+    (f"grow: [{{name: {'n' * 64}, max: 1, node: {{gpus: 1, cpus: 1, memory: 1Gi, labels: {{a: b}}}}}}]",
+     "name is too long", "at most 63 characters"),
+    (f"grow: [{', '.join(['{}'] * 65)}]", "grow has too many items", "at most 64"),
+])
+def test_a_text_has_characters_and_a_list_has_items(cluster: str, message: str, allowed: str) -> None:
+    data = GANG.replace("spec:\n", f"spec:\n  cluster: {{{cluster}}}\n", 1).encode()
+    found = [one for one in inspect_bytes([SourceBytes("f.yaml", data)]).problems if one.code == "FL023"]
+    assert [(one.message, one.allowed) for one in found] == [(message, allowed)]

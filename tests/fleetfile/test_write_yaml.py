@@ -1,4 +1,4 @@
-"""Text that is written is the same text to every reader, wherever it is, and a terminal has nothing to obey in it."""
+"""Written text is the same text to every YAML reader, in any place, and has no control characters for a terminal."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_text_is_the_same_text_to_every_reader(text: str, where: str) -> None:
     ("a\nb", True), ("a\nb\n", True), ("a\n\n  b\n", True), ("a", False), ("a\n", False), (" a\nb", False),
     ("\na", False), ("a\nb\n\n", False), ("a \nb", False), ("a\n\x1b[2J", False),
 ])
-def test_text_of_several_lines_is_a_block_where_that_shows_it_as_it_is(text: str, is_block: bool) -> None:
+def test_multi_line_text_is_a_block_if_that_shows_it_unchanged(text: str, is_block: bool) -> None:
     written = write_yaml(Piece({"a": Piece(text, style=block_style(text))}))
     assert written.startswith("a: |") == is_block
     assert yaml.safe_load(written) == {"a": text}
 
 
-def test_comments_are_above_a_value_and_behind_its_first_line() -> None:
+def test_comments_are_above_a_value_and_after_its_first_line() -> None:
     several = Piece("one\ntwo\n", style="|", note="# b")
     key = Piece("c", above=["# of the key"], note="# c")
     item = Piece({"key": key, "args": Piece([several])}, above=["", "# of the item"])

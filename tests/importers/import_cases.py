@@ -1,7 +1,7 @@
-"""The case folders: what is imported, and beside each folder the fleet file and the losses that must come out.
+"""The case folders: the input, and beside each folder the expected fleet file and losses.
 
-A new case is a new folder with YAML files; `python -m tests.importers.import_cases` writes what comes out beside it, to
-be read before it is kept.
+A new case is a new folder with YAML files; `python -m tests.importers.import_cases` writes its output beside it, to be
+reviewed before it is committed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOMENT = "2026-03-04T12:00:00Z"
 
 
 def sources(case: Path) -> list[SourceBytes]:
-    """The files of a case, called by their bare names, so that what comes out is the same everywhere."""
+    """The files of a case by their bare names, so that the output is the same everywhere."""
     return [SourceBytes(path.name, path.read_bytes()) for path in sorted(case.glob("*.yaml"))]
 
 
@@ -30,14 +30,14 @@ def imported(read: list[SourceBytes], *, forced: str | None = None, hardware: bo
 
 
 def account(result: Imported) -> str:
-    """What was lost, a line each."""
+    """The losses, one per line."""
     lines = [f"{loss.place.file}:{loss.place.line}:{loss.place.column}: {loss.kind}: {loss.path}: {loss.message}"
              for loss in result.draft.losses if loss.place is not None]
     return "".join(f"{line}\n" for line in lines)
 
 
 def main() -> None:
-    """Write what every case gives beside it."""
+    """Write the output of every case beside it."""
     for case in CASES:
         result = imported(sources(case))
         case.with_suffix(".fleet.yaml").write_text(write_draft(result.draft))

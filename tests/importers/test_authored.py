@@ -1,4 +1,4 @@
-"""What was recorded comes back as a person would write it, and means exactly the same."""
+"""A recorded shape comes back as a person would write it, and means exactly the same."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_durations_mean_the_same(seconds: float) -> None:
     (duration_text(900), "15m"), (duration_text(900.0), "15m"), (duration_text(90), "90s"), (duration_text(0), "0s"),
     (duration_text(7200), "2h"), (duration_text(0.2), "0.2s"), (share_number(10_000), 1), (share_number(2_500), 0.25),
 ])
-def test_they_read_as_a_person_would_have_written_them(found: object, written: object) -> None:
+def test_they_read_like_hand_written_values(found: object, written: object) -> None:
     assert found == written
 
 
@@ -59,7 +59,7 @@ def test_cards_come_first_among_resources() -> None:
         ("gpus", 1), ("vram", "16Gi"), ("cpus", 2), ("memory", "8Gi")]
 
 
-def test_what_is_the_default_is_not_written() -> None:
+def test_defaults_are_not_written() -> None:
     usual = Lifecycle(startup_timeout=1800, scheduling_timeout=60, restart_max=5, restart_backoff=10)
     assert authored_lifecycle(usual, 0) == {}
     other = usual.model_copy(update={"restart_max": 0, "scheduling_timeout": 1.5})

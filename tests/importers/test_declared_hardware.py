@@ -1,4 +1,4 @@
-"""Declared hardware with odd numbers and names: each is said, and what is made stays within bounds."""
+"""Declared hardware with odd numbers and names: each is reported, and the inventory stays within its limits."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ def nodes(result: Imported) -> list[int]:
 
 
 @pytest.mark.parametrize("cards", ["-3", "0", "65", "1" + "0" * 100])
-def test_an_impossible_number_of_cards_is_one_and_said(cards: str) -> None:
+def test_an_invalid_number_of_cards_is_one_and_reported(cards: str) -> None:
     result = declared("{name: a, className: big}", cards=cards)
     assert nodes(result) == [1]
-    assert "hardware.yaml:4:66: lost: spec.devices[0].count: not a number of cards from 1 to 64" in account(result)
+    assert "4:66: lost: spec.devices[0].count: not a valid number of cards from 1 to 64: 1 is used" in account(result)
 
 
-def test_a_class_that_is_no_name_is_reported() -> None:
+def test_an_invalid_class_name_is_reported() -> None:
     result = declared("{name: a, className: [big]}", "{name: b, className: {big: big}}", "{name: c, className: big}")
     assert nodes(result) == [8]
-    assert account(result).count("not read: text is expected here") == 2
+    assert account(result).count("not read: expected text") == 2
 
 
-def test_a_number_of_nodes_below_none_is_said() -> None:
+def test_a_negative_number_of_nodes_is_reported() -> None:
     result = declared("{name: a, className: big, nodeCount: -2}")
     assert nodes(result) == []
-    assert "spec.nodePools[0].nodeCount: not a number of nodes: none is made" in account(result)
+    assert "spec.nodePools[0].nodeCount: not a valid number of nodes: 0 is used" in account(result)
 
 
-def test_nodes_are_made_up_to_a_limit_over_all_pools_and_the_rest_is_said() -> None:
+def test_the_number_of_nodes_is_limited_over_all_pools_and_the_rest_is_reported() -> None:
     result = declared("{name: a, className: big, nodeCount: 3}", "{name: b, className: big, nodeCount: 2000000000}",
                       "{name: c, className: big}", cards="1")
     assert len(nodes(result)) == MAX_NODES
     told = account(result)
-    assert "nodePools[1].nodeCount: an inventory has at most 10000 nodes: 9997 of these 2000000000 are made" in told
-    assert "nodePools[2].nodeCount: an inventory has at most 10000 nodes: 0 of these 1 are made" in told
+    assert "nodePools[1].nodeCount: an inventory has at most 10000 nodes: 9997 of these 2000000000 are used" in told
+    assert "nodePools[2].nodeCount: an inventory has at most 10000 nodes: 0 of these 1 are used" in told

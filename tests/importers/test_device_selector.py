@@ -1,4 +1,4 @@
-"""Device selectors: what a fleet file can say becomes a field, and everything else is kept in the author's words."""
+"""Device selectors: conditions with a counterpart become fields, all others are kept in the author's words."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def wanted(*selectors: str) -> Wanted:
     f'true &&\n  {MEMORY}.compareTo(quantity("40Gi"))>=0',
     "device.capacity['gpu.nvidia.com'].memory.compareTo(quantity('40Gi')) >= 0",
 ])
-def test_a_least_memory_is_vram(selector: str) -> None:
+def test_a_minimum_of_memory_is_vram(selector: str) -> None:
     assert (wanted(selector).memory, wanted(selector).kept) == ((40 * GIB, "40Gi"), [])
 
 
-def test_more_than_is_one_byte_more() -> None:
+def test_an_exclusive_bound_is_one_byte_more() -> None:
     for selector in (f'{MEMORY}.isGreaterThan(quantity("40Gi"))', f'{MEMORY}.compareTo(quantity("40Gi")) > 0'):
         assert wanted(selector).memory == (40 * GIB + 1, str(40 * GIB + 1))
 
 
-def test_of_several_bounds_the_greatest_holds() -> None:
+def test_the_greatest_of_several_bounds_counts() -> None:
     both = wanted(f'{MEMORY}.compareTo(quantity("20Gi")) >= 0 && {MEMORY}.compareTo(quantity("81559Mi")) >= 0',
                   f'{MEMORY}.compareTo(quantity("40Gi")) >= 0')
     assert both.memory == (81559 << 20, "81559Mi")
@@ -68,7 +68,7 @@ def test_a_condition_without_a_counterpart_is_kept_word_for_word(condition: str)
     f'true // && {MEMORY}.compareTo(quantity("40Gi")) >= 0',
     f"'a && b && c'.size() > {MEMORY}", "device.driver ==", '"open', "a) && (true", "",
 ])
-def test_what_could_mean_something_else_is_kept_whole(selector: str) -> None:
+def test_an_ambiguous_condition_is_kept_whole(selector: str) -> None:
     assert wanted(selector) == Wanted(drivers=wanted(selector).drivers, kept=[selector])
 
 
@@ -100,11 +100,11 @@ def test_two_products_of_one_card_leave_none() -> None:
     ('device.driver == "dra.net"', False), ('device.attributes["dra.net"].rdma == true', False), ("true", None),
     ('device.attributes.size() > 0', None),
 ])
-def test_what_device_it_is_is_told_by_its_driver_alone(selector: str, is_gpu: bool | None) -> None:
+def test_only_the_driver_tells_the_kind_of_device(selector: str, is_gpu: bool | None) -> None:
     assert wanted(selector).is_gpu is is_gpu
 
 
-def test_what_holds_for_every_whole_card_says_nothing() -> None:
+def test_a_condition_true_for_every_card_is_dropped() -> None:
     assert wanted('true && device.attributes["gpu.nvidia.com"].type == "gpu"').kept == []
 
 

@@ -1,4 +1,4 @@
-"""Every case folder gives exactly the fleet file and the account of losses that lie beside it, and that file is sound.
+"""Every case folder gives exactly the fleet file and the losses beside it, and that fleet file is valid.
 
 See `import_cases.py` for how a case is added.
 """
@@ -32,7 +32,7 @@ def test_a_case_gives_the_fleet_file_beside_it(case: Path) -> None:
     assert write_draft(imported(sources(case)).draft) == case.with_suffix(".fleet.yaml").read_text()
 
 
-def test_a_case_tells_exactly_these_losses(case: Path) -> None:
+def test_a_case_reports_exactly_these_losses(case: Path) -> None:
     assert account(imported(sources(case))) == case.with_suffix(".losses.txt").read_text()
 
 

@@ -1,6 +1,4 @@
-"""A fleet file from what runs: its plan is empty, it shows no drift where the cluster knows all, and says what it does
-not know.
-"""
+"""A fleet file of the live fleet: its plan is empty, it shows no drift if the cluster knows all, and lists the rest."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ def test_the_plan_of_what_is_imported_is_empty_and_nothing_drifts(asked: dict[st
 
 @settings(max_examples=cases(12))
 @given(fleets())
-def test_without_any_log_the_plan_is_empty_all_the_same(asked: dict[str, Any]) -> None:
+def test_the_plan_is_empty_even_without_any_log(asked: dict[str, Any]) -> None:
     seen, _ = applied(as_text(asked))
     assume(seen.replicas)
     draft = live_draft(seen, "lab", {}, "fleet")
@@ -82,7 +80,7 @@ def test_without_any_log_the_plan_is_empty_all_the_same(asked: dict[str, Any]) -
 
 @settings(max_examples=cases(25))
 @given(crowds())
-def test_whatever_runs_the_plan_of_what_is_imported_is_empty(seen: Inventory) -> None:
+def test_the_plan_of_any_imported_fleet_is_empty(seen: Inventory) -> None:
     assume(any(one.fleet == "lab" for one in live_replicas(seen)))
     draft = live_draft(seen, choose_fleet(seen, "lab"), {}, "fleet")
     assume(draft.models)
@@ -91,7 +89,7 @@ def test_whatever_runs_the_plan_of_what_is_imported_is_empty(seen: Inventory) ->
     assert {replica.model for replica in live_replicas(seen) if replica.fleet == "lab"} <= told
 
 
-def test_what_the_spec_hash_does_not_cover_comes_back_too() -> None:
+def test_fields_outside_the_spec_hash_come_back_too() -> None:
     asked = fleet(model(priority=7, startupTimeout="90s", restart={"backoff": "200ms"}))
     seen, recorded = applied(asked)
     [imported] = live_draft(seen, "lab", recorded, "ns").models
@@ -126,7 +124,7 @@ def test_putting_the_masked_value_back_ends_the_drift() -> None:
     assert drifting(text.replace("env: {", 'env: {TOKEN: "hush-hush", '), seen) == set()
 
 
-def test_a_value_that_is_three_stars_by_itself_is_no_secret() -> None:
+def test_a_real_value_of_three_stars_is_kept() -> None:
     honest = plain()
     honest["workers"][0]["members"][0]["engine"]["env"] = {"STARS": "***"}
     seen, recorded = applied(fleet(honest))
@@ -135,7 +133,7 @@ def test_a_value_that_is_three_stars_by_itself_is_no_secret() -> None:
     assert drifting(written(draft), seen) == set()
 
 
-def test_a_shape_no_log_knows_is_written_as_it_is_seen() -> None:
+def test_a_shape_without_a_log_is_written_as_visible() -> None:
     asked = fleet(model(workers=[SHAPE, {"name": "router", "copies": 2, "members": [
         {"resources": {"cpus": 1}, "engine": {"command": ["route"]}}]}], replicas=1))
     seen, _ = applied(asked)
@@ -149,10 +147,10 @@ def test_a_shape_no_log_knows_is_written_as_it_is_seen() -> None:
         {"name": "router", "copies": 2, "members": [{"resources": {"cpus": 1}, "engine": engine}]}]
     [loss] = draft.losses
     assert (loss.kind, loss.model) == ("todo", "org/m")
-    assert "no log of an apply here has spec" in loss.message
+    assert "no apply log on this cluster has spec" in loss.message
 
 
-def test_the_newest_replicas_spec_wins_and_the_others_are_named() -> None:
+def test_the_spec_of_the_newest_replica_wins_and_the_others_are_reported() -> None:
     first, recorded = applied(fleet(plain()))
     changed = plain(replicas=3)
     changed["workers"][0]["members"][0]["engine"]["args"] = ["--faster"]
@@ -180,7 +178,7 @@ def test_lost_replicas_are_not_counted() -> None:
     assert_empty(written(draft), after)
 
 
-def test_what_no_fleet_owns_is_named_and_not_imported() -> None:
+def test_replicas_of_no_fleet_are_reported_and_not_imported() -> None:
     seen, recorded = applied(fleet(plain()))
     foreign = {"model": "org/m", "foreignId": "6f1a:ModelActor:org/m", "members": [{"nodeId": "id-a", "gpus": 10_000}]}
     after = inventory_of(*seen.replicas, foreign, {**foreign, "model": "other"})
@@ -205,24 +203,24 @@ def test_one_of_several_fleets_has_to_be_chosen() -> None:
 
 
 @pytest.mark.parametrize("wanted", [None, "lab"])
-def test_where_nothing_runs_there_is_nothing_to_import(wanted: str | None) -> None:
+def test_without_live_replicas_there_is_nothing_to_import(wanted: str | None) -> None:
     with pytest.raises(FleetctlError, match="runs here"):
         choose_fleet(inventory_of(), wanted)
 
 
-def test_half_an_inventory_is_not_imported() -> None:
+def test_an_incomplete_inventory_is_not_imported() -> None:
     seen, _ = applied(fleet(plain()))
     with pytest.raises(InventoryError):
         choose_fleet(seen.model_copy(update={"complete": False}), None)
 
 
-def test_only_the_shapes_that_are_needed_are_asked_for() -> None:
+def test_only_the_required_shapes_are_looked_up() -> None:
     seen, recorded = applied(fleet(plain("a"), plain("b", replicas=0)))
     assert set(wanted_specs(seen, "lab")) == set(recorded)
     assert {key for key, _ in recorded} == {"a"}
 
 
-def test_a_raised_cap_is_named_where_it_would_show_as_drift() -> None:
+def test_a_raised_cap_is_reported_if_it_would_show_as_drift() -> None:
     asked = json.loads(fleet(plain(replicas=6, cpus=1)))
     asked["spec"]["nodes"] = [{"maxReplicasPerModel": 4}]
     seen, recorded = applied(json.dumps(asked))
@@ -239,17 +237,17 @@ def test_a_raised_cap_is_named_where_it_would_show_as_drift() -> None:
     {}, {"workers": "x"}, {"workers": [], "x": "***"}, {"placement": 1}, {"workers": [{"name": "a", "members": [3]}]},
     {"workers": [{"name": "main", "members": [{"resources": {"gpus": "***"}, "engine": {"command": ["x"]}}]}]},
 ])
-def test_a_damaged_record_is_as_good_as_none(damage: dict[str, Any], *, whole: bool) -> None:
+def test_a_damaged_record_counts_as_missing(damage: dict[str, Any], *, whole: bool) -> None:
     seen, recorded = applied(fleet(plain()))
     [(spec, known)] = recorded.items()
     broken = type(known)(damage, known.model, known.job, whole=whole)
     draft = live_draft(seen, "lab", {spec: broken}, "fleet")
-    assert "no log of an apply here has" in draft.losses[0].message
+    assert "no apply log on this cluster has" in draft.losses[0].message
     assert_empty(written(draft), seen)
 
 
 @pytest.mark.parametrize("key", ["a b", "", "x" * 600, "\x1b[2J"])
-def test_a_replica_whose_key_is_none_is_named_and_left_alone(key: str) -> None:
+def test_a_replica_with_an_invalid_key_is_reported_and_left_alone(key: str) -> None:
     seen, recorded = applied(fleet(plain()))
     odd = {"model": key, "replicaId": 0, "fleet": "lab", "specHash": "a", "members": [{"nodeId": "id-d"}]}
     after = inventory_of(*seen.replicas, odd)
@@ -258,7 +256,7 @@ def test_a_replica_whose_key_is_none_is_named_and_left_alone(key: str) -> None:
     assert_empty(written(draft), after)
 
 
-def test_a_replica_that_shows_no_claim_makes_no_model_and_is_named() -> None:
+def test_a_replica_without_claims_makes_no_model_and_is_reported() -> None:
     seen, recorded = applied(fleet(plain()))
     seen = inventory_of(*seen.replicas, {"model": "m", "replicaId": 0, "fleet": "lab", "members": [{"nodeId": "id-a"}]})
     draft = live_draft(seen, "lab", recorded, "fleet")
@@ -269,7 +267,7 @@ def test_a_replica_that_shows_no_claim_makes_no_model_and_is_named() -> None:
 @pytest.mark.parametrize("mark", [
     {"group": "No Label!"}, {"role": "Emperor"}, {"group": "g", "copy": 7}, {"group": None}, {"rank": 5}, {"gpus": 0},
 ])
-def test_odd_marks_make_a_sound_file_all_the_same(mark: dict[str, Any]) -> None:
+def test_odd_marks_still_make_a_valid_file(mark: dict[str, Any]) -> None:
     odd = {"model": "m", "replicaId": 0, "fleet": "lab", "members": [
         {"nodeId": "id-a", "gpus": 10_000, **mark}, {"nodeId": "id-b", "group": "main", "gpus": 5_000}]}
     seen = inventory_of(odd)

@@ -1,4 +1,4 @@
-"""A Serve config inside a RayService is read as it is by itself, and its losses are at their places in the file."""
+"""A Serve config in a RayService is read like a separate one, and its losses have their places in the file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_config_means_the_same_inside_a_ray_service(case: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "applications: [", "hello", "a: 1\n---\nb: 2\n", "- 1"])
-def test_a_text_that_is_no_config_is_reported_at_its_service(text: str) -> None:
+def test_a_text_that_is_not_a_config_is_reported_at_its_service(text: str) -> None:
     source = SourceBytes("a.yaml", (HEAD.replace("|\n", "") + repr(text).replace("'", '"') + "\n").encode())
     losses = imported([source]).draft.losses
     assert [loss.kind for loss in losses] == ["lost"]

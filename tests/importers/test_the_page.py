@@ -1,4 +1,4 @@
-"""docs/import.md shows what the program really does, and knows everything it can read."""
+"""docs/import.md shows real output, and lists everything that can be imported."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="ut
 CASE = FOLDER / "the-page"
 
 
-def test_the_example_is_what_comes_out() -> None:
+def test_the_example_is_the_real_output() -> None:
     assert (CASE / "llama.yaml").read_text() in PAGE
     assert CASE.with_suffix(".fleet.yaml").read_text() in PAGE
     told = io.StringIO()

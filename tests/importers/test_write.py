@@ -1,4 +1,4 @@
-"""A draft becomes a fleet file that says what was lost where it was lost, and is in order for `fmt` and `validate`."""
+"""A draft becomes a fleet file with its losses as comments in place, and `fmt` and `validate` accept it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draft(*losses: Loss, key: str = "org/one") -> Draft:
     return found
 
 
-def test_a_loss_stands_above_what_it_is_about() -> None:
+def test_a_loss_is_a_comment_above_its_home() -> None:
     text = write_draft(draft(
         Loss(PLACE, "spec.cache", "it is gone", model="org/one"),
         Loss(PLACE, "spec.args[1]", "look at it", "todo", "org/one",
@@ -30,18 +30,18 @@ def test_a_loss_stands_above_what_it_is_about() -> None:
     assert "          - --port\n          # todo: args[1]: look at it\n          - $(FLEETCTL_PORT)\n" in text
 
 
-def test_a_home_that_is_not_there_is_the_nearest_one_that_is() -> None:
+def test_a_missing_home_becomes_its_nearest_ancestor() -> None:
     text = write_draft(draft(Loss(PLACE, "x", "gone", model="org/one", home=("workers", 3, "members", 0))))
     assert "    # lost: x: gone\n    workers:\n" in text
 
 
-def test_what_is_said_twice_of_one_place_is_written_once_and_told_twice() -> None:
+def test_a_repeated_loss_is_one_comment_but_two_reports() -> None:
     twice = draft(*[Loss(PLACE, "a.b", "gone", model="org/one")] * 2)
     assert write_draft(twice).count("gone") == 1
     assert len(twice.losses) == 2
 
 
-def test_the_head_says_what_the_file_is_made_of_and_how_much_was_lost() -> None:
+def test_the_header_has_the_input_and_the_number_of_losses() -> None:
     found = draft(Loss(None, "a", "x"), Loss(None, "b", "y", "todo"), Loss(None, "c", "z", "changed"))
     found.notes.append("A note.")
     assert write_draft(found).split("\n")[1:3] == [
@@ -49,7 +49,7 @@ def test_the_head_says_what_the_file_is_made_of_and_how_much_was_lost() -> None:
     assert "from in.yaml: nothing lost." in write_draft(draft())
 
 
-def test_only_what_is_lost_or_left_to_do_makes_it_partial() -> None:
+def test_only_losses_and_tasks_make_a_draft_partial() -> None:
     assert not draft(Loss(None, "", "x", "changed")).partial
     assert draft(Loss(None, "", "x", "todo")).partial
     assert draft(Loss(None, "", "x")).partial
@@ -63,7 +63,7 @@ def test_hostile_texts_stay_in_their_comment(hostile: str) -> None:
     assert "key: evil" not in [line.strip().removeprefix("- ") for line in text.split("\n")]
 
 
-def test_what_keeps_the_file_from_loading_is_named_with_its_place() -> None:
+def test_errors_of_the_file_are_listed_with_their_places() -> None:
     found = draft(key="not a key")
     problems = problems_of(write_draft(found), "out.yaml")
     assert [(problem.code, problem.file) for problem in problems] == [("FL030", "out.yaml")]
@@ -74,7 +74,7 @@ def test_what_keeps_the_file_from_loading_is_named_with_its_place() -> None:
     ('metadata.labels["app.kubernetes.io/name"]', "app.kubernetes.io/name"), ('a["x.y"].b', "b"),
     ("a[0][1]", "a[0][1]"),
 ])
-def test_a_loss_is_about_the_last_step_of_its_path(path: str, field: str) -> None:
+def test_the_field_of_a_loss_is_the_last_step_of_its_path(path: str, field: str) -> None:
     assert Loss(None, path, "").field == field
 
 

@@ -1,4 +1,4 @@
-"""Whatever values there are, the text means exactly them, to our reader and to any other."""
+"""The text means exactly the values it was written from, to our reader and to any other."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_long_command_line_is_folded_and_a_script_stays_a_script() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\u2028b", "\x1b[31m", "a\nb", "\u202eabc", "\ufeff"])
-def test_a_comment_cannot_end_before_it_is_over(text: str) -> None:
+def test_no_text_can_end_its_comment_early(text: str) -> None:
     commented = block({"a": 1}, {("a",): [f"lost: {text}\nb: 2"]})
     assert read(commented) == {"a": 1}
     assert all(line.isprintable() for line in commented.split("\n"))

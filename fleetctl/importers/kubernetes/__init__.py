@@ -1,1 +1,1 @@
-"""What the importers of Kubernetes' kinds share: objects, pods, containers, probes."""
+"""Shared parts of the importers of Kubernetes kinds: objects, pods, containers, probes."""

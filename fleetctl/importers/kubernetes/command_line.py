@@ -1,4 +1,4 @@
-"""Command lines of containers: the variables another system sets become ours, the rest stays, byte for byte."""
+"""Command lines of containers: variables set by another system are renamed to ours, the rest stays byte for byte."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from fleetctl.importers.reading import Reading
 
 _NAME = re.compile(r"(?P<mark>\$?\$[({]?|)(?<![A-Za-z0-9_])(?P<name>[A-Z][A-Z0-9_]*)\b")  # `$$` is an escape
 _ARITHMETIC = re.compile(r"\$\(\((?:[^()]|\([^()]*\))*\)\)")
-"""A shell's `$((N * 2))`, where a name without a mark is a variable."""
+"""A shell's `$((N * 2))`, in which a name without `$` is a variable."""
 _PORT = re.compile(r"--port(?:=|\s+)([0-9]+)\b")
 _LEADER_PORT = re.compile(r"_LEADER_ADDRESS[)}]?:([0-9]+)\b")
 
 OURS = "FLEETCTL_"
 _FOREIGN = ("LWS_", "MODELPLANE_")
 Variables = Mapping[str, str]
-"""Another system's variables by name, each with ours; those of _FOREIGN without one are reported."""
+"""Our name for each variable of another system; other names with a prefix in _FOREIGN are reported."""
 
 
 def texts_with_our_variables(
     container: Reading, key: str, variables: Variables, environment: Collection[str]
 ) -> list[str]:
-    """Return the list of texts under a key, with `$(NAME)`, `${NAME}`, `$NAME` and `$((NAME))` renamed.
+    """Return the list of texts under a key, with the variables in `$(NAME)`, `${NAME}`, `$NAME`, `$((NAME))` renamed.
 
-    Every renaming is reported, and so are a `$(NAME)` that neither fleetctl nor `environment` sets, every other word
-    that is a variable of another system, and fixed ports.
+    Reported are: every renaming, a `$(NAME)` that neither fleetctl nor `environment` sets, every other word that is a
+    variable of another system, and fixed ports.
     """
     found = container.texts(key)
     renamed = [_renamed(text, path, container, variables, environment) for text, path in found]
@@ -37,7 +37,7 @@ def texts_with_our_variables(
 
 
 def foreign_names(text: str) -> list[str]:
-    """Return the words of a text that are variables of another system, by their prefix."""
+    """Return the words of a text that are variables of another system, judged by their prefix."""
     return [match["name"] for match in _NAME.finditer(text) if match["name"].startswith(_FOREIGN)]
 
 
@@ -63,9 +63,9 @@ def _report_fixed_ports(text: str, previous: str, path: Path, container: Reading
     match = _PORT.search(text)
     port = match[1] if match else text if previous == "--port" and text.isdecimal() else None
     if port is not None:
-        container.at(path).note(None, f"port {port} is fixed, and members on one node share its ports; "
-                                      "$(FLEETCTL_PORT) is free for each member", "todo")
+        container.at(path).note(None, f"port {port} is fixed, but members on one node share its ports: use "
+                                      "$(FLEETCTL_PORT), a free port for each member", "todo")
     leader = _LEADER_PORT.search(text)
     if leader:
-        container.at(path).note(None, f"port {leader[1]} of the Leader is fixed, and two gangs may lead from one node; "
-                                      "$(FLEETCTL_LEADER_PORT) is free for each gang", "todo")
+        container.at(path).note(None, f"port {leader[1]} of the Leader is fixed, but two Leaders may share a node: use "
+                                      "$(FLEETCTL_LEADER_PORT), a free port for each gang", "todo")

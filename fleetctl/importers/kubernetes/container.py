@@ -1,6 +1,6 @@
-"""One container as an engine, and its environment: references are left to the node, and no message shows a value.
+"""Imports a container as an engine, with its environment: references become fromNode, and no message shows a value.
 
-Its image has no home here: fleetctl starts a program that is on the node.
+Its image has no counterpart: fleetctl starts a program that is installed on the node.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from fleetctl.importers.reading import Reading
 
 _ENTRYPOINTS = {"vllm/vllm-openai": "vllm serve, or python3 -m vllm.entrypoints.openai.api_server in older ones",
                 "llama.cpp": "llama-server"}
-"""What the most used images start without a command; given as a hint, never filled in."""
+"""The entrypoints of the most common images; given as a hint, never filled in."""
 
 _HOMES = {"command": ("engine", "command"), "args": ("engine", "args"), "env": ("engine", "env"),
           "readinessProbe": ("engine", "readiness"), "livenessProbe": ("engine", "liveness"),
           "resources": ("resources",)}
-"""Where in a member a part of a container goes, so that its losses are shown there."""
+"""The place in a member that each part of a container becomes, so that its losses are shown there."""
 
 _LOST = {
     "imagePullPolicy": "there is no image to pull",
     "volumeMounts": "nothing is mounted: the paths must exist on the nodes",
     "volumeDevices": "nothing is mounted: the devices must exist on the nodes",
-    "securityContext": "an engine runs as the user Ray runs as",
+    "securityContext": "an engine runs as Ray's user",
     "lifecycle": "there are no hooks before or after an engine",
-    "terminationMessagePath": "an engine's last output is read instead",
-    "terminationMessagePolicy": "an engine's last output is read instead",
+    "terminationMessagePath": "the engine's last output is reported instead",
+    "terminationMessagePolicy": "the engine's last output is reported instead",
     "tty": "an engine has no terminal",
     "stdin": "an engine has no standard input",
 }
@@ -36,11 +36,11 @@ SET_BY_US = "CUDA_VISIBLE_DEVICES"
 _SOURCES = {"secretKeyRef": "secret", "configMapKeyRef": "config map"}
 
 
-def engine(container: Reading, variables: Variables, *, asks_readiness: bool) -> dict[str, Any]:
-    """Return the engine of a container; `asks_readiness` is False for a Worker, which is never asked."""
+def engine(container: Reading, variables: Variables, *, probes_readiness: bool) -> dict[str, Any]:
+    """Return the engine of a container; `probes_readiness` is False for a Worker, whose readiness is never probed."""
     image = container.text("image")
     if image is not None:
-        container.note("image", f"no image is started: what {image} holds must be on the nodes", "lost")
+        container.note("image", f"no image is started: the content of {image} must be on the nodes", "lost")
     container.skip("name")
     for key, steps in _HOMES.items():
         container.leads_to(key, *steps)
@@ -52,16 +52,16 @@ def engine(container: Reading, variables: Variables, *, asks_readiness: bool) ->
     command, args = texts(container, "command"), texts(container, "args")
     if not command:
         known = next((words for name, words in _ENTRYPOINTS.items() if image and name in image), None)
-        hint = f" (in {image} that is likely {known})" if known else ""
-        container.note("command", f"no command is given, so the image's own was started: write it here{hint}", "todo")
+        hint = f" (in {image} probably {known})" if known else ""
+        container.note("command", f"no command, so the image's entrypoint was started: write it here{hint}", "todo")
     found = filled({
         "command": command or [PLACEHOLDER], "args": args, "env": env, "workdir": _workdir(container),
-        "readiness": readiness(container, texts) if asks_readiness else None, "liveness": liveness(container, texts),
+        "readiness": readiness(container, texts) if probes_readiness else None, "liveness": liveness(container, texts),
     })
-    if not asks_readiness:
-        container.lose("readinessProbe", "a Worker is never asked: a gang is ready when its Leader is")
-    container.lose("ports", "a pod has its ports to itself; members on one node share them, and $(FLEETCTL_PORT) is "
-                            "free for each")
+    if not probes_readiness:
+        container.lose("readinessProbe", "never used on a Worker: a gang is ready when its Leader is")
+    container.lose("ports", "a pod has ports of its own, but members on one node share its ports: use "
+                            "$(FLEETCTL_PORT), a free port for each member")
     container.lose_each(_LOST)
     return found
 
@@ -75,7 +75,7 @@ def _workdir(container: Reading) -> str | None:
 
 
 def environment(container: Reading) -> dict[str, Any]:
-    """Return the `env` of an engine; a name that is given twice keeps its last value, as in Kubernetes."""
+    """Return the `env` of an engine; of a duplicate name the last value counts, as in Kubernetes."""
     env: dict[str, Any] = {}
     entries = container.items("env")
     last = {entry.peek("name"): number for number, entry in enumerate(entries) if isinstance(entry.peek("name"), str)}
@@ -85,12 +85,12 @@ def environment(container: Reading) -> dict[str, Any]:
             entry.lose(None, _refusal(name))
             continue
         if last[name] != number:
-            entry.lose(None, f"{name} is given again below, and the last one counts")
+            entry.lose(None, f"{name} is set again below, and the last value counts")
             continue
         value = _referenced(entry, name) if "valueFrom" in entry else _literal(entry, name)
         if value is not None:
             env[name] = value
-    container.lose("envFrom", "all variables of a config map or secret: give each of them in env, as {fromNode: NAME}",
+    container.lose("envFrom", "all variables of a config map or secret: list each of them in env as {fromNode: NAME}",
                    "todo")
     return env
 
@@ -99,24 +99,23 @@ def _refusal(name: str | None) -> str:
     if not name:
         return "a variable without a name"
     ours = name == SET_BY_US or name.startswith(OURS)
-    return f"{name} is set by fleetctl itself" if ours else "not the name of a variable"
+    return f"{name} is set by fleetctl itself" if ours else "not a valid variable name"
 
 
 def _literal(entry: Reading, name: str) -> str:
     value = entry.scalar("value") if "value" in entry else ""
     if value and "$$" in value:
-        entry.note("value", f"{name} is written with $ for each $$: there is nothing to escape in an environment here",
-                   "changed")
+        entry.note("value", f"each $$ in {name} is written as $: environment values have no escapes here", "changed")
     if value and "$(" in value.replace("$$", ""):
-        entry.note("value", f"{name} refers to a variable as $(NAME), which is not replaced in an environment here",
+        entry.note("value", f"{name} refers to a variable as $(NAME), which is not expanded in an environment value",
                    "todo")
     elif value and (foreign := foreign_names(value)):
-        entry.note("value", f"{name} holds {foreign[0]}, which is not set here: replace it", "todo")
+        entry.note("value", f"{name} refers to {foreign[0]}, which is not set here: replace it", "todo")
     return (value or "").replace("$$", "$")
 
 
 def _referenced(entry: Reading, name: str) -> dict[str, str] | None:
-    """Return where the node has the value; None where a node cannot know it."""
+    """Return a reference to the node's environment; None if the value comes from the pod."""
     source = entry.child("valueFrom")
     for kind, words in _SOURCES.items():
         if kind in source:
@@ -125,5 +124,5 @@ def _referenced(entry: Reading, name: str) -> dict[str, str] | None:
             reference.skip("optional")
             source.note(kind, f"{name} came from {where}: set {name} in the environment of the Ray nodes", "todo")
             return {"fromNode": name}
-    entry.lose("valueFrom", f"{name} came from its pod or container, and here there is neither")
+    entry.lose("valueFrom", f"{name} came from its pod or container, which do not exist here")
     return None

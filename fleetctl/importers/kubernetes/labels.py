@@ -1,6 +1,6 @@
-"""Labels of Kubernetes nodes as selectors of Ray nodes. A label is kept as it is, and Ray's nodes must be given it.
+"""Turns labels of Kubernetes nodes into selectors of Ray nodes. A label is kept, and the Ray nodes must be given it.
 
-What Ray calls a card is only said where that is certain, so not where releases of Ray disagree.
+Ray's name for a card is only used if it is certain, that is, if all Ray releases agree on it.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from fleetctl.importers.reading import Reading
 
 _SELECTOR: TypeAdapter[dict[str, str]] = TypeAdapter(Selector)
 _RULES = (re.compile(r"\w+\s+([A-Z0-9]+)"), re.compile(r"\w+\s+((?:[A-Z]+\s+)*[A-Z0-9]*\d[A-Z0-9]*)"))
-"""How Ray makes its label from a product name: up to 2.5x, and since (NVIDIA_GPU_NAME_PATTERN)."""
+"""How Ray derives its label from a product name: up to 2.5x, and since then (NVIDIA_GPU_NAME_PATTERN)."""
 _CLOUD = {
     "nvidia-tesla-t4": "T4", "nvidia-tesla-v100": "V100", "nvidia-tesla-p100": "P100", "nvidia-l4": "L4",
     "nvidia-tesla-a100": "A100", "nvidia-a100-80gb": "A100", "nvidia-h100-80gb": "H100",
     "nvidia-h100-mega-80gb": "H100", "nvidia-h200-141gb": "H200", "nvidia-b200": "B200",
 }
-"""GKE's names of accelerators (`cloud.google.com/gke-accelerator`)."""
+"""Ray's types by GKE's names of accelerators (`cloud.google.com/gke-accelerator`)."""
 
 
 def selector(owner: Reading, key: str) -> dict[str, str]:
-    """Return the labels under a key as a nodeSelector; what Ray cannot say is reported."""
+    """Return the labels under a key as a nodeSelector; labels that Ray cannot select by are reported."""
     found: dict[str, str] = {}
     at = owner.child(key)
     for name, value in at.pairs().items():
         accelerator = accelerator_of_label(name, value)
         if accelerator is not None:
-            at.note(name, f"kept only as {ACCELERATOR_LABEL}: {accelerator}, the label Ray gives its nodes", "lost")
+            at.note(name, f"kept only as {ACCELERATOR_LABEL}: {accelerator}, the label that Ray sets", "lost")
             found[ACCELERATOR_LABEL] = accelerator
         elif is_selector(name, value):
-            at.note(name, f"the Ray nodes must carry the label {name}={value}", "todo")
+            at.note(name, f"the Ray nodes must have the label {name}={value}", "todo")
             found[name] = value
         else:
             at.lose(name, "not a label that Ray can select by")
@@ -41,7 +41,7 @@ def selector(owner: Reading, key: str) -> dict[str, str]:
 
 
 def is_selector(name: str, value: str) -> bool:
-    """Return whether a label can be in a nodeSelector as it is."""
+    """Return whether a label can be used unchanged in a nodeSelector."""
     try:
         _SELECTOR.validate_python({name: value})
     except ValidationError:
@@ -50,7 +50,7 @@ def is_selector(name: str, value: str) -> bool:
 
 
 def accelerator_of_product(product: str) -> str | None:
-    """Return Ray's accelerator type of `NVIDIA H100 80GB HBM3`, or None where it is not certain."""
+    """Return Ray's accelerator type of a product such as `NVIDIA H100 80GB HBM3`, or None if it is not certain."""
     found = {match[1].replace(" ", "-") if (match := rule.match(product)) else None for rule in _RULES}
     name = found.pop()
     return name if not found and name and any(char.isdigit() for char in name) else None
@@ -59,7 +59,7 @@ def accelerator_of_product(product: str) -> str | None:
 def accelerator_of_label(key: str, value: str) -> str | None:
     """Return Ray's accelerator type for a node label of GPU feature discovery or of GKE, or None."""
     if key == "nvidia.com/gpu.product":
-        # feature discovery writes a product name with hyphens for spaces, and marks shared and sliced cards
+        # feature discovery writes product names with hyphens for spaces, and marks shared and MIG cards
         plain = value.removesuffix("-SHARED")
         return None if "MIG" in plain else accelerator_of_product(plain.replace("-", " ", 1))
     return _CLOUD.get(value) if key == "cloud.google.com/gke-accelerator" else None

@@ -1,4 +1,4 @@
-"""A pod as a member: what it requests of its node, which nodes it selects, and one container of it as the engine."""
+"""Imports a pod as a member: its resource requests, its node selector, and one of its containers as the engine."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ _CLAIMS = {"cpu": ("cpus", parse_cpus), "memory": ("memory", parse_bytes)}
 _LOST = {
     "volumes": "nothing is mounted: their content must be on the nodes",
     "tolerations": "nodes have no taints here; spec.nodes can cordon some of them for all models",
-    "affinity": "only labels can be selected by: see nodeSelector and placement",
-    "topologySpreadConstraints": "replicas are spread by placement.spread",
+    "affinity": "nodes are only selected by label: see nodeSelector and placement",
+    "topologySpreadConstraints": "placement.spread spreads replicas",
     "imagePullSecrets": "there is no image to pull",
-    "initContainers": "nothing runs before an engine: what they prepare must be on the nodes",
-    "securityContext": "an engine runs as the user Ray runs as",
-    "serviceAccountName": "an engine runs as the user Ray runs as",
-    "terminationGracePeriodSeconds": "engines are stopped in fleetctl's own way",
+    "initContainers": "nothing runs before an engine: prepare the nodes instead",
+    "securityContext": "an engine runs as Ray's user",
+    "serviceAccountName": "an engine runs as Ray's user",
+    "terminationGracePeriodSeconds": "fleetctl has a grace period of its own",
     "hostNetwork": "an engine is always on the node's network",
     "hostIPC": "an engine is always in the node's namespaces",
-    "shareProcessNamespace": "an engine is a process among others of its node",
-    "schedulerName": "fleetctl places by itself",
+    "shareProcessNamespace": "an engine always shares its node's processes",
+    "schedulerName": "fleetctl itself decides the placement",
     "priorityClassName": "write the model's priority as a number",
     "runtimeClassName": "there is no container to run",
-    "dnsPolicy": "an engine resolves names as its node does",
+    "dnsPolicy": "an engine uses the node's DNS settings",
     "restartPolicy": "see restart of the model",
 }
 
 
-def member(pod: Reading, variables: Variables, *, asks_readiness: bool) -> dict[str, Any]:
-    """Return resources, nodeSelector and engine of a pod template; keys that say nothing are left out."""
+def member(pod: Reading, variables: Variables, *, probes_readiness: bool) -> dict[str, Any]:
+    """Return resources, nodeSelector and engine of a pod template, without empty keys."""
     spec = pod.child("spec")
     spec.leads_to("nodeSelector", "nodeSelector")
-    container, started = engine_of_pod(pod, variables, asks_readiness=asks_readiness)
+    container, started = engine_of_pod(pod, variables, probes_readiness=probes_readiness)
     return filled({"resources": _resources(container.child("resources")),
                    "nodeSelector": selector(spec, "nodeSelector"), "engine": started})
 
 
-def engine_of_pod(pod: Reading, variables: Variables, *, asks_readiness: bool) -> tuple[Reading, dict[str, Any]]:
-    """Return the container that is the engine, and the engine; what else is in the pod is reported."""
-    pod.child("metadata").lose_rest("there is no pod to carry it")
+def engine_of_pod(pod: Reading, variables: Variables, *, probes_readiness: bool) -> tuple[Reading, dict[str, Any]]:
+    """Return the container that becomes the engine, and the engine; the rest of the pod is reported."""
+    pod.child("metadata").lose_rest("there is no pod")
     spec = pod.child("spec")
     spec.lose_each(_LOST)
     containers = spec.items("containers")
@@ -56,21 +56,21 @@ def engine_of_pod(pod: Reading, variables: Variables, *, asks_readiness: bool) -
         spec.note(None, "no container: write the command that serves the model", "todo")
         return spec.at((*spec.path, "containers", 0)), {"command": [PLACEHOLDER]}
     container = _engine_container(containers)
-    return container, engine(container, variables, asks_readiness=asks_readiness)
+    return container, engine(container, variables, probes_readiness=probes_readiness)
 
 
 def _engine_container(containers: Sequence[Reading]) -> Reading:
-    """Return the container that is the engine: the first that asks for GPUs, else the first; others are reported."""
+    """Return the first container with GPUs, else the first; the others are reported."""
     chosen = next((one for one in containers for part in ("requests", "limits") for key in GPU_RESOURCES
                    if one.peek("resources", part, key) is not None), containers[0])
     for one in containers:
         if one is not chosen:
-            one.lose(None, "another container: a member has one engine")
+            one.lose(None, "a further container: a member has only one engine")
     return chosen
 
 
 def _resources(source: Reading) -> dict[str, Any]:
-    """Return what is requested; a limit counts where there is no request, as in Kubernetes."""
+    """Return the requested resources; without a request the limit counts, as in Kubernetes."""
     requests, limits = source.child("requests"), source.child("limits")
     found: dict[str, Any] = {}
     gpus = _gpus(requests, limits)
@@ -81,14 +81,14 @@ def _resources(source: Reading) -> dict[str, Any]:
         if requested is not None or limit is not None:
             found[ours] = requested if requested is not None else limit
         if requested is not None and limit is not None and parse(limit) != parse(requested):
-            limits.note(theirs, f"only the request of {requested} is kept: nothing limits an engine's {theirs}", "lost")
+            limits.note(theirs, f"only the request of {requested} is kept: an engine's {theirs} is not limited", "lost")
     for part in (requests, limits):
-        part.lose_rest("not a resource that can be claimed here")
+        part.lose_rest("this resource cannot be claimed")
     return found
 
 
 def _gpus(*parts: Reading) -> int:
-    """Return the number of GPUs; what is not a number, or another number or kind beside the first, is reported."""
+    """Return the number of GPUs; a value that is not a number or differs from the first is reported."""
     asked: list[tuple[str, int]] = []
     for part, key in ((part, key) for key in GPU_RESOURCES for part in parts if key in part):
         number = number_in(part.scalar(key))
@@ -97,12 +97,12 @@ def _gpus(*parts: Reading) -> int:
         elif number:
             asked.append((key, number))
             if asked[0] != (key, number):
-                part.note(key, f"{number} is not kept beside {asked[0][0]}: {asked[0][1]}", "lost")
+                part.note(key, f"{number} is not kept: {asked[0][0]}: {asked[0][1]} counts", "lost")
     return asked[0][1] if asked else 0
 
 
 def _amount(part: Reading, key: str, parse: Callable[[object], int]) -> str | int | float | None:
-    """Return an amount as written, a plain number as a number; None, reported, where it is none."""
+    """Return an amount as written, digits as a number; None if it is missing or, reported, not an amount."""
     written = part.amount(key)
     if written is None:
         return None

@@ -1,4 +1,4 @@
-"""ModelDeployments as models: engines are worker groups, members are members, and the command line stays what it is."""
+"""Imports ModelDeployments as models: engines become worker groups, members stay members, command lines are kept."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fleetctl.importers.reading import Reading
 VARIABLES = {"MODELPLANE_LEADER_ADDRESS": "FLEETCTL_LEADER_ADDRESS", "MODELPLANE_RANK": "FLEETCTL_RANK"}
 CACHE_MOUNT = "/mnt/models"
 PORT = 8000
-"""Where Modelplane calls every engine."""
+"""The port on which Modelplane calls every engine."""
 _ROLES = ("Standalone", "Leader", "Worker")
 
 
 def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
-    """Add the model of one ModelDeployment to the draft; one without engines is reported and left out."""
+    """Add the model of one ModelDeployment to the draft; a deployment without engines is reported and left out."""
     reading.goes_to(key)
     read_metadata(reading, key)
     spec = reading.child("spec")
@@ -30,7 +30,7 @@ def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
     cache = template.child("modelCacheRef").text("name")
     if cache is not None:
         template.child("modelCacheRef").note(
-            None, f"the cache {cache} was mounted at {CACHE_MOUNT}: the weights must be there on every node", "todo")
+            None, f"the cache {cache} was mounted at {CACHE_MOUNT}: every node must have the weights there", "todo")
     workers: list[dict[str, Any]] = []
     for one in template.items("engines"):
         group = _group(one.goes_to(key, ("workers", len(workers))), len(workers), selected, cached=cache is not None)
@@ -44,7 +44,7 @@ def read_deployment(reading: Reading, key: str, draft: Draft) -> None:
 
 
 def _template(spec: Reading) -> Reading:
-    """Return where the engines are described: in `template.spec`, and before July 2026 in the spec itself."""
+    """Return the part that describes the engines: `template.spec`, or before July 2026 the spec itself."""
     if "template" not in spec:
         return spec
     template = spec.child("template")
@@ -55,7 +55,7 @@ def _template(spec: Reading) -> Reading:
 def _replicas(spec: Reading) -> int:
     replicas = spec.whole("replicas")
     if replicas is None or replicas < 0:
-        spec.note("replicas", "not a number of replicas: 0 is written, which is not a target", "todo")
+        spec.note("replicas", "not a valid number of replicas: 0 is used, so nothing is started", "todo")
         return 0
     return replicas
 
@@ -66,7 +66,7 @@ def _group(source: Reading, index: int, selected: dict[str, str], *, cached: boo
                for number, one in enumerate(source.items("members"))]
     if not members:
         return None
-    source.lose("phase", "a group has no phase: the caller of the engines must know which is which")
+    source.lose("phase", "a group has no phase: the callers of the engines must know which is which")
     _report_claimless_leader(source, members)
     return filled({"name": _group_name(source, index), "copies": source.whole("copies"), "members": members})
 
@@ -75,14 +75,14 @@ def _group_name(source: Reading, index: int) -> str:
     name = source.text("name") or ""
     meant = dns_label_meant(name) or f"group-{index}"
     if meant != name:
-        source.note("name", f"{name!r} is not a DNS label, so the group is called {meant}", "changed")
+        source.note("name", f"{name!r} is not a DNS label, so the group is named {meant}", "changed")
     return meant
 
 
 def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[str, Any]:
     role = source.text("role") or "Standalone"
     if role not in _ROLES:
-        source.note("role", f"the role {role} is not known", "todo")
+        source.note("role", f"unknown role {role}", "todo")
     source.leads_to("nodeSelector", "resources")
     resources, selected_types = claim(source)
     if role != "Worker":
@@ -96,10 +96,10 @@ def _member(source: Reading, selected: dict[str, str], *, cached: bool) -> dict[
 
 
 def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
-    container, found = engine_of_pod(pod, VARIABLES, asks_readiness=role != "Worker")
+    container, found = engine_of_pod(pod, VARIABLES, probes_readiness=role != "Worker")
     named = any(str(arg).split("=")[0] == "--model" for arg in found.get("args", ()))
     if cached and "command" not in container and not named:
-        container.note("args", f"--model={CACHE_MOUNT} is added to the args, as Modelplane adds it", "changed")
+        container.note("args", f"--model={CACHE_MOUNT} is added to the args, as in Modelplane", "changed")
         found["args"] = [*found.get("args", []), f"--model={CACHE_MOUNT}"]
     if role != "Worker":
         _add_contract(container, found)
@@ -107,12 +107,12 @@ def _engine(pod: Reading, role: str, *, cached: bool) -> dict[str, Any]:
 
 
 def _add_contract(container: Reading, found: dict[str, Any]) -> None:
-    """Write what Modelplane asks of an engine that serves: to listen on one port, and to say there when it is ready."""
-    asked = ""
+    """Write Modelplane's requirements for a serving engine: listen on one port, and report readiness there."""
+    probed = ""
     if "readiness" not in found:
         found["readiness"] = {"http": {"path": "/health", "port": PORT}, "timeout": "5s"}
-        asked = " and asks GET /health there, which is written as readiness"
-    container.note("readinessProbe", f"Modelplane calls every engine on port {PORT}{asked}; members on one node share "
+        probed = " and probes GET /health there, which is written as readiness"
+    container.note("readinessProbe", f"Modelplane calls every engine on port {PORT}{probed}; members on one node share "
                                      "its ports: give the engine $(FLEETCTL_PORT), and readiness no port", "todo")
 
 
@@ -120,16 +120,16 @@ def _report_claimless_leader(source: Reading, members: list[dict[str, Any]]) -> 
     for number, member in enumerate(members):
         if "resources" not in member and member.get("role") == "Leader":
             source.items("members")[number].note(
-                None, "this Leader claims no device: in Modelplane it shares a node with a Worker, here it gets one of "
-                      "its own; give it cpus, or allow sharing with placement.ranksPerNode", "todo")
+                None, "this Leader claims no device: in Modelplane it shares a node with a Worker, here it gets a node "
+                      "of its own; claim cpus for it, or allow sharing with placement.ranksPerNode", "todo")
 
 
 def _placement(template: Reading, workers: list[dict[str, Any]]) -> dict[str, Any]:
-    """Keep a gang in one pool, as Modelplane does by itself."""
+    """Keep a gang in one node pool, as Modelplane always does."""
     if all(len(group["members"]) == 1 for group in workers):
         return {}
-    template.note("engines", f"Modelplane keeps a gang in one node pool: the Ray nodes must carry {POOL_LABEL}, with "
-                             "one value for each pool", "todo")
+    template.note("engines", f"Modelplane keeps a gang in one node pool: the Ray nodes must have {POOL_LABEL}, with "
+                             "one value per pool", "todo")
     return {"sameLabel": POOL_LABEL}
 
 
@@ -137,11 +137,11 @@ def _report_rest(template: Reading, workers: list[dict[str, Any]]) -> None:
     serving = template.child("serving")
     mode = serving.text("mode")
     if mode == "PrefillDecode":
-        serving.note("mode", "Modelplane puts a proxy before the pair, a sidecar and NIXL settings beside the decode "
+        serving.note("mode", "Modelplane adds a proxy before the pair, a sidecar and NIXL settings to the decode "
                              "engine, and moves that engine to port 8001: none of it is added here", "lost")
     elif mode not in (None, "Unified"):
-        serving.note("mode", f"the mode {mode} is not known", "lost")
+        serving.note("mode", f"unknown mode {mode}", "lost")
     template.lose("tolerations", "nodes have no taints here; spec.nodes can cordon some of them for all models")
     if len(workers) > 1:
-        template.note("engines", "Modelplane keeps all engines of a replica on one cluster: here each group finds its "
-                                 "own place", "lost")
+        template.note("engines", "Modelplane keeps all engines of a replica on one cluster: here each group is placed "
+                                 "by itself", "lost")

@@ -1,7 +1,7 @@
-"""Device requests of a member: GPUs become typed claims, everything else is named and kept as a comment.
+"""Imports the device requests of a member: GPUs become claims, everything else is reported and kept as a comment.
 
-Of a CEL selector three forms are recognised, joined by `&&`: the driver, a least memory, a product by its full name.
-Nothing is approximated: a condition that says more, or says it in another way, is kept in the author's words.
+Three forms of CEL conditions are recognized, joined by `&&`: the driver, a minimum of memory, a product by its full
+name. Nothing is approximated: any other condition is kept in the author's words.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _MEMORY_IS = re.compile(rf"{_MEMORY}\.compareTo\(quantity\(({_TEXT})\)\)\s*(>=?)
                         rf"|!{_MEMORY}\.isLessThan\(quantity\(({_TEXT})\)\)"
                         rf"|{_MEMORY}\.isGreaterThan\(quantity\(({_TEXT})\)\)")
 _PRODUCT_IS = re.compile(rf"{_PRODUCT}\s*(?:==\s*{_TEXT}|in\s*\[\s*{_TEXT}(?:\s*,\s*{_TEXT})*\s*\])")
-_SAYS_NOTHING = re.compile(rf"""true|device\.attributes\[{_TEXT}\]\.type\s*==\s*["']gpu["']""")
-"""Holds for every whole card."""
+_ALWAYS_TRUE = re.compile(rf"""true|device\.attributes\[{_TEXT}\]\.type\s*==\s*["']gpu["']""")
+"""True for every whole card."""
 
 
 def claim(member: Reading) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the resources and the nodeSelector that the device requests of a member ask for.
+    """Return the resources and the nodeSelector for the device requests of a member.
 
     Several requests for GPUs become one, as strict as the strictest.
     """
@@ -47,10 +47,10 @@ def claim(member: Reading) -> tuple[dict[str, Any], dict[str, str]]:
     if least is not None:
         resources["vram"] = bytes_text(least[0]) if least[1].isdigit() else least[1]
         member.child("nodeSelector").note(
-            "devices", f"{resources['vram']} is what the card must have, and vram is what must be free on it: write "
-                       "what the model needs", "todo")
+            "devices", f"{resources['vram']} is the size of the card, but vram must be free on it: write the amount "
+                       "that the model needs", "todo")
     if len(gpus) > 1 and (len(memories) > 1 or len({wanted.types for _, wanted in gpus}) > 1):
-        gpus[-1][0].note(None, "two kinds of GPUs in one member are written as one: all must be as the strictest",
+        gpus[-1][0].note(None, "two kinds of GPUs in one member become one kind, which meets the strictest request",
                          "lost")
     selector: dict[str, str] = {}
     for request, wanted in gpus:
@@ -59,7 +59,7 @@ def claim(member: Reading) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def _gpu_request(request: Reading) -> Wanted | None:
-    """Read one request; returns what it wants of its GPUs, or None, reported, where it asks for something else."""
+    """Read one request; return the requirements for its GPUs, or None, reported, if it is not for GPUs."""
     name = request.text("name")
     wanted = Wanted()
     for selector in request.items("selectors"):
@@ -67,20 +67,20 @@ def _gpu_request(request: Reading) -> Wanted | None:
         if cel is not None:
             read_selector(cel, wanted)
     if not wanted.is_gpu:
-        request.lose(None, _no_gpu(request, name, wanted))
+        request.lose(None, _not_a_gpu(request, name, wanted))
         return None
     for kept in wanted.kept:
         request.note("selectors", f"no counterpart: {kept}", "lost")
     return wanted
 
 
-def _no_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
+def _not_a_gpu(request: Reading, name: str | None, wanted: Wanted) -> str:
     expressions = [" ".join(str(one.peek("cel")).split()) for one in request.items("selectors")]
-    words = f": {' && '.join(expressions)}" if expressions else ""
+    conditions = f": {' && '.join(expressions)}" if expressions else ""
     what = f"{request.count('count', 'devices', least=1)} x {name or 'a device'}"
     if wanted.is_gpu is None:
-        return f"{what}: no driver is named, so the device is unknown{words}"
-    return f"{what}: only GPUs can be claimed{words}"
+        return f"{what}: no driver is named, so the device is unknown{conditions}"
+    return f"{what}: only GPUs can be claimed{conditions}"
 
 
 def _type_selector(request: Reading, wanted: Wanted) -> dict[str, str]:
@@ -88,7 +88,7 @@ def _type_selector(request: Reading, wanted: Wanted) -> dict[str, str]:
         return {}
     types = sorted(wanted.types)
     if not types:
-        request.note("selectors", "two products at once are asked of one card, and none can be both", "todo")
+        request.note("selectors", "one card cannot be two products at once", "todo")
         return {}
     written = types[0] if len(types) == 1 else f"in({', '.join(types)})"
     products = ", ".join(dict.fromkeys(wanted.products))
@@ -98,11 +98,11 @@ def _type_selector(request: Reading, wanted: Wanted) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Wanted:
-    """What the selectors of one device request ask for, all together.
+    """The combined requirements of the selectors of one device request.
 
-    `drivers`: every driver named, by equality or as a domain; `memory`: the least memory as written, with its bytes;
-    `types`: Ray's accelerator types, None = any; `products`: the full names these came from; `kept`: conditions without
-    a counterpart, in the author's words.
+    `drivers` = all drivers named, by equality or as a domain; `memory` = the minimum in bytes, and as written;
+    `types` = Ray's accelerator types, None = any; `products` = the full names these came from; `kept` = conditions
+    without a counterpart, in the author's words.
     """
 
     drivers: set[str] = field(default_factory=set)
@@ -113,21 +113,21 @@ class Wanted:
 
     @property
     def is_gpu(self) -> bool | None:
-        """Whether this is a GPU by its driver's name (`gpu.nvidia.com`); None = no driver is named."""
+        """Whether the device is a GPU, judged by its driver's name (`gpu.nvidia.com`); None = no driver is named."""
         return all(driver.startswith("gpu.") for driver in self.drivers) if self.drivers else None
 
 
 def read_selector(cel: str, wanted: Wanted) -> None:
-    """Add what one selector asks for."""
+    """Add the requirements of one selector."""
     wanted.drivers.update(text[1:-1] for text in _DOMAIN.findall(cel))
     for part in _conjuncts(cel):
         if not (_driver(part, wanted) or _memory(part, wanted) or _product(part, wanted)
-                or _SAYS_NOTHING.fullmatch(part)):
+                or _ALWAYS_TRUE.fullmatch(part)):
             wanted.kept.append(" ".join(part.split()))
 
 
 def _conjuncts(cel: str) -> list[str]:
-    """Return the parts of `a && b && ...`; the whole text where `||`, `?` or a comment could mean something else."""
+    """Return the parts of `a && b && ...`; the whole text if `||`, `?` or a comment could change their meaning."""
     parts, depth = [""], 0
     for word in _TOKEN.findall(cel):
         depth += (word in "([{") - (word in ")]}")
@@ -148,7 +148,7 @@ def _driver(part: str, wanted: Wanted) -> bool:
 
 
 def _memory(part: str, wanted: Wanted) -> bool:
-    """Take a lower bound of the card's memory; more than a bound is one byte more."""
+    """Read a lower bound of the card's memory; an exclusive bound becomes one byte more."""
     found = _MEMORY_IS.fullmatch(part)
     if found is None:
         return False

@@ -1,6 +1,6 @@
-"""InferenceClasses and InferenceClusters as an inventory: the nodes that are declared, empty, to plan a fleet on.
+"""Imports InferenceClasses and InferenceClusters as an inventory of the declared nodes, empty, to plan a fleet on.
 
-Not an observation: it says how many nodes each pool is declared to have now (`nodeCount`), not how many there are.
+Nothing is observed: the number of nodes in each pool is the declared one (`nodeCount`), not the actual one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fleetctl.importers.kubernetes.objects import object_name, read_metadata
 from fleetctl.importers.reading import Reading
 from fleetctl.planner.questions.new_node import PLENTY_CPUS, PLENTY_MEMORY
 
-# Modelplane selects clusters, and keeps a gang in one node pool. Ray knows only labels, so these must be on its nodes.
+# Modelplane selects clusters, and keeps a gang in one node pool. Ray only knows labels, so its nodes must have these.
 CLUSTER_LABEL = "modelplane.ai/cluster"
 POOL_LABEL = "modelplane.ai/pool"
 
 MAX_NODES = 10_000
-"""Nodes of one inventory; more are a mistake."""
+"""The most nodes in one inventory; more are a mistake."""
 MAX_CARDS = 64
-"""Cards of one node."""
+"""The most cards on one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """What a node of a class has: its cards' memory in bytes (None = unknown), how many, and their type for Ray."""
+    """The cards of a node of one class: their number, memory in bytes (None = unknown), product and type in Ray."""
 
     cards: int
     memory: int | None
@@ -40,16 +40,16 @@ class Hardware:
 
 def read_inventory(classes: Sequence[Reading], clusters: Sequence[Reading], *, observed_at: str,
                    source: str) -> Inventory:
-    """Return the nodes of all clusters; `observed_at` is RFC 3339. What has no home in an inventory is reported."""
+    """Return the nodes of all clusters; `observed_at` is RFC 3339. Fields without a counterpart are reported."""
     known = {object_name(one)[1]: _hardware(one) for one in classes}
-    warnings = ["made from what InferenceClusters declare, not observed: no replicas; CPUs and memory are never short"]
+    warnings = ["declared by InferenceClusters, not observed: no replicas; CPUs and memory are never short"]
     nodes: list[Node] = []
     for cluster in clusters:
         nodes += _nodes(cluster, known, warnings, most=MAX_NODES - len(nodes))
     used = [pool.peek("className") for cluster in clusters for pool in cluster.child("spec").items("nodePools")]
     for one in classes:
         if object_name(one)[1] not in used:
-            one.note(None, "no pool of the InferenceClusters is of this class", "lost")
+            one.note(None, "no node pool has this class", "lost")
     return Inventory(observed_at=observed_at, source=source, cluster=ClusterIdentity(), nodes=nodes, warnings=warnings)
 
 
@@ -61,20 +61,20 @@ def _hardware(source: Reading) -> Hardware:
     cards = [device for device in spec.items("devices") if _is_card(device)]
     for extra in cards[1:]:
         extra.lose(None, "a second kind of GPU in one class: only the first is counted")
-    spec.lose("provisioning", "how nodes come to be is not in an inventory")
+    spec.lose("provisioning", "an inventory does not describe provisioning")
     if not cards:
         return Hardware(0, None, None, None)
     device = cards[0]
     device.skip("claim", "name", "driver", "deviceClassName")
     attributes = device.child("attributes")
     product = attributes.child("productName").text("string")
-    attributes.lose_rest("of a card's attributes, an inventory has only the model")
+    attributes.lose_rest("an inventory only has the model of a card")
     count = device.count("count", f"cards from 1 to {MAX_CARDS}", least=1, most=MAX_CARDS, kind="lost")
     return Hardware(count, _memory(device), product, accelerator_of_product(product) if product else provider)
 
 
 def _accelerator(spec: Reading) -> str | None:
-    """Return Ray's accelerator type for the one the provider is asked for, where it is certain."""
+    """Return Ray's type for the accelerator requested from the provider; None if it is not certain."""
     asked = (spec.peek("provisioning", block, "accelerator", "type") for block in spec.child("provisioning").names)
     types = [one for one in asked if isinstance(one, str)]
     return accelerator_of_label("cloud.google.com/gke-accelerator", types[0]) if types else None
@@ -88,7 +88,7 @@ def _is_card(device: Reading) -> bool:
         device.lose(None, f"{count} x {name}: Synthetic devices are matched but never claimed")
         return False
     if not str(driver).startswith("gpu."):
-        device.lose(None, f"{count} x {name} of {driver}: an inventory has GPUs alone")
+        device.lose(None, f"{count} x {name} of {driver}: an inventory only has GPUs")
         return False
     return True
 
@@ -96,7 +96,7 @@ def _is_card(device: Reading) -> bool:
 def _memory(device: Reading) -> int | None:
     capacity = device.child("capacity")
     written = capacity.child("memory").amount("value")
-    capacity.lose_rest("of a card, only its memory is counted")
+    capacity.lose_rest("only the memory of a card is counted")
     try:
         return parse_bytes(written) if written is not None else None
     except PydanticCustomError:
@@ -109,14 +109,14 @@ def _nodes(source: Reading, known: Mapping[str, Hardware], warnings: list[str], 
     labels = {**_cluster_labels(source), CLUSTER_LABEL: name}
     read_metadata(source)
     spec = source.child("spec")
-    spec.lose("cluster", "how a cluster is reached is not in an inventory")
-    spec.lose("stack", "an inventory does not say what serves on a cluster")
+    spec.lose("cluster", "an inventory does not describe access to a cluster")
+    spec.lose("stack", "an inventory does not describe the serving stack")
     spec.lose("taints", "nodes have no taints here; spec.nodes can cordon some of them for all models")
     nodes: list[Node] = []
     for pool in spec.items("nodePools"):
         nodes += _pool(pool, name, labels, known, warnings, most=most - len(nodes))
     if not nodes:
-        source.note(None, f"the cluster {name} adds no node", "lost")
+        source.note(None, f"the cluster {name} has no nodes", "lost")
     return nodes
 
 
@@ -133,7 +133,7 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
           warnings: list[str], *, most: int) -> list[Node]:
     name, class_name = pool.text("name") or "pool", pool.text("className")
     if class_name is None or class_name not in known:
-        pool.lose(None, f"the pool {name} is of the class {class_name}, which is not among the files" if class_name
+        pool.lose(None, f"the pool {name} has the class {class_name}, which is in none of the files" if class_name
                   else f"the pool {name} has no class, so no devices")
         return []
     count = _node_count(pool, most)
@@ -142,8 +142,8 @@ def _pool(pool: Reading, cluster: str, labels: Mapping[str, str], known: Mapping
     if largest is not None and largest > count:
         warnings.append(f"{cluster}/{name}: {count_of(count, 'node')} declared now (nodeCount), may grow to {largest}")
     for key in ("zones", "fabric", "capacityBlock"):
-        pool.lose(key, "not in an inventory")
-    own = {**labels, POOL_LABEL: f"{cluster}.{name}"}  # pools of two clusters often have one name
+        pool.lose(key, "no counterpart in an inventory")
+    own = {**labels, POOL_LABEL: f"{cluster}.{name}"}  # pools of different clusters often share a name
     return [_node(f"{cluster}-{name}-{number}", known[class_name], own) for number in range(count)]
 
 
@@ -151,9 +151,9 @@ def _node_count(pool: Reading, most: int) -> int:
     count = pool.whole("nodeCount")
     count = 1 if count is None else count
     if count < 0:
-        pool.note("nodeCount", "not a number of nodes: none is made", "lost")
+        pool.note("nodeCount", "not a valid number of nodes: 0 is used", "lost")
     if count > most:
-        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {count} are made", "lost")
+        pool.note("nodeCount", f"an inventory has at most {MAX_NODES} nodes: {most} of these {count} are used", "lost")
     return max(0, min(count, most))
 
 
