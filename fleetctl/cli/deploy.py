@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated
 
 from fleetctl.cli import flags
@@ -40,6 +41,6 @@ def deploy(
     found = look_up(invocation, files, model, start.where)
     if found.live:
         raise FleetctlError(f"{model} has {count_of(found.live, 'live replica')}",
-                            hint=f"`fleetctl scale {model} --replicas N` starts more")
+                            hint=f"`fleetctl scale {quote(model)} --replicas N` starts more")
     return apply_scaled(invocation, found, files, replicas if replicas is not None else found.wanted, start,
                         output_format)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -57,7 +58,7 @@ def evict(
     """
     if replicas and every:
         raise UsageError("--all ends all replicas of a fleet, and takes no names",
-                         hint=f"`fleetctl evict {replicas[0]}` ends what it names: a replica, or all of a model")
+                         hint=f"`fleetctl evict {quote(replicas[0])}` ends what it names: a replica, or all of a model")
     if bool(replicas) == every or (every and replica_id is not None):
         raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
     if every and not files:

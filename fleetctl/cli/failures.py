@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shlex
 import sys
 import tempfile
 import traceback
@@ -42,7 +43,8 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
     message = message.replace("\n\t", " ")  # typer lists choices a line each
     say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer passes on
     if message.startswith("Missing argument") and (files := getattr(context, "params", {}).get("files")):
-        say("hint", f"-f takes a fleet file; the value it was given may be the argument: {command} {files[-1]}")
+        say("hint", "-f takes a fleet file; the value it was given may be the argument: "
+                    f"{command} {shlex.quote(files[-1])}")
     if message.startswith("Missing option '--file'"):
         flag = "" if getattr(getattr(context, "command", None), "takes_files", False) else "-f "
         say("hint", f"name a fleet file: {command} {flag}fleet.yaml; `fleetctl init` writes one")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -191,7 +192,7 @@ def _propose(made: Proposal, ways: Ways) -> int:
         _open(made, ways, files, title, message)
     elif ways.branch is not None:
         commit = commit_on_branch(ways.branch, files, message, this_invocation().environ)
-        say("committed", f"{commit[:10]} on {ways.branch}; for review: git push origin {ways.branch}")
+        say("committed", f"{commit[:10]} on {ways.branch}; for review: git push origin {shlex.quote(ways.branch)}")
     else:
         for one in edits:
             write_file(Path(one.file), one.after, mode=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -72,7 +73,8 @@ def replace(
     invocation = this_invocation()
     found = look_up(invocation, files, model, where)
     if not found.wanted:
-        raise UsageError(f"the fleet file wants no replica of {model}", hint=f"`fleetctl evict {model}` ends them")
+        raise UsageError(f"the fleet file wants no replica of {model}",
+                         hint=f"`fleetctl evict {quote(model)}` ends them")
     in_file = next(one for one in found.loaded.sound().models if one.key == model)
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -75,7 +76,8 @@ def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list
     exact = [replica for replica in numbered if f"{replica.model}/{replica.replica_id}" == name]
     if exact and of_model:
         raise UsageError(f"{name} is replica {exact[0].replica_id} of {exact[0].model}, and a model of its own",
-                         hint=f"write `{exact[0].model} --replica-id {exact[0].replica_id}`, or `{name}/ID`")
+                         hint=f"write `{quote(exact[0].model)} --replica-id {exact[0].replica_id}`, or "
+                              f"`{quote(name)}/ID`")
     return exact or of_model
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -57,7 +58,7 @@ def what_if(
     for text in scale or ():
         if "=" not in text:
             number = next((file for file in files if file.isdecimal()), "N")
-            raise UsageError(f"--scale {text}: this is not MODEL=N", hint=f"--scale {text}={number}")
+            raise UsageError(f"--scale {text}: this is not MODEL=N", hint=f"--scale {quote(f'{text}={number}')}")
     supposed = Changes(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
     refuse_two_readers(files, where.inventory)
     invocation = this_invocation()

@@ -170,9 +170,9 @@ def test_time_in_which_ray_did_not_answer_is_no_time_that_ray_had(here: Here) ->
 
 def test_one_that_was_starting_before_is_never_taken_back(here: Here) -> None:
     here.placed, here.granted, here.short = False, False, ["full"]
-    told = here.run(EarlierAttempt(dict(REPLICA), here.context()))
+    told = here.run(EarlierAttempt({**REPLICA, "id": "m;x/2"}, here.context()))
     assert (told["outcome"], told["code"]) == ("starting", "NO_WORKER")
-    assert "fleetctl evict m/2" in told["message"]
+    assert "`fleetctl evict 'm;x/2'`" in told["message"]
     assert here.killed == []
 
 
