@@ -1,4 +1,4 @@
-"""`fleetctl deploy MODEL`: an apply of one model of which nothing runs yet."""
+"""`fleetctl deploy MODEL`: an apply of one model that has no live replica yet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fleetctl.workflow.scaling import look_up
 app = command_app(
     "fleetctl deploy org/model -f fleets/prod.yaml",
     "fleetctl deploy org/model --replicas 1 -f fleets/prod.yaml",
-    exit_codes="0 all are ready, 1 error before any action, or replicas are live already, 3 partial, 4 refused by "
+    exit_codes="0 all are ready, 1 error before any action, or replicas are already live, 3 partial, 4 refused by "
                "policy, 5 another apply holds the lock, 64 usage, 130 interrupted")
 
 
@@ -29,13 +29,13 @@ def deploy(
     files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
         "--replicas", metavar="N", min=1, max=MAX_REPLICAS,
-        help="How many to start. [default: as many as the file wants]")] = None,
+        help="Number of replicas to start. [default: the number in the file]")] = None,
     start: flags.Starting,
     output_format: FormatOption = "table",
 ) -> int:
-    """Start the first replicas of a model of the fleet file.
+    """Start the first replicas of a model in the fleet file.
 
-    It is refused where any replica of the model is live.
+    Refused if any replica of the model is live.
     """
     invocation = this_invocation()
     found = look_up(invocation, files, model, start.where)

@@ -286,7 +286,7 @@ def test_only_what_was_not_fetched_is_to_be_fetched(
     assert "fetch-depth" not in outside.log
     no_git = review(job, snapshot_file, PATH=str(tmp_path))
     assert "git is not installed" in no_git.log
-    assert "check the repository out" not in no_git.log
+    assert "check out the repository" not in no_git.log
 
 
 def test_a_checkout_of_somebody_else_says_how_to_trust_it(job, pull: PullRequest, snapshot_file: Path) -> None:
@@ -303,7 +303,7 @@ def test_without_a_checkout_it_says_that_one_is_needed(
     ended = job("ci", "review", "-f", fleet_file, "--inventory", snapshot_file, GITHUB_WORKSPACE=str(fleet_file.parent),
                 GIT_CEILING_DIRECTORIES=str(fleet_file.parent.parent))
     assert ended.code == 1
-    assert "check the repository out" in ended.log
+    assert "check out the repository" in ended.log
 
 
 def test_a_change_cannot_send_the_jobs_token_to_a_cluster_it_names(

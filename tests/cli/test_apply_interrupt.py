@@ -86,7 +86,7 @@ def test_ctrl_c_twice_at_once_leaves_the_apply_running(
 
     interrupt_while_following(cluster, monkeypatch)
     monkeypatch.setattr(apply_follow, "_at_a_terminal", lambda: True)
-    monkeypatch.setattr(apply_follow, "_leave_time_for_a_second", impatient)
+    monkeypatch.setattr(apply_follow, "_wait_for_second_interrupt", impatient)
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 130
     [job] = cluster.jobs

@@ -125,7 +125,7 @@ def test_each_artifact_once_and_whole_where_ranks_need_different_parts(
 
 @pytest.mark.parametrize(("words", "code", "says"), [
     (["plain"], 64, "the fleet file has no model plain"), (["m", "--node", "node-x"], 1, "there is no node node-x"),
-    (["m", "--nodes", "zone=none"], 1, "there is no such node"),
+    (["m", "--nodes", "zone=none"], 1, "no node with these labels"),
     (["m", "--nodes", "zone=a", "--node", "node-a"], 64, "either"),
 ])
 def test_what_cannot_be_is_said_before_a_job_starts(
@@ -147,7 +147,7 @@ def test_an_interrupt_stops_the_job(cli: Cli, cluster: ClusterStandIn, file: Pat
         raise KeyboardInterrupt
 
     playing(cluster, fetched())
-    monkeypatch.setattr("fleetctl.cli.prefetch._tell", interrupted)
+    monkeypatch.setattr("fleetctl.cli.prefetch._report", interrupted)
     assert cli("prefetch", "m", "-f", file).code == 130
     assert [job.stopped for job in cluster.jobs.values()] == [True]
 

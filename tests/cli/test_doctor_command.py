@@ -345,10 +345,10 @@ def test_fix_lists_what_is_ours_and_dead_and_removes_it_after_a_yes(cli, cluster
     assert (agreed.code, diagnosis["findings"]) == (0, []), "it looks again after it"
     assert [(one["subject"], one["done"]) for one in diagnosis["repaired"]] == [
         ("ModelActor:org/one:1:0", True), ("process 41", False)]
-    assert "process 41 stays: it does not end" in agreed.err
+    assert "process 41 was not removed: it does not end" in agreed.err
 
 
 def test_fix_on_a_healthy_cluster_asks_nothing_and_writes_nothing(cli, cluster: ClusterStandIn) -> None:
     shown = cli("doctor", "--fix")
     assert (shown.code, cluster.writes()) == (0, [])
-    assert "nothing that --fix may remove" in shown.err
+    assert "nothing for --fix to remove" in shown.err

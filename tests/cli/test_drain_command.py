@@ -86,7 +86,7 @@ def test_without_evict_the_names_to_evict_are_said_and_the_same_command_goes_on(
     place(world, ("one", 0, "a", 3), ("one", 1, "b", 3))
     shown = cli("drain", "node-a", "-f", file, "--yes")
     assert shown.code == 0
-    assert f"these may go: fleetctl evict one/0 -f {file}" in shown.err
+    assert f"to end them: fleetctl evict one/0 -f {file}" in shown.err
     assert running(world) == {"one:0": "node-a", "one:1": "node-b", "one:2": "node-b"}
     assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0
     assert verbs(world) == ["cordon", "apply", "evict"], "nothing is created or cordoned twice"
@@ -148,10 +148,10 @@ def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: Cluste
                                                   "level": "WARM", "members": [{"nodeId": odd["node_id"]}]})})
     shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
     assert shown.code == 0
-    assert "stays: two/4: it is WARM, and gone with the node" in shown.err
+    assert "stays: two/4: it is WARM and ends with the node" in shown.err
     assert "stays: gone/0: of no model in the fleet file" in shown.err
     assert "stays: theirs/0: of fleet other" in shown.err
-    assert "stays: odd/0: no fleet started it" in shown.err
+    assert "stays: odd/0: not started by a fleet" in shown.err
     assert set(running(world)) == {"gone:0", "theirs:0", "odd:0", "two:4", "two:5"}
 
 

@@ -252,7 +252,7 @@ def test_a_flag_without_its_value_names_the_help_of_its_command(capsys: pytest.C
 
 
 def test_only_where_standard_input_is_taken_does_the_help_offer_it(helps: dict[str, str]) -> None:
-    offered = {command for command, text in helps.items() if "them, or - for standard" in " ".join(text.split())}
+    offered = {command for command, text in helps.items() if "files, or - for standard" in " ".join(text.split())}
     assert not offered & {"watch", "ci review", "ci validate", "ci drift", "propose scale", "propose from-live"}
     assert {"plan", "apply", "validate", "ci apply"} <= offered
 

@@ -94,7 +94,7 @@ def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterSta
     assert cli("evict", "--all", "--yes").code == 64
     both = cli("evict", "--all", MODEL, "-f", fleet_file, "--yes")
     assert both.code == 64
-    assert f"`fleetctl evict {MODEL}` ends what it names: a replica, or all of a model" in both.err
+    assert f"`fleetctl evict {MODEL}` ends that replica, or all of that model" in both.err
     assert cli("evict", "--all", "--replica-id", "0", "-f", fleet_file, "--yes").code == 64
     assert running.writes() == []
     assert cli("evict", "--all", "-f", fleet_file, "--yes").code == 0
@@ -109,9 +109,9 @@ def test_with_a_fleet_file_a_model_means_its_replicas_there_and_another_is_named
     running.add_replica("theirs", 0, running.nodes[0]["node_id"], fleet="other", gpus=0)
     nothing = cli(verb, "theirs", "-f", fleet_file, "--yes")
     assert (nothing.code, running.writes()) == (1, [])
-    assert "theirs does not run in fleet lab: theirs/0 is of fleet other" in nothing.err
+    assert "theirs does not run in fleet lab: theirs/0 belongs to fleet other" in nothing.err
     shown = cli(verb, MODEL, "-f", fleet_file, "--dry-run")
-    assert f"{MODEL}/2 is of fleet other, and is left out" in shown.err
+    assert f"{MODEL}/2 belongs to fleet other and is left out" in shown.err
     assert f"{MODEL}/1 (fleet lab" in shown.err
     assert f"{MODEL}/2 (fleet other" not in shown.err
     assert f"{MODEL}/2 (fleet other" in cli(verb, f"{MODEL}/2", "-f", fleet_file, "--dry-run").err
@@ -201,7 +201,7 @@ def test_without_a_terminal_it_needs_yes(cli, running: ClusterStandIn, verb: str
 def test_what_fleetctl_did_not_start_it_does_not_touch(cli, running: ClusterStandIn, verb: str) -> None:
     shown = cli(verb, "odd/0", f"{MODEL}/0", "--yes")
     assert shown.code == 1
-    assert "no fleet's mark" in shown.err
+    assert "no fleet mark" in shown.err
     assert running.writes() == []
 
 
@@ -308,8 +308,8 @@ def test_what_cannot_be_warm_is_refused_before_anything(cli, running: ClusterSta
 def test_one_that_is_warm_is_ended_by_its_own_name_and_has_no_engine(cli, running: ClusterStandIn) -> None:
     actor = with_weights(running, 5)
     actor["name"] = actor["name"].replace("ModelActor:", "WarmReplica:")
-    assert f"{MODEL}/0 is WARM already" in cli("evict", f"{MODEL}/0", "--to", "warm", "--yes").err
-    assert "what is WARM has no engine" in cli("restart", f"{MODEL}/0", "--yes").err
+    assert f"{MODEL}/0 is already WARM" in cli("evict", f"{MODEL}/0", "--to", "warm", "--yes").err
+    assert "a WARM replica has no engine" in cli("restart", f"{MODEL}/0", "--yes").err
     assert running.writes() == []
     shown = cli("evict", f"{MODEL}/0", typed="y\n")
     assert f"End {MODEL}/0 (fleet lab, warm, on node-a)?" in shown.err

@@ -89,7 +89,7 @@ def test_only_runs_of_one_fleet_by_name_or_by_its_file(cli, past: ClusterStandIn
     by_file = shown_json(cli("history", "-f", fleet_file, "--format", "json"), "history")
     assert {run["fleet"] for run in by_file["runs"]} == {"lab"}
     refused = cli("history", "-f", fleet_file, "--fleet", "theirs")
-    assert (refused.code, "those of fleet lab" in refused.err) == (64, True)
+    assert (refused.code, "describe fleet lab" in refused.err) == (64, True)
 
 
 def test_one_run_is_shown_with_its_facts_log_and_replicas(cli, past: ClusterStandIn) -> None:

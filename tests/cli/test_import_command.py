@@ -135,7 +135,7 @@ def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     assert "above" not in done.stderr
     assert done.stderr.endswith("error: no model could be read\n"
-                                "hint: there is no document in the named files: known are ModelDeployments, "
+                                "hint: the files have no document to import: known are ModelDeployments, "
                                 "LeaderWorkerSets, RayServices, Serve's applications and NDIF's models\n")
 
 
@@ -231,7 +231,7 @@ def test_a_dash_is_standard_output(run_cli, lws, tmp_path, monkeypatch):
 def test_two_documents_do_not_go_into_one_file(run_cli, tmp_path):
     done = run_cli("import", SOURCES / "modelplane-gang", "-o", tmp_path / "one", "--inventory-out",
                    tmp_path / "." / "one")
-    assert (done.returncode, "is written by --out as well" in done.stderr) == (64, True)
+    assert (done.returncode, "is also written by --out" in done.stderr) == (64, True)
     assert not (tmp_path / "one").exists()
 
 
@@ -245,7 +245,7 @@ def test_the_folder_of_an_inventory_is_made_as_that_of_the_fleet_file(run_cli, t
 def test_flags_about_files_need_files(run_cli, flags):
     done = run_cli("import", *flags)
     assert done.returncode == 64
-    assert "for files" in done.stderr
+    assert "need files to import" in done.stderr
 
 
 def test_a_terminal_never_obeys_what_stands_in_a_file(run_cli, lws):

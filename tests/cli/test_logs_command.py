@@ -95,7 +95,7 @@ def test_a_fleet_file_after_f_is_pointed_at(cli, running: ClusterStandIn) -> Non
     """Everywhere else -f names a fleet file; here it must not make a script wait."""
     shown = cli("logs", f"{MODEL}/3", "-f", "fleets/prod.yaml")
     assert shown.code == 64
-    assert "-f follows here; --file names a fleet file" in shown.err
+    assert "-f means --follow here; --file names a fleet file" in shown.err
 
 
 RAY_FAULT = (500, "UNAUTHENTICATED: Invalid or missing authentication token\ngrpc ...")

@@ -57,7 +57,7 @@ def test_siblings_that_have_ended_are_named_as_ended(cli, running, monkeypatch: 
         put(running, 0, number, stamped((36, "many")))
     shown = cli("logs", MODEL, "--since", "30s")
     assert (shown.out.count("ended] many"), "CUDA" in shown.out) == (MOST_ENDED, False)
-    assert "2 older ones have ended" in shown.err
+    assert "2 older ended replicas not shown" in shown.err
 
 
 def test_the_tail_is_that_of_all_and_what_it_leaves_out_is_counted(cli, running: ClusterStandIn) -> None:
@@ -176,7 +176,7 @@ def test_following_one_replica_ends_with_it_and_shows_its_last_lines(cli, runnin
     play(end, *[lambda: None] * 9)
     shown = cli("logs", f"{MODEL}/1", "-f")
     assert (shown.code, shown.out) == (0, "second\nfourth\nfatal\ncut o\n")
-    assert f"{MODEL}/1 does not run any more" in shown.err
+    assert f"{MODEL}/1 has ended" in shown.err
 
 
 def test_following_what_does_not_run_shows_what_it_left_and_waits_for_the_model(

@@ -101,4 +101,4 @@ def test_a_note_that_the_cluster_refuses_is_an_error(cli, cluster: ClusterStandI
 def test_a_node_that_was_given_to_the_file_flag_is_pointed_at(cli) -> None:
     shown = cli("uncordon", "-f", "node-a")
     assert shown.code == 64
-    assert "-f takes a fleet file; the value it was given may be the argument: fleetctl uncordon node-a" in shown.err
+    assert "-f takes a fleet file; its value may be the missing argument: fleetctl uncordon node-a" in shown.err

@@ -158,10 +158,10 @@ def test_a_query_raises_and_never_lowers_and_leaves_its_evidence(desk: Path, pro
                    "--branch", "more")
     assert done.returncode == 0, done.stderr
     assert "org/a: the query asks for 1, the file has 2; `fleetctl evict` ends replicas" in done.stderr
-    assert "org/other is no model of the fleet file" in done.stderr
+    assert "org/other is not a model in the fleet file" in done.stderr
     assert git(desk, "show", "more:fleets/prod.yaml") + "\n" == FLEET.replace("replicas: 1", "replicas: 5")
     assert git(desk, "log", "-1", "--format=%B", "more") == (
-        "org/b: 1 to 5 replicas\n\nQuery: load\norg/b: 1 in the file, the query says 4.2")
+        "org/b: 1 to 5 replicas\n\nQuery: load\norg/b: 1 in the file, the query returned 4.2")
     limited = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", prometheus.url, "--query", "load",
                       "--max", "3", "--dry-run")
     assert "+    replicas: 3" in limited.stdout
@@ -211,7 +211,7 @@ def test_a_pull_request_is_opened_once_and_then_updated_with_its_branch(desk: Pa
         assert "pull request: opened: https://github.example.com/lab/fleet/pull/50" in opened(3)
         first = git(server, "rev-parse", branch)
         assert git(server, "diff", "--numstat", "main", branch) == "1\t1\tfleets/prod.yaml"
-        assert f"nothing: {branch} has it already" in opened(3)
+        assert f"nothing: {branch} is up to date" in opened(3)
         assert git(server, "rev-parse", branch) == first
         assert "pull request: updated" in opened(4)
         assert git(server, "rev-list", "--count", f"main..{branch}") == "1"
@@ -233,7 +233,7 @@ def test_a_merge_request_of_gitlab_is_opened_with_the_evidence(
             assert done.returncode == 0, done.stderr
         [merge] = lab.opened
     assert (merge["source_branch"], merge["target_branch"]) == ("more", "main")
-    assert merge["description"] == ("    Query: load\n    org/b: 1 in the file, the query says 4\n\n"
+    assert merge["description"] == ("    Query: load\n    org/b: 1 in the file, the query returned 4\n\n"
                                     "Made by `fleetctl propose`.")
     assert "\n\nProposed-by: fleetctl propose (" in git(server, "log", "-1", "--format=%B", "more")
 
@@ -323,7 +323,7 @@ def test_a_checkout_behind_its_target_can_propose(desk: Path, server: Path) -> N
 @pytest.mark.parametrize("url", ["https://ann:s3cret@127.0.0.1:1/x.git", "https://s3cret@127.0.0.1:1/x.git"])
 def test_an_address_with_a_password_is_refused_and_not_repeated(desk: Path, server: Path, url: str) -> None:
     said = refused(desk, server, "--remote", url, code=64)
-    assert "a credential helper" in said
+    assert "credential helper" in said
     assert "s3cret" not in said
 
 

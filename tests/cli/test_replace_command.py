@@ -135,7 +135,7 @@ def test_a_spec_that_fails_leaves_the_old_ones_serving_and_is_3(cli, acting: Act
     assert shown.code == 3
     assert (acting.steps, specs(acting)) == (["+2"], {"current": 0, "outdated": 2})
     assert "ENGINE_EXITED" in shown.out
-    assert "stopped, 0 current of 2, 2 outdated; what is live goes on" in shown.err
+    assert "stopped, 0 current of 2, 2 outdated; live replicas stay" in shown.err
     acting.fails = False
     assert cli("replace", MODEL, "-f", fleet, "--yes").code == 0, "the same command goes on"
     assert specs(acting) == {"current": 2, "outdated": 0}
@@ -161,7 +161,7 @@ def test_without_room_it_says_so_and_in_place_ends_one_first(cli, acting: Acting
 
     shown = cli("replace", MODEL, "-f", fleet, "--yes", "--in-place")
     assert shown.code == 0, shown.err
-    assert "serving drops to 3 of 4" in shown.err
+    assert "so 3 of 4 serve" in shown.err
     assert acting.steps == ["-0", "+4", "-1", "+5", "-2", "+6", "-3", "+7"]
     assert min(acting.ready) == 3
 
@@ -289,7 +289,7 @@ def test_a_cluster_that_goes_away_in_the_middle_hides_nothing_that_was_done(
     shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes", "--format", "json")
     assert shown.code == 3
     assert [row["outcome"] for row in json.loads(shown.out)["outcomes"]] == ["ready", "gone"]
-    assert "how far is not known" in shown.err
+    assert "progress unknown" in shown.err
 
 
 @pytest.mark.parametrize(("flags", "said"), [

@@ -68,14 +68,14 @@ def test_a_report_of_the_table_has_no_colour(
 @pytest.mark.parametrize(("values", "words"), [
     (["pdf=plan.pdf"], "--report pdf=plan.pdf: pdf is not a format"),
     (["=plan.md"], "is not a format"),
-    (["markdown"], "it names no file"),
-    (["markdown="], "it names no file"),
-    (["markdown=-"], "standard output is what --format writes"),
+    (["markdown"], "no file is given"),
+    (["markdown="], "no file is given"),
+    (["markdown=-"], "--format writes to standard output"),
     (["markdown=nowhere/plan.md"], "there is no folder nowhere"),
     (["markdown=."], "is not a regular file"),
     (["markdown=/dev/null"], "is not a regular file"),
-    (["markdown=a.md", "html=./a.md"], "./a.md: a.md is written by --report markdown=a.md as well"),
-    (["json=lab.fleetplan"], "is written by --out as well"),
+    (["markdown=a.md", "html=./a.md"], "./a.md: a.md is also written by --report markdown=a.md"),
+    (["json=lab.fleetplan"], "is also written by --out"),
 ], ids=" ".join)
 def test_a_report_that_cannot_be_written_is_64_before_the_cluster_is_asked(
     cli, cluster, fleet_file: Path, tmp_path: Path, values: list[str], words: str, monkeypatch: pytest.MonkeyPatch

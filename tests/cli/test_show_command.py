@@ -89,7 +89,7 @@ def test_a_check_that_finds_nothing_says_so_and_writes_nothing(
     cli, cluster: ClusterStandIn, saved: Path, how: list[str]
 ) -> None:
     shown = cli("show", saved, *[part.replace("URL", cluster.url) for part in how], "--detailed-exitcode")
-    assert "check: nothing it relies on has moved" in shown.err
+    assert "check: nothing it relies on has changed" in shown.err
     assert shown.code == 3
     assert cluster.writes() == []
 

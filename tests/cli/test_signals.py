@@ -120,7 +120,7 @@ whole = True
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from fleetctl.cli import entry, signals
-signals.AGAIN_S = 0.5  # a busy machine may take longer for the import than it is given
+signals.REDELIVER_S = 0.5  # a busy machine may take longer for the import than it is given
 def work(_):
     import fragile
     print("whole", fragile.whole, flush=True)
@@ -140,7 +140,7 @@ def test_one_that_waits_for_an_import_when_the_work_is_done_is_too_late(number: 
 import atexit, sys, time
 sys.path.insert(0, {str(tmp_path)!r})
 from fleetctl.cli import entry, signals
-signals.AGAIN_S = 0.5
+signals.REDELIVER_S = 0.5
 def work(_):
     import last
     return 0

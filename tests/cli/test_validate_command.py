@@ -70,4 +70,4 @@ def test_folders_below_the_one_that_is_named_are_not_read_and_it_says_so(
     (fleet_file.parent / "other" / "fleet.yaml").write_text(BROKEN)
     assert run(["validate", str(fleet_file.parent)]) == 0
     assert capsys.readouterr().err.splitlines()[1:] == [
-        f"note: {fleet_file.parent}: not read, as each folder is a fleet: other"]
+        f"note: {fleet_file.parent}: subfolders were not read, as each is a fleet of its own: other"]

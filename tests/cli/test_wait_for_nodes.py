@@ -19,7 +19,7 @@ BIG = {"gpus": 8, "cpus": 16, "memory": "64Gi", "labels": {"pool": "big"}}
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(command, "POLL_S", 0.01)
 
 
 @pytest.fixture

@@ -59,9 +59,9 @@ def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callab
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    (["--interval", "0s"], "at least 1s"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo"),
-    (["--link", "https://fleets.example.org/"], "--webhook-file"), (["--listen", "abc"], "abc: that is not HOST:PORT"),
-    (["--listen", "127.0.0.1:65536"], "65536: that is not HOST:PORT"), (["--listen-token-file", "token"], "--listen")])
+    (["--interval", "0s"], "is too short"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo"),
+    (["--link", "https://fleets.example.org/"], "--webhook-file"), (["--listen", "abc"], "abc: expected HOST:PORT"),
+    (["--listen", "127.0.0.1:65536"], "65536: expected HOST:PORT"), (["--listen-token-file", "token"], "--listen")])
 def test_flags_that_would_do_harm_are_refused(
     cli, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str
 ) -> None:
