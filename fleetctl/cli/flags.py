@@ -96,7 +96,7 @@ OptionalFlaggedFiles = Annotated[list[str] | None, _FLAGGED_FILES]
 CLUSTER_FILES_HELP = "Fleet file that names the cluster and its namespace; repeatable."
 ClusterFiles = Annotated[list[str] | None, option(
     "--file", "-f", metavar="PATH", help=CLUSTER_FILES_HELP)]
-ADDRESS_HELP = "Address of the Ray dashboard, such as http://ray-head:8265."
+ADDRESS_HELP = "Ray dashboard, e.g. http://ray-head:8265."
 Address = Annotated[str | None, option(
     "--address", metavar="URL", help=f"{ADDRESS_HELP} [env var: FLEETCTL_ADDRESS; default: see --context]")]
 NAMESPACE_HELP = "Ray namespace of the replicas."

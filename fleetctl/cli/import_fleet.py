@@ -61,7 +61,7 @@ def import_fleet(
     inventory_out: Annotated[Path | None, flags.option(
         "--inventory-out", metavar="FILE", dir_okay=False,
         help="Write Modelplane's InferenceClasses and InferenceClusters here, as a document for --inventory.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     output_format: Annotated[LossFormat, typer.Option(
         "--format", help="Format of the list of losses; json goes to standard output.")] = "text",
     files: flags.ClusterFiles = None,

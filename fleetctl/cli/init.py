@@ -44,7 +44,7 @@ def init(
         Literal["vllm", "sglang", "llama.cpp"], typer.Option("--engine", help="Engine of the models.")] = "vllm",
     fleet: Annotated[str | None, flags.option(
         "--fleet", metavar="NAME", help="Name of the fleet. [default: the name of the file]")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     where: flags.Source,
 ) -> int:
     """Write a first fleet file for the nodes of a cluster.
