@@ -32,7 +32,6 @@ _LABEL_STYLES = {"error": "bold red", "warning": "bold yellow", "moved": "yellow
 _CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI", "TRAVIS")
 
 ColorChoice = Literal["auto", "always", "never"]
-"""The values of `--color`."""
 
 _choice: ColorChoice = "auto"
 
@@ -209,11 +208,12 @@ def _console(stream: TextIO, plain_width: int = PLAIN_WIDTH) -> Console:
     is_terminal = stream.isatty()
     moves = is_terminal and not in_ci(os.environ)
     color = wants_color(_choice, os.environ, is_terminal=is_terminal)
+    system: Literal["auto", "standard"] = "auto" if moves and _choice == "auto" else "standard"
     return QuietPipeConsole(
         file=cast("TextIO", _InertStream(stream)),
         force_terminal=moves,
         no_color=not color,
-        color_system=None if not color else "auto" if moves and _choice == "auto" else "standard",
+        color_system=system if color else None,
         width=width_for(os.environ, is_terminal=is_terminal, plain=plain_width),
         highlight=False,
         markup=False,

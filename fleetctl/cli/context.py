@@ -179,7 +179,9 @@ def _token(variable: str | None, command: str | None) -> dict[str, object] | Non
             return {"command": shlex.split(command)}
         except ValueError as error:
             raise UsageError(f"--token-command: {str(error).lower()}") from None
-    return {"env": _variable("--token-env", variable)} if variable else {} if "" in (variable, command) else None
+    if variable:
+        return {"env": _variable("--token-env", variable)}
+    return {} if "" in (variable, command) else None  # an empty value removes the token
 
 
 def _headers(given: list[str] | None) -> dict[str, dict[str, str]] | None:

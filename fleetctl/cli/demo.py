@@ -61,8 +61,7 @@ def down() -> int:
 def run() -> int:
     """Take a guided tour of a demo cluster.
 
-    Starts a demo cluster, plans, applies, queries an engine, plans again, shows the status and takes everything down.
-    It lasts about two minutes.
+    In about two minutes it starts the cluster, plans, applies, queries an engine, plans again and takes it all down.
     """
     home = DemoHome.from_environment(os.environ)
     if running(home) is not None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import FormatOption
-from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
+from fleetctl.cli.apply.scaled import apply_scaled
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.quantity import count_of
@@ -25,7 +25,7 @@ app = command_app(
 @app.command()
 def deploy(
     *,
-    model: ModelArgument,
+    model: flags.Model,
     files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
         "--replicas", metavar="N", min=1, max=MAX_REPLICAS,

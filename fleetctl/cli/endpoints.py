@@ -40,7 +40,6 @@ ON_CHANGE_S = 60
 """Time limit of --on-change: while it runs, the file does not change."""
 
 EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "nginx", "vllm-router"]
-"""Output formats of `endpoints`."""
 
 
 @app.command()

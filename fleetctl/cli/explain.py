@@ -35,8 +35,7 @@ def complete_fields(incomplete: str) -> list[str]:
 def explain(
     path: Annotated[str, typer.Argument(
         metavar="PATH", show_default=False, autocompletion=complete_fields,
-        help="A dotted field path, from the top, from spec or from a model; or a code. [default: the whole file]",
-    )] = "",
+        help="A dotted field path from the top, from spec or from a model, or a code. [default: the whole file]")] = "",
     recursive: Annotated[bool, typer.Option("--recursive", help="Also show the fields on all levels below.")] = False,
 ) -> int:
     """Describe a field of the fleet file, or a code.

@@ -162,4 +162,4 @@ def _afterwards(
             again = model.replicas - left[model.key]
             yield (f"{model.key}: the fleet file wants {model.replicas}, {left[model.key]} stay"
                    + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else "")
-                   + (", and takes a WARM one where it can" if again > 0 and wanted.level == "WARM" else ""))
+                   + (", and promotes a WARM one if possible" if again > 0 and wanted.level == "WARM" else ""))

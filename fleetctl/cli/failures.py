@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shlex
 import sys
 import tempfile
 import traceback
+from shlex import quote
 
 from fleetctl.cli.console import message_console, say, write_debug
 from fleetctl.errors import FleetctlError, FleetFileError, PlanStale
@@ -43,8 +43,7 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
     message = message.replace("\n\t", " ")  # typer lists choices one per line
     say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer passes on
     if message.startswith("Missing argument") and (files := getattr(context, "params", {}).get("files")):
-        say("hint", "-f takes a fleet file; its value may be the missing argument: "
-                    f"{command} {shlex.quote(files[-1])}")
+        say("hint", f"-f takes a fleet file; its value may be the missing argument: {command} {quote(files[-1])}")
     if message.startswith("Missing option '--file'"):
         flag = "" if getattr(getattr(context, "command", None), "takes_files", False) else "-f "
         say("hint", f"name a fleet file: {command} {flag}fleet.yaml; `fleetctl init` writes one")

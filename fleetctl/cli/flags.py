@@ -22,7 +22,6 @@ from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Where
 
 OutputFormat = Literal["table", "json"]
-"""Output formats of a command that shows something."""
 
 
 def duration(value: str | float) -> float:
@@ -69,8 +68,7 @@ def fleet_name(given: str) -> str:
 
     meant = dns_label_meant(given)
     if meant != given:
-        raise UsageError(f"--fleet {given}: a fleet name must be a DNS label",
-                         hint=f"did you mean {meant or 'prod'}?")
+        raise UsageError(f"--fleet {given}: a fleet name must be a DNS label", hint=f"did you mean {meant or 'prod'}?")
     return given
 
 
@@ -94,8 +92,7 @@ FlaggedFiles = Annotated[list[str], _FLAGGED_FILES]
 """The fleet files of a command whose plain arguments are something else."""
 OptionalFlaggedFiles = Annotated[list[str] | None, _FLAGGED_FILES]
 CLUSTER_FILES_HELP = "Fleet file that names the cluster and its namespace; repeatable."
-ClusterFiles = Annotated[list[str] | None, option(
-    "--file", "-f", metavar="PATH", help=CLUSTER_FILES_HELP)]
+ClusterFiles = Annotated[list[str] | None, option("--file", "-f", metavar="PATH", help=CLUSTER_FILES_HELP)]
 ADDRESS_HELP = "Ray dashboard, e.g. http://ray-head:8265."
 Address = Annotated[str | None, option(
     "--address", metavar="URL", help=f"{ADDRESS_HELP} [env var: FLEETCTL_ADDRESS; default: see --context]")]
@@ -128,11 +125,12 @@ Out = Annotated[Path | None, option("--out", "-o", metavar="FILE", dir_okay=Fals
 DetailedExitCode = Annotated[bool, typer.Option(
     "--detailed-exitcode",
     help="Exit with 0 if there is nothing to do, 2 for changes, 3 if anything is blocked, 4 if a policy refuses.")]
+Model = Annotated[str, typer.Argument(
+    metavar="MODEL", show_default=False, autocompletion=complete_model_keys, help="A model key in the fleet file.")]
 Target = Annotated[list[str] | None, option(
     "--target", metavar="MODEL", autocompletion=complete_model_keys, help="Plan only this model; repeatable.")]
 Exclude = Annotated[list[str] | None, option(
-    "--exclude", metavar="MODEL", autocompletion=complete_model_keys,
-    help="Plan all models but this one; repeatable.")]
+    "--exclude", metavar="MODEL", autocompletion=complete_model_keys, help="Leave out this model; repeatable.")]
 Selector = Annotated[Any, option(
     "--selector", "-l", metavar="LABELS", parser=label_selector, autocompletion=complete_labels,
     help="Only models with these labels, such as team=nlp or 'team in (nlp, vision),tier!=trial'.")]
@@ -142,8 +140,7 @@ AdoptFrom = Annotated[str | None, option(
 FORCE_HELP = "Lift the thresholds of spec.policy for this run; protected models stay protected."
 Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
 IGNORE_COOLDOWN_HELP = "Retry now what failed several times in a row; see spec.policy.cooldown."
-IgnoreCooldown = Annotated[bool, typer.Option(
-    "--ignore-cooldown", help=IGNORE_COOLDOWN_HELP)]
+IgnoreCooldown = Annotated[bool, typer.Option("--ignore-cooldown", help=IGNORE_COOLDOWN_HELP)]
 
 
 def _planning(

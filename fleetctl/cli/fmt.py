@@ -28,8 +28,7 @@ app = command_app(
 @app.command()
 def fmt(
     files: flags.Files,
-    check: Annotated[bool, typer.Option(
-        "--check", help="Write nothing; list unformatted files, and exit with 1 if there are any.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only list unformatted files; exit with 1 if any.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print the changes as a diff.")] = False,
 ) -> int:
     """Format fleet files: key order, indentation, blank lines.

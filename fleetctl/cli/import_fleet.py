@@ -41,7 +41,6 @@ DEFAULT_NAME = "imported"
 MODE = 0o644
 
 LossFormat = Literal["text", "json"]
-"""Output formats of the list of losses."""
 
 
 @app.command()

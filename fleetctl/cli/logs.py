@@ -81,7 +81,7 @@ def logs(
     begin = ""
     if since is not None:  # in the time format of the logs
         begin = f"{as_datetime(invocation.now()) - timedelta(seconds=since):%Y-%m-%dT%H:%M:%S.000Z}"
-    lines = tail if tail is not None else SINCE_TAIL if begin else TAIL
+    lines = (SINCE_TAIL if begin else TAIL) if tail is None else tail
 
     def chosen(logs: Sequence[EngineLog]) -> list[EngineLog]:
         return [log for log in logs
@@ -132,11 +132,11 @@ def _find(
         if number is None:
             left = _left_beside(source, seen, model, {log.replica_id for log in logs})
         return model, number, Search((*logs, *left.logs), left.failed)
-    meant: list[tuple[str, int | None]] = [(name, replica_id)]
+    readings: list[tuple[str, int | None]] = [(name, replica_id)]
     if replica_id is None:
         with suppress(UsageError):
-            meant.insert(0, parse_replica(name))
-    found = [(*one, search_logs(source.client, seen, source.namespace, *one)) for one in meant]
+            readings.insert(0, parse_replica(name))
+    found = [(*one, search_logs(source.client, seen, source.namespace, *one)) for one in readings]
     return next((one for one in found if one[2].logs), found[0])
 
 
@@ -156,11 +156,12 @@ def _read(source: Live, logs: Sequence[EngineLog], tail: int, begin: str) -> lis
     def enough(lines: Sequence[Line]) -> bool:
         return len(lines) > tail or bool(begin and lines and "" < lines[0].time < begin)
 
-    asked = min(tail, TAIL) + 1
-    one = partial(read_end, source.client, lines=asked, enough=enough,
-                  last_bytes=HELD_BYTES // max(len(logs), 1))
-    ends = ask_all(one, logs)
-    return list({(end.log.file_name, end.lines, end.failed): end for end in reversed(ends)}.values())[::-1]
+    read_one = partial(read_end, source.client, lines=min(tail, TAIL) + 1, enough=enough,
+                       last_bytes=HELD_BYTES // max(len(logs), 1))
+    files: dict[object, LogEnd] = {}
+    for end in ask_all(read_one, logs):
+        files.setdefault((end.log.file_name, end.lines, end.failed), end)
+    return list(files.values())
 
 
 def _list(source: Live, model: str, number: int | None, chosen: Choice) -> Listing:

@@ -24,7 +24,6 @@ app = command_app(
     exit_codes="0 drawn, 1 error, or something could not be read, 64 usage")
 
 MapFormat = Literal["table", "svg", "json"]
-"""Output formats of a map."""
 
 
 @app.command()

@@ -54,11 +54,10 @@ def refuse_foreign(arguments: Sequence[str], ours: Collection[str]) -> None:
         flag, equals, value = argument.partition("=")
         long = f"-{flag}"
         if flag[:1] == "-" and flag[1:2] not in ("", "-") and len(flag) > 2 and (long in ours or long in HINTS):
-            raise UsageError(f"{argument}: a flag of more than one letter takes two dashes",
+            raise UsageError(f"{argument}: a long flag takes two dashes",
                              hint=quote(f"{long}{equals}{value}") if long in ours else HINTS[long])
         if flag in ours and len(flag) == 2 and equals:
-            raise UsageError(f"{argument}: a flag of one letter takes its value without =",
-                             hint=f"{flag} {quote(value)}")
+            raise UsageError(f"{argument}: a short flag takes its value without =", hint=f"{flag} {quote(value)}")
         if flag in HINTS and flag not in ours:
             follows = HINTS[flag] is HINTS["--watch"] and "--follow" in ours
             raise UsageError(f"there is no flag {flag} here", hint="--follow" if follows else HINTS[flag])

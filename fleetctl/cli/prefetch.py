@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, Asker
 from fleetctl.apply.node_jobs import prefetch as carry_out
 from fleetctl.cli import flags
-from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.identity import new_job_id, starter
@@ -40,7 +39,7 @@ DEFAULT_S = 1800.0
 @app.command()
 def prefetch(
     *,
-    model: ModelArgument,
+    model: flags.Model,
     files: flags.FlaggedFiles,
     nodes: NodeLabels = None,
     node: Annotated[list[str] | None, flags.option(

@@ -15,7 +15,6 @@ import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.commands import MadeBy, command_app, epilog
-from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import say, write_file_diff
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.nearest import did_you_mean
@@ -87,9 +86,7 @@ Proposing = Annotated[ProposeOptions, MadeBy(ProposeOptions)]
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --branch more",
     "fleetctl propose scale org/model --replicas 5 -f fleets/ --open", exit_codes=CODES))
 def scale(
-    model: Annotated[str, typer.Argument(
-        metavar="MODEL", show_default=False, autocompletion=complete_model_keys,
-        help="A model key in the fleet file.")],
+    model: flags.Model,
     files: Annotated[list[str], flags.option("--file", "-f", metavar="PATH", help=flags.DISK_FILES_HELP)],
     replicas: Annotated[int, flags.option(
         "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="Number of replicas to write into the file.")],

@@ -21,7 +21,8 @@ app = command_app(
     "fleetctl release-nodes old-fleet --address http://ray-head:8265",
     exit_codes="0 withdrawn, or no nodes were requested, 1 error, or not confirmed, 64 usage")
 RELEASE = "release"
-WORDING = Wording("job", *["`fleetctl release-nodes FLEET --dry-run` shows what is requested"] * 2)
+AFTERWARDS = "`fleetctl release-nodes FLEET --dry-run` shows what is requested"
+WORDING = Wording("job", afterwards=AFTERWARDS, died=AFTERWARDS)
 
 
 @app.command()

@@ -15,7 +15,6 @@ from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import CollectedOutput
-from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, refuse_protected, show_steps
@@ -42,7 +41,7 @@ app = command_app(
 @app.command()
 def replace(
     *,
-    model: ModelArgument,
+    model: flags.Model,
     files: flags.FlaggedFiles,
     surge: Annotated[int | None, flags.option(
         "--surge", metavar="N", min=1, max=MAX_REPLICAS,
@@ -128,7 +127,8 @@ class _Update:
         """Ask once; returns None after a yes. After an interrupted update in place there may be nothing left to end."""
         if now.outdated or self.wanted.dry_run:
             return agreed_to(self.wanted, now.seen, now.outdated, self._notes(now))
-        return None if confirm(f"{self.model}: {now.progress}. Create what is missing?", yes=self.wanted.yes) else 1
+        agreed = confirm(f"{self.model}: {now.progress}. Create the missing replicas?", yes=self.wanted.yes)
+        return None if agreed else 1
 
     def _progress(self) -> str:
         try:

@@ -59,8 +59,7 @@ def _meant(seen: Inventory, name: str, replica_id: int | None, fleet: str | None
         raise absent(seen, f"there is no {wanted}", nearest_hint(seen, wanted))
     if fleet is None or replica_id is not None or found[0].model != name:
         return found
-    others = [f"{name}/{one.replica_id} belongs to fleet {one.fleet}"
-              for one in found if one.fleet not in (fleet, None)]
+    others = [f"{name}/{one.replica_id} is in fleet {one.fleet}" for one in found if one.fleet not in (fleet, None)]
     if len(others) == len(found):
         raise FleetctlError(f"{name} does not run in fleet {fleet}: {', '.join(first_few(others, IDS_LISTED))}",
                             hint="name the replica as MODEL/ID, or leave out -f")

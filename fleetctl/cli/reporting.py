@@ -39,7 +39,6 @@ ReportOption = Annotated[list[str] | None, flags.option(
     "--report", metavar="FORMAT=FILE",
     help="Also write the result to FILE, as html, markdown, sarif, junit or another format; repeatable.")]
 
-
 Document = TypeVar("Document", bound=Stored)
 
 

@@ -32,8 +32,8 @@ def restart(
 ) -> int:
     """Restart engines in place, one replica after another.
 
-    Id, nodes and spec stay; to change the spec use `fleetctl replace`. Each replica is ready before the next is
-    restarted; the first that does not become ready ends the command. A restart counts toward the limit of the model
+    Id, nodes and spec stay; `fleetctl replace` changes the spec. Each replica is ready before the next is restarted;
+    the first that does not become ready ends the command. A restart counts toward the limit of the model
     (`restart.max`); a replica with none left is refused. With -f, models that its policy protects are refused.
     """
     if not replicas:
@@ -45,8 +45,7 @@ def restart(
         named = named_replicas(seen, replicas, replica_id, fleet.name if fleet else None)
         chosen = [one for one in named if one.level == "HOT"]
         if not chosen:
-            raise FleetctlError("a WARM replica has no engine to restart",
-                                hint="the next apply promotes it if it is wanted")
+            raise FleetctlError("a WARM replica has no engine", hint="the next apply promotes it if it is wanted")
         refuse_protected(fleet, chosen)
         wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)
         return carry_out(wanted, source, seen, chosen, fleet)

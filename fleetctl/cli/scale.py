@@ -8,7 +8,7 @@ import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import FormatOption
-from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
+from fleetctl.cli.apply.scaled import apply_scaled
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
@@ -26,7 +26,7 @@ app = command_app(
 @app.command()
 def scale(
     *,
-    model: ModelArgument,
+    model: flags.Model,
     files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
         "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="Total number of replicas that should run.")] = None,

@@ -27,8 +27,7 @@ def schema(
 ) -> int:
     """Print the JSON Schema of a document.
 
-    An editor with YAML support finds the schema through a comment in the first line of a fleet file, as in the last
-    example.
+    An editor with YAML support finds the schema by a comment at the top of a fleet file, as in the last example.
     """
     if name not in NAMES:
         raise UsageError(f"there is no schema {name!r}",

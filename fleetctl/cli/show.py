@@ -34,8 +34,7 @@ def show_plan(
     inventory: flags.Inventory = None,
     check: Annotated[bool, typer.Option(
         "--check",
-        help="Check on the plan's cluster whether it could be applied now; implied by --address and --inventory.",
-    )] = False,
+        help="Check on its cluster whether it could be applied now; --address and --inventory imply it.")] = False,
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
     detailed_exitcode: flags.DetailedExitCode = False,

@@ -53,7 +53,7 @@ TEXTS = {
     "revision": ("not used: revision {}", "the newest revision can be used again"),
     "good": ("revision {} is in force", ""),
     "cluster": ("nothing is applied, the cluster cannot be read: {}", "the cluster answers again"),
-    "blocked": ("blocked: {}", "nothing is blocked any more"),
+    "blocked": ("blocked: {}", "nothing is blocked anymore"),
     "policy": ("a person has to apply revision {}", "policy allows the newest plan"),
     "wanted": ("replicas that an apply would create: {}", "nothing is missing"),
     "locked": ("waiting: {}", ""),
@@ -64,7 +64,6 @@ OF_A_PLAN = {"blocked", "policy", "wanted", "applied"}
 """News about the current plan; their webhook messages carry its numbers."""
 
 WatchFormat = Literal["text", "jsonl"]
-"""Output formats of `watch`."""
 
 
 @app.command()

@@ -109,9 +109,9 @@ def test_with_a_fleet_file_a_model_means_its_replicas_there_and_another_is_named
     running.add_replica("theirs", 0, running.nodes[0]["node_id"], fleet="other", gpus=0)
     nothing = cli(verb, "theirs", "-f", fleet_file, "--yes")
     assert (nothing.code, running.writes()) == (1, [])
-    assert "theirs does not run in fleet lab: theirs/0 belongs to fleet other" in nothing.err
+    assert "theirs does not run in fleet lab: theirs/0 is in fleet other" in nothing.err
     shown = cli(verb, MODEL, "-f", fleet_file, "--dry-run")
-    assert f"{MODEL}/2 belongs to fleet other and is left out" in shown.err
+    assert f"{MODEL}/2 is in fleet other and is left out" in shown.err
     assert f"{MODEL}/1 (fleet lab" in shown.err
     assert f"{MODEL}/2 (fleet other" not in shown.err
     assert f"{MODEL}/2 (fleet other" in cli(verb, f"{MODEL}/2", "-f", fleet_file, "--dry-run").err

@@ -40,15 +40,13 @@ def agreed_to(
 def _confirmed(invocation: Invocation, task: ApplyTask) -> bool:
     if task.single_use:
         say("plan", origin_of(task.plan, invocation.now()))
-    plan = task.plan
-    fetches = plan.summary.prefetch
-    steps = []
+    plan, steps = task.plan, list[str]()
     if plan.actions or not (plan.acts or plan.new_nodes):
         steps.append(f"create {count_of(len(plan.actions), 'replica')}")
     if plan.reloads:
         steps.append(f"reload the weights of {count_of(len(plan.reloads), 'replica')} in place")
-    if fetches:
-        steps.append(f"fetch weights onto {count_of(fetches, 'node')}")
+    if plan.summary.prefetch:
+        steps.append(f"fetch weights onto {count_of(plan.summary.prefetch, 'node')}")
     if plan.new_nodes:
         steps.append(f"request {plan.new_nodes} from the autoscaler")
     question = " and ".join(steps)

@@ -23,7 +23,6 @@ from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.version import __version__
 
 ApplyFormat = Literal["table", "json", "jsonl"]
-"""Output formats of `apply`."""
 
 FormatOption = Annotated[
     ApplyFormat, typer.Option("--format", help="Output format; json is the result, jsonl every event and the result.")

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
-
-import typer
 
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
-from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import say
 from fleetctl.cli.flags import StartFlags
 from fleetctl.documents.plan import Plan
@@ -21,9 +17,6 @@ from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.proposal import proposed_by_fleet
 from fleetctl.workflow.scaling import Scaling
-
-ModelArgument = Annotated[str, typer.Argument(
-    metavar="MODEL", show_default=False, autocompletion=complete_model_keys, help="A model key in the fleet file.")]
 
 
 def apply_scaled(
