@@ -23,7 +23,7 @@ DISK = {"path": "/ray", "total": 100 * GIB, "free": 3 * GIB}
 
 
 def examined(cluster: ClusterStandIn, *locks: dict[str, Any], **answers: Any) -> None:
-    """Let the nodes answer when they are asked: `answers` is what node-a says, the others are fine."""
+    """Let the nodes answer an examination: `answers` is that of node-a, the others are fine."""
     first = cluster.nodes[0]["node_id"]
 
     def play(request: dict[str, Any]) -> list[tuple[str, str]]:
@@ -112,7 +112,7 @@ OF_NODES = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "NODES_NOT_ASKED"}
 
 
 @pytest.mark.parametrize("code", FAULTS)
-def test_a_fault_is_found_and_its_command_can_be_typed(cli, cluster: ClusterStandIn, code: str) -> None:
+def test_a_fault_is_found_and_its_command_can_be_run(cli, cluster: ClusterStandIn, code: str) -> None:
     make, area, subject = FAULTS[code]
     examined(cluster)
     assert cli("doctor").code == 0
@@ -142,7 +142,7 @@ def failed_on_node_a(cluster: ClusterStandIn, *uuids: str) -> None:
 @pytest.mark.parametrize(("code", "make"), [
     ("CORDON_ENDED", ended_cordon), ("NODE_COOLING", failed_on_node_a),
     ("CARD_COOLING", lambda it: failed_on_node_a(it, "GPU-2"))])
-def test_the_command_of_a_finding_about_a_node_typed_as_it_is_ends_it(
+def test_the_command_of_a_node_finding_resolves_it(
     cli, cluster: ClusterStandIn, fits: Path, code: str, make: Callable[[ClusterStandIn], object]
 ) -> None:
     def command() -> str | None:
@@ -156,7 +156,7 @@ def test_the_command_of_a_finding_about_a_node_typed_as_it_is_ends_it(
     assert command() is None
 
 
-def test_a_card_that_cools_is_named_beside_what_waits_for_it(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+def test_a_cooling_card_is_a_finding_with_its_failures(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     failed_on_node_a(cluster, "GPU-2")
     shown = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)
     [found] = [one for one in shown["findings"] if one["area"] == "node"]
@@ -166,7 +166,7 @@ def test_a_card_that_cools_is_named_beside_what_waits_for_it(cli, cluster: Clust
     assert "card 2 on node-a" in " ".join(cli("status", "-f", fleet_file).out.split())
 
 
-def test_what_uses_a_card_is_named_with_what_it_uses(cli, cluster: ClusterStandIn) -> None:
+def test_the_process_on_a_card_is_named_with_its_memory(cli, cluster: ClusterStandIn) -> None:
     used = cards(20480)
     used[2]["processesPids"] = [{"pid": 4242, "gpuMemoryUsage": 20000}]
     of_node_a(cluster, gpus=used)
@@ -184,7 +184,7 @@ def test_a_warning_beside_what_could_not_be_read_has_its_own_label() -> None:
     assert {one.code for one in cluster.check_reading(Evidence(at, seen=older))} == {"NOT_READ_WHOLE"}
 
 
-def test_what_is_warm_is_neither_lost_nor_restarted_too_often() -> None:
+def test_a_warm_replica_is_neither_lost_nor_restarted_too_often() -> None:
     at = "2026-03-04T12:00:00Z"
 
     def codes(**more: Any) -> list[str]:
@@ -199,7 +199,7 @@ def test_what_is_warm_is_neither_lost_nor_restarted_too_often() -> None:
 
 @pytest.mark.parametrize(("answer", "code"), [
     ((401, ""), "CLUSTER_REFUSED"), ((404, "no"), "NOT_READ_WHOLE")])
-def test_what_could_not_be_read_is_said_and_nothing_is_removed_on_it(
+def test_unreadable_parts_are_reported_and_prevent_removal(
     cli, cluster: ClusterStandIn, answer: tuple[int, str], code: str
 ) -> None:
     leaked_group(cluster)
@@ -213,20 +213,20 @@ def test_what_could_not_be_read_is_said_and_nothing_is_removed_on_it(
     assert cluster.writes() == []
 
 
-def test_a_cluster_that_is_not_there_is_the_one_finding(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_cluster_is_the_only_finding(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETCTL_ADDRESS", "http://127.0.0.1:9")
     diagnosis = json.loads(cli("doctor", "--nodes", "--format", "json").out)
     assert [one["code"] for one in diagnosis["findings"]] == ["CLUSTER_UNREACHABLE"]
     assert {check["skipped"] for check in diagnosis["checks"][1:17]} == {"the cluster could not be read"}
 
 
-def test_without_an_address_it_says_how_to_give_one(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_address_the_finding_says_how_to_give_one(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLEETCTL_ADDRESS")
     shown = cli("doctor")
     assert (shown.code, "--address" in shown.out) == (1, True)
 
 
-def test_a_clock_that_is_wrong_is_said_with_its_direction(
+def test_a_wrong_clock_is_reported_with_its_direction(
     cli, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "now_text", lambda: "2020-01-01T00:00:00Z")
@@ -236,7 +236,7 @@ def test_a_clock_that_is_wrong_is_said_with_its_direction(
     assert "behind the dashboard's" in " ".join(shown.out.split())
 
 
-def test_a_healthy_cluster_is_said_to_be_so_and_asked_with_gets_alone(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_a_healthy_cluster_is_reported_as_such_with_gets_only(cli, cluster: ClusterStandIn, fits: Path) -> None:
     replica_of(cluster)
     shown = cli("doctor", "-f", fits)
     assert (shown.code, shown.out.splitlines()[-1]) == (0, "no problems found: 16 checks")
@@ -273,7 +273,7 @@ spec:
 """
 
 
-def test_what_an_engine_needs_is_asked_of_each_node_that_may_take_it(
+def test_each_node_that_may_run_an_engine_is_checked_for_its_needs(
     cli, cluster: ClusterStandIn, tmp_path: Path
 ) -> None:
     fleet = tmp_path / "needy.yaml"
@@ -294,7 +294,7 @@ def test_what_an_engine_needs_is_asked_of_each_node_that_may_take_it(
     assert job not in cli("history", "--format", "json").out, "it only looked"
 
 
-def test_a_node_that_a_policy_cordons_by_its_id_is_asked_nothing(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+def test_a_node_cordoned_by_id_in_a_policy_is_not_checked(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
     fleet = tmp_path / "needy.yaml"
     first = str(cluster.nodes[0]["node_id"])
     fleet.write_text(NEEDY.replace("{pool: old}", f"{{ray.io/node-id: {first}}}"))
@@ -324,7 +324,7 @@ def everything_dead(cluster: ClusterStandIn, repaired: list[dict[str, Any]]) -> 
     cluster.on_submit = play
 
 
-def test_fix_lists_what_is_ours_and_dead_and_removes_it_after_a_yes(cli, cluster: ClusterStandIn) -> None:
+def test_fix_lists_dead_leftovers_and_removes_them_after_a_yes(cli, cluster: ClusterStandIn) -> None:
     repaired: list[dict[str, Any]] = []
     everything_dead(cluster, repaired)
     refused = cli("doctor", "--nodes", "--fix", typed="n\n")

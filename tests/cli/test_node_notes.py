@@ -19,7 +19,7 @@ def nodes_planned(cli, fleet_file: Path) -> set[str]:
     return {member["node"] for action in plan["actions"] for member in action["members"]}
 
 
-def test_a_cordoned_node_takes_nothing_new_and_the_plan_says_whose_cordon_it_is(
+def test_a_cordoned_node_gets_no_replicas_and_the_plan_names_its_author(
         cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     cluster.add_replica("org/one", 0, cluster.nodes[0]["node_id"], gpus=0)
     done = cli("cordon", "node-a", "--for", "2h", "--reason", "new driver")

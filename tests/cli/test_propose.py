@@ -107,7 +107,7 @@ def test_an_empty_name_of_a_branch_is_no_leave_to_write_the_file(desk: Path) -> 
     assert git(desk, "status", "--porcelain") == ""
 
 
-def test_a_commit_without_a_name_says_how_to_give_one(desk: Path) -> None:
+def test_a_commit_without_an_author_says_how_to_set_one(desk: Path) -> None:
     git(desk, "config", "user.useConfigOnly", "true")
     nobody = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"), "")
     done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch", "more", **nobody)
@@ -138,7 +138,7 @@ def test_line_ends_that_git_makes_in_a_checkout_are_no_change(desk: Path) -> Non
     assert "\r" not in git(desk, "show", "more:fleets/prod.yaml")
 
 
-def test_a_branch_needs_what_is_committed_and_a_repository(desk: Path, tmp_path: Path) -> None:
+def test_a_branch_needs_a_repository_and_committed_files(desk: Path, tmp_path: Path) -> None:
     (desk / "fleets/prod.yaml").write_text(FLEET + "# mine\n")
     done = propose(desk, "scale", "org/a", "--replicas", "3", "-f", "fleets", "--branch", "x")
     assert (done.returncode, "not committed" in done.stderr) == (1, True)
@@ -172,7 +172,7 @@ def test_a_query_raises_and_never_lowers_and_leaves_its_evidence(desk: Path, pro
     assert "org/b: the query asks for" not in capped.stderr, "it asks for more, and --max is what stops it"
 
 
-def test_an_answer_that_is_of_no_use_changes_nothing(desk: Path, prometheus: Prometheus) -> None:
+def test_an_unusable_query_result_changes_nothing(desk: Path, prometheus: Prometheus) -> None:
     def failed(query: str, url: str = "") -> str:
         done = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", url or prometheus.url, "--query", query)
         assert (done.returncode, done.stdout, git(desk, "status", "--porcelain")) == (1, "", "")
@@ -255,7 +255,7 @@ def test_a_change_from_a_fork_with_a_branch_of_that_name_is_not_ours(desk: Path,
             assert hub.opened[0] == pull
 
 
-def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path) -> None:
+def test_a_branch_of_another_author_is_not_overwritten(desk: Path, server: Path) -> None:
     git(server, "branch", "theirs", "main")
     with github() as hub:
         done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "theirs",
@@ -283,7 +283,7 @@ def open_more(desk: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_a_branch_to_merge_into_is_not_written_over(desk: Path, server: Path) -> None:
+def test_a_branch_to_merge_into_is_not_overwritten(desk: Path, server: Path) -> None:
     open_more(desk)
     for branch in ("main", "release"):  # as after a merge by fast-forward: they end with our commit
         git(server, "update-ref", f"refs/heads/{branch}", "more")
@@ -293,7 +293,7 @@ def test_a_branch_to_merge_into_is_not_written_over(desk: Path, server: Path) ->
 
 
 @pytest.mark.parametrize("change", ["content", "message"])
-def test_a_proposal_that_a_person_amended_is_not_written_over(desk: Path, server: Path, change: str) -> None:
+def test_an_amended_proposal_is_not_overwritten(desk: Path, server: Path, change: str) -> None:
     open_more(desk)
     git(desk, "fetch", "-q", "origin", "more")
     git(desk, "checkout", "-q", "--detach", "FETCH_HEAD")
@@ -336,7 +336,7 @@ def test_a_refused_push_says_why(desk: Path, server: Path) -> None:
     assert "fleets are frozen today" in said
 
 
-def test_the_key_of_the_checkout_is_used_and_nobody_is_asked(desk: Path, server: Path, tmp_path: Path) -> None:
+def test_the_ssh_key_of_the_checkout_is_used_without_a_question(desk: Path, server: Path, tmp_path: Path) -> None:
     ssh = tmp_path / "bin/ssh"
     ssh.parent.mkdir()
     ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nfor last; do :; done\neval "$last"\n')
@@ -360,7 +360,7 @@ def test_without_a_token_or_a_forge_nothing_is_pushed(desk: Path, server: Path) 
     assert git(server, "branch", "--format=%(refname:short)") == "main"
 
 
-def test_what_runs_and_is_not_in_the_file_is_added_to_it(desk: Path, tmp_path: Path) -> None:
+def test_running_models_missing_in_the_file_are_added(desk: Path, tmp_path: Path) -> None:
     file = desk / "fleets/prod.yaml"
     alone = FLEET[:FLEET.index("  - key: org/b")]
     cluster = ClusterStandIn(on_submit=lambda request: all_ready(request)[-1:])

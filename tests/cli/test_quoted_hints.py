@@ -34,7 +34,7 @@ def test_evict_names_itself(cli: Cli, cluster: ClusterStandIn, odd_fleet: Path) 
     assert f"`fleetctl evict {QUOTED}`" in cli("evict", "--all", KEY, "-f", odd_fleet).err
 
 
-def test_evict_names_the_flag_for_an_ambiguous_replica(cli: Cli, cluster: ClusterStandIn) -> None:
+def test_evict_names_the_flag_for_an_ambiguous_name(cli: Cli, cluster: ClusterStandIn) -> None:
     node = cluster.nodes[0]["node_id"]
     cluster.add_replica(f"{KEY}/3", 0, node, gpus=0)
     cluster.add_replica(KEY, 3, node, gpus=0)

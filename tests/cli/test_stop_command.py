@@ -72,7 +72,7 @@ def test_one_of_several_has_to_be_named_and_one_that_has_ended_is_left(
     assert cluster.writes() == []
 
 
-def test_an_apply_that_was_killed_before_it_could_report_still_says_what_stays(
+def test_an_apply_killed_before_its_report_still_lists_its_replicas(
     cli, cluster: ClusterStandIn, running: StoredJob
 ) -> None:
     cluster.on_stop = lambda job: setattr(job, "status", "STOPPED")

@@ -62,7 +62,7 @@ def test_the_last_line_for_a_person_goes_to_standard_error(
     assert capsys.readouterr() == ("", "valid: fleet lab: 2 models, 4 replicas wanted\n")
 
 
-def test_folders_below_the_one_that_is_named_are_not_read_and_it_says_so(
+def test_subfolders_are_not_read_and_are_reported(
     fleet_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("other", "empty"):
