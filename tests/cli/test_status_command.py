@@ -149,7 +149,7 @@ def test_an_incomplete_inventory_is_shown_and_reported_with_1(cli, busy: Cluster
     shown = cli("status")
     assert shown.code == 1
     assert "org/one/0" in shown.out
-    assert "not complete" in shown.err
+    assert "incomplete" in shown.err
 
 
 def test_a_snapshot_can_be_looked_at_without_a_cluster(

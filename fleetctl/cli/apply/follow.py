@@ -91,7 +91,7 @@ def _wait_for_second_interrupt() -> None:
 
 
 def _stopping(job: str, *, asks: bool) -> str:
-    text = "stopping the apply: nothing more is started, created replicas stay"
+    text = "stopping the apply: nothing more is started, created replicas continue"
     return f"{text}; Ctrl-C again within a second detaches from job {job} and leaves it running" if asks else text
 
 
