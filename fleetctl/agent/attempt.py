@@ -6,6 +6,7 @@ An attempt never waits: `step` goes as far as it can and returns, so one loop se
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Optional, Set
 
 import ray
@@ -188,7 +189,7 @@ class Attempt:
     def _no_worker(self) -> None:
         self._end("starting", "NO_WORKER",
                   f"Ray has given it no worker for {self._passed():.0f} s; it starts when there is room, or "
-                  f"`fleetctl evict {self.key}` removes it")
+                  f"`fleetctl evict {shlex.quote(self.key)}` removes it")
 
     def _await_group(self) -> None:
         """Wait until a gang's placement group has its cards, or the gang has stopped waiting for them."""
@@ -210,7 +211,7 @@ class Attempt:
             self._alive_since = self._context.clock()
         elif self._now() - self._alive_since >= CONSTRUCTED_S:
             return self._end("failed", "NEVER_CONSTRUCTED", "Ray reports its actor as ALIVE, but its constructor never "
-                             f"returned; `fleetctl evict {self.key}` removes it")
+                             f"returned; `fleetctl evict {shlex.quote(self.key)}` removes it")
         if self._passed() >= float(self.replica["lifecycle"]["startupTimeout"]) + MARGIN_S:
             return self._end("starting", "STILL_STARTING", "it continues by itself; `fleetctl status` shows it")
         return None

@@ -6,6 +6,7 @@ replica with none left is refused: ending it would be permanent.
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import Any, List, Mapping
 
@@ -48,7 +49,8 @@ def _restart(replica: Replica, job: Job) -> Outcome:
     before = cluster.actor_record(replica["actorId"])
     if before.restarts_left == 0:
         return result(replica, "failed", "RESTARTS_USED", f"all its {before.restarts} restarts are used, so ending it "
-                      f"would be permanent: run `fleetctl evict {key_of(replica)}`; the next apply starts another one")
+                      f"would be permanent: run `fleetctl evict {shlex.quote(key_of(replica))}`; the next apply "
+                      "starts another one")
     job.events.emit("replicaEnding", f"{key_of(replica)} is being restarted", model=replica["model"],
                     replicaId=replica["replicaId"])
     ray.kill(handle, no_restart=False)

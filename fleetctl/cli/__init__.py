@@ -1,1 +1,1 @@
-"""The command line: one file per command. Flags, time and environment come into the program here."""
+"""The command line: one file per command. Flags, time and environment enter the program here."""

@@ -1,4 +1,4 @@
-"""The command tree: the commands in the order of help, and the global options.
+"""The command tree: the commands in the order of the help, and the global options.
 
 A command is the `app` of its module, which is imported when the command runs.
 """
@@ -9,7 +9,7 @@ from functools import cache
 from typing import Annotated, Any
 
 import typer
-from typer._completion_classes import completion_init  # what `add_completion` would call
+from typer._completion_classes import completion_init  # called by typer itself with `add_completion`
 from typer.main import get_command
 
 from fleetctl.cli import console
@@ -21,61 +21,61 @@ from fleetctl.version import VERSION_LINE
 
 SECTIONS = {
     "The fleet file": {
-        "init": Listed("init", "Write a first fleet file, from the nodes of a cluster."),
-        "validate": Listed("validate", "Check fleet files and print every problem with its place."),
+        "init": Listed("init", "Write a first fleet file for the nodes of a cluster."),
+        "validate": Listed("validate", "Check fleet files; print every problem with file, line and column."),
         "fmt": Listed("fmt", "Format fleet files: key order, indentation, blank lines."),
-        "explain": Listed("explain", "Describe a field of the fleet file, as kubectl explain does, or a code."),
+        "explain": Listed("explain", "Describe a field of the fleet file, or a code."),
         "render": Listed("render", "Print a fleet as one document, with everything it extends."),
         "schema": Listed("schema", "Print the JSON Schema of a document."),
         "import": Listed("import_fleet", "Write a fleet file from what already exists."),
-        "diff": Listed("diff", "Show what changed in meaning, and how it affects what runs."),
-        "propose": Listed("propose", "Change the fleet file, for review."),
+        "diff": Listed("diff", "Show what changed in meaning, and how it affects running replicas."),
+        "propose": Listed("propose", "Propose a change to the fleet file, for review."),
     },
     "What would happen": {
         "plan": Listed("plan", "Show what would run where, what does not fit, and why."),
         "show": Listed("show", "Show a saved plan, and whether it can still be applied."),
         "capacity": Listed("capacity", "Show how many more replicas would fit, and where."),
-        "what-if": Listed("what_if", "Show the plan for a cluster that lost or gained nodes."),
+        "what-if": Listed("what_if", "Show the plan for a cluster that has lost or gained nodes."),
         "map": Listed("map", "Draw which replica holds which card."),
     },
-    "Make it so": {
-        "apply": Listed("apply.command", "Start what is missing, as far as it fits, until it is ready."),
-        "watch": Listed("watch", "Apply what a git branch says, again and again."),
-        "stop": Listed("stop", "Stop an apply that runs; what it created stays."),
+    "Apply": {
+        "apply": Listed("apply.command", "Start missing replicas, as far as they fit, until they are ready."),
+        "watch": Listed("watch", "Apply a git branch continuously."),
+        "stop": Listed("stop", "Stop a running apply; the replicas it created stay."),
         "ci": Listed("ci.command", "Validate, review or apply a change in a CI job; check for drift."),
     },
-    "What runs": {
-        "status": Listed("status", "Show every replica: its state, its nodes, its address."),
-        "logs": Listed("logs", "Show the output of the engines of a model or a replica, in order of time."),
+    "What is running": {
+        "status": Listed("status", "Show every replica with its state, nodes and address."),
+        "logs": Listed("logs", "Show the engine logs of a model or a replica, in time order."),
         "endpoints": Listed("endpoints", "Show where each model is served now."),
-        "inventory": Listed("inventory", "Show the nodes, the holders of their cards, and all replicas."),
+        "inventory": Listed("inventory", "Show the nodes, what holds their cards, and all replicas."),
         "history": Listed("history", "Show what was applied, restarted or evicted, and how it ended."),
-        "doctor": Listed("doctor", "Find what is wrong with client, cluster or fleet, and what to do."),
+        "doctor": Listed("doctor", "Find problems in client, cluster and fleet, and how to fix them."),
     },
-    "One model or replica by hand": {
-        "deploy": Listed("deploy", "Start the first replicas of a model of the fleet file."),
-        "scale": Listed("scale", "Start replicas of a model until so many run; never fewer."),
-        "replace": Listed("replace", "Bring a model to the file's spec, one replica after another."),
-        "restart": Listed("restart", "Start engines again where they are, one replica after another."),
-        "evict": Listed("evict", "End the replicas that are named, and no other."),
+    "A single model or replica": {
+        "deploy": Listed("deploy", "Start the first replicas of a model in the fleet file."),
+        "scale": Listed("scale", "Start replicas of a model until N run; it never removes any."),
+        "replace": Listed("replace", "Update a model to the file's spec, one replica after another."),
+        "restart": Listed("restart", "Restart engines in place, one replica after another."),
+        "evict": Listed("evict", "End the named replicas, and no others."),
     },
-    "Nodes, and what is on their disks": {
-        "cordon": Listed("cordon", "Let nothing new start on a node; what runs there stays."),
-        "uncordon": Listed("uncordon", "Let new replicas start on a node again."),
+    "Nodes and their disks": {
+        "cordon": Listed("cordon", "Keep new replicas off a node; running replicas stay."),
+        "uncordon": Listed("uncordon", "Allow new replicas on a node again."),
         "slots": Listed("slots", "Set how many replicas of one model a node may hold."),
-        "drain": Listed("drain", "Replace what runs on a node elsewhere, then name or end it."),
-        "release-nodes": Listed("release_nodes", "Ask Ray's autoscaler for no more nodes for a fleet."),
-        "weights": Listed("weights", "Index the files of a model, so that nodes can fetch and check them."),
+        "drain": Listed("drain", "Replace the replicas of a node elsewhere, then list or end them."),
+        "release-nodes": Listed("release_nodes", "Withdraw a fleet's node requests from Ray's autoscaler."),
+        "weights": Listed("weights", "Index a model's files so that nodes can fetch and verify them."),
         "prefetch": Listed("prefetch", "Fetch a model's weights onto nodes before a replica needs them."),
-        "prune": Listed("prune", "Remove weights from nodes' disks that no fleet file names."),
+        "prune": Listed("prune", "Remove weights that no fleet file names from the disks of nodes."),
     },
-    "This program": {
+    "fleetctl itself": {
         "context": Listed("context", "Name clusters, and choose the one that commands use."),
-        "completion": Listed("completion", "Print the completion script of a shell."),
+        "completion": Listed("completion", "Print the completion script for a shell."),
         "demo": Listed("demo", "A local Ray with simulated GPUs, on this machine only."),
     },
 }
-"""The commands by what they are for, in the order of help."""
+"""The commands by purpose, in the order of the help."""
 COMMANDS = {name: listed for section in SECTIONS.values() for name, listed in section.items()}
 
 TAGLINE = """GitOps for model replicas on a Ray/GPU fleet.
@@ -86,13 +86,13 @@ EPILOG = epilog(
     "fleetctl validate -f fleets/",
     "fleetctl plan -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl apply -f fleets/prod.yaml",
-    exit_codes="0 fine, 1 error, 2 changes (plan), 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 7 "
+    exit_codes="0 success, 1 error, 2 changes (plan), 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 7 "
                "stopped waiting, 64 usage, 130 Ctrl-C, 143 terminated")
 
 
 @cache
-def build_app() -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
-    """Return the application; a process makes it once."""
+def build_app() -> Any:  # noqa: ANN401  Click's Command, which typer vendors
+    """Return the application, built once per process."""
     completion_init()
     app = command_app(help=TAGLINE)
     app.callback(
@@ -105,7 +105,7 @@ def build_app() -> Any:  # noqa: ANN401  Click's Command, of which typer brings 
 def _global_options(
     context: typer.Context,
     color: Annotated[ColorChoice, typer.Option(
-        "--color", help="When to use colour. [env var: NO_COLOR, FORCE_COLOR]")] = "auto",
+        "--color", help="When to use color. [env var: NO_COLOR, FORCE_COLOR]")] = "auto",
     cluster: ContextOption = None,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`fleetctl capacity`: how many more replicas would fit, where, and what stops one more. Reads only."""
+"""`fleetctl capacity`: how many more replicas would fit, where, and what prevents another. Read-only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = command_app(
     "fleetctl capacity --shape 8               # 8 whole GPUs on one node",
     "fleetctl capacity --shape 2x8,vram=120Gi  # 2 members with 8 GPUs each",
     'fleetctl capacity --shape "gpus=0.5,selector=fleet.io/pool=in(l4, a10g)"',
-    exit_codes="0 counted, also when nothing fits, 1 error, 64 usage")
+    exit_codes="0 counted, even if nothing fits, 1 error, 64 usage")
 
 
 @app.command()
@@ -32,32 +32,32 @@ def capacity(
     files: flags.OptionalFiles = None,
     model: Annotated[list[str] | None, flags.option(
         "--model", metavar="MODEL", autocompletion=complete_model_keys,
-        help="Only this model of the fleet; repeatable. [default: all of them]")] = None,
+        help="Count only this model of the fleet; repeatable. [default: all models]")] = None,
     shape: Annotated[list[str] | None, flags.option(
         "--shape", metavar="SHAPE",
-        help="A replica of this shape instead: 8, 0.5, 2x8 (a gang), or gpus=, vram=, cpus=, memory=, "
-             "selector=KEY=VALUE, sameLabel=, ranksPerNode= with commas between; xN for a gang of N.")] = None,
+        help="Count replicas of this shape instead: 8, 0.5, 2x8 (a gang), or a comma-separated list of gpus=, vram=, "
+             "cpus=, memory=, selector=KEY=VALUE, sameLabel=, ranksPerNode=; xN for a gang of N. Repeatable.")] = None,
     selector: flags.Selector = None,
     limit: Annotated[int, typer.Option(
-        "--limit", metavar="N", min=1, max=1_000_000, help="Stop counting here.")] = 100_000,
+        "--limit", metavar="N", min=1, max=1_000_000, help="Stop counting at N.")] = 100_000,
     where: flags.Source,
     output_format: flags.Format = "table",
     adopt_from: flags.AdoptFrom = None,
 ) -> int:
     """Show how many more replicas would fit, and where.
 
-    In addition to what runs now, and with -f also to the new replicas of the plan. Each model or shape is counted
-    alone. Nothing is changed.
+    In addition to what runs now and, with -f, to the new replicas of the plan. Each model or shape is counted alone.
+    Nothing is changed.
     """
     from fleetctl.planner.questions.capacity import capacity as count  # NumPy, which --help does not need
 
     if not files and not shape:
-        raise UsageError("capacity of what?", hint="give -f FLEET for its models, or --shape 8 for any shape")
+        raise UsageError("nothing to count", hint="give -f FLEET for its models, or --shape 8 for any shape")
     if model and not files:
-        raise UsageError("--model names a model of a fleet file", hint="give the file with -f")
+        raise UsageError("--model needs a fleet file", hint="give the file with -f")
     flags.refuse_selector_without(files, selector)
     for text in shape or ():
-        typed_shape(text)  # a typing error is reported before the cluster is asked
+        typed_shape(text)  # a typo is reported before the cluster is contacted
     refuse_two_readers(files or (), where.inventory)
     invocation = this_invocation()
     scenario = read_scenario(invocation, files, where, adopt_from)

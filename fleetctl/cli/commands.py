@@ -1,6 +1,6 @@
-"""How a command is built: its application, the foot of its help, and groups that import a command when it runs.
+"""Building commands: the application, the end of its help, and groups that import a command only when it runs.
 
-`--help` and the completion of command names import no command: the line that lists a command is in the group's table.
+`--help` and the completion of command names import no command: the group's table has the line that lists it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from fleetctl.cli.context_option import with_later_options
 from fleetctl.cli.other_tools import refuse_foreign, refuse_foreign_command
 from fleetctl.collector import resume_after_loading
 
-VERBATIM = "\b"  # the help formatter keeps the lines of a paragraph that begins with it
+VERBATIM = "\b"  # the help formatter does not rewrap a paragraph that begins with it
 
 
 class Listed(NamedTuple):
-    """A command as help lists it; it is the `app` of its module below `fleetctl.cli`."""
+    """A command as the help lists it: the `app` of a module in `fleetctl.cli`."""
 
     module: str
     summary: str
 
-    def load(self) -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
-        """Import the module and return the command, with the options that all have."""
+    def load(self) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
+        """Import the module and return its command, with the options common to all commands."""
         return _load(self.module)
 
 
@@ -46,7 +46,7 @@ def _load(module: str) -> Any:  # noqa: ANN401
 def lazy_group(
     commands: Mapping[str, Listed], sections: Mapping[str, Mapping[str, Listed]] | None = None
 ) -> type[TyperGroup]:
-    """Return the class of a group with these commands, in this order; help lists them by `sections`, where given."""
+    """Return a group class with these commands, in this order; the help lists them by `sections` if given."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:  # noqa: ANN401  typer's own
@@ -54,7 +54,7 @@ def lazy_group(
             self.commands = {name: TyperCommand(name, short_help=one.summary) for name, one in commands.items()}
 
         def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:  # noqa: ANN401
-            """Return the command that the arguments begin with, imported, and the arguments after it."""
+            """Import the command that the first argument names; return it with the remaining arguments."""
             if not ctx.resilient_parsing:
                 refuse_foreign_command(args, commands)
             name, listed, rest = super().resolve_command(ctx, args)
@@ -71,7 +71,7 @@ def lazy_group(
 
 
 class Command(TyperCommand):
-    """A command that takes plain arguments as fleet files where -f is its only input, and knows other tools' flags."""
+    """A command that takes plain arguments as fleet files if -f is its only input, and refuses flags of other tools."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:  # noqa: ANN401  typer's own
         super().__init__(*args, **settings)
@@ -81,12 +81,12 @@ class Command(TyperCommand):
 
     @property
     def takes_files(self) -> bool:
-        """Whether a plain argument is a fleet file."""
+        """Whether plain arguments are fleet files."""
         return any("--file" in one.opts for one in self.params) and not any(
             isinstance(one, TyperArgument) for one in self.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
-        """Parse the arguments; raises UsageError for a flag of another tool, with ours."""
+        """Parse the arguments. Raises UsageError for a flag of another tool, and names ours."""
         if not ctx.resilient_parsing:
             refuse_foreign(args, {name for one in self.params for name in one.opts})
         if self.takes_files:
@@ -95,45 +95,45 @@ class Command(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            if getattr(error, "ctx", ctx) is None:  # the error then names this command's help
+            if getattr(error, "ctx", ctx) is None:  # so that the error names the help of this command
                 error.ctx = ctx  # type: ignore[attr-defined]
             raise
 
     def _with_files_named(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  Click's Context
-        """Return the arguments with --file before each plain one, in their order, which decides between policies."""
+        """Return the arguments with --file before each plain one. They stay in order: it decides which policy wins."""
         named, rest = list[str](), list(args)
         while rest:
             parser = self.make_parser(ctx)
             parser.allow_interspersed_args = False
             plain = parser.parse_args(list(rest))[1]
             taken = rest[:len(rest) - len(plain)]
-            if taken[-1:] == ["--"]:  # all that follows is plain
+            if taken[-1:] == ["--"]:  # everything after it is plain
                 return [*named, *taken[:-1], *(word for file in plain for word in ("--file", file))]
             named += [*taken, *(("--file", plain[0]) if plain else ())]
             rest = plain[1:]
         return named
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  Click's Context
-        """Return what the usage line names; braces are for a choice."""
+        """Return the parts of the usage line; only a choice keeps its braces."""
         pieces = [re.sub(r"^{([^|]+)}", r"\1", piece) for piece in super().collect_usage_pieces(ctx)]
         return [*pieces, *(["[FILE]..."] if self.takes_files else [])]
 
 
 def _without_type(record: Callable[[Any], tuple[str, str] | None], ctx: Any) -> tuple[str, str] | None:  # noqa: ANN401
-    """Return an argument's line of help without its type, which Python names."""
+    """Return the help line of an argument without its type, a Python name."""
     found = record(ctx)
     return found and (re.sub(r" <.*>$", "", found[0]), found[1])
 
 
 @dataclass(frozen=True, slots=True)
 class MadeBy:
-    """Marks a parameter of a command that several flags make together: those that `make` takes, in its order."""
+    """Marks a parameter of a command that is built from several flags: the parameters of `make`, in that order."""
 
     make: Callable[..., object]
 
 
 def flag_by_flag(command: Callable[..., int]) -> Callable[..., int]:
-    """Return a command that has the flags of its `MadeBy` parameters as parameters of its own."""
+    """Return the command with each `MadeBy` parameter replaced by the flags it is built from."""
     own = inspect.signature(command, eval_str=True)
     makers = {name: mark.make for name, one in own.parameters.items() for mark in get_args(one.annotation)
               if isinstance(mark, MadeBy)}
@@ -158,14 +158,14 @@ class _App(typer.Typer):
 
 
 def command_app(*examples: str, exit_codes: str = "", **settings: Any) -> typer.Typer:  # noqa: ANN401  typer's own
-    """Return an application for one command, or for a group of commands, whose help ends with examples and codes."""
-    # `completion` prints scripts of ours, which know the signs in model keys
+    """Return an application for a command or a group of commands, whose help ends with examples and exit codes."""
+    # `completion` prints our own scripts, which handle the special characters in model keys
     return _App(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False,
                 epilog=epilog(*examples, exit_codes=exit_codes) if examples else None, **settings)
 
 
 def epilog(*examples: str, exit_codes: str) -> str:
-    """Return the end of a command's help; `exit_codes` is such as `0 fine, 1 error, 64 usage`."""
+    """Return the end of a command's help; `exit_codes` reads like `0 done, 1 error, 64 usage`."""
     shown = "\n".join(f"  {example}" for example in examples)
     kept = re.sub(r"(\d) ", "\\1\xa0", exit_codes)  # a code stays on the line of its meaning
     codes = fill(kept, 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False).replace("\xa0", " ")

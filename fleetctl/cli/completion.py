@@ -1,10 +1,9 @@
-"""`fleetctl completion SHELL`, and what it offers for a model key or a label: those of the fleet files named so far.
+"""`fleetctl completion SHELL`, and the completion of model keys and labels from the fleet files on the command line.
 
 The shell calls this at every press of Tab, so it never raises, reads no standard input and contacts no cluster.
 
-Each script asks the program, with the line up to the cursor, for what fits. The program answers in the form it has for
-fish, a value and its help per line, whichever shell asks; it wraps the help at COLUMNS. No answer is evaluated: model
-keys are text from a file that anybody may have written.
+Each script runs the program with the line up to the cursor. The program answers every shell in typer's format for fish:
+a value and its help per line, with the help wrapped at COLUMNS. No answer is evaluated: model keys are untrusted text.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ BASH = r"""# bash completion for fleetctl; load it with: source <(fleetctl compl
 _fleetctl() {
     local line=${COMP_LINE:0:COMP_POINT} current=${COMP_WORDS[COMP_CWORD]} word breaks='' cut='' reply
     word=${line##*[[:space:]]}
-    # Bash ends words at : and = and replaces only the part after the last one, so the rest is cut from each reply.
+    # Bash splits words at : and = and replaces only the last part, so the rest is cut from each reply.
     word=${word#-*=}
     [[ $COMP_WORDBREAKS == *:* ]] && breaks+=:
     [[ $COMP_WORDBREAKS == *=* ]] && breaks+==
@@ -87,24 +86,23 @@ end
 complete --command fleetctl --no-files --arguments '(__fleetctl_complete)'
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
-"""By the name of the shell."""
 
 
 @app.command()
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]
 ) -> int:
-    """Print the completion script of a shell.
+    """Print the completion script for a shell.
 
-    It completes commands, flags, model keys and labels; keys and labels are those of the fleet files that -f names
-    before them.
+    It completes commands, flags, model keys and labels. Keys and labels come from the fleet files that -f names earlier
+    on the line.
     """
     write_document(SCRIPTS[shell])
     return 0
 
 
 def complete_model_keys(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the model keys that begin with `incomplete`; none where the files cannot be read."""
+    """Return the model keys that begin with `incomplete`; none if the files cannot be read."""
     keys = [model.key for model in _models(ctx)]
     return [key for key in keys if key.startswith(incomplete) and key.isprintable()]
 
@@ -116,12 +114,12 @@ def complete_labels(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def complete_replicas(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Return the beginning of MODEL/ID for each model key; only the cluster knows the ids."""
+    """Return MODEL/ for each model key; only the cluster knows the ids."""
     return [f"{key}/" for key in complete_model_keys(ctx, incomplete)]
 
 
 def _models(ctx: typer.Context) -> tuple[ResolvedModel, ...]:
-    """Return the models of the fleet files named so far; none where they cannot be read."""
+    """Return the models of the fleet files named so far; none if they cannot be read."""
     sources = [source for source in ctx.params.get("files") or () if source != "-"]
     if not sources:
         return ()

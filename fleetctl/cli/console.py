@@ -1,11 +1,11 @@
-"""The two streams: results go to standard output, everything else to standard error; and whether they may have colour.
+"""The two output streams: results go to standard output, everything else to standard error. Decides color and width.
 
-The flag beats the environment: `--color`, then NO_COLOR, then FORCE_COLOR, then whether the stream is a terminal. In CI
-and in pipes the width is fixed, nothing moves and nothing is asked.
+Precedence for color: `--color`, NO_COLOR, FORCE_COLOR, then whether the stream is a terminal. In CI and in pipes the
+width is fixed, nothing is animated and no question is asked.
 
-In CI a runner reads both streams for commands, and obeys them whatever their source. So text for people, and JSON, is
-written `inert`, after wrapping; only documents that must be kept byte for byte are not. (The runner's own way,
-`::stop-commands::`, needs lines of its own in the result and both streams in one.)
+A CI runner scans both streams for commands, and obeys them whatever their source. So text for people and JSON are made
+`inert` after wrapping; only documents that must stay byte for byte are not. (The runner's own `::stop-commands::` would
+add lines to the result, and needs both streams in one.)
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ if TYPE_CHECKING:
     from fleetctl.render.report.model import Report
 
 PLAIN_WIDTH = 120
-READER_GONE = 141  # 128 + SIGPIPE, what any other program in the pipe would have ended with
+READER_GONE = 141  # 128 + SIGPIPE, the exit code of any program whose reader is gone
 _LABEL_STYLES = {"error": "bold red", "warning": "bold yellow", "moved": "yellow", "hint": "cyan"}
 _CI_VARIABLES = ("CI", "GITHUB_ACTIONS", "GITLAB_CI", "BUILDKITE", "CIRCLECI", "TRAVIS")
 
 ColorChoice = Literal["auto", "always", "never"]
-"""The values of `--color`."""
 
 _choice: ColorChoice = "auto"
 
 
 def choose_color(choice: ColorChoice) -> None:
     """Remember `--color`; it applies to both streams of this process."""
-    global _choice  # noqa: PLW0603  a process has one standard output, and one opinion about it
+    global _choice  # noqa: PLW0603  a process has one standard output
     _choice = choice
 
 
 def wants_color(choice: ColorChoice, environ: Mapping[str, str], *, is_terminal: bool) -> bool:
-    """Return whether to colour: the flag, NO_COLOR, FORCE_COLOR (both only when not empty), the stream."""
+    """Return whether to use color. Precedence: the flag, NO_COLOR, FORCE_COLOR (each if not empty), the stream."""
     if choice != "auto":
         return choice == "always"
     if environ.get("NO_COLOR"):
@@ -53,12 +52,12 @@ def wants_color(choice: ColorChoice, environ: Mapping[str, str], *, is_terminal:
 
 
 def in_ci(environ: Mapping[str, str]) -> bool:
-    """Return whether this is a CI job, where a moving display or a question would be lost."""
+    """Return whether this is a CI job, where an animation or a question would be lost."""
     return any(environ.get(name, "").lower() not in {"", "0", "false"} for name in _CI_VARIABLES)
 
 
 def width_for(environ: Mapping[str, str], *, is_terminal: bool, plain: int = PLAIN_WIDTH) -> int | None:
-    """Return the columns to use; None = as many as the terminal has. `plain` = where there is none, nor COLUMNS."""
+    """Return the width in columns; None = the terminal's. `plain` = the width with neither terminal nor COLUMNS."""
     columns = environ.get("COLUMNS", "")
     if is_terminal and not in_ci(environ):
         return None
@@ -66,7 +65,7 @@ def width_for(environ: Mapping[str, str], *, is_terminal: bool, plain: int = PLA
 
 
 def result_console(plain_width: int = PLAIN_WIDTH) -> Console:
-    """Return the console for results, on standard output; `plain_width` as `plain` of `width_for`."""
+    """Return the console for results, on standard output; `plain_width` is the `plain` of `width_for`."""
     return _console(sys.stdout, plain_width)
 
 
@@ -85,19 +84,19 @@ def say(label: str, *messages: str) -> None:
 
 
 def show_report(report: Report, console: Console | None = None) -> None:
-    """Print a report for a person, on standard output if no other console is named."""
-    from fleetctl.render.report.terminal import print_report  # rich, which programs do not need
+    """Print a report for people, by default on standard output."""
+    from fleetctl.render.report.terminal import print_report  # rich, which JSON output does not need
 
     print_report(report, console or result_console())
 
 
 def write_result(text: str) -> None:
-    """Write a finished result to standard output: UTF-8 and unwrapped, whatever the locale says; in CI inert."""
+    """Write a finished result to standard output, unwrapped and as UTF-8 in any locale; inert in CI."""
     write_document(_inert_in_ci(text))
 
 
 def write_file_diff(file: str, before: str, after: str, new_name: str | None = None) -> None:
-    """Write what changes in a file, as `diff -u` shows it; `new_name` = what the other side is called."""
+    """Write the change of a file as a unified diff; `new_name` = the name of its new side."""
     from difflib import unified_diff
 
     lines = before.splitlines(keepends=True), after.splitlines(keepends=True)
@@ -105,7 +104,7 @@ def write_file_diff(file: str, before: str, after: str, new_name: str | None = N
 
 
 def write_document(text: str) -> None:
-    """Write a document byte for byte, such as YAML, or commands for the runner of CI."""
+    """Write a document byte for byte, such as YAML, or commands for the CI runner."""
     _write_bytes(text.encode("utf-8", errors="backslashreplace"))
 
 
@@ -119,24 +118,24 @@ def write_output_of_others(data: bytes) -> None:
 
 
 def write_debug(text: str) -> None:
-    """Write a traceback to standard error; in CI inert."""
+    """Write a traceback to standard error; inert in CI."""
     sys.stderr.write(_inert_in_ci(text))
 
 
 def may_ask() -> bool:
-    """Return whether there is a person to ask: a terminal on standard input and standard error, and no CI."""
+    """Return whether a question can be asked: standard input and standard error are terminals, and this is not CI."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not in_ci(os.environ)
 
 
 def confirm(question: str, *, yes: bool, otherwise: str = "") -> bool:
-    """Ask on standard error and return the answer; only `y` or `yes` is a yes. `otherwise` = what to say after a no.
+    """Ask on standard error and return the answer; only `y` and `yes` mean yes. `otherwise` = the note after a no.
 
-    Raises UsageError when there is no terminal to ask on and `yes` was not given.
+    Raises UsageError if there is no terminal to ask on and `yes` is not set.
     """
     if yes:
         return True
     if not may_ask():
-        raise UsageError("there is no terminal to ask on", hint="pass --yes to go ahead without a question")
+        raise UsageError("there is no terminal to ask on", hint="pass --yes to proceed without confirmation")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     answer = ""
@@ -152,22 +151,22 @@ def confirm(question: str, *, yes: bool, otherwise: str = "") -> bool:
 
 
 def leave_pipe() -> None:
-    """End quietly because the reader of standard output went away; raises SystemExit."""
+    """End quietly after the reader of standard output has gone; raises SystemExit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())
     raise SystemExit(READER_GONE)
 
 
 def end_with_reader() -> None:
-    """From now on the process ends as soon as nobody reads standard output: what is followed may be silent for long."""
+    """End the process as soon as the reader of standard output is gone, even if nothing is written for a long time."""
     ended = select.poll()
 
     def wait() -> None:
         ended.poll()
         os._exit(READER_GONE)
 
-    with suppress(OSError, ValueError):  # standard output is no file of the system
-        ended.register(sys.stdout.fileno(), 0)  # nothing but an error, or the other side's end
+    with suppress(OSError, ValueError):  # standard output has no file descriptor
+        ended.register(sys.stdout.fileno(), 0)  # only errors and the end of the other side
         threading.Thread(target=wait, daemon=True).start()
 
 
@@ -185,7 +184,7 @@ def _inert_in_ci(text: str) -> str:
 
 
 class _InertStream:
-    """A stream that writes lines without commands in them."""
+    """A stream whose text a CI runner does not take for commands."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -193,7 +192,7 @@ class _InertStream:
     def write(self, text: str) -> int:
         return self._stream.write(_inert_in_ci(text))
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  all else is the stream's own
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  everything else comes from the stream
         return getattr(self._stream, name)
 
 
@@ -201,7 +200,7 @@ def _console(stream: TextIO, plain_width: int = PLAIN_WIDTH) -> Console:
     from rich.console import Console
 
     class QuietPipeConsole(Console):
-        """Ends the process quietly, not with an error, when the reader of a pipe went away."""
+        """Ends the process quietly, without an error, if the reader of the pipe is gone."""
 
         def on_broken_pipe(self) -> None:
             leave_pipe()
@@ -209,11 +208,12 @@ def _console(stream: TextIO, plain_width: int = PLAIN_WIDTH) -> Console:
     is_terminal = stream.isatty()
     moves = is_terminal and not in_ci(os.environ)
     color = wants_color(_choice, os.environ, is_terminal=is_terminal)
+    system: Literal["auto", "standard"] = "auto" if moves and _choice == "auto" else "standard"
     return QuietPipeConsole(
         file=cast("TextIO", _InertStream(stream)),
         force_terminal=moves,
         no_color=not color,
-        color_system=None if not color else "auto" if moves and _choice == "auto" else "standard",
+        color_system=system if color else None,
         width=width_for(os.environ, is_terminal=is_terminal, plain=plain_width),
         highlight=False,
         markup=False,

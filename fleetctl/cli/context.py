@@ -1,4 +1,4 @@
-"""`fleetctl context`: clusters by name, in the configuration file of the person. No command here contacts a cluster."""
+"""`fleetctl context`: clusters by name, in the user's configuration file. None of its commands contacts a cluster."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ app = command_app()
 def context() -> None:
     """Name clusters, and choose the one that commands use.
 
-    Which cluster a command asks: --address, FLEETCTL_ADDRESS, --context, FLEETCTL_CONTEXT, spec.cluster.address in the
-    fleet file, the current context; the first of them counts. The contexts are in fleetctl/config.yaml below
-    XDG_CONFIG_HOME, usually ~/.config. The file holds no secrets: it names the places of them.
+    A command uses the first that is set of --address, FLEETCTL_ADDRESS, --context, FLEETCTL_CONTEXT,
+    spec.cluster.address in the fleet file, and the current context. Contexts are in fleetctl/config.yaml below
+    XDG_CONFIG_HOME, usually ~/.config. The file holds no secrets, only where to find them.
     """
 
 
 @app.command("list")
 def list_contexts(output_format: flags.Format = "table") -> int:
-    """List the contexts; the current one is marked with *."""
+    """List the contexts; * marks the current one."""
     path, contexts = _read(this_invocation())
     if output_format == "json":
         write_result(indented_json(contexts))
@@ -68,8 +68,8 @@ def list_contexts(output_format: flags.Format = "table") -> int:
 @app.command("show")
 def show_context(name: Annotated[str | None, typer.Argument(
         metavar="NAME", show_default=False, autocompletion=complete_contexts,
-        help="The context. [default: the one that commands use]")] = None) -> int:
-    """Show one context, and what wins over it now."""
+        help="The context. [default: the one that commands use now]")] = None) -> int:
+    """Show one context, and whether FLEETCTL_ADDRESS overrides it."""
     invocation = this_invocation()
     path, contexts = _read(invocation)
     if name is None:
@@ -82,7 +82,7 @@ def show_context(name: Annotated[str | None, typer.Argument(
              "namespace": one.namespace, "sends": "\n           ".join(_sent(one)), "file": str(path)}
     write_result("".join(f"{label:9}  {text}\n" for label, text in facts.items() if text))
     if invocation.environ.get(ADDRESS_VARIABLE):
-        say("note", f"{ADDRESS_VARIABLE} is set, and wins over every context")
+        say("note", f"{ADDRESS_VARIABLE} is set and overrides every context")
     return 0
 
 
@@ -92,38 +92,38 @@ def use_context(name: NameArgument) -> int:
     path, contexts = _read(this_invocation())
     find_context(contexts, name)
     change_contexts(path, {"current": name})
-    say("context", f"{name} is the current one")
+    say("context", f"{name} is now the current context")
     return 0
 
 
 @app.command("set", epilog=SET_EPILOG)
 def set_context(
-    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="A name of your choice.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", show_default=False, help="The context to add or change.")],
     url: Annotated[str | None, flags.option(
-        "--address", metavar="URL", help="Ray dashboard, as http://ray-head:8265.")] = None,
+        "--address", metavar="URL", help=flags.ADDRESS_HELP)] = None,
     namespace: Annotated[str | None, flags.option(
-        "--namespace", metavar="NAME", help="Ray namespace of the replicas.")] = None,
+        "--namespace", metavar="NAME", help=flags.NAMESPACE_HELP)] = None,
     token_env: Annotated[str | None, flags.option(
-        "--token-env", metavar="VARIABLE", help="The environment variable that holds the cluster's token.")] = None,
+        "--token-env", metavar="VARIABLE", help="Environment variable that holds the cluster's token.")] = None,
     token_command: Annotated[str | None, flags.option(
-        "--token-command", metavar="COMMAND", help="A command that prints the cluster's token; no shell runs it.",
+        "--token-command", metavar="COMMAND", help="Command that prints the cluster's token; run without a shell.",
     )] = None,
     header: Annotated[list[str] | None, flags.option(
         "--header", metavar="NAME=VARIABLE",
-        help="A header for a proxy, and the environment variable that holds its value; repeatable.")] = None,
+        help="Header for a proxy, and the environment variable that holds its value; repeatable.")] = None,
     client_cert: Annotated[str | None, flags.option(
         "--client-cert", metavar="PATH", help="PEM file with a client certificate for a proxy.")] = None,
     client_key: Annotated[str | None, flags.option(
-        "--client-key", metavar="PATH", help="PEM file with its key, if that is another file.")] = None,
+        "--client-key", metavar="PATH", help="PEM file with the key of that certificate, if separate.")] = None,
 ) -> int:
-    """Add a context, or change what is given here of one.
+    """Add a context, or change the given settings of one.
 
     An empty value removes a setting, as in `--namespace ''`. The first context becomes the current one.
     """
     if not name:
         raise UsageError("a context needs a name")
     if token_env and token_command:
-        raise UsageError("--token-env and --token-command: a token has one source")
+        raise UsageError("give either --token-env or --token-command")
     path, contexts = _read(this_invocation())
     given = {
         "address": checked_address(url) if url is not None else None, "namespace": namespace,
@@ -131,23 +131,23 @@ def set_context(
         "clientKey": _absolute(client_key)}
     changes = {key: value or None for key, value in given.items() if value is not None}
     if name not in contexts.contexts and url is None:
-        raise UsageError(f"there is no context {name} yet, and a new one needs an address", hint="add --address URL")
+        raise UsageError(f"there is no context {name}, and a new one needs an address", hint="add --address URL")
     changed = change_contexts(path, changes, "contexts", name)
     if not contexts.contexts:
         changed = change_contexts(path, {"current": name})
-    say("context", f"{name} is in {path}{', and is the current one' if changed.current == name else ''}")
+    say("context", f"{name} is saved in {path}{', and is current' if changed.current == name else ''}")
     return 0
 
 
 @app.command("unset")
 def unset_context(name: NameArgument) -> int:
-    """Remove a context. The cluster is not asked, and nothing in it changes."""
+    """Remove a context. The cluster is not contacted."""
     path, contexts = _read(this_invocation())
     find_context(contexts, name)
     change_contexts(path, {name: None}, "contexts")
     if contexts.current == name:
         change_contexts(path, {"current": None})
-        say("note", "there is no current context now; `fleetctl context use NAME` chooses one")
+        say("note", "there is no current context anymore; `fleetctl context use NAME` chooses one")
     say("context", f"{name} is removed from {path}")
     return 0
 
@@ -165,7 +165,7 @@ def _report(contexts: Contexts) -> Report:
 
 
 def _sent(one: Context) -> Iterator[str]:
-    """Yield what goes to the cluster, and where it comes from."""
+    """Yield a line for each secret or certificate sent to the cluster, with its source."""
     if one.token:
         yield f"token from {visible(str(one.token))}"
     yield from (f"header {visible(name)} from {visible(str(source))}" for name, source in one.headers.items())
@@ -179,7 +179,9 @@ def _token(variable: str | None, command: str | None) -> dict[str, object] | Non
             return {"command": shlex.split(command)}
         except ValueError as error:
             raise UsageError(f"--token-command: {str(error).lower()}") from None
-    return {"env": _variable("--token-env", variable)} if variable else {} if "" in (variable, command) else None
+    if variable:
+        return {"env": _variable("--token-env", variable)}
+    return {} if "" in (variable, command) else None  # an empty value removes the token
 
 
 def _headers(given: list[str] | None) -> dict[str, dict[str, str]] | None:
@@ -190,10 +192,10 @@ def _headers(given: list[str] | None) -> dict[str, dict[str, str]] | None:
 
 
 def _variable(flag: str, given: str) -> str:
-    """Return the name of a variable; raises UsageError, which does not show a secret in its place."""
+    """Return the name of a variable. Raises UsageError, without the text: it may be a secret given by mistake."""
     if not given.isidentifier():
-        raise UsageError(f"{flag}: this is not the name of an environment variable",
-                         hint="the file names the variable that holds the secret, never the secret itself")
+        raise UsageError(f"{flag}: not the name of an environment variable",
+                         hint="give the name of the variable that holds the secret, never the secret itself")
     return given
 
 

@@ -1,6 +1,6 @@
-"""`--context NAME` and `--color`: before the command, and, as people are used to write them, after it.
+"""`--context NAME` and `--color`: accepted before the command and after it.
 
-`--context` goes after any command that asks a cluster, `--color` after all.
+After a command, `--context` is an option only if the command contacts a cluster; `--color` always is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetctl.cli.process import choose_context, home_folder
 
 
 def complete_contexts(incomplete: str) -> list[str]:
-    """Return the names of contexts that begin with `incomplete`; none where the file cannot be read."""
+    """Return the names of contexts that begin with `incomplete`; none if the file cannot be read."""
     import os
 
     from fleetctl.workflow.contexts import config_path, read_contexts  # slow, and every command imports this module
@@ -29,7 +29,7 @@ def complete_contexts(incomplete: str) -> list[str]:
 
 _SETTINGS: dict[str, Any] = {
     "metavar": "NAME", "show_default": False, "autocompletion": complete_contexts,
-    "help": "Use the cluster of this context. Order: --address, FLEETCTL_ADDRESS, this, spec.cluster.address, the "
+    "help": "Context (named cluster) to use. Precedence: --address, FLEETCTL_ADDRESS, --context, spec.cluster.address, "
             "current context. [env var: FLEETCTL_CONTEXT]"}
 ContextOption = Annotated[str | None, typer.Option("--context", **_SETTINGS)]
 _LaterOption = Annotated[str | None, typer.Option(
@@ -38,8 +38,8 @@ _LaterColor = Annotated[ColorChoice | None, typer.Option(
     "--color", expose_value=False, hidden=True, callback=lambda choice: choice and choose_color(choice))]
 
 
-def with_later_options(command: Any) -> Any:  # noqa: ANN401  Click's Command, of which typer brings its own
-    """Return the command with --color, and with --context if it or a command below it has an address."""
+def with_later_options(command: Any) -> Any:  # noqa: ANN401  Click's Command, which typer vendors
+    """Add --color to a command and its subcommands, and --context to those with --address; returns the command."""
     places = [at for at, parameter in enumerate(command.params) if parameter.name == "address"]
     context, color = _options()
     if places:

@@ -1,4 +1,4 @@
-"""`fleetctl cordon NODE`: nothing new goes there from now on, by a note of the cluster. What runs there stays."""
+"""`fleetctl cordon NODE`: write a note that keeps new replicas off the node. Running replicas stay."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def cordon(
     files: flags.ClusterFiles = None,
     address: flags.Address = None,
 ) -> int:
-    """Let nothing new start on a node; what runs there stays.
+    """Keep new replicas off a node; running replicas stay.
 
-    It holds for every fleet: until --for is over or `fleetctl uncordon`, at most as long as the Ray session.
+    The cordon applies to every fleet. It ends after --for, with `fleetctl uncordon`, or with the Ray session.
     """
     with found_node(node, files, address) as (client, _, found):
         write(client, CORDON, found, cordoning(reason, lasting))

@@ -1,4 +1,4 @@
-"""`fleetctl demo up|down|run`: a local Ray of four nodes with simulated GPUs, to try things on, and a guided tour."""
+"""`fleetctl demo up|down|run`: a local Ray of four nodes with simulated GPUs to try fleetctl on, and a guided tour."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ app = command_app(
 def up() -> int:
     """Start the demo cluster and print its address.
 
-    Standard output is for the shell: `eval "$(fleetctl demo up)"`. A running demo cluster stays as it is, and no other
-    Ray on the machine is touched.
+    Standard output is for the shell to evaluate: `eval "$(fleetctl demo up)"`. A demo cluster that is already running
+    stays as it is; no other Ray on the machine is touched.
     """
     home = DemoHome.from_environment(os.environ)
     state = _start(home)
@@ -44,8 +44,8 @@ def up() -> int:
 def down() -> int:
     """End the demo cluster and everything on it.
 
-    Fine when there is none; also cleans up after a cluster that was killed. Standard output is for the shell, which may
-    have the variables of `demo up`: `eval "$(fleetctl demo down)"` unsets them.
+    Does nothing if there is none; also cleans up after a cluster that was killed. Standard output is for the shell to
+    evaluate: `eval "$(fleetctl demo down)"` unsets the variables of `demo up`.
     """
     home = DemoHome.from_environment(os.environ)
     ended, left = stop_cluster(home), left_in(os.environ, home)
@@ -59,9 +59,9 @@ def down() -> int:
 
 @app.command(epilog=epilog("fleetctl demo run", exit_codes="0 shown, 1 error, 64 usage"))
 def run() -> int:
-    """Take a guided tour, from up to down.
+    """Take a guided tour of a demo cluster.
 
-    Plans, applies, asks an engine, plans again, shows the status and takes everything down; about two minutes.
+    In about two minutes it starts the cluster, plans, applies, queries an engine, plans again and takes it all down.
     """
     home = DemoHome.from_environment(os.environ)
     if running(home) is not None:
@@ -84,7 +84,7 @@ def _tour(home: DemoHome) -> None:
         for stop in stops_after_asking(fleet, Path(fleet).read_text(encoding="utf-8")):
             tour.visit(stop)
     finally:
-        signals.ignore()  # a second Ctrl-C must not leave a cluster behind
+        signals.ignore()  # a second Ctrl-C must not leave a cluster running
         typer.echo("\n== Down")
         typer.echo(f"{stop_cluster(home)} processes ended; nothing is left.")
     typer.echo(f"\nTo continue: {_activation()}eval \"$(fleetctl demo up)\"")
@@ -92,7 +92,7 @@ def _tour(home: DemoHome) -> None:
 
 
 def _activation() -> str:
-    """Return the shell command that puts the fleetctl of this Python on the PATH; "" where it is, or none does."""
+    """Return the shell command that puts this fleetctl on the PATH; "" if it is there already or has no script."""
     script = Path(sys.prefix) / "bin" / "activate"
     if shutil.which("fleetctl") or not script.is_file():
         return ""

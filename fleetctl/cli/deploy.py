@@ -1,12 +1,13 @@
-"""`fleetctl deploy MODEL`: an apply of one model of which nothing runs yet."""
+"""`fleetctl deploy MODEL`: an apply of one model that has no live replica yet."""
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated
 
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import FormatOption
-from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
+from fleetctl.cli.apply.scaled import apply_scaled
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.quantity import count_of
@@ -17,29 +18,29 @@ from fleetctl.workflow.scaling import look_up
 app = command_app(
     "fleetctl deploy org/model -f fleets/prod.yaml",
     "fleetctl deploy org/model --replicas 1 -f fleets/prod.yaml",
-    exit_codes="0 all are ready, 1 error before any action, or replicas are live already, 3 partial, 4 refused by "
+    exit_codes="0 all are ready, 1 error before any action, or replicas are already live, 3 partial, 4 refused by "
                "policy, 5 another apply holds the lock, 64 usage, 130 interrupted")
 
 
 @app.command()
 def deploy(
     *,
-    model: ModelArgument,
+    model: flags.Model,
     files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
         "--replicas", metavar="N", min=1, max=MAX_REPLICAS,
-        help="How many to start. [default: as many as the file wants]")] = None,
+        help="Number of replicas to start. [default: the number in the file]")] = None,
     start: flags.Starting,
     output_format: FormatOption = "table",
 ) -> int:
-    """Start the first replicas of a model of the fleet file.
+    """Start the first replicas of a model in the fleet file.
 
-    It is refused where any replica of the model is live.
+    Refused if any replica of the model is live.
     """
     invocation = this_invocation()
     found = look_up(invocation, files, model, start.where)
     if found.live:
         raise FleetctlError(f"{model} has {count_of(found.live, 'live replica')}",
-                            hint=f"`fleetctl scale {model} --replicas N` starts more")
+                            hint=f"`fleetctl scale {quote(model)} --replicas N` starts more")
     return apply_scaled(invocation, found, files, replicas if replicas is not None else found.wanted, start,
                         output_format)

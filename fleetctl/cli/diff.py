@@ -1,4 +1,4 @@
-"""`fleetctl diff`: what changed in meaning between two revisions or files, and how that affects what runs."""
+"""`fleetctl diff`: what changed in meaning between two revisions or files, and how it affects running replicas."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ app = command_app(
     "fleetctl diff origin/main...HEAD -f fleets/ # what this branch changed",
     "fleetctl diff v1.4 v1.5 -f fleets/prod.yaml --report markdown=diff.md",
     "fleetctl diff old.yaml new.yaml             # two files, no git",
-    exit_codes="0 compared, 1 a fleet file or revision is wrong, 64 usage; with --detailed-exitcode 2 where there "
+    exit_codes="0 compared, 1 a fleet file or revision is invalid, 64 usage; with --detailed-exitcode 2 if there "
                "is a difference")
 
 
@@ -30,19 +30,19 @@ app = command_app(
 def diff(
     base: Annotated[str | None, typer.Argument(
         metavar="BASE", show_default=False,
-        help="A git revision, a range A..B or A...B, a file or a folder. [default: HEAD]")] = None,
+        help="The old side: a git revision, a range A..B or A...B, a file or a folder. [default: HEAD]")] = None,
     head: Annotated[str | None, typer.Argument(
-        metavar="HEAD", show_default=False, help="Likewise. [default: the working tree]")] = None,
+        metavar="HEAD", show_default=False, help="The same, for the new side. [default: the working tree]")] = None,
     files: flags.OptionalFlaggedFiles = None,
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
     detailed_exitcode: Annotated[bool, typer.Option(
-        "--detailed-exitcode", help="Exit 0 for no difference in meaning, 2 for differences.")] = False,
+        "--detailed-exitcode", help="Exit with 0 if nothing differs in meaning, 2 if something does.")] = False,
 ) -> int:
-    """Show what changed in meaning, and how it affects what runs.
+    """Show what changed in meaning, and how it affects running replicas.
 
-    Compares the fleet files named with -f in two git revisions, or two files. Reordered keys, comments and other
-    spellings are not a change. Contacts no cluster. Each difference is additive, without effect on what runs, drift
+    Compares the fleet files given with -f in two git revisions, or two files. Key order, comments and equivalent
+    spellings do not count. Contacts no cluster. Each difference is additive, without effect on running replicas, drift
     (running replicas keep the old spec) or held (nothing is removed).
     """
     wanted = parse_reports(report, reading=(base, head, *(files or ())))

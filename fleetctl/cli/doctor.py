@@ -1,4 +1,4 @@
-"""`fleetctl doctor`: what is wrong with client, cluster, nodes, replicas and fleet, and what to do about each."""
+"""`fleetctl doctor`: problems in client, cluster, nodes, replicas and fleet, and what to do about each."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ from fleetctl.workflow.examination import Examination
 
 app = command_app(
     "fleetctl doctor",
-    "fleetctl doctor -f fleets/prod.yaml --nodes   # asks every node, too",
+    "fleetctl doctor -f fleets/prod.yaml --nodes   # also examines every node",
     "fleetctl doctor --nodes --fix",
-    exit_codes="0 no error was found, warnings included, 1 an error was found, or the cluster could not be read, 64 "
-               "usage")
+    exit_codes="0 no error found (warnings allowed), 1 an error was found, or the cluster could not be read, 64 usage")
 
 
 @app.command()
@@ -38,17 +37,17 @@ def doctor(
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
     nodes: Annotated[bool, typer.Option(
-        "--nodes", help="Also submit a job that looks at every node; it reads only, and claims nothing.")] = False,
+        "--nodes", help="Also run a read-only job that examines every node; it claims no resources.")] = False,
     fix: Annotated[bool, typer.Option(
-        "--fix", help="Remove what is certainly ours and dead, after a question that lists it.")] = False,
+        "--fix", help="Remove dead leftovers of fleetctl, after listing them and asking.")] = False,
     yes: flags.Yes = False,
     output_format: flags.Format = "table",
 ) -> int:
-    """Find what is wrong with client, cluster or fleet, and what to do.
+    """Find problems in client, cluster and fleet, and how to fix them.
 
-    Without --nodes and --fix it sends only GETs. With -f the files are checked, too, and with --nodes also whether each
-    node that may take an engine has its command, its `fromNode` variables, its folder and its ports. --fix ends no
-    replica: it removes placement groups, engine processes and locks that no replica and no run has any more.
+    Without --nodes and --fix it sends only GETs. With -f it also checks the files; with -f and --nodes also whether
+    each node that may run an engine has its command, its `fromNode` variables, its folder and its ports. --fix ends no
+    replica: it removes placement groups, engine processes and locks that belong to no replica and no run anymore.
     """
     invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=read_stdin) if files else None
@@ -60,18 +59,18 @@ def doctor(
             diagnosis = diagnose(examination.evidence(new_job_id("examine") if nodes else None), repaired)
     show_answer(diagnosis, output_format, diagnosis_report)
     if left := [one for one in diagnosis.repaired if not one.done]:
-        say("warning", f"{count_of(len(left), 'thing')} could not be removed")
+        say("warning", f"{count_of(len(left), 'leftover')} could not be removed")
     return diagnosis.exit_code
 
 
 def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> list[Repaired]:
-    """List what is ours and dead, ask, and remove it; returns what became of each, nothing without a yes."""
+    """List dead leftovers, ask, and remove them; returns the result for each, nothing without a yes."""
     if evidence.seen is None:
         return []
     orphans = {node_id: node.orphans for node_id, node in (evidence.nodes or {}).items() if node.orphans}
     dead = Leftovers(leaked(evidence), orphans, evidence.locks)
     if not dead:
-        say("note", "there is nothing that --fix may remove")
+        say("note", "there is nothing for --fix to remove")
         return []
     listed = list(_listed(dead, {node.id: node.name for node in evidence.seen.nodes}))
     say("remove", *listed)
@@ -80,7 +79,10 @@ def _repaired(examination: Examination, evidence: Evidence, *, yes: bool) -> lis
         return []
     repaired = repair(examination.asker(), new_job_id(REPAIR), dead)
     for one in repaired:
-        say("removed" if one.done else "warning", one.subject if one.done else f"{one.subject} stays: {one.message}")
+        if one.done:
+            say("removed", one.subject)
+        else:
+            say("warning", f"{one.subject} was not removed: {one.message}")
     return repaired
 
 

@@ -1,4 +1,4 @@
-"""`fleetctl drain NODE`: a cordon, replacements elsewhere, then the replicas there are named, or ended."""
+"""`fleetctl drain NODE`: cordon it, start replacements elsewhere, then list or end the replicas there."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.proposal import proposed_by_fleet
 
 app = command_app(
-    "fleetctl drain node-a -f fleets/prod.yaml   # names what may be evicted then",
+    "fleetctl drain node-a -f fleets/prod.yaml   # lists what may be evicted",
     "fleetctl drain node-a --evict --drain 30s --for 2h -f fleets/prod.yaml",
     "fleetctl drain node-a --dry-run -f fleets/prod.yaml",
-    exit_codes="0 all may go (with --evict: are gone), 1 error, or there is no such node, 3 some must stay, 4 refused "
+    exit_codes="0 all may go (with --evict: are gone), 1 error or no such node, 3 some must stay, 4 refused "
                "by policy, 5 another run holds the lock, 7 stopped waiting, 64 usage, 130 interrupted")
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person asked for."""
+    """What was requested."""
 
     files: Sequence[str]
     evict: bool
     drain_s: float
     cordon: dict[str, str] | None
-    """The note to write; None = the cordon that is in force stays as it is."""
+    """The note to write; None = keep the cordon that is in force."""
     start: flags.StartFlags
     output_format: flags.OutputFormat
 
@@ -61,17 +61,18 @@ def drain(
     *,
     node: NodeArgument,
     files: flags.FlaggedFiles,
-    evict: Annotated[bool, typer.Option("--evict", help="End the replicas there once others are ready.")] = False,
+    evict: Annotated[bool, typer.Option(
+        "--evict", help="End the replicas there once their replacements are ready.")] = False,
     drain_time: DrainTime = 0,
     lasting: Lasting = None,
     reason: Reason = "",
     start: flags.Starting,
     output_format: flags.Format = "table",
 ) -> int:
-    """Replace what runs on a node elsewhere, then name or end it.
+    """Replace the replicas of a node elsewhere, then list or end them.
 
-    The node is cordoned first. Of each model as many stay ready as before, or as many as the file wants. A replica
-    without a ready replacement stays and is named. The same command goes on where it was interrupted.
+    The node is cordoned first. Each model keeps as many ready replicas as before, or as the file wants. A replica
+    without a ready replacement stays and is listed. If interrupted, run the same command again to continue.
     """
     invocation = this_invocation()
     loaded = inspect_fleet(files, stdin=invocation.stdin)
@@ -86,15 +87,15 @@ def drain(
         explicit.refuse_protected(found.fleet if evict else None, found.leaving())
         for one in found.staying():
             whose = f"of fleet {one.fleet}" if one.fleet != found.fleet.name else "of no model in the fleet file"
-            say("stays", f"{name_of(one)}: {whose if one.fleet else 'no fleet started it'}")
+            say("stays", f"{name_of(one)}: {whose if one.fleet else 'not started by a fleet'}")
         for one in found.warm():
-            say("stays", f"{name_of(one)}: it is WARM, and gone with the node; `fleetctl evict` ends it before")
+            say("stays", f"{name_of(one)}: it is WARM and ends with the node; `fleetctl evict` ends it earlier")
         with one_command("drain"):
             return _drain(invocation, source, found, wanted)
 
 
 def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted) -> int:
-    """Show what would be done, ask once, and do it."""
+    """Show the steps, ask once, and carry them out; returns the exit code."""
     models = tuple(sorted({one.model for one in found.leaving()}))
     if not models:
         say("note", f"no replica of a model in the fleet file runs on {found.node.name}")
@@ -106,7 +107,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
                           ignore_cooldown=wanted.start.ignore_cooldown)
     new = Cordon.model_validate({**(wanted.cordon or {}), "by": starter().name})
     cordon = new if wanted.cordon is not None else found.node.cordon or new
-    say("note", f"the plan wants what runs, and a replacement for what leaves {found.node.name}")
+    say("note", f"the plan wants all running replicas, and a replacement for each that leaves {found.node.name}")
     with proposed_by_fleet(invocation, found.with_replacements(), options, wanted.start.where,
                            lambda seen: found.cordoned(seen, cordon)) as proposal:
         plan = proposal.task.plan
@@ -125,7 +126,7 @@ def _drain(invocation: Invocation, source: Live, found: Draining, wanted: Wanted
 
 
 def _agreed(found: Draining, wanted: Wanted, first: str, up_to: str = "") -> bool:
-    """List what leaves the node, and ask; a dry run is never agreed to. What is not replaced elsewhere stays."""
+    """List what leaves the node, and ask; False after a dry run. Replicas without a replacement stay."""
     leaving = found.leaving()
     say("end" if wanted.evict else "leaves", *map(name_of, leaving))
     if wanted.start.dry_run:
@@ -136,7 +137,7 @@ def _agreed(found: Draining, wanted: Wanted, first: str, up_to: str = "") -> boo
 
 
 def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[ReplicaOutcome], int]:
-    """End, or name, the replicas that are not needed any more; returns their outcomes and the exit code."""
+    """End or list the replicas that are no longer needed; returns their outcomes and the exit code."""
     now = source.read()
     require_complete(now)
     go, stay = found.may_go(now)
@@ -152,8 +153,8 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
     if go:
         words = [*(f"{one.model}/{one.replica_id}" for one in go),
                  *(word for file in wanted.files for word in ("-f", file))]
-        say("next", f"these may go: fleetctl evict {shlex.join(words)}")
-    return [*(_left_alone(one, "MAY_GO", "it is not needed here any more") for one in go), *rows], code
+        say("next", f"to end them: fleetctl evict {shlex.join(words)}")
+    return [*(_left_alone(one, "MAY_GO", "it is no longer needed here") for one in go), *rows], code
 
 
 def _left_alone(one: Replica, code: str, why: str) -> ReplicaOutcome:

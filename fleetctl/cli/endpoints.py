@@ -1,4 +1,4 @@
-"""`fleetctl endpoints`: where each model is served now, for people and as the configuration of load balancers."""
+"""`fleetctl endpoints`: where each model is served now, as a table or as configuration for load balancers."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ app = command_app(
     exit_codes="0 listed, 1 error, or something could not be read, 64 usage, 130 Ctrl-C, 143 terminated")
 MODE = 0o644
 ON_CHANGE_S = 60
-"""How long --on-change may take: while it runs, the file does not change."""
+"""Time limit of --on-change: while it runs, the file does not change."""
 
 EndpointFormat = Literal["table", "json", "litellm", "prometheus", "envoy", "nginx", "vllm-router"]
-"""What `endpoints` writes."""
 
 
 @app.command()
@@ -48,22 +47,22 @@ def endpoints(
     *,
     files: flags.OwnFiles = None,
     where: flags.Source,
-    output_format: Annotated[EndpointFormat, typer.Option("--format", help="What to write.")] = "table",
+    output_format: Annotated[EndpointFormat, typer.Option("--format", help=flags.FORMAT_HELP)] = "table",
     out: Annotated[Path | None, flags.option(
-        "--out", "-o", metavar="FILE", dir_okay=False, help="Write to this file, in one step.")] = None,
+        "--out", "-o", metavar="FILE", dir_okay=False, help="Write to this file, replaced atomically.")] = None,
     check: Annotated[bool, typer.Option(
-        "--check", help="Ask each endpoint once, and leave out those that do not answer.")] = False,
-    follow: Annotated[bool, typer.Option("--follow", help="Keep the file of --out up to date, until Ctrl-C.")] = False,
+        "--check", help="Query each endpoint once, and leave out those that do not answer.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep the --out file up to date until Ctrl-C.")] = False,
     interval: Annotated[float, flags.option(
         "--interval", metavar="DURATION", parser=flags.expiry_duration,
         help="How often --follow reads the cluster. [default: 5s]")] = 5,
     on_change: Annotated[str | None, flags.option(
-        "--on-change", metavar="COMMAND", help="Run this after each change of the file, without a shell.")] = None,
+        "--on-change", metavar="COMMAND", help="Run this, without a shell, after each change of the file.")] = None,
 ) -> int:
     """Show where each model is served now.
 
-    Only replicas that are ready and not draining are listed, and of a gang only its leader. With -f the names, paths
-    and weights are those of the file's `serving`. Where not everything could be read, no file is touched.
+    Lists only replicas that are ready and not draining, and only the leader of a gang. With -f, names, paths and
+    weights come from `serving` in the file. If not everything could be read, no file is touched.
     """
     out = None if str(out) == "-" else out
     if follow and (out is None or where.inventory):
@@ -94,9 +93,9 @@ def endpoints(
 
 def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, silent: set[str] | None,
           follow: bool) -> Endpoints:
-    """Return the endpoints, and say once what cools; raises InventoryError where the inventory is not complete.
+    """Return the endpoints, and report what cools; raises InventoryError if the inventory is incomplete.
 
-    With `silent`, what did not answer before, each is asked.
+    `silent` = endpoints that did not answer last time; None = do not query the endpoints.
     """
     seen = read_from(invocation, where, fleet)
     if not seen.complete:
@@ -109,8 +108,8 @@ def _read(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, 
 
 
 def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -> Endpoints:
-    """Leave out what does not answer, and name it where it is not in `silent`: what did not answer before."""
-    # of each engine's readiness GET, where there is one on the serving port
+    """Leave out endpoints that do not answer, and report those not yet in `silent`."""
+    # the path of each engine's readiness GET, if it has one on the serving port
     paths = {(model.key, group.name): member.engine.readiness.http.path
              for model in (fleet.models if fleet else ()) for group in model.workers for member in group.members
              if member.role != "Worker" and member.engine.readiness and member.engine.readiness.http}
@@ -131,7 +130,7 @@ def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -
 
 
 class KeptFile:
-    """The file of --out, and what it holds by now; --on-change runs after each change."""
+    """The --out file and its content; --on-change runs after each change."""
 
     def __init__(self, path: Path, output_format: EndpointFormat, on_change: Sequence[str]) -> None:
         self.path = path
@@ -140,7 +139,7 @@ class KeptFile:
         self.written: list[ServedModel] | None = None
 
     def write(self, served: Endpoints) -> None:
-        """Write the file where anything changed."""
+        """Write the file if anything changed."""
         if served.models != self.written:
             write_file(self.path, self._format(served), mode=MODE)
             self.written = served.models
@@ -150,25 +149,25 @@ class KeptFile:
 
 
 def _follow(read: Callable[[], Endpoints], file: KeptFile, interval_s: float) -> NoReturn:
-    """Keep the file up to date; while the cluster cannot be read or the file not be written, it stays as it is."""
-    away = False
+    """Keep the file up to date. It stays as it is while the cluster cannot be read or the file cannot be written."""
+    is_stale = False
     while True:
         try:
             file.write(read())
-            if away:
-                say("note", f"{file.path} is kept up to date again")
-            away = False
+            if is_stale:
+                say("note", f"{file.path} is up to date again")
+            is_stale = False
         except FleetctlError as error:
             if file.written is None and not isinstance(error, InventoryError):
                 raise
-            if not away:
+            if not is_stale:
                 say("warning", f"{file.path} stays as it is: {error.message}")
-            away = True
+            is_stale = True
         time.sleep(interval_s)
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run --on-change; what it says goes to standard error, and its failure is a warning: the file is right."""
+    """Run --on-change, with its output on standard error. A failure is only a warning: the file is correct."""
     if not command:
         return
     name = f"--on-change {shlex.join(command)}"
@@ -176,9 +175,9 @@ def _run(command: Sequence[str]) -> None:
         with Child(command, output=2) as child:
             code = child.wait(ON_CHANGE_S).returncode
     except TimeoutExpired:
-        say("warning", f"{name} was ended: it took more than {ON_CHANGE_S} s")
+        say("warning", f"{name} was killed after {ON_CHANGE_S} s")
     except OSError as error:
         say("warning", f"{name}: {error.strerror}")
     else:
         if code:
-            say("warning", f"{name} ended with {code}")
+            say("warning", f"{name} ended with exit code {code}")

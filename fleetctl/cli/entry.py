@@ -1,6 +1,6 @@
-"""Where the process begins and ends: every outcome becomes an exit code, and no traceback reaches a person.
+"""Start and end of the process: every outcome becomes an exit code, and no traceback is shown to the user.
 
-`--version` answers before anything slow is imported. Click's own 2 for usage errors becomes 64, because 2 means
+`--version` answers before anything slow is imported. Click's exit code 2 for usage errors becomes 64, because 2 means
 "changes present".
 """
 
@@ -22,8 +22,8 @@ from fleetctl.version import VERSION_LINE
 
 USAGE, INTERRUPTED = 64, 130
 QUICKER = {
-    "OPENBLAS_NUM_THREADS": "1",  # plans solve small systems: threads cost more than they bring
-    "PYDANTIC_DISABLE_PLUGINS": "__all__",  # it would look through every installed package
+    "OPENBLAS_NUM_THREADS": "1",  # plans solve small systems: threads cost more than they gain
+    "PYDANTIC_DISABLE_PLUGINS": "__all__",  # pydantic would search every installed package for plugins
 }
 _added: set[str] = set()
 
@@ -33,9 +33,9 @@ def main() -> NoReturn:
     _added.update(QUICKER.keys() - os.environ.keys())
     os.environ.update({name: QUICKER[name] for name in _added})
     arguments = sys.argv[1:]
-    gc.disable()  # until the command is loaded (commands.py): modules are no garbage
+    gc.disable()  # until the command is loaded (commands.py): modules are not garbage
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed by the caller, as by `>&-`; another file must not get its number
+        if getattr(sys, name) is None:  # closed by the caller, as with `>&-`; no other file may get its descriptor
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123  for the whole process
     if arguments == ["--version"]:
         sys.exit(_flushed(_print_version()))
@@ -44,13 +44,13 @@ def main() -> NoReturn:
             stream.reconfigure(errors="backslashreplace")  # a character outside the locale must not end a plan
     code = _flushed(_run_interruptible(arguments))
     if code in signals.EXIT_CODES.values():
-        os._exit(code)  # a normal exit would wait for every thread that waits for an answer
+        os._exit(code)  # a normal exit would join every thread, also those blocked on a request
     atexit.register(signals.ignore)
     sys.exit(code)
 
 
 def callers_environment() -> dict[str, str]:
-    """Return the environment without what this process has added for itself: engines of the demo inherit it."""
+    """Return the environment without what this process added from QUICKER: engines of the demo inherit it."""
     return {name: value for name, value in os.environ.items() if name not in _added}
 
 
@@ -58,7 +58,7 @@ def _run_interruptible(arguments: Sequence[str]) -> int:
     try:
         signals.interrupt()
         return run(arguments)
-    except KeyboardInterrupt:  # while the first was handled
+    except KeyboardInterrupt:  # a second one, while the first was handled
         return INTERRUPTED
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
 
     try:
         for argument in arguments:
-            if as_utf8(argument) != argument:  # no document could hold it
+            if as_utf8(argument) != argument:  # documents are UTF-8
                 raise UsageError(f"the argument {argument!r} is not UTF-8 text",
                                  hint="rename the file, or set a locale")
         return _run_app(arguments)
@@ -86,12 +86,12 @@ def run(arguments: Sequence[str]) -> int:
         return INTERRUPTED
     except OSError as error:
         return _output_refused(error) if _is_of_output(error) else failures.explain_system(error)
-    except Exception as error:  # noqa: BLE001  the last resort: one sentence and a report, never a traceback
+    except Exception as error:  # noqa: BLE001  last resort: one sentence and a report, never a traceback
         return failures.explain_unexpected(error)
 
 
 def usage_error_class() -> type[Exception]:
-    """Return typer's class for mistakes in the command line; newer versions of typer bring a Click of their own."""
+    """Return the class of usage errors that typer raises; newer versions of typer vendor Click."""
     import typer
 
     return next(cls for cls in typer.BadParameter.__mro__ if cls.__name__ == "UsageError")
@@ -106,14 +106,14 @@ def _run_app(arguments: Sequence[str]) -> int:
 
 def _print_version() -> int:
     try:
-        print(VERSION_LINE)  # noqa: T201  a console would cost the imports this shortcut saves
+        print(VERSION_LINE)  # noqa: T201  a console needs the imports that this shortcut avoids
     except OSError as error:
         return _output_refused(error)
     return 0
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Return whether it is standard output that could not be written; such an error names no file."""
+    """Return whether the error comes from writing standard output; such an error names no file."""
     if error.filename or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
         return False
     try:
@@ -123,7 +123,7 @@ def _is_of_output(error: OSError) -> bool:
 
 
 def _output_refused(error: OSError) -> int:
-    """Say that standard output cannot be written, and drop what is left for it; return 1."""
+    """Report that standard output cannot be written, and discard what is left for it; return 1."""
     sys.stderr.write(f"error: cannot write to standard output: {error.strerror}\n")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1

@@ -1,7 +1,8 @@
-"""`fleetctl evict`: the explicit verb that ends the replicas it names. Asks first; apply never uses it."""
+"""`fleetctl evict`: the explicit verb that ends the named replicas. Asks first; apply never uses it."""
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated, Literal
 
 import typer
@@ -24,10 +25,10 @@ app = command_app(
     "fleetctl evict openai-community/gpt2/2",
     "fleetctl evict openai-community/gpt2/1 openai-community/gpt2/2 --drain 30s",
     "fleetctl evict openai-community/gpt2 --dry-run   # all its replicas",
-    "fleetctl evict openai-community/gpt2/1 --to warm   # keep the weights",
+    "fleetctl evict openai-community/gpt2/1 --to warm # keep the weights",
     "fleetctl evict --all -f fleets/prod.yaml         # all of the fleet",
-    exit_codes="0 gone, 1 error, or there is no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
-               "policy, 5 an apply creates, 64 usage")
+    exit_codes="0 gone, 1 error, or no such replica of ours, 3 some are not gone, 4 protected by the fleet's "
+               "policy, 5 another run holds the lock, 64 usage")
 
 LEVELS: dict[str, Literal["WARM", "COLD"]] = {"warm": "WARM", "cold": "COLD"}
 
@@ -37,31 +38,31 @@ def evict(
     *,
     replicas: ReplicaArguments = None,
     replica_id: ReplicaId = None,
-    every: Annotated[bool, typer.Option("--all", help="All replicas of the fleet that -f names.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="End all replicas of the fleet in -f.")] = False,
     files: flags.ClusterFiles = None,
     where: flags.Cluster,
     drain: DrainTime = 0,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
     to: Annotated[Literal["warm", "cold"] | None, typer.Option("--to", case_sensitive=False, help=(
-        "Keep the weights: warm = in the memory of their nodes, as a WARM replica of the same id that gives its GPUs "
-        "back; cold = on their disks."))] = None,
+        "Keep the weights: warm = in memory on the same nodes, as a WARM replica with the same id and without GPUs; "
+        "cold = on the disks of the nodes."))] = None,
     lock_timeout: flags.LockTimeout = 0,
     output_format: flags.Format = "table",
 ) -> int:
-    """End the replicas that are named, and no other.
+    """End the named replicas, and no others.
 
-    It returns when their engines are gone and their cards free. Requests in flight are cut off unless they end within
-    --drain. What the fleet file still wants, the next apply starts again. With --to, what cannot go to that level stays
-    as it is.
+    Returns once their engines are gone and their cards are free. Requests in flight are cut off unless they end within
+    --drain. The next apply starts again what the fleet file still wants. With -f, models that its policy protects are
+    refused. With --to, a replica that cannot go to that level stays as it is.
     """
     if replicas and every:
         raise UsageError("--all ends all replicas of a fleet, and takes no names",
-                         hint=f"`fleetctl evict {replicas[0]}` ends what it names: a replica, or all of a model")
+                         hint=f"`fleetctl evict {quote(replicas[0])}` ends that replica, or all of that model")
     if bool(replicas) == every or (every and replica_id is not None):
         raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
     if every and not files:
-        raise UsageError("--all needs -f FLEET: it ends the replicas of that fleet alone")
+        raise UsageError("--all needs -f FLEET, and ends the replicas of that fleet only")
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     with live_source(invocation, where, cluster_of(fleet)) as source:
@@ -71,7 +72,7 @@ def evict(
         refuse_protected(fleet, chosen)
         if to == "warm":
             for one in (one for one in chosen if one.level == "WARM"):
-                say("note", f"{replica_name(one.model, one.replica_id)} is WARM already")
+                say("note", f"{replica_name(one.model, one.replica_id)} is already WARM")
             chosen = [one for one in chosen if one.level == "HOT"]
             if not chosen:
                 return 0

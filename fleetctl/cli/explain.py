@@ -1,4 +1,4 @@
-"""`fleetctl explain PATH`: what a field of the fleet file means, from the published schema; or what a code means."""
+"""`fleetctl explain PATH`: the meaning of a field of the fleet file, from the published schema, or of a code."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ app = command_app(
     "fleetctl explain spec.policy",
     "fleetctl explain models --recursive",
     "fleetctl explain INSUFFICIENT_GPU",
-    exit_codes="0 shown, 64 usage, or there is no such field or code")
+    exit_codes="0 shown, 64 usage, or no such field or code")
 COLUMNS = (Column("field", "field", name=True), Column("value", "value"), Column("default", "default"),
            Column("meaning", "meaning"))
 
 
 def complete_fields(incomplete: str) -> list[str]:
-    """Return the paths that begin with `incomplete`, without those further below."""
+    """Return the paths that begin with `incomplete`, up to the next level."""
     paths = {".".join(one.path[len(home):]) for one in all_fields() for home in HOMES if one.path[:len(home)] == home}
     return sorted(path for path in paths if path.startswith(incomplete) and "." not in path[len(incomplete):])
 
@@ -35,12 +35,13 @@ def complete_fields(incomplete: str) -> list[str]:
 def explain(
     path: Annotated[str, typer.Argument(
         metavar="PATH", show_default=False, autocompletion=complete_fields,
-        help="A field with dots, from the top, from spec or from a model, or a code; none = the whole file.")] = "",
-    recursive: Annotated[bool, typer.Option("--recursive", help="Also show the fields of all levels below.")] = False,
+        help="A dotted field path from the top, from spec or from a model, or a code. [default: the whole file]")] = "",
+    recursive: Annotated[bool, typer.Option("--recursive", help="Also show the fields on all levels below.")] = False,
 ) -> int:
-    """Describe a field of the fleet file, as kubectl explain does, or a code.
+    """Describe a field of the fleet file, or a code.
 
-    Of a field its value, its default, what it is for, and the fields below it.
+    Shows the allowed value, default and meaning of a field, and the fields below it. Codes are those of reasons,
+    outcomes and problems, such as INSUFFICIENT_GPU or FL065.
     """
     if path.upper() in TEXTS:
         show_report(_answer(path.upper(), {"code": path.upper(), "meaning": code_text(path.upper()),

@@ -1,4 +1,4 @@
-"""What `evict` and `restart` share: the question that names every replica, the run, and its result."""
+"""Shared by `evict` and `restart`: the question that lists every replica, the run, and its result."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from fleetctl.workflow.warm_budget import WarmRoom
 
 DrainTime = Annotated[float, flags.option(
     "--drain", metavar="DURATION", parser=flags.duration,
-    help="Take them off `fleetctl endpoints` first, and wait this long for requests to end. [default: 0s]")]
+    help="Before ending a replica, remove it from `fleetctl endpoints` and wait this long for its requests to end. "
+         "[default: 0s]")]
 LISTED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person asked for: the verb, its question's first words, and its flags; the rest as in `Order`."""
+    """What was requested: the verb, the first words of its question, and its flags; the other fields as in `Order`."""
 
     verb: Verb
     asks: str
@@ -51,18 +52,18 @@ class Wanted:
 
 
 def refuse_protected(fleet: ResolvedFleet | None, chosen: Sequence[Replica]) -> None:
-    """Raise PolicyRefused when the fleet file that was given protects one of the models."""
+    """Raise PolicyRefused if the given fleet file protects one of the models."""
     for replica in chosen if fleet else ():
         if fleet and (pattern := protecting(fleet.policy.protected_models, replica.model)) is not None:
             raise PolicyRefused(f"{replica_name(replica.model, replica.replica_id)} stays: "
                                 f"{policy_at(fleet, 'protectedModels', pattern)} protects it",
-                                hint="no flag lifts this; change spec.policy in a review of its own")
+                                hint="no flag lifts this; change spec.policy in a separate review")
 
 
 def carry_out(
     wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> int:
-    """List the replicas, ask, act, show the result; returns the exit code."""
+    """List the replicas, ask, act and show the result; returns the exit code."""
     refused = agreed_to(wanted, seen, chosen, [*map(str, wanted.rooms), *_afterwards(wanted, seen, chosen, fleet)])
     if refused is not None:
         return refused
@@ -91,10 +92,10 @@ def agreed_to(wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], notes:
 def act_on(
     wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> list[RunSummary]:
-    """Carry out the verb for the replicas, and return how it ended: a summary per fleet.
+    """Carry out the verb for the replicas, and return a summary per fleet.
 
-    An error raises only where nothing was done before it; after that it is the outcome of what is left. After an
-    interrupt no other fleet's part is begun.
+    An error is raised only if nothing was done before it; later it becomes the outcome of the remaining replicas. After
+    an interrupt the remaining fleets are skipped.
     """
     def relay(event: Event) -> None:
         if event.type == "draining":
@@ -123,7 +124,7 @@ def act_on(
 def _orders(
     wanted: Wanted, source: Live, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> Iterator[Order]:
-    """Yield an order per fleet: each has a lock of its own."""
+    """Yield an order per fleet, since each fleet has its own lock."""
     names = {node.id: node.name for node in seen.nodes}
     timeouts = {model.key: model.startup_timeout_s for model in fleet.models} if fleet else {}
     warm = {room.node.id: {"name": room.node.name, "bytes": room.budget} for room in wanted.rooms}
@@ -136,7 +137,7 @@ def show_steps(
     outcomes: Sequence[ReplicaOutcome], code: int, verb: str, output_format: OutputFormat,
     last: RunSummary | None = None,
 ) -> int:
-    """Show how a verb ended, as one result; returns the exit code. `last` = its summary, for a verb of one run."""
+    """Show the outcomes of a verb as one result; returns the exit code. `last` = the summary, for a verb of one run."""
     interrupted = code == INTERRUPTED
     if output_format == "json":
         message = totals(outcomes, interrupted=interrupted, verb=verb)
@@ -150,7 +151,7 @@ def show_steps(
 def _afterwards(
     wanted: Wanted, seen: Inventory, chosen: Sequence[Replica], fleet: ResolvedFleet | None
 ) -> Iterator[str]:
-    """Say what the next apply of the file makes of it."""
+    """Yield what the next apply of the file will do about it, a line per model."""
     if wanted.verb != "evict" or fleet is None:
         return
     dead, ended = dead_node_ids(seen), {(one.model, one.replica_id) for one in chosen}
@@ -161,4 +162,4 @@ def _afterwards(
             again = model.replicas - left[model.key]
             yield (f"{model.key}: the fleet file wants {model.replicas}, {left[model.key]} stay"
                    + (f"; the next apply starts {count_of(again, 'replica')}" if again > 0 else "")
-                   + (", and takes a WARM one where it can" if again > 0 and wanted.level == "WARM" else ""))
+                   + (", and promotes a WARM one if possible" if again > 0 and wanted.level == "WARM" else ""))

@@ -1,4 +1,4 @@
-"""What a person reads when a command fails: the error, what to do next, and where the report of a bug is."""
+"""Messages of a failed command: the error, what to do next, and where the bug report is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import sys
 import tempfile
 import traceback
+from shlex import quote
 
 from fleetctl.cli.console import message_console, say, write_debug
 from fleetctl.errors import FleetctlError, FleetFileError, PlanStale
@@ -17,7 +18,7 @@ from fleetctl.version import __version__
 def explain(error: FleetctlError) -> int:
     """Show an error that the user can act on; return its exit code."""
     if isinstance(error, FleetFileError):
-        from fleetctl.render.problems import render_problems  # rich, which a run without an error need not load
+        from fleetctl.render.problems import render_problems  # rich: slow, and needed only for errors
 
         render_problems(error.problems, message_console())
     say("error", error.message)
@@ -29,7 +30,7 @@ def explain(error: FleetctlError) -> int:
 
 
 def explain_usage(error: BaseException, exit_code: int) -> int:
-    """Show a mistake in the command line itself, and which help to read; return `exit_code`."""
+    """Show a usage error, and which help to read; return `exit_code`."""
     message = str(getattr(error, "message", "")) or str(error)
     format_message = getattr(error, "format_message", None)
     if callable(format_message):
@@ -39,10 +40,10 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
         return exit_code
     context = getattr(error, "ctx", None)
     command = getattr(context, "command_path", "fleetctl")
-    message = message.replace("\n\t", " ")  # typer lists choices a line each
+    message = message.replace("\n\t", " ")  # typer lists choices one per line
     say("error", message.replace("Value error, ", ""))  # pydantic's wording, which typer passes on
     if message.startswith("Missing argument") and (files := getattr(context, "params", {}).get("files")):
-        say("hint", f"-f takes a fleet file; the value it was given may be the argument: {command} {files[-1]}")
+        say("hint", f"-f takes a fleet file; its value may be the missing argument: {command} {quote(files[-1])}")
     if message.startswith("Missing option '--file'"):
         flag = "" if getattr(getattr(context, "command", None), "takes_files", False) else "-f "
         say("hint", f"name a fleet file: {command} {flag}fleet.yaml; `fleetctl init` writes one")
@@ -54,7 +55,7 @@ def explain_usage(error: BaseException, exit_code: int) -> int:
 
 
 def explain_system(error: OSError) -> int:
-    """Show what the operating system refused, and save the traceback unless it is about the user's file; return 1."""
+    """Show an error of the operating system, and save the traceback unless it is about a user's file; return 1."""
     about = f": {error.filename}" if error.filename else ""
     say("error", f"{error.strerror or type(error).__name__}{about}")
     if about and error.errno in (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG):
@@ -65,7 +66,7 @@ def explain_system(error: OSError) -> int:
 
 
 def explain_unexpected(error: Exception) -> int:
-    """Show a bug of ours as one sentence and save the traceback for a report; return 1."""
+    """Show a bug in fleetctl as one sentence, and save the traceback for a report; return 1."""
     summary = "".join(traceback.format_exception_only(type(error), error)).strip().splitlines()
     say("error", f"unexpected {summary[-1] if summary else type(error).__name__}; this is a bug in fleetctl")
     _point_at_report(error)
@@ -75,7 +76,7 @@ def explain_unexpected(error: Exception) -> int:
 def _point_at_report(error: Exception) -> None:
     report = _save_report(error)
     if report:
-        say("hint", f"the report is in {report}; FLEETCTL_DEBUG=1 shows it here")
+        say("hint", f"the report is in {report}; FLEETCTL_DEBUG=1 prints it here")
     _show_traceback_for_debugging(error)
 
 

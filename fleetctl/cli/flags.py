@@ -1,6 +1,6 @@
-"""The flags that several commands share: one spelling, one meaning, one help text.
+"""The flags shared by several commands: one spelling, one meaning, one help text.
 
-A command takes one by annotating a parameter; its own signature says whether it is required and its default.
+A command takes a flag by annotating a parameter; its signature says whether the flag is required, and its default.
 Durations arrive as seconds.
 """
 
@@ -22,7 +22,6 @@ from fleetctl.planner.options import PlanOptions
 from fleetctl.workflow.invocation import Where
 
 OutputFormat = Literal["table", "json"]
-"""What a command that shows something prints."""
 
 
 def duration(value: str | float) -> float:
@@ -37,10 +36,10 @@ def duration(value: str | float) -> float:
 
 
 def expiry_duration(value: str | float) -> float:
-    """Like `duration`, for a time of validity: at least a second."""
+    """Like `duration`, but at least one second."""
     seconds = duration(value)
     if seconds < 1:
-        raise typer.BadParameter(f"{value!r} is too short; at least 1s")
+        raise typer.BadParameter(f"{value!r} is too short; the minimum is 1s")
     return seconds
 
 
@@ -53,57 +52,57 @@ def label_selector(value: str) -> LabelSelector:
 
 
 def refuse_selector_without(files: list[str] | None, selector: LabelSelector | None) -> None:
-    """Raise UsageError for --selector without a fleet file, which has the labels."""
+    """Raise UsageError for --selector without a fleet file: the labels are in the file."""
     if selector and not files:
         raise UsageError("--selector chooses models of a fleet file by their labels", hint="give the file with -f")
 
 
 def names_fleet(argument: str) -> bool:
-    """Return whether a plain argument is fleet files, where it may also be something else."""
+    """Return whether an argument that may be something else names fleet files."""
     return argument.endswith((".yaml", ".yml", "/"))
 
 
 def fleet_name(given: str) -> str:
-    """Return what --fleet gives; raises UsageError where no fleet can be called so."""
-    from fleetctl.fleetfile.guess import dns_label_meant  # YAML, which few commands with flags need
+    """Return the value of --fleet; raises UsageError if it is not a valid fleet name."""
+    from fleetctl.fleetfile.guess import dns_label_meant  # YAML, which few commands need
 
     meant = dns_label_meant(given)
     if meant != given:
-        raise UsageError(f"--fleet {given}: the name of a fleet is a DNS label",
-                         hint=f"did you mean {meant or 'prod'}?")
+        raise UsageError(f"--fleet {given}: a fleet name must be a DNS label", hint=f"did you mean {meant or 'prod'}?")
     return given
 
 
 def option(*names: str, metavar: str, help: str, **settings: Any) -> Any:  # noqa: A002, ANN401  typer's own
-    """Return a flag with a value, whose default, if it has one, is in its help text."""
+    """Return a flag with a value; its help text names the default, if any."""
     return typer.Option(*names, metavar=metavar, help=help, show_default=False, **settings)
 
 
-FILES_HELP = "Fleet file, a folder of them, or - for standard input; repeatable."
-_PLAIN = "A plain argument is one, too."
+FILES_HELP = "Fleet file, folder of fleet files, or - for standard input; repeatable."
+_PLAIN = "The -f may be omitted."
 _FLEET_FILES = option("--file", "-f", metavar="PATH", help=f"{FILES_HELP} {_PLAIN}")
 Files = Annotated[list[str], _FLEET_FILES]
 OptionalFiles = Annotated[list[str] | None, _FLEET_FILES]
-DISK_FILES_HELP = "Fleet file, or a folder of them; repeatable."
+DISK_FILES_HELP = "Fleet file, or folder of fleet files; repeatable."
 _DISK_FILES = option("--file", "-f", metavar="PATH", help=f"{DISK_FILES_HELP} {_PLAIN}")
 DiskFiles = Annotated[list[str], _DISK_FILES]
-"""Those of a command that takes none from standard input."""
+"""The fleet files of a command that takes none from standard input."""
 OptionalDiskFiles = Annotated[list[str] | None, _DISK_FILES]
 _FLAGGED_FILES = option("--file", "-f", metavar="PATH", help=FILES_HELP)
 FlaggedFiles = Annotated[list[str], _FLAGGED_FILES]
-"""The fleet files of a command whose plain argument is something else."""
+"""The fleet files of a command whose plain arguments are something else."""
 OptionalFlaggedFiles = Annotated[list[str] | None, _FLAGGED_FILES]
-ClusterFiles = Annotated[list[str] | None, option(
-    "--file", "-f", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")]
+CLUSTER_FILES_HELP = "Fleet file that names the cluster and its namespace; repeatable."
+ClusterFiles = Annotated[list[str] | None, option("--file", "-f", metavar="PATH", help=CLUSTER_FILES_HELP)]
+ADDRESS_HELP = "Ray dashboard, e.g. http://ray-head:8265."
 Address = Annotated[str | None, option(
-    "--address", metavar="URL",
-    help="Ray dashboard, as http://ray-head:8265. [env var: FLEETCTL_ADDRESS; else see --context]")]
+    "--address", metavar="URL", help=f"{ADDRESS_HELP} [env var: FLEETCTL_ADDRESS; default: see --context]")]
+NAMESPACE_HELP = "Ray namespace of the replicas."
 Namespace = Annotated[str | None, option(
     "--namespace", metavar="NAME",
-    help="Ray namespace of the replicas. [env var: FLEETCTL_NAMESPACE; else spec.cluster.namespace, else fleet]")]
+    help=f"{NAMESPACE_HELP} [env var: FLEETCTL_NAMESPACE; default: spec.cluster.namespace, else fleet]")]
 OwnFiles = Annotated[list[str] | None, option(
     "--file", "-f", metavar="PATH",
-    help="Fleet file that names the cluster and its namespace; show only its replicas. Repeatable.")]
+    help="Fleet file that names the cluster and its namespace; shows only the replicas of its fleet. Repeatable.")]
 Inventory = Annotated[str | None, option(
     "--inventory", metavar="FILE", help="Read this inventory document instead of the cluster; - for standard input.")]
 
@@ -119,27 +118,29 @@ def _source(address: Address = None, namespace: Namespace = None, inventory: Inv
 Cluster = Annotated[Where, MadeBy(_cluster)]
 Source = Annotated[Where, MadeBy(_source)]
 """The cluster, or the document of --inventory."""
-Format = Annotated[OutputFormat, typer.Option("--format", help="What to print on standard output.")]
-Out = Annotated[Path | None, option(
-    "--out", "-o", metavar="FILE", dir_okay=False,
-    help="Also save the plan for `apply FILE`; mode 0600, replaced atomically.")]
+FORMAT_HELP = "Output format."
+Format = Annotated[OutputFormat, typer.Option("--format", help=FORMAT_HELP)]
+OUT_HELP = "Also save the plan to FILE, for `apply FILE`. It holds env values, so its mode is 0600."
+Out = Annotated[Path | None, option("--out", "-o", metavar="FILE", dir_okay=False, help=OUT_HELP)]
 DetailedExitCode = Annotated[bool, typer.Option(
     "--detailed-exitcode",
-    help="Exit 0 for nothing to do, 2 for changes, 3 if anything is blocked, 4 if a policy refuses.")]
+    help="Exit with 0 if there is nothing to do, 2 for changes, 3 if anything is blocked, 4 if a policy refuses.")]
+Model = Annotated[str, typer.Argument(
+    metavar="MODEL", show_default=False, autocompletion=complete_model_keys, help="A model key in the fleet file.")]
 Target = Annotated[list[str] | None, option(
-    "--target", metavar="MODEL", autocompletion=complete_model_keys, help="Only this model; repeatable.")]
+    "--target", metavar="MODEL", autocompletion=complete_model_keys, help="Plan only this model; repeatable.")]
 Exclude = Annotated[list[str] | None, option(
-    "--exclude", metavar="MODEL", autocompletion=complete_model_keys, help="All but this model; repeatable.")]
+    "--exclude", metavar="MODEL", autocompletion=complete_model_keys, help="Leave out this model; repeatable.")]
 Selector = Annotated[Any, option(
     "--selector", "-l", metavar="LABELS", parser=label_selector, autocompletion=complete_labels,
     help="Only models with these labels, such as team=nlp or 'team in (nlp, vision),tier!=trial'.")]
 AdoptFrom = Annotated[str | None, option(
     "--adopt-from", metavar="FLEET",
-    help="The fleet was called FLEET: count its replicas as ours. Needed until all of them have been replaced.")]
-Force = Annotated[bool, typer.Option(
-    "--force", help="Lift the thresholds of spec.policy for this run; protected models stay protected.")]
-IgnoreCooldown = Annotated[bool, typer.Option(
-    "--ignore-cooldown", help="Try again now what failed several times in a row; see spec.policy.cooldown.")]
+    help="Former name of the fleet: count its replicas as ours. Needed until all of them are replaced.")]
+FORCE_HELP = "Lift the thresholds of spec.policy for this run; protected models stay protected."
+Force = Annotated[bool, typer.Option("--force", help=FORCE_HELP)]
+IGNORE_COOLDOWN_HELP = "Retry now what failed several times in a row; see spec.policy.cooldown."
+IgnoreCooldown = Annotated[bool, typer.Option("--ignore-cooldown", help=IGNORE_COOLDOWN_HELP)]
 
 
 def _planning(
@@ -150,23 +151,23 @@ def _planning(
 
 
 Planning = Annotated[PlanOptions, MadeBy(_planning)]
-"""What shapes a plan; its files are a flag of their own."""
+"""The flags that shape a plan, except its files."""
 Base = Annotated[str | None, option(
     "--base", metavar="REV",
-    help="Also show what the change since this git revision causes alone; REV... = since this branch left it.")]
+    help="Also show the effect of the changes since this git revision alone; REV... = since this branch left REV.")]
 Expires = Annotated[float, option(
     "--expires", metavar="DURATION", parser=expiry_duration,
-    help="How long a saved plan stays valid, from its inventory on; at most 30d. [default: 24h]")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+    help="How long a saved plan stays valid after its inventory was read; at most 30d. [default: 24h]")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Parallelism = Annotated[int, typer.Option(
-    "--parallelism", metavar="N", min=1, max=1000, help="How many replicas start at the same time.")]
+    "--parallelism", metavar="N", min=1, max=1000, help="Number of replicas to start at the same time.")]
+LOCK_TIMEOUT_HELP = "How long to wait for the fleet's lock while another run holds it."
 LockTimeout = Annotated[float, option(
-    "--lock-timeout", metavar="DURATION", parser=duration,
-    help="How long to wait while another apply of this fleet runs. [default: 0s]")]
+    "--lock-timeout", metavar="DURATION", parser=duration, help=f"{LOCK_TIMEOUT_HELP} [default: 0s]")]
 WaitTimeout = Annotated[float | None, option(
     "--wait-timeout", metavar="DURATION", parser=duration,
-    help="How long to follow; then exit 7, while the apply continues in the cluster. [default: no limit]")]
+    help="Stop following after this time, with exit code 7; the apply continues in the cluster. [default: no limit]")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""`fleetctl fmt`: format fleet files, or list those that are not formatted."""
+"""`fleetctl fmt`: format fleet files, or list the unformatted ones."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ app = command_app(
     "fleetctl fmt --check fleets/   # in CI",
     "fleetctl fmt --diff fleets/prod.yaml",
     "fleetctl fmt - < fleet.yaml > formatted.yaml",
-    exit_codes="0 fine, 1 a broken file, or with --check an unformatted one, 64 usage")
+    exit_codes="0 formatted, 1 a broken file, or with --check an unformatted one, 64 usage")
 
 
 @app.command()
 def fmt(
     files: flags.Files,
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file is not formatted.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print what would change.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only list unformatted files; exit with 1 if any.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; print the changes as a diff.")] = False,
 ) -> int:
     """Format fleet files: key order, indentation, blank lines.
 
     Comments, quotes and one-line lists stay as written, and the meaning never changes. A broken file is not touched.
-    Standard input is printed formatted.
+    Standard input is formatted to standard output.
     """
     formatted, problems = format_sources(files, stdin=read_stdin)
     changed = [one for one in formatted if one.changed]

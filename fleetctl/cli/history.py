@@ -1,4 +1,4 @@
-"""`fleetctl history`: what was applied here, by whom, from which commit, and how it ended. Reads only."""
+"""`fleetctl history`: what was applied, by whom, from which commit, and how it ended. Read-only."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SHOW_EPILOG = epilog(
     "fleetctl history show latest",
     "fleetctl history show fleetctl-apply-8dd5457ba23d",
     "fleetctl history show 8dd5 --report html=run.html",
-    exit_codes="0 shown, 1 error, or there is no such run, 64 usage")
+    exit_codes="0 shown, 1 error, or no such run, 64 usage")
 
 FleetFilesOption = Annotated[list[str] | None, flags.option(
     "--file", "-f", metavar="PATH",
-    help="Fleet file that names the cluster; show only the runs of its fleet. Repeatable.")]
-FleetOption = Annotated[str | None, flags.option("--fleet", metavar="NAME", help="Only the runs of this fleet.")]
+    help="Fleet file that names the cluster; shows only the runs of its fleet. Repeatable.")]
+FleetOption = Annotated[str | None, flags.option("--fleet", metavar="NAME", help="Show only the runs of this fleet.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -49,8 +49,9 @@ def history(
 ) -> int:
     """Show what was applied, restarted or evicted, and how it ended.
 
-    Each run with its starter, commit and plan. The cluster itself keeps the history, as long as its Ray session
-    lives. `unknown` = the run died without a summary, or its log is gone; `refused` = it ended before it did anything.
+    Shows each run with its starter, commit and plan. The cluster itself keeps the history, for as long as its Ray
+    session lives. `unknown` = the run died without a summary, or its log is gone; `refused` = it ended before it did
+    anything.
     """
     if context.invoked_subcommand is not None:
         _refuse_flags_before(context)
@@ -65,17 +66,14 @@ def history(
 @app.command("show", epilog=SHOW_EPILOG)
 def show_run(
     wanted_run: Annotated[str, typer.Argument(metavar="RUN", show_default=False, help=(
-        "Its id, the plan id, the beginning of one, or `latest`."))],
+        "Run id, plan id, the beginning of either, or `latest`."))],
     files: FleetFilesOption = None,
     address: flags.Address = None,
     fleet: FleetOption = None,
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
 ) -> int:
-    """Show one run: its starter, its log, its replicas.
-
-    RUN is an id as `fleetctl history` shows it, a plan id, the beginning of either, or `latest`.
-    """
+    """Show one run: its starter, its log, its replicas."""
     wanted = parse_reports(report, reading=files or ())
     with _opened(files, address, fleet, "reading the run") as (client, name):
         found = read_run(client, wanted_run, name)
@@ -87,17 +85,17 @@ def show_run(
 def _opened(
     files: list[str] | None, address: str | None, name: str | None, doing: str
 ) -> Iterator[tuple[DashboardClient, str | None]]:
-    """Open the cluster, and give it with the fleet to show; raises UsageError when --fleet and the files disagree."""
+    """Yield a client of the cluster and the fleet to show; raises UsageError if --fleet and the files disagree."""
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     if fleet and name not in (None, fleet.name):
-        raise UsageError(f"--fleet {name}, but the files are those of fleet {fleet.name}")
+        raise UsageError(f"--fleet {name}, but the files describe fleet {fleet.name}")
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client, invocation.working(doing):
         yield client, fleet.name if fleet else name
 
 
 def _refuse_flags_before(context: typer.Context) -> None:
-    """Refuse flags before `show`: they would count as flags of the list, and have no effect."""
+    """Refuse flags before `show`: they belong to the list of runs, and would have no effect."""
     given = [parameter.opts[0] for parameter in context.command.params
              if (source := context.get_parameter_source(parameter.name or "")) and source.name == "COMMANDLINE"]
     if given:

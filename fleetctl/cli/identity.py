@@ -1,4 +1,4 @@
-"""Who starts a run, and the id of its job: what the cluster's list of runs shows."""
+"""The starter of a run and the id of its job, as the cluster's list of runs shows them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _step_of: ContextVar[str | None] = ContextVar("step_of", default=None)
 
 @contextmanager
 def one_command(verb: str) -> Iterator[None]:
-    """Mark the runs that are started meanwhile as steps of one command; the history shows them as one."""
+    """Mark the runs started in this block as steps of one command, which the history shows as one."""
     token = _step_of.set(f"{verb}-{secrets.token_hex(6)}")
     try:
         yield
@@ -27,7 +27,7 @@ def one_command(verb: str) -> Iterator[None]:
 
 
 def starter() -> Starter:
-    """Return who starts a run: `user@host`; in CI the person who triggered the job, and the address of the job."""
+    """Return the starter of a run: `user@host`; in CI the user who triggered the job, and the URL of the job."""
     environ = os.environ
     run = environ.get("GITHUB_RUN_ID") or environ.get("CI_JOB_ID")
     if not run:
@@ -37,7 +37,7 @@ def starter() -> Starter:
 
 
 def ci_address(environ: Mapping[str, str]) -> str | None:
-    """Return the address of the CI job's page; None outside CI."""
+    """Return the URL of the CI job's page; None outside CI."""
     server, repository = environ.get("GITHUB_SERVER_URL"), environ.get("GITHUB_REPOSITORY")
     if server and repository and (run := environ.get("GITHUB_RUN_ID")):
         return f"{server}/{repository}/actions/runs/{run}"
@@ -50,7 +50,7 @@ def new_job_id(verb: str) -> str:
 
 
 def verb_of(job: str) -> str:
-    """Return the verb of a submission id of ours: who waits for a lock is told to follow its holder, whatever it is."""
+    """Return the verb of one of our submission ids; `apply` if it cannot be told. A lock may be held by any verb."""
     found = re.fullmatch("fleetctl-(.+)-[0-9a-f]{12}", job)
     return found[1] if found else "apply"
 

@@ -1,4 +1,4 @@
-"""`fleetctl import`: a fleet file from what people already have, with a list of everything that does not fit in."""
+"""`fleetctl import`: a fleet file from existing deployments, with a list of everything that does not fit in."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ app = command_app(
     "fleetctl import deployments/ --fleet prod -o fleets/prod.yaml",
     "fleetctl import modelplane/ -o prod.yaml --inventory-out declared.json",
     "fleetctl import serve_config.yaml -o prod.yaml --format json > losses.json",
-    exit_codes="0 all of it is in the fleet file, 1 nothing could be read, 3 something was lost or is left to do, "
+    exit_codes="0 everything is in the fleet file, 1 nothing could be read, 3 something was lost or is left to do, "
                "64 usage")
 DEFAULT_NAME = "imported"
 MODE = 0o644
 
 LossFormat = Literal["text", "json"]
-"""How losses are shown."""
 
 
 @app.command()
@@ -49,29 +48,29 @@ def import_fleet(
     *,
     paths: Annotated[list[str] | None, typer.Argument(
         metavar="PATH", show_default=False,
-        help="Files or folders to import, or - for standard input; none = the live fleet.")] = None,
+        help="Files or folders to import, or - for standard input. [default: the live fleet]")] = None,
     kind: Annotated[Literal["ndif", "modelplane", "lws", "serve"] | None, typer.Option(
-        "--from", show_default=False, help="Read every document as this. [default: by its content]")] = None,
+        "--from", show_default=False, help="Read every document as this kind. [default: by its content]")] = None,
     fleet: Annotated[str | None, flags.option(
         "--fleet", metavar="NAME",
-        help="Name of the fleet. [default: that of the live fleet; for files: imported]")] = None,
+        help="Name of the fleet. [default: the name of the live fleet; for files: imported]")] = None,
     out: Annotated[Path | None, flags.option(
         "--out", "-o", metavar="FILE", dir_okay=False,
         help="Write the fleet file here instead of standard output.")] = None,
     inventory_out: Annotated[Path | None, flags.option(
         "--inventory-out", metavar="FILE", dir_okay=False,
-        help="Write Modelplane's InferenceClasses and InferenceClusters here, for --inventory.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite files that exist.")] = False,
+        help="Write Modelplane's InferenceClasses and InferenceClusters here, as a document for --inventory.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     output_format: Annotated[LossFormat, typer.Option(
-        "--format", help="How to show losses; json goes to standard output.")] = "text",
+        "--format", help="Format of the list of losses; json goes to standard output.")] = "text",
     files: flags.ClusterFiles = None,
     where: flags.Source,
 ) -> int:
     """Write a fleet file from what already exists.
 
-    From the live fleet, or from files: NDIF's models, Modelplane's ModelDeployments, LeaderWorkerSets, RayServices and
-    Ray Serve configs. A value without a field in a fleet file is listed with its line; if it is about a model, it is
-    also a comment in the fleet file. Every guess is reported.
+    Reads the live fleet, or files: NDIF's models, Modelplane's ModelDeployments, LeaderWorkerSets, RayServices and Ray
+    Serve configs. A value that has no field in a fleet file is listed with its line; if it concerns a model, it also
+    becomes a comment in the fleet file. Every guess is reported.
     """
     out = None if str(out) == "-" else out
     reading = (*(paths or ()), *(files or ()), where.inventory)
@@ -91,7 +90,7 @@ def import_fleet(
         if fleet is None:
             draft.notes.append("The fleet's name is in the mark of every replica: choose it before the first apply.")
     elif kind or inventory_out:
-        raise UsageError("--from and --inventory-out are for files, and none is named",
+        raise UsageError("--from and --inventory-out need files to import",
                          hint="`fleetctl inventory --format json` saves the inventory of a cluster")
     else:
         draft = _live_draft(fleet, files, where)
@@ -102,14 +101,14 @@ def _refuse(out: Path | None, inventory_out: Path | None, *, force: bool, output
     if output_format == "json" and out is None:
         raise UsageError("--format json and the fleet file would share standard output", hint="add -o FILE")
     if out is not None and inventory_out is not None and real_path(out) == real_path(inventory_out):
-        raise UsageError(f"--inventory-out {inventory_out}: it is written by --out as well", hint="name another file")
+        raise UsageError(f"--inventory-out {inventory_out}: it is also written by --out", hint="name another file")
     for path in (out, inventory_out):
         if path is not None and path.exists() and not force:
             raise FleetctlError(f"{path} exists", hint="pass --force to overwrite it, or name another file")
 
 
 def _documents(paths: Sequence[str]) -> list[Document]:
-    """Read the files; raises FleetctlError, after showing every problem, where one of them is not YAML."""
+    """Read the files; if any is not YAML, shows every problem and raises FleetctlError."""
     read, problems = read_sources(paths, read_stdin)
     documents, wrong = documents_of(read)
     problems = [*problems, *wrong]
@@ -122,7 +121,7 @@ def _documents(paths: Sequence[str]) -> list[Document]:
 
 def _write_inventory(imported: Imported, path: Path) -> None:
     if imported.inventory is None:
-        raise FleetctlError("no InferenceCluster among the files, so there is no inventory to write")
+        raise FleetctlError("the files have no InferenceCluster, so there is no inventory to write")
     write_file(path, indented_json(imported.inventory), mode=MODE, make_folder=True)
     say("inventory", f"{count_of(len(imported.inventory.nodes), 'node')} in {path}")
     say("warning", *imported.inventory.warnings)
@@ -136,7 +135,7 @@ def _finish(draft: Draft, out: Path | None, output_format: LossFormat, inventory
             return 3 if draft.partial else 0
         raise FleetctlError("no model could be read", hint=(
             "the losses above list what was found instead, with its lines" if draft.losses
-            else f"there is no document in the named files: {EXPECTED}"))
+            else f"the files have no document to import: {EXPECTED}"))
     text = write_draft(draft)
     problems = problems_of(text, str(out) if out else "<stdout>")
     if out is None:
@@ -148,10 +147,10 @@ def _finish(draft: Draft, out: Path | None, output_format: LossFormat, inventory
 
 
 def _live_draft(fleet: str | None, files: Sequence[str] | None, where: Where) -> Draft:
-    """Return the draft of the fleet that runs on the cluster, or in a snapshot, which has no shapes.
+    """Return the draft of the fleet that runs on the cluster or in a snapshot, which has no shapes.
 
-    `fleet` = its name, needed where several run; `files` only name the cluster. Raises as `choose_fleet` does, and
-    InventoryError when the cluster could not be read whole.
+    `fleet` = its name, required if several run; `files` only name the cluster. Raises the errors of `choose_fleet`, and
+    InventoryError if the cluster could not be read completely.
     """
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))

@@ -1,4 +1,4 @@
-"""`fleetctl init`: a first fleet file, from the nodes of a cluster or for a model that is named. Reads only."""
+"""`fleetctl init`: a first fleet file, for the nodes of a cluster or for named models. Read-only on the cluster."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ STDOUT = Path("-")
 def init(
     *,
     file: Annotated[Path | None, typer.Argument(
-        metavar="FILE", show_default=False, help="Where to write the fleet file, as --out.")] = None,
+        metavar="FILE", show_default=False, help="Where to write the fleet file; the same as --out.")] = None,
     out: Annotated[Path | None, flags.option(
         "--out", "-o", metavar="FILE", dir_okay=False, allow_dash=True,
         help="Where to write the fleet file; - for standard output. [default: fleet.yaml]")] = None,
     model: Annotated[list[str] | None, flags.option(
-        "--model", metavar="NAME", help="A model: its name on Hugging Face; repeatable.")] = None,
+        "--model", metavar="NAME", help="Include this model, by its name on Hugging Face; repeatable.")] = None,
     engine: Annotated[
-        Literal["vllm", "sglang", "llama.cpp"], typer.Option("--engine", help="What serves the model.")] = "vllm",
+        Literal["vllm", "sglang", "llama.cpp"], typer.Option("--engine", help="Engine of the models.")] = "vllm",
     fleet: Annotated[str | None, flags.option(
         "--fleet", metavar="NAME", help="Name of the fleet. [default: the name of the file]")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a file that exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     where: flags.Source,
 ) -> int:
-    """Write a first fleet file, from the nodes of a cluster.
+    """Write a first fleet file for the nodes of a cluster.
 
-    Models on the cards of the cluster, or of a snapshot, with comments. With --model the cluster may be missing. What
-    a model claims is guessed from its name, and the file says so.
+    The file is commented, and its models fit the cards of the cluster or of a snapshot. With --model no cluster is
+    needed. The resources of a model are guessed from its name, and marked as such in the file.
     """
     if file and out:
         raise UsageError(f"two files are named: {file} and {out}", hint="name one")
@@ -65,20 +65,20 @@ def init(
     problems = problems_of(text, str(out))
     if problems:
         render_problems(problems, message_console())
-        raise FleetctlError("this would not be a sound fleet file; nothing was written")
+        raise FleetctlError("the result would not be a valid fleet file; nothing was written")
     for key in too_large(wanted):
         say("warning", f"{key} does not fit on one node: make it a gang of a Leader and Workers, as the file says")
     if out == STDOUT:
         write_document(text)
     else:
         write_file(out, text, mode=0o644, make_folder=True)
-        say("init", f"{out} is written; look at it, then: fleetctl plan -f {quote(str(out))}"
+        say("init", f"wrote {out}; review it, then: fleetctl plan -f {quote(str(out))}"
                     + (f" --inventory {quote(str(where.inventory))}" if where.inventory else ""))
     return 0
 
 
 def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory | None:
-    """Return the cluster's inventory; None where it cannot be read and is not `required`, nor asked for by a flag."""
+    """Return the cluster's inventory; None if it cannot be read, is not `required` and was not requested by a flag."""
     try:
         seen = read_from(invocation, where, None)
     except InventoryError as error:
@@ -87,8 +87,8 @@ def _nodes(invocation: Invocation, where: Where, *, required: bool) -> Inventory
         if required:
             hint = "; ".join(part for part in (error.hint, "or give --model NAME") if part)
             raise InventoryError(error.message, hint=hint) from None
-        invocation.say("note", f"written without the nodes of a cluster: {error.message}; to plan without one, "
-                               "write its nodes: fleetctl inventory --add-node 8xH100 --format json > lab.json")
+        invocation.say("note", f"written without the nodes of a cluster: {error.message}; to plan without a cluster, "
+                               "describe its nodes: fleetctl inventory --add-node 8xH100 --format json > lab.json")
         return None
     say("warning", *seen.warnings)
     return seen

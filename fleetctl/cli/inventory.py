@@ -17,7 +17,7 @@ app = command_app(
     "fleetctl inventory --address http://ray-head:8265",
     "fleetctl inventory -f fleets/prod.yaml --format json > snapshot.json",
     'fleetctl inventory --add-node "8xH100 x2" --format json > lab.json',
-    exit_codes="0 read whole, 1 error, or something could not be read, 64 usage")
+    exit_codes="0 everything was read, 1 error, or something could not be read, 64 usage")
 
 
 @app.command()
@@ -27,14 +27,14 @@ def inventory(
     where: flags.Source,
     add_node: Annotated[list[str] | None, flags.option(
         "--add-node", metavar="SHAPE",
-        help="Add a node that need not exist, to --inventory or to nothing, written as for what-if: 8xH200, 'gpus=8,"
-             "type=H200,label=pool=a x4'; repeatable.")] = None,
+        help="Add a hypothetical node to --inventory, or to an empty inventory, in the syntax of what-if: 8xH200, "
+             "'gpus=8,type=H200,label=pool=a x4'; repeatable.")] = None,
     output_format: flags.Format = "table",
 ) -> int:
-    """Show the nodes, the holders of their cards, and all replicas.
+    """Show the nodes, what holds their cards, and all replicas.
 
     Reads the Ray dashboard, or an inventory document. Parts that could not be read are listed on standard error, and
-    the rest is shown. With --add-node no cluster is read.
+    the rest is shown. With --add-node no cluster is contacted.
     """
     from fleetctl.planner.notes import policy_of, slot_notes  # NumPy, which --help does not need
     from fleetctl.planner.questions.new_node import has_plenty, new_nodes
@@ -46,9 +46,9 @@ def inventory(
         seen = Inventory(observed_at=invocation.now(), source="a snapshot by hand")
     else:
         seen = read_from(invocation, where, fleet, ages=True)
-    plenty = False  # of CPUs or memory, which the shape does not name
+    plenty = False  # of CPUs or memory, if a shape does not give them
     for shape in add_node or ():
-        # without sums of what is in use, what the listed replicas claim counts: they may be written beside the nodes
+        # without totals in use the claims of the listed replicas count: they may be added to the document by hand
         nodes, _ = new_nodes(shape, seen)
         plenty = plenty or any(has_plenty(node) for node in nodes)
         fresh = [node.model_copy(update={"resources": NodeResources(total=node.resources.total)}) for node in nodes]
@@ -58,10 +58,10 @@ def inventory(
     show_answer(seen, output_format, lambda shown: inventory_report(shown, in_force))
     say("warning", *seen.warnings)
     if not seen.complete:
-        say("error", "the inventory is not complete; nothing is planned or applied on it")
+        say("error", "the inventory is incomplete; plan and apply refuse it")
     for note in slot_notes(seen.nodes, policies):
         say("warning" if note.level == "warning" else "note", note.message)
     if plenty:
-        say("note", "the CPUs or the memory of added nodes are not given, so plans never run short of them: "
+        say("note", "no CPUs or memory were given for the added nodes, so plans never run short of them; to give them: "
                     "gpus=8,type=H200,cpus=96,memory=1Ti")
     return 0 if seen.complete else 1

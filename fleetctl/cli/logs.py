@@ -1,4 +1,4 @@
-"""`fleetctl logs MODEL|MODEL/ID`: the output of engines, as they start, as they run, and after their end."""
+"""`fleetctl logs MODEL|MODEL/ID`: the output of engines while they start, while they run, and after they ended."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ app = command_app(
     "fleetctl logs openai-community/gpt2 --since 10m",
     "fleetctl logs openai-community/gpt2/0 --follow",
     "fleetctl logs Qwen/Qwen3-Coder-480B/0 --rank 1 --tail 50",
-    exit_codes="0 shown, 1 error, something could not be read, or there is no such log, 64 usage, 130 Ctrl-C, 143 "
+    exit_codes="0 shown, 1 error, something could not be read, or no such log, 64 usage, 130 Ctrl-C, 143 "
                "terminated")
 LISTED, TAIL, SINCE_TAIL = 10, 1_000, 100_000
 MOST_ENDED = 20
-"""Replicas of a model that have ended whose logs are read beside those that run."""
+"""How many ended replicas of a model are shown next to the running ones."""
 
 Choice = Callable[[Sequence[EngineLog]], list[EngineLog]]
 ABSENT_LISTINGS = 2
-"""A replica that is restarted may be missing from one listing."""
+"""A replica that restarts may be missing from one listing."""
 
 
 @app.command()
@@ -52,35 +52,36 @@ def logs(
     *,
     names: Annotated[list[str], typer.Argument(
         metavar="MODEL|MODEL/ID", show_default=False, autocompletion=complete_replicas,
-        help="A model: all its replicas. Or one replica, as `fleetctl status` names it.")],
+        help="A model, for all its replicas; or one replica, as `fleetctl status` names it.")],
     replica_id: ReplicaId = None,
     follow: Annotated[bool, typer.Option(
-        "--follow", "-f", help="Go on with what is written from now on, also by replicas that start later.")] = False,
+        "--follow", "-f", help="Keep printing new lines, also of replicas that start later.")] = False,
     since: Annotated[float | None, flags.option(
-        "--since", metavar="DURATION", parser=flags.duration, help="Only the lines of this time, such as 10m.")] = None,
+        "--since", metavar="DURATION", parser=flags.duration,
+        help="Show only lines newer than this, such as 10m.")] = None,
     tail: Annotated[int | None, flags.option(
         "--tail", metavar="N", min=0, max=MOST_LINES,
-        help="Show this many lines, from the end. [default: 1000; with --since 100000]")] = None,
-    timestamps: Annotated[bool, typer.Option("--timestamps", help="Show when each line was written.")] = False,
+        help="Show only the last N lines. [default: 1000; with --since: 100000]")] = None,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Show the time of each line.")] = False,
     files: Annotated[list[str] | None, flags.option(
-        "--file", metavar="PATH", help="Fleet file that names the cluster and its namespace; repeatable.")] = None,
+        "--file", metavar="PATH", help=flags.CLUSTER_FILES_HELP)] = None,
     where: flags.Cluster,
-    group: Annotated[str | None, flags.option("--group", metavar="NAME", help="Only this worker group.")] = None,
-    copy: Annotated[int | None, flags.option("--copy", metavar="N", help="Only this copy.")] = None,
-    rank: Annotated[int | None, flags.option("--rank", metavar="N", help="Only this rank.")] = None,
+    group: Annotated[str | None, flags.option("--group", metavar="NAME", help="Show only this worker group.")] = None,
+    copy: Annotated[int | None, flags.option("--copy", metavar="N", help="Show only this copy of a group.")] = None,
+    rank: Annotated[int | None, flags.option("--rank", metavar="N", help="Show only this rank of a gang.")] = None,
 ) -> int:
-    """Show the output of the engines of a model or a replica, in order of time.
+    """Show the engine logs of a model or a replica, in time order.
 
-    Where there are several, each line begins with its replica or rank, and says so of one that has ended. The log of a
-    replica that failed to start or was evicted stays on its node as long as the cluster's session lives.
+    If there are several, each line begins with its replica or rank, and marks replicas that have ended. The log of a
+    replica that failed to start or was evicted stays on its node for as long as the cluster's Ray session lives.
     """
     name = _one(names)
     invocation = this_invocation()
     cluster = cluster_of(fleet_of(invocation, files))
     begin = ""
-    if since is not None:  # as logs have it
+    if since is not None:  # in the time format of the logs
         begin = f"{as_datetime(invocation.now()) - timedelta(seconds=since):%Y-%m-%dT%H:%M:%S.000Z}"
-    lines = tail if tail is not None else SINCE_TAIL if begin else TAIL
+    lines = (SINCE_TAIL if begin else TAIL) if tail is None else tail
 
     def chosen(logs: Sequence[EngineLog]) -> list[EngineLog]:
         return [log for log in logs
@@ -99,12 +100,12 @@ def logs(
         if not any(end.exists for end in ends) and not (follow and running and ends):
             raise _missing(seen, name if replica_id is None else f"{name}/{replica_id}", failed)
         page = LogPage(model, number, timestamps=timestamps)
-        page.know([end.log for end in ends if end.exists])
+        page.record([end.log for end in ends if end.exists])
         page.ended = {end.log.replica_id for end in ends} - {one.replica_id for one in running} if running else set()
-        if follow and running:  # the last line of an engine that runs may have more to come
+        if follow and running:  # the last line of a running engine may be incomplete
             ends = [replace(end, lines=end.lines[:-1]) if end.unfinished else end for end in ends]
         if begin and any(end.lines and not end.lines[-1].time for end in ends):
-            say("note", "an earlier fleetctl started a replica whose log has no times: all of it is shown")
+            say("note", "a replica was started by an earlier fleetctl, and its log has no times: all of it is shown")
         page.show_earlier(*merged(ends, lines, begin))
         say("warning", *(f"not everything could be read: {failure}" for failure in _listed(failed)))
         if follow:
@@ -115,15 +116,15 @@ def logs(
 
 def _one(names: Sequence[str]) -> str:
     if len(names) > 1:
-        raise UsageError(f"logs takes one MODEL or MODEL/ID, and {names[1]} is another", hint=(
-            "-f follows here; --file names a fleet file" if any(map(flags.names_fleet, names)) else None))
+        raise UsageError(f"logs takes one MODEL or MODEL/ID; {names[1]} is one too many", hint=(
+            "-f means --follow here; --file names a fleet file" if any(map(flags.names_fleet, names)) else None))
     return names[0]
 
 
 def _find(
     source: Live, seen: Inventory, running: Sequence[Replica], name: str, replica_id: int | None
 ) -> tuple[str, int | None, Search]:
-    """Return the model, the replica (None = all) and its logs: of what runs, or else of what has left some."""
+    """Return the model, the replica (None = all) and the logs: of running replicas, otherwise of ended ones."""
     if running:
         model = running[0].model
         number = replica_id if model == name else running[0].replica_id
@@ -131,35 +132,36 @@ def _find(
         if number is None:
             left = _left_beside(source, seen, model, {log.replica_id for log in logs})
         return model, number, Search((*logs, *left.logs), left.failed)
-    meant: list[tuple[str, int | None]] = [(name, replica_id)]
+    readings: list[tuple[str, int | None]] = [(name, replica_id)]
     if replica_id is None:
         with suppress(UsageError):
-            meant.insert(0, parse_replica(name))
-    found = [(*one, search_logs(source.client, seen, source.namespace, *one)) for one in meant]
+            readings.insert(0, parse_replica(name))
+    found = [(*one, search_logs(source.client, seen, source.namespace, *one)) for one in readings]
     return next((one for one in found if one[2].logs), found[0])
 
 
 def _left_beside(source: Live, seen: Inventory, model: str, running: Set[int]) -> Search:
-    """Return the logs that other replicas of a model left where it runs, and where it failed."""
+    """Return the logs of ended replicas of a model, from the nodes where it runs or has failed."""
     places = {member.node_id for one in seen.replicas if one.model == model for member in one.members if member.node_id}
     places |= {node_id for one in seen.failures if one.model == model for node_id in one.node_ids}
     found = search_logs(source.client, seen, source.namespace, model, None, places)
     ended = sorted({log.replica_id for log in found.logs} - running)
     if more := ended[:-MOST_ENDED]:
-        say("note", f"{count_of(len(more), 'older one')} have ended, and are not shown: name one as {model}/{more[-1]}")
+        say("note", f"{count_of(len(more), 'older ended replica')} not shown; to see one: {model}/{more[-1]}")
     return replace(found, logs=tuple(log for log in found.logs if log.replica_id in ended[-MOST_ENDED:]))
 
 
 def _read(source: Live, logs: Sequence[EngineLog], tail: int, begin: str) -> list[LogEnd]:
-    """Read the ends of the logs; raylets that share a host serve the same file."""
+    """Read the ends of the logs, each file once: raylets that share a host serve the same file."""
     def enough(lines: Sequence[Line]) -> bool:
         return len(lines) > tail or bool(begin and lines and "" < lines[0].time < begin)
 
-    asked = min(tail, TAIL) + 1
-    one = partial(read_end, source.client, lines=asked, enough=enough,
-                  last_bytes=HELD_BYTES // max(len(logs), 1))
-    ends = ask_all(one, logs)
-    return list({(end.log.file_name, end.lines, end.failed): end for end in reversed(ends)}.values())[::-1]
+    read_one = partial(read_end, source.client, lines=min(tail, TAIL) + 1, enough=enough,
+                       last_bytes=HELD_BYTES // max(len(logs), 1))
+    files: dict[object, LogEnd] = {}
+    for end in ask_all(read_one, logs):
+        files.setdefault((end.log.file_name, end.lines, end.failed), end)
+    return list(files.values())
 
 
 def _list(source: Live, model: str, number: int | None, chosen: Choice) -> Listing:
@@ -170,17 +172,17 @@ def _list(source: Live, model: str, number: int | None, chosen: Choice) -> Listi
 def _missing(seen: Inventory, name: str, failed: Sequence[str]) -> FleetctlError:
     if failed:
         return InventoryError(f"the log of {name} cannot be read: {'; '.join(_listed(failed))}",
-                              hint="the dashboard asks an agent on each node for its logs; look at its own log there")
+                              hint="the dashboard reads logs through an agent on each node; check its own log there")
     return absent(seen, f"there is no log of {name}", nearest_hint(seen, name))
 
 
 def _listed(failed: Sequence[str]) -> list[str]:
-    """Return the failures an error lists: a large cluster may fail in the same way on each node."""
+    """Return the first failures: a large cluster may fail in the same way on each node."""
     return first_few(failed, LISTED)
 
 
 class LogPage:
-    """Writes lines of the logs of a model, or of one replica, `number`."""
+    """Writes log lines of a model, or of its one replica `number`."""
 
     def __init__(self, model: str, number: int | None, *, timestamps: bool) -> None:
         self.number = number
@@ -188,22 +190,22 @@ class LogPage:
         self._timestamps = timestamps
         self._members: dict[int, set[str]] = {}
         self.ended: set[int] = set()
-        """Replicas that have ended, beside others that run."""
+        """Ended replicas, shown next to running ones."""
 
-    def know(self, logs: Iterable[EngineLog]) -> None:
-        """Note which members a replica has: where there is one, its lines need no rank."""
+    def record(self, logs: Iterable[EngineLog]) -> None:
+        """Record the members of each replica: the lines of a single member need no rank."""
         for log in logs:
             self._members.setdefault(log.replica_id, set()).add(log.label)
 
     def show(self, entries: Sequence[Entry]) -> None:
-        """Write lines, each with whose it is where that could be another's."""
+        """Write lines, each with its replica and rank if there are several."""
         if entries:
             write_output_of_others(b"".join(
                 self._prefix(log) + (line.time.encode() + b" " if self._timestamps and line.time else b"")
                 + line.text + b"\n" for log, line in entries))
 
     def show_earlier(self, entries: Sequence[Entry], left_out: int | None) -> None:
-        """Write the lines that are there already; `left_out` = how many are before them, None = not known."""
+        """Write existing lines; `left_out` = how many earlier lines are not shown, None = unknown."""
         if left_out != 0:
             count = "earlier lines are" if left_out is None else count_of(left_out, "earlier line") + (
                 " is" if left_out == 1 else " are")
@@ -225,20 +227,20 @@ class LogPage:
 def follow_logs(
     client: DashboardClient, page: LogPage, ends: Sequence[LogEnd], running: bool, listed: Callable[[], Listing]
 ) -> None:
-    """Show what comes, until one replica is gone or a person ends it; all replicas of a model may come back.
+    """Show new lines until the one replica is gone; for a whole model until Ctrl-C, as replicas may come back.
 
-    `ends` were shown; `running` = they are of what runs now.
+    `ends` = the lines already shown; `running` = whether they are of running replicas.
     """
-    def known() -> Listing:
+    def list_now() -> Listing:
         listing = listed()
-        page.know(listing.logs)
+        page.record(listing.logs)
         page.ended -= {log.replica_id for log in listing.logs}
         return listing
 
     end_with_reader()
-    follower = Follower(client, known, ends, running, time.monotonic, time.sleep)
+    follower = Follower(client, list_now, ends, running, time.monotonic, time.sleep)
     if not running:
-        say("note", "nothing of it runs now" + ("; waiting for a replica to start" if page.number is None else ""))
+        say("note", "no replica is running" + ("; waiting for one to start" if page.number is None else ""))
         if page.number is not None:
             return
     while page.number is None or follower.absent < ABSENT_LISTINGS:
@@ -248,4 +250,4 @@ def follow_logs(
             say("warning", f"{page.name(log.replica_id)} {log.label}: ... {count} not shown")
         page.show(news.lines)
         say("warning", *(f"not everything can be read; trying again: {failure}" for failure in news.failed))
-        say("note", *(f"{page.name(replica_id)} does not run any more" for replica_id in news.ended))
+        say("note", *(f"{page.name(replica_id)} has ended" for replica_id in news.ended))

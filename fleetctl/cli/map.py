@@ -1,4 +1,4 @@
-"""`fleetctl map`: nodes as rows, cards as cells, and their holders; in the terminal, as SVG or as JSON. Reads only."""
+"""`fleetctl map`: nodes as rows, cards as cells, and their holders; in the terminal, as SVG or as JSON. Read-only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ app = command_app(
     exit_codes="0 drawn, 1 error, or something could not be read, 64 usage")
 
 MapFormat = Literal["table", "svg", "json"]
-"""What a map is drawn as."""
 
 
 @app.command()
@@ -34,17 +33,17 @@ def show_map(
     selector: flags.Selector = None,
     where: flags.Source,
     output_format: Annotated[
-        MapFormat, typer.Option("--format", help="What to print on standard output.")] = "table",
+        MapFormat, typer.Option("--format", help=flags.FORMAT_HELP)] = "table",
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=1, help="Show at most this many rows in the terminal.")] = 50,
-    everything: Annotated[bool, typer.Option("--all", help="Give every node its own row in the terminal.")] = False,
+        int, typer.Option("--limit", metavar="N", min=1, help="Draw at most N rows in the terminal.")] = 50,
+    everything: Annotated[bool, typer.Option("--all", help="Draw every node in its own row in the terminal.")] = False,
     adopt_from: flags.AdoptFrom = None,
 ) -> int:
     """Draw which replica holds which card.
 
-    With -f also the new replicas of the plan. A row per node, a cell per card, a letter per model. Where there are more
-    nodes than rows, equal nodes share a row; --all gives each its own. With --selector only the nodes that these models
-    use, and their new replicas alone.
+    Draws a row per node, a cell per card and a letter per model; with -f also the new replicas of the plan. If there
+    are more nodes than rows, equal nodes share a row, unless --all is given. With --selector it draws only the nodes
+    that the selected models use, and only their new replicas.
     """
     from fleetctl.planner.questions.occupancy import of_models, placement_map  # NumPy, which --help does not need
 
@@ -58,7 +57,7 @@ def show_map(
         drawn = of_models(drawn, chosen_by(selector, scenario.fleet.labels))
     _show(drawn, output_format, None if everything else limit)
     if not scenario.inventory.complete:
-        say("error", "the inventory is not complete: there may be more than is drawn")
+        say("error", "the inventory is incomplete: there may be more than is drawn")
     return 0 if scenario.inventory.complete else 1
 
 
@@ -66,7 +65,7 @@ def _show(answer: PlacementMap, output_format: MapFormat, rows: int | None) -> N
     if output_format == "json":
         write_result(indented_json(answer))
     elif output_format == "svg":
-        from fleetctl.render.placement_svg import render_placement_svg  # a library of XML, which loads that of TLS
+        from fleetctl.render.placement_svg import render_placement_svg  # an XML library that also loads TLS
 
         write_document(render_placement_svg(answer))
     else:

@@ -1,4 +1,4 @@
-"""What `cordon`, `uncordon`, `slots` and `drain` share: the node that is meant, the note about it, and their flags."""
+"""Shared by `cordon`, `uncordon`, `slots` and `drain`: finding the node, the note about it, and their flags."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.planning import expiry
 
 NodeArgument = Annotated[str, typer.Argument(
-    metavar="NODE", show_default=False, help="A node, as `fleetctl inventory` names it, or its id.")]
+    metavar="NODE", show_default=False, help="Name of a node, as in `fleetctl inventory`, or its id.")]
 Lasting = Annotated[float | None, flags.option(
     "--for", metavar="DURATION", parser=flags.expiry_duration,
-    help="When it ends by itself; at most 30d. [default: until `fleetctl uncordon`]")]
-Reason = Annotated[str, flags.option("--reason", metavar="TEXT", help="Why; plans that avoid the node say it.")]
-EXIT_CODES = "0 noted, or it was so already, 1 error, or there is no such node, 64 usage"
+    help="How long the cordon lasts; at most 30d. [default: until `fleetctl uncordon`]")]
+Reason = Annotated[str, flags.option(
+    "--reason", metavar="TEXT", help="Reason for the cordon, shown by plans that avoid the node.")]
+EXIT_CODES = "0 noted, or nothing to change, 1 error, or no such node, 64 usage"
 
 
 @contextmanager
 def found_node(
     name: str, files: Sequence[str] | None, address: str | None
 ) -> Iterator[tuple[DashboardClient, Inventory, Node]]:
-    """Look a node of a running cluster up by its name or id; raises what `node_of` raises."""
+    """Look up a node of a running cluster by name or id; raises the errors of `node_of`."""
     invocation = this_invocation()
     with live_source(invocation, Where(None, address), cluster_of(fleet_of(invocation, files))) as source:
         seen = source.read()
@@ -44,7 +45,7 @@ def found_node(
 
 
 def node_of(seen: Inventory, name: str) -> Node:
-    """Return the node with this name or id; raises FleetctlError, InventoryError where it may not have been read."""
+    """Return the node with this name or id. Raises FleetctlError, or InventoryError if it may not have been read."""
     found = next((node for node in seen.nodes if name in (node.name, node.id)), None)
     if found is None:
         raise absent(seen, f"there is no node {name}", hint=did_you_mean(name, [node.name for node in seen.nodes])
@@ -53,15 +54,15 @@ def node_of(seen: Inventory, name: str) -> Node:
 
 
 def cordoning(reason: str, lasting_s: float | None) -> dict[str, str]:
-    """Return what the note of a cordon says that begins now."""
+    """Return the fields of the note for a cordon that begins now."""
     until = expiry(this_invocation().now(), lasting_s) if lasting_s is not None else None
     return {"reason": reason, **({"until": until} if until else {})}
 
 
-def write(client: DashboardClient, verb: str, node: Node, said: Mapping[str, str] | None) -> None:
-    """Write a note, and say so; None = nothing is to be written."""
-    if said is None:
+def write(client: DashboardClient, verb: str, node: Node, fields: Mapping[str, str] | None) -> None:
+    """Write a note and report it; `fields` None = write nothing."""
+    if fields is None:
         return
-    write_note(client, verb, node, said, new_job_id(verb), starter(),
+    write_note(client, verb, node, fields, new_job_id(verb), starter(),
                Patience(report=lambda line: say("note", line)))
-    say("note", note_text({"verb": verb, "nodeName": node.name, **said}))
+    say("note", note_text({"verb": verb, "nodeName": node.name, **fields}))

@@ -1,4 +1,4 @@
-"""`fleetctl plan`: show what would run where, what does not fit and why. Writes nothing but the files it is given."""
+"""`fleetctl plan`: show what would run where, what does not fit and why. Writes only the requested files."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def plan(
 ) -> int:
     """Show what would run where, what does not fit, and why.
 
-    Compares the fleet files with what runs now. Nothing is changed, and no plan ever removes a replica: more live than
-    wanted is held.
+    Compares the fleet files with what is running. Nothing is changed, and no plan ever removes a replica: surplus
+    replicas are held.
     """
     refuse_two_readers(files, where.inventory)
     reading = (*files, where.inventory)
@@ -56,9 +56,9 @@ def plan(
     loaded.sound()
     before = None
     if base is not None:
-        from fleetctl.review.arguments import load_base  # comparing two fleets
+        from fleetctl.review.arguments import load_base  # slow: comparing two fleets
 
-        # before the cluster is asked, which takes its time: a revision may be mistyped
+        # before the slow reading of the cluster, as a revision may be mistyped
         before = load_base(files, base, invocation.environ)
     options = replace(planning, files=tuple(files))
     planned = plan_fleet(invocation, loaded, options, where, base=before, expires_s=expires)
@@ -69,10 +69,10 @@ def plan(
 
 
 def plan_formats(plan: Plan, placement_map: Callable[[], PlacementMap | None]) -> Formats:
-    """Return the plan in every format; `placement_map` is called only for the page, which shows it."""
+    """Return the plan in every format; `placement_map` is called only for the HTML page."""
 
     def page() -> str:
-        from fleetctl.render.page.report_page import plan_page  # its parts, which no other format needs
+        from fleetctl.render.page.report_page import plan_page  # needed by no other format
 
         return plan_page(plan, placement_map())
 

@@ -1,4 +1,4 @@
-"""`fleetctl prefetch MODEL`: its weights onto the disks of nodes, before a replica needs them."""
+"""`fleetctl prefetch MODEL`: fetch its weights onto the disks of nodes before a replica needs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from fleetctl.apply.node_jobs import PREFETCH, PREFETCH_WORDING, JobRunner
 from fleetctl.apply.node_jobs import prefetch as carry_out
 from fleetctl.cli import flags
-from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.identity import new_job_id, starter
@@ -30,7 +29,7 @@ from fleetctl.workflow.scaling import model_of
 app = command_app(
     "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights",
     "fleetctl prefetch Qwen/Qwen3-8B -f fleets/shared-weights --node node-b",
-    exit_codes="0 all nodes have them, 1 none has, or an error, 3 some have, 64 usage, 130 interrupted")
+    exit_codes="0 all nodes have them, 1 error, or no node has them, 3 some nodes have them, 64 usage, 130 interrupted")
 NodeLabels = Annotated[Any, flags.option(
     "--nodes", metavar="LABELS", parser=flags.label_selector,
     help="Only nodes with these labels, such as pool=a100 or 'zone in (a, b),!spot'.")]
@@ -40,22 +39,23 @@ DEFAULT_S = 1800.0
 @app.command()
 def prefetch(
     *,
-    model: ModelArgument,
+    model: flags.Model,
     files: flags.FlaggedFiles,
     nodes: NodeLabels = None,
     node: Annotated[list[str] | None, flags.option(
-        "--node", metavar="NODE", help="This node, by name or id; repeatable. [default: where it may run]")] = None,
+        "--node", metavar="NODE",
+        help="Only this node, by name or id; repeatable. [default: every node that may run the model]")] = None,
     timeout: Annotated[float, flags.option(
         "--timeout", metavar="DURATION", parser=flags.expiry_duration,
-        help="How long each node may take; what it has by then it keeps. [default: 30m]")] = DEFAULT_S,
+        help="Time limit per node; a node keeps what it has fetched by then. [default: 30m]")] = DEFAULT_S,
     where: flags.Cluster,
     output_format: flags.Format = "table",
 ) -> int:
     """Fetch a model's weights onto nodes before a replica needs them.
 
-    From the sources that a starting replica has: the node's own disk, replicas that run, the origins of the file. Four
-    nodes at a time; nothing is claimed, and no replica is started. By default the nodes are those that may run the
-    model, and are alive and not cordoned.
+    The sources are those of a starting replica: the node's own disk, running replicas, the origins in the file. Four
+    nodes fetch at a time. Nothing is claimed, and no replica is started. The default nodes are all that may run the
+    model, are alive and are not cordoned.
     """
     if nodes and node:
         raise UsageError("give either --nodes LABELS or --node NODE")
@@ -68,14 +68,14 @@ def prefetch(
         chosen = _named(seen, node) if node else selected(seen, nodes) if nodes else None
         places = nodes_for(fleet, wanted, seen, chosen)
         if not places:
-            raise FleetctlError("there is no such node that is alive" if nodes else f"no node may run {model} now",
+            raise FleetctlError("no node with these labels is alive" if nodes else f"no node may run {model} now",
                                 hint="`fleetctl inventory` lists the nodes")
         names = {one.id: one.name for one in seen.nodes}
         say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
         with invocation.working("fetching"):
             asker = JobRunner(source.client, source.namespace, starter(), PREFETCH_WORDING)
             rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, seen), timeout,
-                             lambda row: _tell(row, names))
+                             lambda row: _report(row, names))
     rows = [row.model_copy(update={"node": names[row.node_id]}) for row in rows]
     answer = Prefetched(fleet=fleet.name, model=model, rows=sorted(rows, key=lambda row: (row.node, row.artifact)))
     show_answer(answer, output_format, prefetched_report)
@@ -89,7 +89,7 @@ def _named(seen: Inventory, names: list[str]) -> list[Node]:
     return list(found.values())
 
 
-def _tell(row: FetchedWeights, names: dict[str, str]) -> None:
+def _report(row: FetchedWeights, names: dict[str, str]) -> None:
     got = row.fetched
-    said = f"{format_bytes(got.bytes)} in {got.seconds:.1f}s" if got else row.trouble
-    say("fetched" if got else "warning", f"{names[row.node_id]}: {said}")
+    text = f"{format_bytes(got.bytes)} in {got.seconds:.1f}s" if got else row.trouble
+    say("fetched" if got else "warning", f"{names[row.node_id]}: {text}")

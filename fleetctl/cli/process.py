@@ -1,4 +1,4 @@
-"""Where environment, home folder, clock and standard input of this process enter the program."""
+"""The environment, home folder, clock and standard input of this process, as an `Invocation`."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _context: str | None = None
 
 
 def choose_context(name: str | None) -> None:
-    """Remember `--context`; None = none was named."""
-    global _context  # noqa: PLW0603  it belongs to the command line, of which a process has one
+    """Remember `--context`; None = not given."""
+    global _context  # noqa: PLW0603  a process has one command line
     _context = name
 
 
 def this_invocation() -> Invocation:
-    """Return what this process brings along."""
+    """Return the environment, clock and streams of this process."""
     return Invocation(os.environ, home_folder(), now_text, read_stdin, say, lambda: signals.received, _context, working)
 
 
 def read_stdin() -> bytes:
-    """Return all of standard input; raises FleetctlError where it has no end."""
+    """Return all of standard input; raises FleetctlError if it is too large."""
     data = sys.stdin.buffer.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise FleetctlError(f"standard input is larger than {MAX_BYTES >> 20} MiB")
@@ -38,16 +38,16 @@ def read_stdin() -> bytes:
 
 
 def now_text() -> str:
-    """Return the time now: RFC 3339, UTC, whole seconds."""
+    """Return the current time: RFC 3339, UTC, whole seconds."""
     return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def home_folder() -> Path:
-    """Return the home folder; one that does not exist where the user has none."""
+    """Return the home folder; if the user has none, a path that does not exist."""
     return Path(os.path.expanduser("~"))  # noqa: PTH111  Path.home() raises in a container without a passwd entry
 
 
 def refuse_two_readers(files: Sequence[str], inventory: str | None) -> None:
-    """Raise UsageError when standard input is to be read as more than one thing."""
+    """Raise UsageError if standard input is named more than once."""
     if [*files, inventory].count("-") > 1:
         raise UsageError("standard input can be read only once", hint="give `-` once, to --file or to --inventory")

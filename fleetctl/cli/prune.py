@@ -1,4 +1,4 @@
-"""`fleetctl prune`: the explicit verb that removes weights which no fleet file names from the disks of nodes."""
+"""`fleetctl prune`: the explicit verb that removes weights that no fleet file names from the disks of nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fleetctl.workflow.dashboard import live_source
 app = command_app(
     "fleetctl prune -f fleets/prod.yaml --dry-run",
     "fleetctl prune -f fleets/prod.yaml --nodes fleet.io/pool=h100",
-    exit_codes="0 removed, or there is nothing to remove, 1 error, or no to the question, 3 a node did not answer, or "
+    exit_codes="0 removed, or nothing to remove, 1 error, or not confirmed, 3 a node did not answer, or "
                "something could not be removed, 64 usage")
 
 
@@ -37,10 +37,10 @@ def prune(
     yes: flags.Yes = False,
     output_format: flags.Format = "table",
 ) -> int:
-    """Remove weights from nodes' disks that no fleet file names.
+    """Remove weights that no fleet file names from the disks of nodes.
 
-    Give the files of every fleet of the cluster. It looks at the folders that fleetctl fetches weights into, and at
-    nothing else. What a process of the node uses stays, and so does what a replica serves. No replica is touched.
+    Give the fleet files of all fleets on the cluster. Only the folders that fleetctl fetches weights into are examined.
+    Weights that a process on the node uses or a replica serves stay. No replica is touched.
     """
     invocation = this_invocation()
     fleets = fleets_in(invocation, files)
@@ -74,7 +74,7 @@ def _agreed(found: list[NodeCache], names: dict[str, str], *, yes: bool) -> bool
 
 
 def _after(before: NodeCache, after: NodeCache) -> NodeCache:
-    """Return the cache of a node as the removal has left it; what it does not mention is gone already."""
+    """Return the cache of a node after the removal; artifacts that `after` does not list were already gone."""
     if after.trouble:
         return before.model_copy(update={"trouble": after.trouble})
     now = {one.artifact: one for one in after.artifacts}

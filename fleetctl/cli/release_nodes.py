@@ -1,4 +1,4 @@
-"""`fleetctl release-nodes FLEET`: ask Ray's autoscaler for no more nodes for a fleet. Ends nothing."""
+"""`fleetctl release-nodes FLEET`: withdraw a fleet's node requests from Ray's autoscaler. Ends nothing."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from fleetctl.workflow.dashboard import live_source
 app = command_app(
     "fleetctl release-nodes old-fleet --address http://ray-head:8265 --dry-run",
     "fleetctl release-nodes old-fleet --address http://ray-head:8265",
-    exit_codes="0 released, or nothing was asked for, 1 error, or no to the question, 64 usage")
+    exit_codes="0 withdrawn, or no nodes were requested, 1 error, or not confirmed, 64 usage")
 RELEASE = "release"
-WORDING = Wording("job", *["`fleetctl release-nodes FLEET --dry-run` shows what is asked for"] * 2)
+AFTERWARDS = "`fleetctl release-nodes FLEET --dry-run` shows what is requested"
+WORDING = Wording("job", afterwards=AFTERWARDS, died=AFTERWARDS)
 
 
 @app.command()
 def release_nodes(
     fleet: Annotated[str, typer.Argument(
-        metavar="FLEET", show_default=False, help="The name of a fleet that is not applied any more.")],
+        metavar="FLEET", show_default=False, help="Name of a fleet that is no longer applied.")],
     where: flags.Cluster,
     dry_run: flags.DryRun = False,
     yes: flags.Yes = False,
 ) -> int:
-    """Ask Ray's autoscaler for no more nodes for a fleet.
+    """Withdraw a fleet's node requests from Ray's autoscaler.
 
-    An apply of a fleet with spec.cluster.grow asks for nodes, and they stay asked for until the next one. This is for a
-    fleet that has no next one. Nothing is ended: Ray takes away nodes that no other fleet asks for once they are idle.
-    An apply of the fleet asks again.
+    An apply of a fleet with spec.cluster.grow requests nodes, and its requests stay until the next apply. This is for a
+    fleet that will not be applied again. Nothing is ended: Ray removes idle nodes that no other fleet requests.
     """
     invocation = this_invocation()
-    question = f"Ask for no more nodes for fleet {fleet}?"
+    question = f"Withdraw the node requests of fleet {fleet}?"
     if not dry_run and not confirm(question, yes=yes, otherwise="nothing was changed"):
         return 1
     with live_source(invocation, where, cluster_of(None)) as source:

@@ -1,4 +1,4 @@
-"""`fleetctl render`: a fleet with everything it extends merged into it, and the source of each line."""
+"""`fleetctl render`: a fleet merged with everything it extends, and the source of each line."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ app = command_app(
     "fleetctl render -f fleets/prod.yaml",
     "fleetctl render -f fleets/prod.yaml --no-origin --show-env",
     "fleetctl render -f fleets/prod.yaml --format json",
-    exit_codes="0 fine, 1 a broken fleet, 64 usage")
+    exit_codes="0 printed, 1 a broken fleet, 64 usage")
 
 
 @app.command()
 def render(
     files: flags.Files,
-    output_format: Annotated[Literal["yaml", "json"], typer.Option("--format", help="How to print.")] = "yaml",
+    output_format: Annotated[Literal["yaml", "json"], typer.Option("--format", help=flags.FORMAT_HELP)] = "yaml",
     no_origin: Annotated[bool, typer.Option(
-        "--no-origin", help="In YAML: leave out the source file and line of each line.")] = False,
+        "--no-origin", help="Leave out the comments in YAML that name the source of each line.")] = False,
     show_env: Annotated[bool, typer.Option(
-        "--show-env", help="Also print the values of engine environments; they may be secrets.")] = False,
+        "--show-env", help="Print the values of engine environments, which may be secrets.")] = False,
 ) -> int:
     """Print a fleet as one document, with everything it extends.
 
-    Reads files only and contacts no cluster. Values of engine environments are masked, and a masked file cannot be
+    Reads only files and contacts no cluster. Values of engine environments are masked, and a masked file cannot be
     loaded; with --show-env the output is a fleet file with the same meaning.
     """
     loaded = inspect_fleet(files, stdin=read_stdin)

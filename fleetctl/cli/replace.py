@@ -1,10 +1,11 @@
-"""`fleetctl replace`: the explicit verb that updates a model: creates current replicas, ends the outdated it names."""
+"""`fleetctl replace`: the explicit verb that updates a model: it creates current replicas and ends outdated ones."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -14,10 +15,9 @@ from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import CollectedOutput
-from fleetctl.cli.apply.scaled import ModelArgument
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
-from fleetctl.cli.explicit import Wanted, act_on, agreed_to, refuse_protected, show_steps
+from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, refuse_protected, show_steps
 from fleetctl.cli.identity import one_command
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.events import ReplicaOutcome
@@ -41,18 +41,16 @@ app = command_app(
 @app.command()
 def replace(
     *,
-    model: ModelArgument,
+    model: flags.Model,
     files: flags.FlaggedFiles,
     surge: Annotated[int | None, flags.option(
         "--surge", metavar="N", min=1, max=MAX_REPLICAS,
-        help="The most replicas beyond the target at a time. [default: the model's update.surge, else 1]")] = None,
+        help="At most N replicas beyond the target at a time. [default: the model's update.surge, else 1]")] = None,
     in_place: Annotated[bool, typer.Option(
-        "--in-place", help="End one first, then create one: for a cluster without room beside what runs.")] = False,
+        "--in-place", help="End each replica before creating the next, if the cluster has no spare room.")] = False,
     allow_outage: Annotated[bool, typer.Option(
-        "--allow-outage", help="With --in-place: also where nothing serves meanwhile.")] = False,
-    drain: Annotated[float, flags.option(
-        "--drain", metavar="DURATION", parser=flags.duration,
-        help="Before one ends, take it off `fleetctl endpoints` and wait this long. [default: 0s]")] = 0,
+        "--allow-outage", help="With --in-place: proceed even if no replica serves in the meantime.")] = False,
+    drain: DrainTime = 0,
     dry_run: flags.DryRun = False,
     where: flags.Cluster,
     yes: flags.Yes = False,
@@ -62,17 +60,18 @@ def replace(
     wait_timeout: flags.WaitTimeout = None,
     output_format: flags.Format = "table",
 ) -> int:
-    """Bring a model to the file's spec, one replica after another.
+    """Update a model to the file's spec, one replica after another.
 
-    A current one is created and ready before one outdated is ended. The first failure stops it, with the outdated
-    replicas that are left alive. Run again, it goes on from there.
+    A current replica is created and ready before an outdated one is ended. The first failure stops the update, and the
+    remaining outdated replicas stay alive. Run the same command again to continue.
     """
     if in_place and surge is not None:
         raise UsageError("give either --surge N or --in-place")
     invocation = this_invocation()
     found = look_up(invocation, files, model, where)
     if not found.wanted:
-        raise UsageError(f"the fleet file wants no replica of {model}", hint=f"`fleetctl evict {model}` ends them")
+        raise UsageError(f"the fleet file wants no replica of {model}",
+                         hint=f"`fleetctl evict {quote(model)}` ends them")
     in_file = next(one for one in found.loaded.sound().models if one.key == model)
     beyond = 0 if in_place else surge or in_file.surge or 1
     wanted = Wanted("evict", "Replace", yes, dry_run, output_format, lock_timeout, drain)
@@ -84,7 +83,7 @@ def replace(
 
 @dataclass
 class _Update:
-    """One update; `outcomes` grow step by step, `ended` holds actor ids. Nothing of it is kept elsewhere."""
+    """One update; `outcomes` grow step by step, `ended` holds actor ids. No other state is kept."""
 
     invocation: Invocation
     where: Where
@@ -98,8 +97,8 @@ class _Update:
     ended: set[str | None] = field(default_factory=set)
 
     def run(self) -> int:
-        """Ask once, then go round by round; returns the exit code."""
-        now = self._look()
+        """Ask once, then update round by round; returns the exit code."""
+        now = self._read_round()
         outdated = now.outdated
         if not outdated and not now.creates:
             say("note", f"{self.model}: nothing to replace, {now.progress}")
@@ -121,24 +120,25 @@ class _Update:
             say("stopped", error.message)
             code = PARTIAL if error.exit_code == FleetctlError.exit_code else error.exit_code
         say("note", f"{self.model}: {'done' if code == 0 else 'stopped'}, {self._progress()}"
-                    + ("" if code == 0 else "; what is live goes on, and the same command goes on from here"))
+                    + ("" if code == 0 else "; live replicas stay, and the same command continues from here"))
         return show_steps(self.outcomes, code, "replace", self.wanted.output_format)
 
     def _agreed(self, now: Round) -> int | None:
-        """Ask once; returns None after a yes. An update in place may have ended the last one, and not created it."""
+        """Ask once; returns None after a yes. After an interrupted update in place there may be nothing left to end."""
         if now.outdated or self.wanted.dry_run:
             return agreed_to(self.wanted, now.seen, now.outdated, self._notes(now))
-        return None if confirm(f"{self.model}: {now.progress}. Create what is missing?", yes=self.wanted.yes) else 1
+        agreed = confirm(f"{self.model}: {now.progress}. Create the missing replicas?", yes=self.wanted.yes)
+        return None if agreed else 1
 
     def _progress(self) -> str:
         try:
-            return self._look().progress
+            return self._read_round().progress
         except FleetctlError as error:
-            return f"how far is not known: {error.message}"
+            return f"progress unknown: {error.message}"
 
     def _rounds(self, agreed: set[str | None], before: int, most: int) -> int:
         for _ in range(most):
-            now = self._look()
+            now = self._read_round()
             if now.creates:
                 if (code := self._create(now)) != 0:
                     return code
@@ -147,8 +147,8 @@ class _Update:
             one = now.next_to_end(agreed, least, self.options)
             if one is None:
                 return 0
-            say("note", f"{self.model}: {now.progress}; {self.model}/{one.replica_id} ends, "
-                        f"{now.serving_without(one)} go on serving")
+            say("note", f"{self.model}: {now.progress}; ending {self.model}/{one.replica_id}, "
+                        f"{now.serving_without(one)} keep serving")
             wanted = dataclasses.replace(self.wanted, keep={self.model: least})
             with live_source(self.invocation, self.where, now.fleet.cluster) as source:
                 for summary in act_on(wanted, source, now.seen, [one], now.fleet):
@@ -158,13 +158,13 @@ class _Update:
             self.ended.add(one.actor_id)
         raise ApplyError(f"{self.model} changes faster than it can be replaced", hint="`fleetctl status` shows it")
 
-    def _look(self) -> Round:
+    def _read_round(self) -> Round:
         fleet = self.loaded.sound()
         with live_source(self.invocation, self.where, fleet.cluster) as source:
             return round_of(fleet, self.model, source.read(), self.ended)
 
     def _create(self, now: Round, *, only_check: bool = False) -> int:
-        """Apply the model alone, as a plan of its own; returns the exit code. Without room nothing is created."""
+        """Apply the model as a separate plan; returns the exit code. If anything is blocked, nothing is created."""
         with proposed_by_fleet(self.invocation, self.loaded, self.options, self.where) as proposal:
             plan = proposal.task.plan
             refuse_by_policy(self.invocation, plan, force=self.options.force)
@@ -186,5 +186,5 @@ class _Update:
                    "ready before an outdated one ends")
         else:
             least = now.model.replicas - 1 if now.creates else min(map(now.serving_without, now.outdated))
-            yield (f"{self.model}: {now.progress}; one ends before the next is created, so that serving drops to "
-                   f"{least} of {now.model.replicas}, each time until the new one is ready")
+            yield (f"{self.model}: {now.progress}; each replica ends before the next is created, so {least} of "
+                   f"{now.model.replicas} serve until the new one is ready")

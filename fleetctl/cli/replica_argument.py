@@ -1,8 +1,9 @@
-"""The arguments MODEL/ID, one replica, and MODEL, all replicas of a model, whose key may itself hold slashes."""
+"""The arguments MODEL/ID (one replica) and MODEL (all its replicas). A model key may itself contain slashes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -19,13 +20,13 @@ IDS_LISTED = 20
 
 ReplicaArguments = Annotated[list[str] | None, typer.Argument(
     metavar="MODEL/ID", show_default=False, autocompletion=complete_replicas,
-    help="A replica, as `fleetctl status` names it, or a model: all its replicas.")]
+    help="A replica, as `fleetctl status` names it; or a model, for all its replicas.")]
 ReplicaId = Annotated[int | None, flags.option(
-    "--replica-id", metavar="N", min=0, help="The id of the replica; the argument is then the model key alone.")]
+    "--replica-id", metavar="N", min=0, help="Id of the replica; the argument is then only the model key.")]
 
 
 def parse_replica(text: str) -> tuple[str, int]:
-    """Split at the last slash; raises UsageError when the part after it is not an id."""
+    """Split at the last slash; raises UsageError if the part after it is not an id."""
     model, slash, number = text.rpartition("/")
     if not slash or not model or not number.isascii() or not number.isdigit():
         raise UsageError(f"{text!r} does not name a replica", hint="write MODEL/ID, such as openai-community/gpt2/0")
@@ -35,18 +36,18 @@ def parse_replica(text: str) -> tuple[str, int]:
 def named_replicas(
     seen: Inventory, names: Sequence[str], replica_id: int | None = None, fleet: str | None = None
 ) -> list[Replica]:
-    """Return the replicas that `names` mean, each once, in the order of the inventory.
+    """Return the replicas that `names` refer to, each once, in inventory order.
 
-    A key may end like an id: `m/3` is replica 3 of `m`, or else all replicas of the model `m/3`. With a `fleet` a model
-    means its replicas there, and the others are mentioned. Raises UsageError where it is both, FleetctlError where it
-    is neither or no fleet started it, InventoryError where that is not known.
+    A key may look like MODEL/ID: `m/3` is replica 3 of `m`, or else all replicas of the model `m/3`. With `fleet`, a
+    model means its replicas in that fleet, and others are reported. Raises UsageError if a name is both, FleetctlError
+    if it is neither or no fleet started it, InventoryError if the inventory is too incomplete to tell.
     """
     if replica_id is not None and len(names) != 1:
         raise UsageError("--replica-id needs exactly one MODEL")
     found = [replica for name in names for replica in _meant(seen, name, replica_id, fleet)]
     unmarked = [f"{one.model}/{one.replica_id}" for one in found if one.fleet is None]
     if unmarked:
-        raise FleetctlError(f"{', '.join(unmarked)}: no fleet's mark; fleetctl did not start it and does not end it")
+        raise FleetctlError(f"{', '.join(unmarked)}: no fleet mark; fleetctl did not start it and does not end it")
     chosen = {(one.model, one.replica_id) for one in found}
     return [replica for replica in seen.replicas if (replica.model, replica.replica_id) in chosen]
 
@@ -58,16 +59,16 @@ def _meant(seen: Inventory, name: str, replica_id: int | None, fleet: str | None
         raise absent(seen, f"there is no {wanted}", nearest_hint(seen, wanted))
     if fleet is None or replica_id is not None or found[0].model != name:
         return found
-    others = [f"{name}/{one.replica_id} is of fleet {one.fleet}" for one in found if one.fleet not in (fleet, None)]
+    others = [f"{name}/{one.replica_id} is in fleet {one.fleet}" for one in found if one.fleet not in (fleet, None)]
     if len(others) == len(found):
         raise FleetctlError(f"{name} does not run in fleet {fleet}: {', '.join(first_few(others, IDS_LISTED))}",
-                            hint="name what you mean as MODEL/ID, or leave out -f")
-    say("note", *(f"{sentence}, and is left out; MODEL/ID names it" for sentence in others))
+                            hint="name the replica as MODEL/ID, or leave out -f")
+    say("note", *(f"{sentence} and is left out; to include it, name it as MODEL/ID" for sentence in others))
     return [one for one in found if one.fleet in (fleet, None)]
 
 
 def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list[Replica]:
-    """Return the replicas that one name means, by the rules of `named_replicas`; none where it is neither."""
+    """Return the replicas that one name refers to, by the rules of `named_replicas`; none if it is neither."""
     numbered = [replica for replica in seen.replicas if replica.replica_id is not None]
     of_model = [replica for replica in numbered if replica.model == name]
     if replica_id is not None:
@@ -75,21 +76,22 @@ def running_replicas(seen: Inventory, name: str, replica_id: int | None) -> list
     exact = [replica for replica in numbered if f"{replica.model}/{replica.replica_id}" == name]
     if exact and of_model:
         raise UsageError(f"{name} is replica {exact[0].replica_id} of {exact[0].model}, and a model of its own",
-                         hint=f"write `{exact[0].model} --replica-id {exact[0].replica_id}`, or `{name}/ID`")
+                         hint=f"write `{quote(exact[0].model)} --replica-id {exact[0].replica_id}`, or "
+                              f"`{quote(name)}/ID`")
     return exact or of_model
 
 
 def nearest_hint(seen: Inventory, name: str) -> str:
-    """Return the hint where nothing is called `name`: the ids of its model, the nearest model, or how to list all."""
+    """Return the hint for an unknown name: the ids of its model, the nearest model, or how to list all."""
     model = name.rpartition("/")[0]
     ids = sorted(one.replica_id for one in seen.replicas if one.model == model and one.replica_id is not None)
-    if ids:  # never the nearest one: it is healthy, and this may end it
+    if ids:  # never the nearest id: the command may end it, and it is healthy
         return f"{model} has {', '.join(map(str, ids[:IDS_LISTED]))}{', ...' if len(ids) > IDS_LISTED else ''}"
     return did_you_mean(name, {one.model for one in seen.replicas}) or "`fleetctl status` lists what runs"
 
 
 def absent(seen: Inventory, message: str, hint: str) -> FleetctlError:
-    """Return the error for something that was not found; in an incomplete inventory it may still exist."""
+    """Return the error for something not found; in an incomplete inventory it may still exist."""
     if seen.complete:
         return FleetctlError(message, hint=hint)
     problems = "; ".join(seen.warnings) or "the document gives no reason"

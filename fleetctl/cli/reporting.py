@@ -1,7 +1,7 @@
-"""How a command shows its document: --format for standard output, --report FORMAT=FILE for files beside it.
+"""Output of a command's document: --format for standard output, --report FORMAT=FILE for files.
 
-A command says once how its document is made in each format (`Formats`); a format is made only when it is asked for.
-The flags are checked before anything is read, so that a run of minutes does not end with a mistyped format.
+A command declares how to make its document in each format (`Formats`); only the requested formats are made. The flags
+are checked before anything is read, so that a run of minutes does not fail because of a mistyped format.
 """
 
 from __future__ import annotations
@@ -29,23 +29,22 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 REPORT_MODE = 0o644
-"""Reports are masked, and another step uploads them; only a saved plan is for its owner alone."""
+"""Reports are masked, and another CI step uploads them; only a saved plan is private to its owner."""
 
 REPORT_WIDTH = 120
 JSON_FORMATS = ("json", "jsonl")
 
-ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help="What to print on standard output.")]
+ReportFormatOption = Annotated[ReportFormat, typer.Option("--format", help=flags.FORMAT_HELP)]
 ReportOption = Annotated[list[str] | None, flags.option(
     "--report", metavar="FORMAT=FILE",
-    help="Also write the result to this file: html, markdown, sarif, junit and others; repeatable.")]
-
+    help="Also write the result to FILE, as html, markdown, sarif, junit or another format; repeatable.")]
 
 Document = TypeVar("Document", bound=Stored)
 
 
 @dataclass(frozen=True, slots=True)
 class Formats:
-    """One document in every format, each made when it is asked for; `page` and `table` None = those of its report."""
+    """One document in every format, each made on demand. If `page` or `table` is None, it is made from the report."""
 
     json: Callable[[], str]
     report: Callable[[], Report]
@@ -66,8 +65,8 @@ def parse_reports(
 ) -> list[WantedReport]:
     """Return the reports of --report. `beside` = another file this run writes, `reading` = the files it reads.
 
-    Raises UsageError, with everything that is wrong, for an unknown format and for a file that is named twice, that
-    this run reads, that is not a regular file or whose folder cannot be written.
+    Raises UsageError with all problems: an unknown format, or a file that is named twice, is read by this run, is not a
+    regular file or is in a folder that cannot be written.
     """
     problems: list[str] = []
     wanted: list[WantedReport] = []
@@ -76,10 +75,10 @@ def parse_reports(
     for value in values or ():
         name, _, file = value.partition("=")
         path, real = Path(file), real_path(Path(file))
-        problem = "it names no file" if not file else (
+        problem = "no file is given" if not file else (
             f"{name or 'nothing'} is not a format" if name not in get_args(ReportFormat) else _file_problem(path))
         if problem is None and real in taken:
-            problem = f"{path} is written by {taken[real]} as well"
+            problem = f"{path} is also written by {taken[real]}"
         if problem or real in inputs:
             problems.append(f"--report {value}: {problem or already_read(path)}")
         else:
@@ -97,18 +96,18 @@ def formats_of(document: Document, report: Callable[[Document], Report]) -> Form
 
 
 def show_answer(answer: Document, chosen: OutputFormat, report: Callable[[Document], Report]) -> None:
-    """Print an answer for a person, or the document itself."""
+    """Print an answer as a table, or as the JSON document itself."""
     show(formats_of(answer, report), chosen)
 
 
 def write_reports(formats: Formats, wanted: Sequence[WantedReport]) -> None:
-    """Write every report, each whole or not at all; raises FleetctlError for one that cannot be written."""
+    """Write every report, each atomically; raises FleetctlError if one cannot be written."""
     for report in wanted:
         write_file(report.path, text_of(formats, report.format), mode=REPORT_MODE)
 
 
 def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport] = ()) -> None:
-    """Write the reports, then print the document on standard output; only the table may have colour."""
+    """Write the reports, then print the document on standard output; only the table may have color."""
     write_reports(formats, reports)
     if chosen == "table":
         _print_table(formats, result_console())
@@ -118,7 +117,7 @@ def show(formats: Formats, chosen: ReportFormat, reports: Sequence[WantedReport]
 
 
 def text_of(formats: Formats, chosen: ReportFormat) -> str:
-    """Return the document in a format, without colour."""
+    """Return the document in a format, without color."""
     if chosen == "table":
         return _plain(formats)
     if chosen == "json":
@@ -130,7 +129,7 @@ def text_of(formats: Formats, chosen: ReportFormat) -> str:
 
 
 def repository_root(environ: Mapping[str, str], cwd: Path) -> str:
-    """Return the folder that a forge's paths start at: as its runner says, else the checkout around `cwd`."""
+    """Return the folder that paths on the forge start from: the runner's workspace, else the checkout around `cwd`."""
     named = environ.get("GITHUB_WORKSPACE") or environ.get("CI_PROJECT_DIR")
     return named or next((str(folder) for folder in (cwd, *cwd.parents) if (folder / ".git").exists()), "")
 
@@ -153,7 +152,7 @@ def _plain(formats: Formats) -> str:
 
 def _file_problem(path: Path) -> str | None:
     if str(path) == "-":
-        return "standard output is what --format writes; name a file"
+        return "--format writes to standard output; name a file"
     try:
         if path.exists() and not path.is_file():
             return f"{path} is not a regular file"

@@ -1,4 +1,4 @@
-"""`fleetctl restart`: the explicit verb that starts engines again where they are, one replica after another."""
+"""`fleetctl restart`: the explicit verb that restarts engines in place, one replica after another."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fleetctl.workflow.dashboard import live_source
 app = command_app(
     "fleetctl restart openai-community/gpt2/2",
     "fleetctl restart openai-community/gpt2   # all its replicas",
-    exit_codes="0 all are ready again, 1 error, or there is no such replica of ours, 3 some are not ready, 4 protected "
-               "by the fleet's policy, 5 another restart runs, 64 usage")
+    exit_codes="0 all are ready again, 1 error, or no such replica of ours, 3 some are not ready, 4 protected by the "
+               "fleet's policy, 5 another restart runs, 64 usage")
 
 
 @app.command()
@@ -30,10 +30,11 @@ def restart(
     lock_timeout: flags.LockTimeout = 0,
     output_format: flags.Format = "table",
 ) -> int:
-    """Start engines again where they are, one replica after another.
+    """Restart engines in place, one replica after another.
 
-    Id, nodes and spec stay. Each is ready before the next; the first that does not become ready ends it. It uses one of
-    the restarts that the model allows (`restart.max`); a replica without any left is refused. Apply changes specs.
+    Id, nodes and spec stay; `fleetctl replace` changes the spec. Each replica is ready before the next is restarted;
+    the first that does not become ready ends the command. A restart counts toward the limit of the model
+    (`restart.max`); a replica with none left is refused. With -f, models that its policy protects are refused.
     """
     if not replicas:
         raise UsageError("name the replicas to restart", hint="write MODEL/ID or MODEL")
@@ -44,7 +45,7 @@ def restart(
         named = named_replicas(seen, replicas, replica_id, fleet.name if fleet else None)
         chosen = [one for one in named if one.level == "HOT"]
         if not chosen:
-            raise FleetctlError("what is WARM has no engine", hint="the next apply promotes it where it is wanted")
+            raise FleetctlError("a WARM replica has no engine", hint="the next apply promotes it if it is wanted")
         refuse_protected(fleet, chosen)
         wanted = Wanted("restart", "Restart", yes, dry_run, output_format, lock_timeout)
         return carry_out(wanted, source, seen, chosen, fleet)

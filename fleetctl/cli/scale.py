@@ -1,4 +1,4 @@
-"""`fleetctl scale MODEL --replicas N`: an apply of one model, up to a number that the command line gives."""
+"""`fleetctl scale MODEL --replicas N`: an apply of one model, up to a number of replicas from the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from fleetctl.cli import flags
 from fleetctl.cli.apply.output import FormatOption
-from fleetctl.cli.apply.scaled import ModelArgument, apply_scaled
+from fleetctl.cli.apply.scaled import apply_scaled
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.process import this_invocation
@@ -19,29 +19,29 @@ from fleetctl.workflow.scaling import look_up
 app = command_app(
     "fleetctl scale openai-community/gpt2 --replicas 5 -f fleets/demo.yaml",
     "fleetctl scale openai-community/gpt2 --scale-up 2 -f fleets/demo.yaml",
-    exit_codes="0 so many are ready, 1 error before any action, 3 partial, 4 refused by policy, 5 another apply holds "
-               "the lock, 64 usage, 130 interrupted")
+    exit_codes="0 all are ready, 1 error before any action, 3 partial, 4 refused by policy, 5 another apply holds the "
+               "lock, 64 usage, 130 interrupted")
 
 
 @app.command()
 def scale(
     *,
-    model: ModelArgument,
+    model: flags.Model,
     files: flags.FlaggedFiles,
     replicas: Annotated[int | None, flags.option(
-        "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="At least this many in all.")] = None,
+        "--replicas", metavar="N", min=0, max=MAX_REPLICAS, help="Total number of replicas that should run.")] = None,
     scale_up: Annotated[int | None, flags.option(
-        "--scale-up", metavar="N", min=1, max=MAX_REPLICAS, help="This many more than are live now.")] = None,
+        "--scale-up", metavar="N", min=1, max=MAX_REPLICAS, help="Number of replicas to add to the live ones.")] = None,
     dedicated: Annotated[bool, typer.Option(
-        "--dedicated", help="The new replicas take whole cards, whatever share of one the file gives them.")] = False,
+        "--dedicated", help="Give the new replicas whole cards instead of the share in the file.")] = False,
     start: flags.Starting,
     output_format: FormatOption = "table",
 ) -> int:
-    """Start replicas of a model until so many run; never fewer.
+    """Start replicas of a model until N run; it never removes any.
 
-    The model is one of the fleet file, which stays as it is: where it wants fewer, the surplus is kept and reported.
-    A replica that was started with --dedicated is like any other to a plan; what an apply or `replace` starts in its
-    place takes the file's share again.
+    The fleet file must have the model, and is not changed: if it wants fewer replicas, the surplus is kept and
+    reported. Plans treat a replica started with --dedicated like any other; a replica that an apply or `replace` starts
+    in its place gets the file's share again.
     """
     if (replicas is None) == (scale_up is None):
         raise UsageError("give either --replicas N or --scale-up N")
@@ -49,6 +49,6 @@ def scale(
     found = look_up(invocation, files, model, start.where)
     number = replicas if replicas is not None else found.live + (scale_up or 0)
     if number <= found.live:
-        say("note", f"{model}: {found.live} are live, {number} wanted; nothing to start. Scale never takes any "
-                    "away: `fleetctl evict` does")
+        say("note", f"{model}: {found.live} are live, {number} wanted; nothing to start. Scale never removes "
+                    "replicas; `fleetctl evict` does")
     return apply_scaled(invocation, found, files, number, start, output_format, dedicated=dedicated)

@@ -1,4 +1,4 @@
-"""`fleetctl schema`: print a published JSON Schema, for editors and for programs that read our documents."""
+"""`fleetctl schema`: print a published JSON Schema, for editors and for programs that read fleetctl's documents."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def schema(
 ) -> int:
     """Print the JSON Schema of a document.
 
-    An editor with YAML support finds the schema by the first line of a fleet file, as in the last example.
+    An editor with YAML support finds the schema by a comment at the top of a fleet file, as in the last example.
     """
     if name not in NAMES:
         raise UsageError(f"there is no schema {name!r}",
-                         hint=did_you_mean(name, NAMES) or "see `fleetctl schema --help` for the names")
+                         hint=did_you_mean(name, NAMES) or "`fleetctl schema --help` lists the names")
     write_document(schema_text(name))
     return 0

@@ -1,4 +1,4 @@
-"""`fleetctl show FILE`: show a saved plan in every format, and say whether it can still be applied. Reads only."""
+"""`fleetctl show FILE`: show a saved plan in any format, and report whether it can still be applied. Read-only."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ app = command_app(
     "fleetctl show prod.fleetplan --check   # could it be applied now?",
     "fleetctl show prod.fleetplan --report html=plan.html",
     "fleetctl plan -f fleets/ --format json | fleetctl show -   # a masked plan",
-    exit_codes="0 shown, 1 error, 64 usage; with --detailed-exitcode as for plan, and 6 first if it has expired, "
-               "or was checked and is stale or used")
+    exit_codes="0 shown, 1 error, 64 usage; with --detailed-exitcode as for plan, but 6 if it has expired, or was "
+               "checked and is stale or used")
 
 
 @app.command()
 def show_plan(
     plan_file: Annotated[str, typer.Argument(
-        metavar="FILE", help="A plan, as `plan --out` or `plan --format json` wrote it; - for standard input.")],
+        metavar="FILE", help="Plan written by `plan --out` or `plan --format json`; - for standard input.")],
     address: flags.Address = None,
     inventory: flags.Inventory = None,
     check: Annotated[bool, typer.Option(
         "--check",
-        help="Ask the plan's cluster whether it could be applied now; --address and --inventory imply it.")] = False,
+        help="Check on its cluster whether it could be applied now; --address and --inventory imply it.")] = False,
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
     detailed_exitcode: flags.DetailedExitCode = False,
 ) -> int:
     """Show a saved plan, and whether it can still be applied.
 
-    The plan goes to standard output; when it expires, which version made it and, with --check, what has moved since go
+    The plan goes to standard output. Its expiry, the version that made it and, with --check, what has changed since go
     to standard error. Env values are never shown.
     """
     refuse_two_readers([plan_file], inventory)
@@ -56,13 +56,13 @@ def show_plan(
 
 
 def _say_state(plan: Plan, checked: Checked, now: str) -> None:
-    """Say where the plan comes from and whether an apply would accept it."""
+    """Report the origin of the plan, and whether an apply would accept it."""
     say("plan", origin_of(plan, now))
     if isinstance(plan, MaskedPlan):
         say("note", "env values are masked in this document; it can be shown, but `fleetctl apply` refuses it")
     if checked.refusal is None:
         if checked.inventory is not None:
-            say("check", "nothing it relies on has moved since it was made")
+            say("check", "nothing it relies on has changed since it was made")
         return
     say("check", checked.refusal.message)
     say("moved", *checked.refusal.listed)

@@ -1,10 +1,10 @@
-"""Ctrl-C, SIGTERM and a closed terminal, at any moment of the process: 130, 143 or 129, and never a traceback.
+"""Ctrl-C, SIGTERM and a closed terminal at any moment of the process: exit code 130, 143 or 129, and no traceback.
 
-While the program is loaded, and when its work is done, a signal ends the process on the spot: there is nothing to tidy
-up. In between it is an exception, so that started work can end well. It comes between two imports, not in one:
-a module that is interrupted half way may swallow it, or fail with an error of its own.
+While the program loads, and after its work is done, a signal ends the process immediately: there is nothing to clean
+up. In between it raises an exception, so that running work can end in order. The exception is never raised inside an
+import: a half-imported module may swallow it, or fail with another error.
 
-Imports only modules that Python has loaded already, or nearly so: its importer has not started yet.
+This module imports only what Python has loaded at startup, or nearly so.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
-AGAIN_S = 0.02
-"""When a signal that came at a bad time comes again."""
+REDELIVER_S = 0.02
+"""After this time a deferred signal is delivered again."""
 
 _IMPORTING = "<frozen importlib._bootstrap>"
 
 received = 0
-"""How many signals have ended what was being waited for."""
+"""How many signals have been raised as exceptions."""
 
-_waiting = False
+_deferred = False
 
 
 def end_at_once() -> None:
-    """From now on a signal ends the process on the spot; a delayed one is dropped."""
+    """From now on a signal ends the process immediately; a deferred one is dropped."""
     signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, lambda *_: None)  # not SIG_IGN, which a process that is started would inherit
+    signal.signal(signal.SIGALRM, lambda *_: None)  # not SIG_IGN, which child processes would inherit
     _handle(_end)
 
 
 def interrupt() -> None:
-    """From now on a signal is an exception: KeyboardInterrupt, or SystemExit with its code."""
+    """From now on a signal raises KeyboardInterrupt, or SystemExit with its exit code."""
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     _handle(_raise)
 
 
 def ignore() -> None:
-    """From now on a signal is too late: the process is ending."""
+    """From now on signals are ignored: the process is ending."""
     _handle(signal.SIG_IGN)
 
 
 def _handle(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
     for number in EXIT_CODES:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as a shell that starts it in the background asks
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as set by a shell that starts it in the background
             signal.signal(number, handler)
 
 
@@ -56,14 +56,14 @@ def _end(number: int, _: FrameType | None) -> None:
 
 
 def _raise(number: int, frame: FrameType | None) -> None:
-    global received, _waiting  # noqa: PLW0603  a process has its signals once
+    global received, _deferred  # noqa: PLW0603  signal handlers belong to the process
     if _is_importing(frame):
-        if _waiting:
+        if _deferred:
             _end(number, frame)
-        _waiting = True
-        _again(number)
+        _deferred = True
+        _redeliver(number)
         return
-    _waiting = False
+    _deferred = False
     received += 1
     if number == signal.SIGINT:
         raise KeyboardInterrupt
@@ -78,23 +78,23 @@ def _is_importing(frame: FrameType | None) -> bool:
     return False
 
 
-def _again(number: int) -> None:
+def _redeliver(number: int) -> None:
     signal.signal(signal.SIGALRM, lambda _, frame: _raise(number, frame))
-    signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+    signal.setitimer(signal.ITIMER_REAL, REDELIVER_S)
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """End quietly when a second signal came while the first was being handled."""
+    """End quietly if a second signal came while the first was being handled."""
     if issubclass(kind, KeyboardInterrupt):
         _end(signal.SIGINT, None)
     sys.__excepthook__(kind, error, trace)
 
 
 def _unraisable(lost: sys.UnraisableHookArgs) -> None:
-    """Let a signal come again where Python cannot raise an exception, as in the cleanup of an object."""
+    """Deliver a signal again if Python cannot raise its exception, as in the finalizer of an object."""
     if issubclass(lost.exc_type, KeyboardInterrupt):
-        _again(signal.SIGINT)
+        _redeliver(signal.SIGINT)
     elif isinstance(lost.exc_value, SystemExit):
-        _again(next((number for number, code in EXIT_CODES.items() if code == lost.exc_value.code), signal.SIGTERM))
+        _redeliver(next((number for number, code in EXIT_CODES.items() if code == lost.exc_value.code), signal.SIGTERM))
     else:
         sys.__unraisablehook__(lost)

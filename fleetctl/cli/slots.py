@@ -1,4 +1,4 @@
-"""`fleetctl slots NODE N`: how many replicas of one model the node may hold, by a note of the cluster."""
+"""`fleetctl slots NODE N`: write a note that limits how many replicas of one model the node may hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetctl.inventory.notes import SLOTS
 
 app = command_app(
     "fleetctl slots node-a 4",
-    "fleetctl slots node-a --clear   # the fleet file or its label counts",
+    "fleetctl slots node-a --clear   # back to the fleet file or the node's label",
     exit_codes=EXIT_CODES)
 
 
@@ -23,14 +23,14 @@ app = command_app(
 def slots(
     node: NodeArgument,
     number: Annotated[int | None, typer.Argument(
-        metavar="N", show_default=False, min=0, max=MAX_SLOTS, help="How many replicas of one model.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Take the note back.")] = False,
+        metavar="N", show_default=False, min=0, max=MAX_SLOTS, help="Maximum number of replicas of one model.")] = None,
+    clear: Annotated[bool, typer.Option("--clear", help="Remove the limit set by this command.")] = False,
     files: flags.ClusterFiles = None,
     address: flags.Address = None,
 ) -> int:
     """Set how many replicas of one model a node may hold.
 
-    The note wins over `maxReplicasPerModel` of fleet files and over the node's label. What runs beyond it stays.
+    The limit overrides `maxReplicasPerModel` in fleet files and the label of the node. Replicas beyond it stay.
     """
     if (number is None) != clear:
         raise UsageError("give either N or --clear")

@@ -1,4 +1,4 @@
-"""`fleetctl status`: what runs, a row per replica. Reads only."""
+"""`fleetctl status`: a row per running replica. Read-only."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ app = command_app(
     "fleetctl status -f fleets/prod.yaml --follow",
     exit_codes="0 shown, 1 error, no replica of MODEL, or something could not be read, 64 usage, 130 Ctrl-C")
 UNBROKEN = 4_000
-"""Columns into a pipe with --format wide: as many as no row needs."""
+"""Width with --format wide in a pipe: more columns than any row needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which replicas are shown: of this fleet, this model, these keys; None = all."""
+    """Which replicas are shown: those of this fleet, this model and these keys; None = all."""
 
     fleet: ResolvedFleet | None
     model: str | None
@@ -62,18 +62,18 @@ class Chosen:
                 if (self.fleet is None or replica.fleet == self.fleet.name) and self.has(replica.model)]
 
     def outdated(self, seen: Inventory) -> list[Drift]:
-        """Return those that are live with another spec than the file's."""
+        """Return the live replicas whose spec differs from the file's."""
         models, dead = {model.key: model for model in (self.fleet.models if self.fleet else ())}, dead_node_ids(seen)
         found = [replica for replica in self.of(seen) if replica.model in models and replica.replica_id is not None
                  and is_live(replica, dead) and is_outdated(replica, models[replica.model])]
         if not found:
             return []
-        from fleetctl.planner.drift import spec_drift  # the ledger, which few need here
+        from fleetctl.planner.drift import spec_drift  # imports the ledger, which is rarely needed here
 
         return [spec_drift(models[replica.model], replica) for replica in found]
 
     def report(self, seen: Inventory, outdated: Sequence[Drift], *, differences: bool = True) -> Report:
-        """Return what is shown; `differences` = also what is different in those that are outdated."""
+        """Return the report; `differences` = also list what differs in the outdated replicas."""
         wanted = {one.key: one.replicas for one in self.fleet.models if self.has(one.key)} if self.fleet else None
         return status_report(self.of(seen), {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
                              outdated, wanted, observed_at=seen.observed_at, wide=self.wide, differences=differences,
@@ -83,17 +83,17 @@ class Chosen:
                              cold=list(self._cold(self.fleet, seen)) if self.fleet else ())
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
-        """Return which nodes keep the weights of the models that are shown, and which lack them."""
+        """Yield each shown model with `cold`, the nodes that keep its weights, and the nodes that lack them."""
         kept = [model for model in fleet.models if model.cold is not None and self.has(model.key)]
         if kept:
-            from fleetctl.planner.cold import kept_on  # prefetches, which few need here
+            from fleetctl.planner.cold import kept_on  # imports prefetches, rarely needed here
 
             for model in kept:
                 there, lacking = kept_on(model, seen)
                 yield model.key, ", ".join(there), ", ".join(lacking)
 
     def _cooling(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str]]:
-        """Return what cools, the models that are not shown left out."""
+        """Return what cools, without the models that are not shown."""
         others = {model.key for model in fleet.models if not self.has(model.key)}
         return ((one.name, one.why) for one in what_cools(fleet, seen) if one.node or one.name not in others)
 
@@ -102,30 +102,30 @@ class Chosen:
 def status(
     *,
     model: Annotated[str | None, typer.Argument(
-        metavar="MODEL", show_default=False, help="Only this model; or a fleet file, as with -f.",
+        metavar="MODEL", show_default=False, help="Show only this model; or a fleet file, as with -f.",
         autocompletion=complete_model_keys)] = None,
     files: flags.OwnFiles = None,
     selector: flags.Selector = None,
     where: flags.Source,
     output_format: Annotated[Literal["table", "wide", "json"], typer.Option(
-        "--format", help="table, wide (also each member with its cards), or json.")] = "table",
+        "--format", help="Output format; wide adds each member with its cards.")] = "table",
     follow: Annotated[bool, typer.Option(
-        "--follow", help="Keep it up to date in place until Ctrl-C; on a pipe, a line per change.")] = False,
+        "--follow", help="Update the table in place until Ctrl-C; in a pipe, print a line per change.")] = False,
     interval: Annotated[float, flags.option(
         "--interval", metavar="DURATION", parser=flags.expiry_duration,
         help="How often --follow reads the cluster. [default: 2s]")] = 2,
 ) -> int:
-    """Show every replica: its state, its nodes, its address.
+    """Show every replica with its state, nodes and address.
 
-    With -f first a row per model: how many are wanted, ready, starting, missing. And only the replicas with the fleet's
-    mark: one that was adopted with --adopt-from has the old fleet's until it is replaced. `lost` = its node is dead; it
-    is not counted and not removed. `outdated`, with -f = it was started with another spec than the file has now; the
-    differences are listed below the table.
+    With -f it begins with a row per model (replicas wanted, ready, starting, missing), and shows only replicas with the
+    mark of the fleet. A replica adopted with --adopt-from keeps the mark of its old fleet until it is replaced.
+    `lost` = its node is dead; it is neither counted nor removed. `outdated` (with -f) = it was started with another
+    spec than the file has now; the differences are listed below the table.
     """
     if model is not None and flags.names_fleet(model):
         files, model = [model, *(files or ())], None
     if follow and (where.inventory or output_format == "json"):
-        raise UsageError("--follow shows a table of a live cluster", hint="without --inventory and --format json")
+        raise UsageError("--follow shows a table of a live cluster", hint="leave out --inventory and --format json")
     refuse_two_readers(files or (), where.inventory)
     flags.refuse_selector_without(files, selector)
     invocation = this_invocation()
@@ -144,7 +144,7 @@ def status(
         else:
             outdated = chosen.outdated(seen)
             if fleet and outdated and isinstance(source, Live):
-                from fleetctl.workflow.live_plan import look_up_changes  # the history of applies
+                from fleetctl.workflow.live_plan import look_up_changes  # reads the history of applies
                 from fleetctl.workflow.planned import add_changes
 
                 outdated = add_changes(outdated, look_up_changes(source.client, fleet, outdated))
@@ -152,27 +152,27 @@ def status(
         _say_news(source, cluster_of(fleet))
     say("warning", *seen.warnings)
     if not seen.complete:
-        say("error", "the inventory is not complete: there may be more than is shown")
+        say("error", "the inventory is incomplete: there may be more than is shown")
     return 0 if seen.complete else 1
 
 
 def _say_news(source: InventorySource, cluster: Cluster) -> None:
-    """Say what the autoscaler says, where a fleet file lets it add nodes."""
+    """Report messages of the autoscaler, if the fleet file lets it add nodes."""
     if cluster.grow and isinstance(source, Live):
-        from fleetctl.inventory.autoscaler import autoscaler_news  # few clusters grow
+        from fleetctl.inventory.autoscaler import autoscaler_news  # rarely needed: few clusters grow
 
         say("note", *autoscaler_news(source.client))
 
 
 def _follow(invocation: Invocation, source: Live, first: Inventory, chosen: Chosen, interval_s: float) -> None:
-    from fleetctl.cli.status_follow import follow  # rich's live display, which nothing else here needs
+    from fleetctl.cli.status_follow import follow  # rich's live display, needed only here
 
     follow(first, lambda: replace(source, observed_at=invocation.now()).read(ages=True),
            lambda seen: chosen.report(seen, chosen.outdated(seen), differences=False), interval_s)
 
 
 def _report_none(model: str, chosen: Chosen, seen: Inventory) -> None:
-    """Say that no replica of a wanted model runs; raises FleetctlError for an unknown key."""
+    """Report that no replica of a wanted model runs; raises FleetctlError for an unknown key."""
     fleet = chosen.fleet
     wanted = {one.key: one.replicas for one in fleet.models} if fleet else {}
     if model in wanted:

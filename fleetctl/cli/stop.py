@@ -1,4 +1,4 @@
-"""`fleetctl stop [JOB]`: stop an apply that runs. It ends a job of the agent, never a replica."""
+"""`fleetctl stop [JOB]`: stop a running apply. It ends a job of the agent, never a replica."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
 
 app = command_app(
-    "fleetctl stop                       # the one apply that runs",
+    "fleetctl stop                       # the only running apply",
     "fleetctl stop fleetctl-apply-8dd5457ba23d --yes",
-    "fleetctl stop -f fleets/prod.yaml   # that of this fleet",
+    "fleetctl stop -f fleets/prod.yaml   # the apply of this fleet",
     exit_codes="0 it has ended, 1 error, or no apply runs, 7 it was asked to stop and has not ended yet, 64 usage")
 
 
 @app.command()
 def stop(
     job: Annotated[str | None, typer.Argument(metavar="JOB", show_default=False, help=(
-        "Its id, or the beginning, as `fleetctl history` shows it; needed where several run."))] = None,
+        "Job id as in `fleetctl history`, or its beginning; required if several applies are running."))] = None,
     files: flags.ClusterFiles = None,
     address: flags.Address = None,
     yes: flags.Yes = False,
 ) -> int:
-    """Stop an apply that runs; what it created stays.
+    """Stop a running apply; the replicas it created stay.
 
-    It starts nothing more. No replica is removed: those it created become ready by themselves, and the next apply
-    continues from what runs.
+    The apply starts nothing more. No replica is removed: those it created become ready by themselves, and the next
+    apply continues from what is running.
     """
     invocation = this_invocation()
     fleet = fleet_of(invocation, files)
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
         found = _find(client, job, fleet.name if fleet else None)
         if found.ended:
-            say("note", f"job {found.submission_id} has ended already; nothing was done")
+            say("note", f"job {found.submission_id} has already ended; nothing was done")
             return 0
         question = f"Stop {_describe(client, found)}?"
         if not confirm(question, yes=yes, otherwise="nothing was done; the apply continues"):
@@ -58,7 +58,7 @@ def stop(
 
 
 def _find(client: DashboardClient, job: str | None, fleet: str | None) -> Job:
-    """Return the apply that is meant: no other job of the cluster can be named."""
+    """Return the apply to stop; other jobs of the cluster cannot be named."""
     if job is None:
         return only(running(client, fleet), "fleetctl stop JOB")
     return pick([one for one in runs_of(client, fleet) if one.metadata.get("verb") == "apply"], job)
@@ -67,9 +67,9 @@ def _find(client: DashboardClient, job: str | None, fleet: str | None) -> Job:
 def _describe(client: DashboardClient, job: Job) -> str:
     [log] = read_logs(client, [job])
     created = count_of(sum(event.type == "replicaCreated" for event in log.events), "replica")
-    who = f", started by {visible(job.metadata['who'])}" if job.metadata.get("who") else ""
-    return (f"the apply of fleet {visible(job.metadata.get('fleet', ''))} ({job.submission_id}{who}; "
-            f"{created} created so far; what is created stays)")
+    starter = f", started by {visible(job.metadata['who'])}" if job.metadata.get("who") else ""
+    return (f"the apply of fleet {visible(job.metadata.get('fleet', ''))} ({job.submission_id}{starter}; "
+            f"{created} created so far; created replicas stay)")
 
 
 def _stop(client: DashboardClient, job: Job) -> int:
@@ -82,13 +82,13 @@ def _stop(client: DashboardClient, job: Job) -> int:
     try:
         summary = Follower(client, job.submission_id, APPLY).stop(relay, STATUS_HINT)
     except WaitTimeout:
-        raise WaitTimeout(f"job {job.submission_id} was asked to stop, and has not ended yet",
+        raise WaitTimeout(f"job {job.submission_id} was asked to stop and has not ended yet",
                           hint=f"`fleetctl history show {job.submission_id}` shows how it ends") from None
     if summary.outcomes:
         show_report(outcomes_report(summary.outcomes, interrupted=summary.interrupted))
     else:
         say("note", *(event.message for event in created))
     stays = f"what it created stays ({count_of(len(created), 'replica')})" if created else "it had created nothing"
-    end = "is stopped" if summary.interrupted else "had come to its end"
-    say("stopped", f"job {job.submission_id} {end}; {stays}; `fleetctl apply` continues from what runs")
+    end = "is stopped" if summary.interrupted else "had already ended"
+    say("stopped", f"job {job.submission_id} {end}; {stays}; `fleetctl apply` continues from what is running")
     return 0

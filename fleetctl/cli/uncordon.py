@@ -1,4 +1,4 @@
-"""`fleetctl uncordon NODE`: takes back the note of a cordon."""
+"""`fleetctl uncordon NODE`: remove the cordon note of a node."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ app = command_app("fleetctl uncordon node-a", exit_codes=EXIT_CODES)
 
 @app.command()
 def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flags.Address = None) -> int:
-    """Let new replicas start on a node again.
+    """Allow new replicas on a node again.
 
-    Also says that the node is good: what has failed there no longer counts, so nothing on it cools down, and `doctor`
-    says no more of a cordon that has ended. A cordon in a fleet file (`nodes[].cordon`) is not a note: it stays.
+    It also declares the node healthy: earlier failures there no longer count, so nothing on it cools down, and `doctor`
+    no longer reports a cordon that has ended. A cordon in a fleet file (`nodes[].cordon`) is not affected.
     """
     with found_node(node, files, address) as (client, seen, found):
         failed = any(found.id in failure.node_ids for failure in seen.failures)

@@ -1,4 +1,4 @@
-"""`fleetctl validate`: every problem of the fleet files at once, each with its place."""
+"""`fleetctl validate`: all problems of the fleet files at once, each with file, line and column."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = command_app(
     "fleetctl validate -f fleets/prod.yaml",
     "fleetctl validate -f fleets/ --format json",
     "fleetctl validate -f fleets/ --report sarif=fleet.sarif",
-    exit_codes="0 fine (warnings included), 1 errors, 64 usage")
+    exit_codes="0 valid (warnings allowed), 1 errors, 64 usage")
 
 
 @app.command()
@@ -30,10 +30,10 @@ def validate(
     output_format: ReportFormatOption = "table",
     report: ReportOption = None,
 ) -> int:
-    """Check fleet files and print every problem with its place.
+    """Check fleet files; print every problem with file, line and column.
 
-    Reads files only and contacts no cluster. Each problem is one line on standard output, with its FILE:LINE:COLUMN;
-    the allowed values and the nearest spelling follow it. The documentation of the fleet file lists the codes.
+    Reads only files and contacts no cluster. Each problem is one line on standard output that begins with
+    FILE:LINE:COLUMN, followed by the allowed values and the nearest spelling. `fleetctl explain CODE` explains a code.
     """
     wanted = parse_reports(report, reading=files)
     loaded = inspect_fleet(files, stdin=read_stdin)
@@ -42,16 +42,16 @@ def validate(
         say("valid" if loaded.fleet else "error", problems_conclusion(loaded))
         for folder in files:
             if below := _folders_below(folder):
-                say("note", f"{folder}: not read, as each folder is a fleet: {some(below)}")
+                say("note", f"{folder}: subfolders were not read, as each is a fleet of its own: {some(below)}")
     return 1 if loaded.errors else 0
 
 
 def _folders_below(folder: str) -> list[str]:
-    """Return the names of the folders with YAML files below a folder: each is a fleet of its own, or none."""
+    """Return the names of the subfolders with YAML files, which are not part of this fleet."""
     try:
         below = Path(folder).iterdir() if Path(folder).is_dir() else ()
         return sorted(one.name for one in below if one.is_dir() and fleet_files(str(one), DISK))
-    except OSError:  # what cannot be listed is no fleet that was meant
+    except OSError:  # a folder that cannot be listed needs no note
         return []
 
 

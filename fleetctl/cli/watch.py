@@ -1,4 +1,4 @@
-"""`fleetctl watch`: apply what a git branch says, again and again. This is the clock and the output of the loop."""
+"""`fleetctl watch`: apply a git branch continuously. This module is the clock and the output of the loop."""
 
 from __future__ import annotations
 
@@ -43,70 +43,70 @@ app = command_app(
     "fleetctl watch --repo https://git.example.org/team/fleets",
     "fleetctl watch --repo git@git.example.org:a/b --ref main --path prod.yaml",
     "fleetctl watch -f fleets/prod.yaml --report-only",
-    exit_codes="1 error before the first look, 64 usage, 130 interrupted, which stops an apply that "
-               "runs, 143 terminated, which does not")
+    exit_codes="1 error at the start, 64 usage, 130 interrupted, which stops a running apply, 143 terminated, which "
+               "does not")
 JITTER = 0.1
-"""The part by which a rest is shorter at most, so that many watchers do not ask at the same moment."""
+"""The largest fraction by which a pause is shortened, so that watchers do not all read the cluster at once."""
 
 TEXTS = {
     "source": ("the source does not answer: {}", "the source answers again"),
     "revision": ("not used: revision {}", "the newest revision can be used again"),
     "good": ("revision {} is in force", ""),
-    "cluster": ("nothing is done, the cluster cannot be read: {}", "the cluster answers again"),
-    "blocked": ("blocked: {}", "nothing is blocked any more"),
+    "cluster": ("nothing is applied, the cluster cannot be read: {}", "the cluster answers again"),
+    "blocked": ("blocked: {}", "nothing is blocked anymore"),
     "policy": ("a person has to apply revision {}", "policy allows the newest plan"),
     "wanted": ("replicas that an apply would create: {}", "nothing is missing"),
     "locked": ("waiting: {}", ""),
-    "error": ("failed, and tried again later: {}", ""),
+    "error": ("failed, will be retried: {}", ""),
     "applied": ("applied: {}", ""),
 }
 OF_A_PLAN = {"blocked", "policy", "wanted", "applied"}
-"""News that the plan of the moment has; they carry its numbers."""
+"""News about the current plan; their webhook messages carry its numbers."""
 
 WatchFormat = Literal["text", "jsonl"]
-"""How watch prints what is new."""
 
 
 @app.command()
 def watch(
     *,
     repo: Annotated[str | None, flags.option(
-        "--repo", metavar="URL", help="A git repository, as for `git clone`.")] = None,
+        "--repo", metavar="URL", help="Git repository to follow, as for `git clone`.")] = None,
     ref: Annotated[str, flags.option(
-        "--ref", metavar="REF", help="Its branch or tag. [default: its default branch]")] = "HEAD",
+        "--ref", metavar="REF", help="Branch or tag in --repo. [default: the default branch]")] = "HEAD",
     path: Annotated[list[str] | None, flags.option(
-        "--path", metavar="PATH", help="Fleet file or folder in it; several are one fleet. [default: fleets]")] = None,
+        "--path", metavar="PATH",
+        help="Fleet file or folder in --repo; repeatable, for one fleet in several files. [default: fleets]")] = None,
     files: flags.OptionalDiskFiles = None,
     interval: Annotated[float, flags.option(
         "--interval", metavar="DURATION", parser=flags.expiry_duration,
-        help="How often to look at repository and cluster. [default: 30s]")] = 30,
+        help="How often to check repository and cluster. [default: 30s]")] = 30,
     report_only: Annotated[bool, typer.Option(
-        "--report-only", help="Plan and say what is new, but apply nothing.")] = False,
+        "--report-only", help="Plan and report, but apply nothing.")] = False,
     require_signature: Annotated[bool, typer.Option(
         "--require-signature", help="Use only commits whose signature `git verify-commit` accepts.")] = False,
     allow_rewind: Annotated[bool, typer.Option(
-        "--allow-rewind", help="Use also a commit that does not follow the last good one.")] = False,
+        "--allow-rewind", help="Also use a commit that does not descend from the last good one.")] = False,
     clone: Annotated[Path | None, flags.option(
-        "--clone", metavar="FOLDER", help="Where to keep a bare clone. [default: in the user's cache folder]")] = None,
+        "--clone", metavar="FOLDER", help="Where to keep the bare clone. [default: the user's cache folder]")] = None,
     listen: Annotated[str | None, flags.option(
-        "--listen", metavar="HOST:PORT", help="Serve a status page, /metrics and probes there, over HTTP.")] = None,
+        "--listen", metavar="HOST:PORT",
+        help="Serve a status page, /metrics and health probes on this address over HTTP.")] = None,
     token_file: Annotated[Path | None, flags.option(
         "--listen-token-file", metavar="FILE", exists=True, dir_okay=False,
-        help="Page and /metrics ask for the token in this file: as bearer token, or as password.")] = None,
+        help="Protect the page and /metrics by the token in this file, sent as bearer token or password.")] = None,
     webhook_file: Annotated[Path | None, flags.option(
         "--webhook-file", metavar="FILE", exists=True, dir_okay=False,
-        help="Send what is new to the URL in this file, as JSON with a `text`.")] = None,
+        help="Send news to the webhook URL in this file, as JSON with a `text`.")] = None,
     link: Annotated[str | None, flags.option(
-        "--link", metavar="URL", help="End news of the webhook with this link; {revision} = the commit.")] = None,
+        "--link", metavar="URL", help="Append this link to webhook news; {revision} = the commit.")] = None,
     where: flags.Cluster,
-    output_format: Annotated[WatchFormat, typer.Option("--format", help="text or jsonl, a line for what is new.")]
-    = "text",
+    output_format: Annotated[WatchFormat, typer.Option("--format", help="Output format, one line per event.")] = "text",
 ) -> int:
-    """Apply what a git branch says, again and again.
+    """Apply a git branch continuously.
 
-    A revision with errors is reported and left out: the last good one stays in force. What an apply refuses without a
-    person (spec.policy) is reported once. Nothing is removed. Several watches do no harm: one applies at a time. Ctrl-C
-    stops an apply that runs, SIGTERM leaves it running.
+    A revision with errors is reported and skipped: the last good one stays in force. A plan that spec.policy reserves
+    for a person is reported once. Nothing is removed. Several watches may run: only one applies at a time. Ctrl-C stops
+    a running apply, SIGTERM leaves it running.
     """
     invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_apart)
     cluster = f"{given_address(invocation, where.address) or ''} {where.namespace or ''}"
@@ -128,9 +128,7 @@ def watch(
 
 
 def _token(file: Path | None, listen: str | None) -> str | None:
-    """Return what the file has; raises UsageError where that is nothing, which would let everybody in, or where nobody
-    asks for it.
-    """
+    """Return the token in the file. Raises UsageError if it is empty, which would admit anyone, or without --listen."""
     token = _line_in(file, "--listen-token-file") if file else None
     if token == "":
         raise UsageError(f"--listen-token-file {file} is empty")
@@ -147,7 +145,7 @@ def _line_in(file: Path, flag: str) -> str:
 
 
 def _link(link: str | None, webhook: Webhook | None) -> str:
-    """Return what news end with; raises UsageError for what is no URL, or is in no news."""
+    """Return the link for webhook news; raises UsageError if it is not a URL, or there is no webhook."""
     if link is not None and (webhook is None or not link.startswith(("http://", "https://"))):
         raise UsageError("--link needs a URL, and --webhook-file",
                          hint="such as --link https://git.example.org/team/fleets/commit/{revision}")
@@ -159,13 +157,13 @@ def _source(
     clone: Path | None, cluster: str, *, signed: bool, rewind: bool,
 ) -> Source:
     if bool(repo) == bool(files):
-        raise UsageError("give --repo URL or -f FLEET", hint="--repo follows a branch, -f files on this disk")
+        raise UsageError("give either --repo URL or -f FLEET", hint="--repo follows a branch, -f files on this disk")
     if repo is None:
         if signed or rewind or path or clone or ref != "HEAD" or "-" in (files or ()):
-            raise UsageError("-f watches files on this disk; the other flags are for --repo")
+            raise UsageError("-f watches files on this disk; flags about a repository need --repo")
         return Files(tuple(files or ()))
     if not ref:
-        raise UsageError("--ref is empty", hint="name a branch or a tag; without --ref it is the default branch")
+        raise UsageError("--ref is empty", hint="name a branch or a tag, or leave out --ref for the default branch")
     cache = user_folder(invocation.environ, invocation.home, "XDG_CACHE_HOME", ".cache") / "watch"
     folder = clone or cache / sha256_hex(f"{repo}\n{ref}".encode())[:16]
     return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, time.time, signed, rewind,
@@ -188,7 +186,7 @@ def _loop(watcher: Watcher, tell: Callable[[Tell], None], turned: Callable[[], N
             elif isinstance(do, Rest):
                 turned()
                 watcher.turns_within(do.seconds)
-                time.sleep(do.seconds * random.uniform(1 - JITTER, 1))  # noqa: S311  no secret
+                time.sleep(do.seconds * random.uniform(1 - JITTER, 1))  # noqa: S311  not a secret
                 happened = _look(watcher)
 
 
@@ -198,9 +196,9 @@ def _look(watcher: Watcher) -> Looked:
 
 
 def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None, link: str, news: Tell) -> None:
-    begun, over = TEXTS[news.about]
-    shown = as_utf8(news.text)  # JSON may hold half a character
-    text = begun.format(shown) if shown else over
+    begins, ends = TEXTS[news.about]
+    shown = as_utf8(news.text)  # JSON may contain half of a surrogate pair
+    text = begins.format(shown) if shown else ends
     line: dict[str, object] = {"time": now_text(), "about": news.about, "text": shown, "over": not shown}
     if output_format == "jsonl":
         write_result(canonical_json(line).decode() + "\n")
@@ -217,7 +215,7 @@ def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None,
 
 
 def _run(task: ApplyTask) -> RunSummary:
-    """Apply, and follow until everything is created; Ctrl-C stops the apply, and then the watch, however that ends."""
+    """Apply, and follow until everything is created. Ctrl-C stops the apply, then the watch, however the apply ends."""
     job, interrupts = new_job_id("apply"), list[str]()
     reload = f", {len(task.plan.reloads)} to reload" if task.plan.reloads else ""
     say("job", f"{job}: {count_of(len(task.plan.actions), 'replica')} to create{reload}")

@@ -1,6 +1,6 @@
 """The HTTP side of `fleetctl watch --listen`: a status page, /metrics for Prometheus, /healthz and /readyz. GET only.
 
-The page says over /events (server-sent events) when it has changed, and a browser loads it again.
+Over /events (server-sent events) the browser learns that the page has changed, and loads it again.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 Answer = tuple[HTTPStatus, str, bytes]
 PLAIN = "text/plain; charset=utf-8"
 OPEN = frozenset({"/healthz", "/readyz"})
-"""What needs no token: probes have none."""
+"""Paths that need no token: probes have none."""
 MOST_LISTENERS = 32
-PACKED_FROM = 10_000
-"""Bytes of an answer from which on it is worth packing: the page of 1,000 nodes has two million, packed a tenth."""
+COMPRESSED_FROM = 10_000
+"""Answers of more bytes are compressed. The page of 1,000 nodes has two million, compressed a tenth of that."""
 HEARTBEAT_S = 15.0
-"""A stream without a line for longer is taken for dead by proxies, and its reader's end is not noticed here."""
+"""How often a stream sends a line: proxies drop a silent stream, and only a write detects that its reader is gone."""
 
 
 class Served:
-    """What a watch serves. The page is made when somebody asks for it, once for each turn of the loop."""
+    """The pages of a watch. The status page is made on request, at most once per turn of the loop."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -55,14 +55,14 @@ class Served:
         self._made: tuple[int, LivePage] | None = None
 
     def turned(self) -> None:
-        """Say that the loop has turned: the page may be another one."""
+        """Report a new turn of the loop: the page may have changed."""
         with self._turned:
             self._turn += 1
             self._turned.notify_all()
 
     def page(self) -> LivePage:
         """Return the page of this turn."""
-        from fleetctl.watch.page import watch_page  # what draws; a watch without a reader needs none of it
+        from fleetctl.watch.page import watch_page  # slow: everything that draws; not needed without a reader
 
         with self._making:
             turn = self._turn
@@ -71,13 +71,13 @@ class Served:
             return self._made[1]
 
     def html(self) -> bytes:
-        """Return the page as HTML, made once however many ask."""
+        """Return the page as HTML, made once for all requests."""
         page = self.page()
         with self._making:
             return page.html.encode()
 
     def events(self, have: str) -> Iterator[str]:
-        """Yield what a browser that has the page `have` is to hear; it ends when there is another page."""
+        """Yield events for a browser that has the page with digest `have`; ends once there is a new page."""
         while True:
             turn = self._turn
             if self.page().digest != have:
@@ -88,12 +88,12 @@ class Served:
                 yield ":\n\n"
 
     def _turns_after(self, turn: int) -> bool:
-        """Wait for the next turn of the loop, but not for long; return whether it came."""
+        """Wait up to HEARTBEAT_S for the turn after `turn`; return whether it came."""
         with self._turned:
             return self._turned.wait_for(lambda: self._turn != turn, HEARTBEAT_S)
 
     def answer(self, path: str) -> Answer:
-        """Return what is at a path."""
+        """Return the response for a path."""
         if path == "/":
             return HTTPStatus.OK, "text/html; charset=utf-8", self.html()
         if path == "/metrics":
@@ -120,12 +120,12 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
-    def lets_in(self, authorization: str) -> bool:
-        """Return whether a header carries the token, as a bearer token or as the password of a browser."""
+    def admits(self, authorization: str) -> bool:
+        """Return whether a header carries the token, as a bearer token or as the password of basic authentication."""
         if self._token is None:
             return True
         kind, _, text = authorization.partition(" ")
-        given = text.encode("latin-1")  # as http.server has read it
+        given = text.encode("latin-1")  # as http.server decodes headers
         if kind.lower() == "basic":
             try:
                 given = b64decode(given, validate=True).partition(b":")[2]
@@ -134,7 +134,7 @@ class _Server(ThreadingHTTPServer):
         return hmac.compare_digest(given, self._token.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  as in its base
-        """Say nothing of a client that went away, such as a probe that did not wait."""
+        """Do not report a client that went away, such as a probe that did not wait."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -145,8 +145,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
-        if path not in OPEN and not self.server.lets_in(self.headers.get("Authorization", "")):
-            self._send((HTTPStatus.UNAUTHORIZED, PLAIN, b"a bearer token is needed, or it as the password\n"))
+        if path not in OPEN and not self.server.admits(self.headers.get("Authorization", "")):
+            self._send((HTTPStatus.UNAUTHORIZED, PLAIN, b"send the token as a bearer token or as the password\n"))
         elif path == "/events":
             self._stream(parse_qs(query).get("have", [""])[0])
         else:
@@ -154,11 +154,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, answer: Answer) -> None:
         status, kind, body = answer
-        packed = len(body) > PACKED_FROM and "gzip" in self.headers.get("Accept-Encoding", "")
+        compressed = len(body) > COMPRESSED_FROM and "gzip" in self.headers.get("Accept-Encoding", "")
         self._begin(status, kind)
         if status is HTTPStatus.UNAUTHORIZED:
             self.send_header("WWW-Authenticate", 'Basic realm="fleetctl"')
-        if packed:
+        if compressed:
             body = gzip.compress(body, compresslevel=1)
             self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Length", str(len(body)))
@@ -168,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _stream(self, have: str) -> None:
         served = self.server.served
         if not served.listeners.acquire(blocking=False):
-            self._send((HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"too many pages are open\n"))
+            self._send((HTTPStatus.SERVICE_UNAVAILABLE, PLAIN, b"too many open pages\n"))
             return
         try:
             self._begin(HTTPStatus.OK, "text/event-stream")
@@ -192,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
 def serving(watcher: Watcher, listen: str | None, token: str | None) -> Iterator[Served | None]:
     """Serve while the block runs; `listen` = HOST:PORT, None = serve nothing.
 
-    With a `token` all but the probes asks for it. Raises UsageError for an address that cannot be used.
+    With a `token`, all paths but the probes require it. Raises UsageError for an address that cannot be used.
     """
     if listen is None:
         yield None
@@ -202,7 +202,7 @@ def serving(watcher: Watcher, listen: str | None, token: str | None) -> Iterator
     try:
         server = _Server((host.strip("[]") or "127.0.0.1", int(port)), served, token)
     except (OSError, ValueError, OverflowError) as error:
-        raise UsageError(f"--listen {listen}: {getattr(error, 'strerror', None) or 'that is not HOST:PORT'}",
+        raise UsageError(f"--listen {listen}: {getattr(error, 'strerror', None) or 'expected HOST:PORT'}",
                          hint="such as 127.0.0.1:9464") from None
     served.url = f"http://{host or '127.0.0.1'}:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, daemon=True)

@@ -1,4 +1,4 @@
-"""`fleetctl weights index FOLDER`: write the index of a model's files, whose hash a fleet file names."""
+"""`fleetctl weights index FOLDER`: write the index of a model's files; the fleet file names its hash."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from fleetctl.fleetfile.write_yaml import Piece, write_yaml
 
 app = command_app(
     "fleetctl weights index models/Qwen3-8B",
-    exit_codes="0 written, 1 the files cannot be read or changed meanwhile, 64 usage")
+    exit_codes="0 written, 1 the files cannot be read, or changed in the meantime, 64 usage")
 Seen = dict[str, tuple[int, int]]
 
 
 @app.callback()
 def weights() -> None:
-    """Index the files of a model, so that nodes can fetch and check them."""
+    """Index a model's files so that nodes can fetch and verify them."""
 
 
 @app.command("index")
-def index(folder: Annotated[Path, typer.Argument(metavar="FOLDER", show_default=False, help="The files.")]) -> int:
-    """Index FOLDER and print the lines for the fleet file.
+def index(folder: Annotated[Path, typer.Argument(
+        metavar="FOLDER", show_default=False, help="Folder with the model's files.")]) -> int:
+    """Index FOLDER, and print the lines for the fleet file.
 
-    The index, FOLDER/fleetctl-weights.json, has the SHA-256 of each file and of each 64 MiB of it. Hidden files and
-    folders are left out; a link that leaves the folder is refused.
+    The index, FOLDER/fleetctl-weights.json, has the SHA-256 of each file and of each 64 MiB chunk of it. Hidden files
+    and folders are skipped; a link that leads out of the folder is refused.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
@@ -51,7 +52,7 @@ def index(folder: Annotated[Path, typer.Argument(metavar="FOLDER", show_default=
     if changed := sorted(path for path in before | after if before.get(path) != after.get(path)):
         (folder / NAME).unlink()
         raise FleetctlError(f"{folder} changed while it was read: {', '.join(changed[:3])}",
-                            hint="run it again when nothing writes there")
+                            hint="run the command again once nothing writes there")
     say("indexed", f"{amount} in all: {folder / NAME}")
     origin = Piece({"path": Piece(str(folder.resolve()))}, one_line=True)
     write_document(write_yaml(Piece({"weights": Piece({"from": Piece([origin]), "index": Piece(artifact)})})))
@@ -59,7 +60,7 @@ def index(folder: Annotated[Path, typer.Argument(metavar="FOLDER", show_default=
 
 
 def _seen(folder: Path) -> Seen:
-    """Return size and time of change of each file that is indexed, by its path."""
+    """Return the size and modification time of each file to index, by path."""
     found: Seen = {}
     for where, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]

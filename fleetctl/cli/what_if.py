@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -19,8 +20,8 @@ app = command_app(
     "fleetctl what-if -f fleets/ --cordon fleet.io/pool=l4 --scale org/model=20",
     'fleetctl what-if -f fleets/ --add-node 8xH200 --add-node "like:node-a x2"',
     "fleetctl what-if -f fleets/ --each-node --detailed-exitcode   # N-1, in CI",
-    exit_codes="0 answered, 1 error, 64 usage; with --detailed-exitcode as for plan: 2 changes, 3 something has no "
-               "place (with --each-node: after the loss of some node)")
+    exit_codes="0 answered, 1 error, 64 usage; with --detailed-exitcode as for plan: 2 changes, 3 something is "
+               "unplaced (with --each-node: after the loss of some node)")
 
 
 @app.command()
@@ -31,25 +32,25 @@ def what_if(
         "--lose-node", metavar="NODE", help="Suppose this node dies, by name or id; repeatable.")] = None,
     cordon: Annotated[list[str] | None, flags.option(
         "--cordon", metavar="NODE|KEY=VALUE",
-        help="Suppose nothing new goes to this node, or to the nodes with this label; repeatable.")] = None,
+        help="Suppose this node, or the nodes with this label, take no new replicas; repeatable.")] = None,
     add_node: Annotated[list[str] | None, flags.option(
         "--add-node", metavar="SHAPE",
-        help="Suppose a new node: 8xH200, like:NODE, or gpus=, type=, vram=, cpus=, memory=, label=KEY=VALUE "
-             "with commas between; xN for N of them; repeatable.")] = None,
+        help="Suppose a new node: 8xH200, like:NODE, or a comma-separated list of gpus=, type=, vram=, cpus=, "
+             "memory=, label=KEY=VALUE; xN for N such nodes; repeatable.")] = None,
     scale: Annotated[list[str] | None, flags.option(
         "--scale", metavar="MODEL=N",
         help="Suppose the fleet file wants N replicas of this model; repeatable.")] = None,
     each_node: Annotated[bool, typer.Option(
-        "--each-node", help="Also show, for every node, the effect of its loss alone, with the plan applied.")] = False,
+        "--each-node", help="Also show for every node the effect of its loss alone, with the plan applied.")] = False,
     where: flags.Source,
     output_format: flags.Format = "table",
     detailed_exitcode: flags.DetailedExitCode = False,
     adopt_from: flags.AdoptFrom = None,
 ) -> int:
-    """Show the plan for a cluster that lost or gained nodes.
+    """Show the plan for a cluster that has lost or gained nodes.
 
-    Lost replicas are planned again on what is left, and the result is compared with today's plan. All changes apply
-    together. Nothing is changed in the cluster or in any file.
+    Lost replicas are planned again on the remaining nodes, and the result is compared with the current plan. All
+    changes apply together. Nothing is changed in the cluster or in any file.
     """
     from fleetctl.planner.questions.changes import Changes  # NumPy, which --help does not need
     from fleetctl.planner.questions.what_if import what_if as answer_what_if
@@ -57,7 +58,7 @@ def what_if(
     for text in scale or ():
         if "=" not in text:
             number = next((file for file in files if file.isdecimal()), "N")
-            raise UsageError(f"--scale {text}: this is not MODEL=N", hint=f"--scale {text}={number}")
+            raise UsageError(f"--scale {text}: this is not MODEL=N", hint=f"--scale {quote(f'{text}={number}')}")
     supposed = Changes(tuple(lose_node or ()), tuple(cordon or ()), tuple(add_node or ()), tuple(scale or ()))
     refuse_two_readers(files, where.inventory)
     invocation = this_invocation()

@@ -1,6 +1,6 @@
-"""What the program is doing while that takes a while: one line on standard error that moves, and leaves nothing.
+"""A progress line on standard error during slow work; it disappears at the end.
 
-Only for a person who watches: on a terminal that can move its cursor, not in CI, not with NO_COLOR.
+Shown only to a person: on a terminal that can move its cursor, not in CI, not with NO_COLOR.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from contextlib import contextmanager
 from fleetctl.cli.console import in_ci, message_console
 
 AFTER_S = 0.7
-"""What takes less is not shown."""
+"""Shorter work shows no line."""
 
 
 def moves(stream_is_terminal: bool) -> bool:
-    """Return whether a line may move on standard error."""
+    """Return whether a stream may show output that is updated in place."""
     return stream_is_terminal and os.environ.get("TERM") != "dumb" and not in_ci(os.environ)
 
 
 @contextmanager
 def working(doing: str) -> Iterator[None]:
-    """Show `doing`, such as "planning 60 models", and for how long, while the block runs."""
+    """Show `doing`, such as "planning 60 models", and the time passed while the block runs."""
     if os.environ.get("NO_COLOR") or not moves(sys.stderr.isatty()):
         yield
         return

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count as counting
 from itertools import islice
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.inventory import (
@@ -180,7 +181,7 @@ def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
 
     name = f"{replica.model}/{replica.replica_id or 0}"
     why = ("a node of it is dead" if replica.constructed
-           else f"its constructor never returned, so it serves nothing; `fleetctl evict {name}` removes it")
+           else f"its constructor never returned, so it serves nothing; `fleetctl evict {quote(name)}` removes it")
     return Lost(model=replica.model, replica_id=replica.replica_id or 0,
                 code="NODE_DEAD" if replica.constructed else "NEVER_CONSTRUCTED",
                 nodes=_node_names(replica, names),

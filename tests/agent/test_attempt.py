@@ -170,9 +170,9 @@ def test_time_without_an_answer_from_ray_does_not_count(here: Here) -> None:
 
 def test_a_replica_that_was_starting_before_is_never_taken_back(here: Here) -> None:
     here.placed, here.granted, here.short = False, False, ["full"]
-    told = here.run(EarlierAttempt(dict(REPLICA), here.context()))
+    told = here.run(EarlierAttempt({**REPLICA, "id": "m;x/2"}, here.context()))
     assert (told["outcome"], told["code"]) == ("starting", "NO_WORKER")
-    assert "fleetctl evict m/2" in told["message"]
+    assert "`fleetctl evict 'm;x/2'`" in told["message"]
     assert here.killed == []
 
 

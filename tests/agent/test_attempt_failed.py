@@ -24,9 +24,9 @@ def test_alive_counts_only_once_the_constructor_has_returned(here: Here) -> None
 
 def test_alive_without_a_constructed_replica_is_reported_soon(here: Here) -> None:
     here.constructed = False
-    told = here.run(here.attempt())
+    told = here.run(here.attempt(id="m;x/2"))
     assert (told["outcome"], told["code"]) == ("failed", "NEVER_CONSTRUCTED")
-    assert "fleetctl evict m/2" in told["message"]
+    assert "`fleetctl evict 'm;x/2'`" in told["message"]
     assert here.now <= 2 * CONSTRUCTED_S
     assert here.killed == []
 

@@ -168,6 +168,14 @@ def test_a_replica_without_a_restart_left_is_not_touched(played: Played, run: An
     assert played.calls == ["release"]
 
 
+def test_the_command_for_one_without_a_restart_left_is_quoted_for_the_shell(played: Played, run: Any) -> None:
+    name = "ModelActor:a;b:0"
+    played.records[name] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
+    one = {"model": "a;b", "replicaId": 0, "actorId": name, "nodes": ["a"], "startupTimeout": 5}
+    [outcome] = run(restart.run_restart, replicas=[one])["outcomes"]
+    assert "`fleetctl evict 'a;b/0'`" in outcome["message"]
+
+
 @pytest.mark.parametrize("verb", [evict.run_evict, restart.run_restart])
 def test_a_busy_lock_is_5_and_touches_nothing(
         played: Played, run: Any, monkeypatch: pytest.MonkeyPatch, verb: Any) -> None:

@@ -82,7 +82,7 @@ def test_inputs_are_values_and_never_become_script(act, pull: PullRequest) -> No
     assert not (place / "owned").exists()
 
 
-def test_a_plan_is_saved_where_it_is_asked_and_fail_on_is_heeded(act, pull: PullRequest) -> None:
+def test_a_plan_is_saved_on_request_and_fail_on_is_respected(act, pull: PullRequest) -> None:
     place = pull.push(MORE)
     done = act(place, plan_file="lab.fleetplan", reports="html=plan.html\nsarif=plan.sarif", fail_on="blocked",
                comment="false")
@@ -98,7 +98,7 @@ def test_validate_needs_no_cluster(act, pull: PullRequest) -> None:
     assert done.outputs["plan_id"] == ""
 
 
-def test_no_expression_stands_in_a_script_and_actions_are_pinned_to_a_commit() -> None:
+def test_no_script_has_an_expression_and_actions_are_pinned_to_a_commit() -> None:
     for step in load_action()["runs"]["steps"]:
         assert not EXPRESSION.search(step.get("run", ""))
         assert "uses" not in step or re.fullmatch(r"actions/setup-python@[0-9a-f]{40}", step["uses"])

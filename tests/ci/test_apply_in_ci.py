@@ -22,7 +22,7 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 @pytest.fixture
 def merged(pull: PullRequest, cluster: ClusterStandIn) -> PullRequest:
-    """The push to main that follows the merge: no pull request any more."""
+    """The push to main that follows the merge, without a pull request."""
     pull.merge(FLEET + "# merged\n")
     pull.environ.update(FLEETCTL_ADDRESS=cluster.url)
     return pull
@@ -51,7 +51,7 @@ def test_a_saved_plan_is_applied_exactly_and_once(job, merged: PullRequest, clus
     assert len(cluster.jobs) == 1
 
 
-def test_a_stale_plan_says_on_the_page_what_moved(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+def test_a_stale_plan_lists_the_changes_on_the_summary_page(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
     job("ci", "review", "-f", "fleet.yaml", "--out", "lab.fleetplan")
     cluster.add_replica("org/one", 0, cluster.nodes[0]["node_id"])
     ended = job("ci", "apply", "lab.fleetplan")
@@ -63,7 +63,7 @@ def test_a_stale_plan_says_on_the_page_what_moved(job, merged: PullRequest, clus
     assert cluster.jobs == {}
 
 
-def test_a_damaged_plan_is_refused_and_told(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+def test_a_damaged_plan_is_refused_and_reported(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
     (Path(merged.environ["GITHUB_WORKSPACE"]) / "lab.fleetplan").write_text("{}")
     ended = job("ci", "apply", "lab.fleetplan")
     assert (ended.code, ended.outputs["exit_code"], ended.outputs["plan_id"]) == (1, "1", "")
@@ -71,7 +71,7 @@ def test_a_damaged_plan_is_refused_and_told(job, merged: PullRequest, cluster: C
     assert cluster.requests == []
 
 
-def test_what_is_blocked_is_told_and_it_ends_as_apply_does(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+def test_blocked_replicas_are_reported_with_3(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
     (Path(merged.environ["GITHUB_WORKSPACE"]) / "fleet.yaml").write_text(FLEET.replace("replicas: 1", "replicas: 3"))
     ended = job("ci", "apply", "-f", "fleet.yaml")
     assert ended.code == 3
@@ -88,7 +88,7 @@ def test_a_plain_fleet_file_is_no_saved_plan(job, merged: PullRequest, cluster: 
     ("blocked", "blocked", 3), ("blocked", "failed", 0), ("blocked", "never", 0), ("blocked", "", 3),
     ("failed", "failed", 3), ("failed", "never", 0), ("starting", "failed", 3), ("broken", "never", 1),
 ])
-def test_what_fails_the_job_can_be_chosen_and_what_is_reported_stays(
+def test_fail_on_changes_the_exit_code_and_not_the_report(
     job, merged: PullRequest, cluster: ClusterStandIn, how: str, fail_on: str, code: int
 ) -> None:
     fleet = {"blocked": FLEET.replace("replicas: 1", "replicas: 3"), "broken": "a: ["}.get(how, FLEET)
@@ -102,7 +102,7 @@ def test_what_fails_the_job_can_be_chosen_and_what_is_reported_stays(
     assert (f"--fail-on {fail_on} lets the job pass" in ended.log) is (code == 0)
 
 
-def test_an_apply_that_was_stopped_is_not_called_one_without_work(
+def test_a_stopped_apply_is_not_reported_as_one_without_work(
     job, merged: PullRequest, cluster: ClusterStandIn
 ) -> None:
     cluster.on_submit = lambda _: [("STOPPED", summary(0, code=130, interrupted=True))]
@@ -128,7 +128,7 @@ def test_a_broken_file_applies_nothing(job, merged: PullRequest, cluster: Cluste
     assert cluster.writes() == []
 
 
-def test_it_waits_for_its_turn_as_long_as_it_is_told(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+def test_it_waits_for_the_lock_as_long_as_the_flag_says(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
     for environ, seconds in (({}, 600), ({"FLEETCTL_LOCK_TIMEOUT": "90s"}, 90), ({"FLEETCTL_LOCK_TIMEOUT": ""}, 600)):
         cluster.jobs.clear()
         assert job("ci", "apply", "-f", "fleet.yaml", **environ).code == 0
@@ -137,7 +137,7 @@ def test_it_waits_for_its_turn_as_long_as_it_is_told(job, merged: PullRequest, c
 
 
 @pytest.mark.parametrize("variable", ["FLEETCTL_REPORTS", "FLEETCTL_INVENTORY"])
-def test_what_an_apply_has_no_use_for_is_refused(
+def test_settings_that_an_apply_ignores_are_refused(
     job, merged: PullRequest, cluster: ClusterStandIn, variable: str
 ) -> None:
     ended = job("ci", "apply", "-f", "fleet.yaml", **{variable: "html=plan.html"})

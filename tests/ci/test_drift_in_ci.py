@@ -66,7 +66,7 @@ def test_the_issue_follows_the_drift_from_its_begin_to_its_end(
     assert cluster.writes() == []
 
 
-def test_what_failed_and_is_still_missing_is_in_it(job, scheduled: PullRequest, cluster: ClusterStandIn) -> None:
+def test_failed_replicas_that_are_still_missing_are_in_it(job, scheduled: PullRequest, cluster: ClusterStandIn) -> None:
     row = {"model": "org/one", "replicaId": 0, "outcome": "failed", "code": "ENGINE_EXITED", "message": "CUDA error"}
     log = event(0, "version") + summary(1, row, code=3)
     cluster.add_job("fleetctl-apply-1", start_time=1, verb="apply", fleet="lab").log = log
@@ -106,7 +106,7 @@ def test_cards_in_use_by_others_and_ended_cordons_keep_the_issue_open_and_change
     (FLEET.replace("replicas: 1", "replicas: 3"), 3),
     (FLEET.replace("spec:\n", "spec:\n  policy: {maxNewGpus: 0}\n"), 4),
 ])
-def test_the_exit_code_says_how_bad_it_is(
+def test_the_exit_code_is_that_of_the_worst_drift(
     job, scheduled: PullRequest, cluster: ClusterStandIn, fleet: str, code: int
 ) -> None:
     (Path(scheduled.environ["GITHUB_WORKSPACE"]) / "fleet.yaml").write_text(fleet)

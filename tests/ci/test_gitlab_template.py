@@ -91,7 +91,7 @@ def test_a_schedule_for_drift_applies_nothing_and_keeps_an_issue(
     assert cluster.writes() == []
 
 
-def test_what_to_install_has_to_be_said(tmp_path: Path) -> None:
+def test_the_package_to_install_is_required(tmp_path: Path) -> None:
     done = bash(TEMPLATE[".fleetctl"]["before_script"], tmp_path, {"PATH": os.environ["PATH"], **TEMPLATE["variables"]})
     assert done.returncode != 0
     assert "FLEETCTL_PACKAGE" in done.stderr
@@ -118,7 +118,7 @@ def test_the_review_keeps_one_note_and_leaves_its_artifacts(run_job, lab: GitLab
     assert PROJECT_TOKEN not in done.stdout + done.stderr + note
 
 
-def test_without_a_token_that_may_write_notes_the_review_stands(run_job, lab: GitLabStandIn) -> None:
+def test_without_a_token_for_notes_the_review_is_still_valid(run_job, lab: GitLabStandIn) -> None:
     done = run_job("fleetctl:plan", GITLAB_TOKEN="", CI_JOB_TOKEN="the-jobs-own")
     assert done.returncode == 0
     assert "project access token" in done.stderr

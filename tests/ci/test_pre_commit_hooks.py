@@ -87,7 +87,7 @@ def test_a_broken_file_fails_with_its_place(folder: Path) -> None:
     assert "fleets/prod.yaml:7:15" in done.output
 
 
-def test_a_fleet_in_several_files_is_checked_whole(folder: Path) -> None:
+def test_a_fleet_in_several_files_is_checked_as_a_whole(folder: Path) -> None:
     stage(folder, "fleets/a.yaml", FLEET)
     git(folder, "-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-q", "-m", "a")
     stage(folder, "fleets/b.yaml", FLEET)

@@ -43,7 +43,7 @@ def test_a_change_gets_one_comment_a_summary_outputs_and_annotations(
     assert "hush-hush" not in ended.log + comment + ended.summary
 
 
-def test_what_the_change_alone_causes_is_told(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
+def test_the_effect_of_the_change_is_shown(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
     pull.push(MORE)
     assert review(job, snapshot_file).code == 0
     assert re.search(r"This change alone, since [^\n]+\n\n1 ", hub.of(BOT)[0])
@@ -59,7 +59,7 @@ def test_a_renamed_file_is_compared_with_what_it_was(
     assert re.search(r"This change alone, since [^\n]+\n\n1 more to create, 1 more blocked", hub.of(BOT)[0])
 
 
-def test_the_second_push_brings_the_same_comment_up_to_date(
+def test_the_second_push_updates_the_same_comment(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(MORE)
@@ -72,7 +72,7 @@ def test_the_second_push_brings_the_same_comment_up_to_date(
     assert "updated on #7" in ended.log
 
 
-def test_a_broken_file_is_told_at_its_line_and_mended_in_the_same_comment(
+def test_a_broken_file_is_reported_at_its_line_and_its_fix_in_the_same_comment(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(BROKEN)
@@ -90,7 +90,7 @@ def test_a_broken_file_is_told_at_its_line_and_mended_in_the_same_comment(
     assert "2 to create" in hub.of(BOT)[0]
 
 
-def test_a_change_that_mends_a_broken_main_is_reviewed(
+def test_a_change_that_fixes_a_broken_main_is_reviewed(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.main = pull.remote.commit("main", BROKEN)
@@ -133,7 +133,7 @@ def test_a_file_that_is_no_fleet_keeps_the_comment_of_its_base(
     assert hub.of(BOT)[0].startswith("<!-- fleetctl:plan:lab -->\n")
 
 
-def test_a_cluster_that_cannot_be_read_is_told_too(job, pull: PullRequest, hub: GitHubStandIn) -> None:
+def test_an_unreadable_cluster_is_reported_too(job, pull: PullRequest, hub: GitHubStandIn) -> None:
     pull.push(MORE)
     ended = job("ci", "review", "-f", "fleet.yaml", "--address", "http://127.0.0.1:9")
     assert ended.code == 1
@@ -143,7 +143,7 @@ def test_a_cluster_that_cannot_be_read_is_told_too(job, pull: PullRequest, hub: 
 
 
 @pytest.mark.parametrize("token", ["s3cret\r\nX-Evil: 1", "s3cr\u00e9t"])
-def test_a_token_that_is_none_loses_the_comment_alone_and_is_not_shown(
+def test_an_invalid_token_loses_only_the_comment_and_is_not_shown(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, token: str
 ) -> None:
     pull.push(MORE)
@@ -165,7 +165,7 @@ def test_a_place_for_outputs_that_cannot_be_written_leaves_the_comment(
     assert len(hub.of(BOT)) == 1
 
 
-def test_a_report_that_cannot_be_written_is_told_like_everything_else(
+def test_an_unwritable_report_is_reported_like_any_error(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fleetctl.cli import reporting
@@ -211,7 +211,7 @@ def test_a_forge_that_is_down_does_not_fail_the_plan(
 @pytest.mark.parametrize(("replicas", "fail_on", "code"), [
     (1, "policy", 0), (1, "blocked", 0), (3, "policy", 0), (3, "blocked", 3),
 ])
-def test_changes_fail_nothing_and_blocked_replicas_only_where_it_was_asked(
+def test_changes_fail_no_job_and_blocked_replicas_only_on_request(
     job, pull: PullRequest, snapshot_file: Path, replicas: int, fail_on: str, code: int
 ) -> None:
     pull.push(FLEET.replace("replicas: 1", f"replicas: {replicas}") + "# pushed\n")
@@ -286,10 +286,10 @@ def test_only_what_was_not_fetched_is_to_be_fetched(
     assert "fetch-depth" not in outside.log
     no_git = review(job, snapshot_file, PATH=str(tmp_path))
     assert "git is not installed" in no_git.log
-    assert "check the repository out" not in no_git.log
+    assert "check out the repository" not in no_git.log
 
 
-def test_a_checkout_of_somebody_else_says_how_to_trust_it(job, pull: PullRequest, snapshot_file: Path) -> None:
+def test_a_checkout_of_another_owner_says_how_to_trust_it(job, pull: PullRequest, snapshot_file: Path) -> None:
     pull.push(MORE)
     ended = review(job, snapshot_file, GIT_TEST_ASSUME_DIFFERENT_OWNER="1")
     assert "dubious ownership" in ended.log
@@ -303,7 +303,7 @@ def test_without_a_checkout_it_says_that_one_is_needed(
     ended = job("ci", "review", "-f", fleet_file, "--inventory", snapshot_file, GITHUB_WORKSPACE=str(fleet_file.parent),
                 GIT_CEILING_DIRECTORIES=str(fleet_file.parent.parent))
     assert ended.code == 1
-    assert "check the repository out" in ended.log
+    assert "check out the repository" in ended.log
 
 
 def test_a_change_cannot_send_the_jobs_token_to_a_cluster_it_names(
@@ -317,7 +317,7 @@ def test_a_change_cannot_send_the_jobs_token_to_a_cluster_it_names(
     assert len(hub.requests) == before
 
 
-def test_nor_where_the_base_cannot_be_read(job, pull: PullRequest, hub: GitHubStandIn) -> None:
+def test_an_unreadable_base_does_not_let_it_choose_either(job, pull: PullRequest, hub: GitHubStandIn) -> None:
     pull.main = pull.remote.commit("main", BROKEN)
     pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
     before = len(hub.requests)
@@ -332,7 +332,7 @@ def test_nor_where_the_base_cannot_be_read(job, pull: PullRequest, hub: GitHubSt
     ('{"inputs": {}}', "refs/heads/change", ("--pull-request", "7")),
     (None, "refs/pull/7/merge", ()),
 ], ids=["issue_comment", "workflow_dispatch", "no event file"])
-def test_where_nobody_tells_the_base_no_cluster_of_the_file_is_asked(
+def test_without_a_known_base_no_cluster_in_the_file_is_contacted(
     job, pull: PullRequest, hub: GitHubStandIn, tmp_path: Path, event: str | None, ref: str, flags: tuple[str, ...]
 ) -> None:
     pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
@@ -347,7 +347,7 @@ def test_where_nobody_tells_the_base_no_cluster_of_the_file_is_asked(
     assert len(hub.requests) == before
 
 
-def test_the_job_may_name_the_cluster_where_nobody_tells_the_base(
+def test_without_a_known_base_the_job_may_name_the_cluster(
     job, pull: PullRequest, snapshot_file: Path, tmp_path: Path
 ) -> None:
     pull.push(MORE.replace("spec:\n", "spec:\n  cluster: {address: 'http://127.0.0.1:9'}\n"))

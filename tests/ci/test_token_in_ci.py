@@ -11,7 +11,7 @@ from pull_request import FLEET, PullRequest
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterStandIn]:
-    """A cluster that is not this machine, as far as its address tells."""
+    """A cluster whose address is not of this machine."""
     stand_in = ClusterStandIn(on_submit=lambda request: all_ready(request)[-1:])
     stand_in.add_node("node-a")
     with serve(stand_in):
@@ -39,7 +39,7 @@ def tokens(cluster: ClusterStandIn) -> set[str | None]:
     return {headers.get("authorization") for headers in cluster.headers}
 
 
-def test_the_cluster_of_the_base_gets_it_in_a_review(
+def test_the_cluster_in_the_base_gets_the_token_in_a_review(
     job, pull: PullRequest, cluster: ClusterStandIn, named: str
 ) -> None:
     pull.push(named.replace("replicas: 1", "replicas: 2"))
@@ -47,12 +47,12 @@ def test_the_cluster_of_the_base_gets_it_in_a_review(
     assert tokens(cluster) == {"Bearer t0ken"}
 
 
-def test_the_cluster_of_what_is_merged_gets_it(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+def test_the_cluster_in_merged_files_gets_the_token(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
     assert job("ci", "apply", "-f", "fleet.yaml", RAY_AUTH_TOKEN="t0ken").code == 0
     assert tokens(cluster) == {"Bearer t0ken"}
 
 
-def test_a_saved_plan_says_nothing_of_it(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
+def test_the_address_in_a_saved_plan_is_not_trusted(job, merged: PullRequest, cluster: ClusterStandIn) -> None:
     assert job("ci", "review", "-f", "fleet.yaml", "--out", "lab.fleetplan").code == 0
     cluster.headers.clear()
     assert job("ci", "apply", "lab.fleetplan", RAY_AUTH_TOKEN="t0ken").code == 0
@@ -60,7 +60,7 @@ def test_a_saved_plan_says_nothing_of_it(job, merged: PullRequest, cluster: Clus
 
 
 @pytest.mark.parametrize("verb", ["review", "apply"])
-def test_where_nobody_tells_what_a_job_is_about_the_rule_of_a_desk_holds(
+def test_a_job_without_a_known_change_follows_the_rules_of_a_desk(
     job, merged: PullRequest, cluster: ClusterStandIn, verb: str
 ) -> None:
     job("ci", verb, "-f", "fleet.yaml", "--forge", "none", RAY_AUTH_TOKEN="t0ken")

@@ -18,7 +18,7 @@ def test_sound_files_are_0_and_no_comment_is_written(job, pull: PullRequest) -> 
     assert pull.hub.requests == []
 
 
-def test_errors_are_1_and_stand_at_their_lines(job, pull: PullRequest) -> None:
+def test_errors_are_1_and_are_at_their_lines(job, pull: PullRequest) -> None:
     pull.push(FLEET.replace("replicas: 1", "replicas: many"))
     ended = job("ci", "validate", FLEETCTL_FILES="fleet.yaml")
     assert ended.code == 1

@@ -15,7 +15,7 @@ def outcome(kind: str, replica_id: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def run_everything(cluster: ClusterStandIn) -> None:
-    """Let run what the fleet of two models wants of two nodes."""
+    """Add the replicas that the fleet of two models wants on two nodes."""
     for number, node in enumerate(cluster.nodes):
         cluster.add_replica("org/one", number, node["node_id"])
     cluster.add_replica("org/two", 0, cluster.nodes[0]["node_id"], gpus=0)

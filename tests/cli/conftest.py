@@ -30,7 +30,7 @@ def cluster() -> Iterator[ClusterStandIn]:
 def cli(
     cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Cli:
-    """Run a command line on the cluster, without a terminal; `typed` = a person sits there and types this."""
+    """Run a command line on the cluster, without a terminal; `typed` = the input of a person at one."""
     for name in ("FLEETCTL_NAMESPACE", "FLEETCTL_DEBUG", "NO_COLOR", "FORCE_COLOR", "CI", "RAY_AUTH_TOKEN",
                  "RAY_AUTH_TOKEN_PATH", "GITHUB_ACTIONS", "FLEETCTL_CONTEXT", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)

@@ -12,7 +12,7 @@ SECRET = "t0ken-of-prod"
 
 @pytest.fixture
 def elsewhere(cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A cluster that is not this machine, as far as its address tells; only the fleet file names it."""
+    """A cluster whose address is not of this machine; only the fleet file names it."""
     address = cluster.url.replace("127.0.0.1", "0.0.0.0")
     fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{address}'}}\n"))
     monkeypatch.delenv("FLEETCTL_ADDRESS")
@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_an_address_that_only_the_file_names_is_asked_without(
+def test_an_address_only_in_the_file_gets_no_token(
     cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, command: str
 ) -> None:
     cli(*(word.format(fits) for word in COMMANDS[command]))
@@ -44,7 +44,7 @@ def test_an_address_that_only_the_file_names_is_asked_without(
 
 
 @pytest.mark.parametrize("way", ["flag", "variable", "loopback"])
-def test_an_address_that_is_given_or_of_this_machine_gets_them(
+def test_a_given_or_local_address_gets_token_and_headers(
     cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = ["--address", elsewhere] if way == "flag" else []
@@ -58,7 +58,7 @@ def test_an_address_that_is_given_or_of_this_machine_gets_them(
 
 
 @pytest.mark.parametrize("code", [401, 403])
-def test_a_refusal_then_says_why_nothing_was_sent_and_what_to_do(
+def test_the_refusal_says_why_no_token_was_sent_and_what_to_do(
     cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, code: int
 ) -> None:
     cluster.refusals["GET", "/"] = [(code, "")] * 20
@@ -93,7 +93,7 @@ def test_a_saved_plan_does_not_say_where_the_token_goes(cli, cluster: ClusterSta
     assert sent(cluster, "authorization") == {None}
 
 
-def test_nor_does_the_new_plan_that_is_offered_for_a_stale_one(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_a_new_plan_for_a_stale_one_does_not_say_it_either(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.nodes[1]["state"] = "DEAD"
     cluster.add_node("node-c")
     assert "the plan as it would be made now" in cli("apply", saved, typed="y\n").err

@@ -40,14 +40,14 @@ def test_arguments_that_do_not_go_together_are_64_and_nothing_is_written(
     assert cluster.writes() == []
 
 
-def test_an_argument_that_a_saved_plan_cannot_heed_is_named(cli, fleet_file: Path, tmp_path: Path) -> None:
+def test_flags_without_effect_on_a_saved_plan_are_refused(cli, fleet_file: Path, tmp_path: Path) -> None:
     saved = tmp_path / "lab.fleetplan"
     cli("plan", "-f", fleet_file, "--out", saved)
     shown = cli("apply", saved, "--target", "org/one", "--namespace", "other")
     assert "--target, --namespace" in shown.err
 
 
-def test_without_a_terminal_nothing_is_begun_unless_yes_was_said(
+def test_without_a_terminal_nothing_starts_unless_yes_is_given(
     cli, cluster: ClusterStandIn, fleet_file: Path
 ) -> None:
     shown = cli("apply", "-f", fleet_file)
@@ -58,7 +58,7 @@ def test_without_a_terminal_nothing_is_begun_unless_yes_was_said(
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n", "", "yep\n"])
-def test_a_person_who_does_not_say_yes_changes_nothing(
+def test_any_answer_but_yes_changes_nothing(
     cli, cluster: ClusterStandIn, fleet_file: Path, typed: str
 ) -> None:
     shown = cli("apply", "-f", fleet_file, typed=typed)
@@ -75,7 +75,7 @@ def test_the_plan_is_shown_before_the_question(cli, fleet_file: Path) -> None:
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
-def test_who_is_asked_sees_the_plan_in_every_format(cli, fleet_file: Path, output: str) -> None:
+def test_the_question_shows_the_plan_in_every_format(cli, fleet_file: Path, output: str) -> None:
     shown = cli("apply", "-f", fleet_file, "--format", output, typed="n\n")
     assert shown.out == ""
     assert "Plan: 3 to create" in shown.err
@@ -86,7 +86,7 @@ def test_yes_from_a_person_is_enough(cli, cluster: ClusterStandIn, fleet_file: P
     assert len(cluster.jobs) == 1
 
 
-def test_nobody_is_asked_where_there_is_nothing_to_create(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+def test_there_is_no_question_if_there_is_nothing_to_create(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     fleet_file.write_text(fleet_file.read_text().replace("replicas: 3", "replicas: 0").replace(": 1\n", ": 0\n"))
     shown = cli("apply", "-f", fleet_file)
     assert shown.code == 0

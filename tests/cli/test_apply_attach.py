@@ -21,7 +21,7 @@ def test_attach_follows_the_one_that_runs(cli, cluster: ClusterStandIn, fits: Pa
     assert cluster.writes() == []
 
 
-def test_attach_needs_a_name_where_several_run(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_attach_needs_a_job_if_several_run(cli, cluster: ClusterStandIn, fits: Path) -> None:
     for job, fleet in (("j1", "lab"), ("j2", "other")):
         done = VERSION + summary(1, outcome("ready"))
         cluster.add_job(job, ("SUCCEEDED", done), verb="apply", fleet=fleet).status = "RUNNING"
@@ -33,13 +33,13 @@ def test_attach_needs_a_name_where_several_run(cli, cluster: ClusterStandIn, fit
     assert cli("apply", "--attach", "-f", fits).code == 0
 
 
-def test_attach_finds_out_how_one_ended_that_is_over(cli, cluster: ClusterStandIn) -> None:
+def test_attach_shows_the_result_of_an_ended_run(cli, cluster: ClusterStandIn) -> None:
     cluster.add_job("j1", verb="apply").log = VERSION + summary(1, outcome("failed", code="ENGINE_EXITED"), code=3)
     cluster.jobs["j1"].status = "SUCCEEDED"
     assert cli("apply", "--attach", "j1", "--format", "json").summary["exitCode"] == 3
 
 
-def test_attach_to_another_verb_says_what_that_has_done(cli, cluster: ClusterStandIn) -> None:
+def test_attach_to_another_verb_shows_its_result(cli, cluster: ClusterStandIn) -> None:
     job = "fleetctl-evict-b73085eeb5d4"
     cluster.add_job(job, verb="evict").log = VERSION + summary(1, outcome("gone"))
     cluster.jobs[job].status = "SUCCEEDED"

@@ -60,7 +60,7 @@ def test_more_than_wanted_and_models_that_left_the_file_are_kept(
     assert cluster.writes() == []
 
 
-def test_what_is_starting_already_is_awaited_without_a_question(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_starting_replicas_are_awaited_without_a_question(cli, cluster: ClusterStandIn, fits: Path) -> None:
     run_everything(cluster)
     cluster.actors[0].update(state="RESTARTING")
     cluster.on_submit = lambda request: [("SUCCEEDED", VERSION + summary(1, ready(request["await"][0]["key"], 0)))]
@@ -79,7 +79,7 @@ def test_a_lock_that_is_held_is_5_and_names_the_holder(cli, cluster: ClusterStan
     assert "fleetctl stop fleetctl-apply-9" in shown.err
 
 
-def test_an_agent_that_died_is_1_and_says_that_a_new_apply_goes_on(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_an_agent_that_died_is_1_and_suggests_a_new_apply(cli, cluster: ClusterStandIn, fits: Path) -> None:
     cluster.on_submit = lambda _: [("FAILED", VERSION)]
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 1
@@ -87,7 +87,7 @@ def test_an_agent_that_died_is_1_and_says_that_a_new_apply_goes_on(cli, cluster:
     assert "apply again" in shown.err
 
 
-def test_its_own_time_limit_is_7_and_the_apply_goes_on(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_the_wait_timeout_is_7_and_the_apply_continues(cli, cluster: ClusterStandIn, fits: Path) -> None:
     cluster.on_submit = lambda _: [("RUNNING", VERSION)]
     shown = cli("apply", "-f", fits, "--yes", "--wait-timeout", "10ms")
     assert shown.code == 7
@@ -96,14 +96,14 @@ def test_its_own_time_limit_is_7_and_the_apply_goes_on(cli, cluster: ClusterStan
     assert not cluster.jobs[job].stopped
 
 
-def test_a_cluster_that_refuses_jobs_is_told_and_it_is_1(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_a_cluster_that_refuses_jobs_is_reported_with_1(cli, cluster: ClusterStandIn, fits: Path) -> None:
     cluster.refusals["PUT", "/api/packages"] = [(405, "Method Not Allowed")]
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 1
     assert "a GET-only proxy is enough for plan, not for apply" in shown.err
 
 
-def test_a_view_that_is_not_whole_means_no_action(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_an_incomplete_inventory_means_no_action(cli, cluster: ClusterStandIn, fits: Path) -> None:
     cluster.refusals["GET", "/api/v0/actors"] = [(500, "")] * 10
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 1
@@ -127,7 +127,7 @@ def test_env_values_go_to_the_agent_and_nowhere_else(cli, cluster: ClusterStandI
     assert "hush-hush" in json.dumps(cluster.request_of(next(iter(cluster.jobs))))
 
 
-def test_what_flags_leave_out_is_not_waited_for(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_models_left_out_by_flags_are_not_awaited(cli, cluster: ClusterStandIn, fits: Path) -> None:
     run_everything(cluster)
     cluster.actors[0].update(state="RESTARTING")
     shown = cli("apply", "-f", fits, "--exclude", "org/one")
@@ -135,7 +135,7 @@ def test_what_flags_leave_out_is_not_waited_for(cli, cluster: ClusterStandIn, fi
     assert cluster.writes() == []
 
 
-def test_a_replica_others_have_started_meanwhile_is_fine(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_a_replica_started_by_another_apply_is_fine(cli, cluster: ClusterStandIn, fits: Path) -> None:
     rows = [outcome("ready"), outcome("skipped", 1, code="TARGET_REACHED", message="2 of 2 are already live")]
     cluster.on_submit = lambda _: [("SUCCEEDED", VERSION + summary(1, *rows))]
     assert cli("apply", "-f", fits, "--yes").code == 0

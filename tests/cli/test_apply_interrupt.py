@@ -32,7 +32,7 @@ def interrupt_while_following(cluster: ClusterStandIn, monkeypatch: pytest.Monke
     monkeypatch.setattr(follow, "log_of", log_of)
 
 
-def test_ctrl_c_stops_the_job_and_the_rest_is_told_as_starting(
+def test_ctrl_c_stops_the_job_and_reports_the_rest_as_starting(
     cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def report(job: StoredJob) -> None:
@@ -86,7 +86,7 @@ def test_ctrl_c_twice_at_once_leaves_the_apply_running(
 
     interrupt_while_following(cluster, monkeypatch)
     monkeypatch.setattr(apply_follow, "_at_a_terminal", lambda: True)
-    monkeypatch.setattr(apply_follow, "_leave_time_for_a_second", impatient)
+    monkeypatch.setattr(apply_follow, "_wait_for_second_interrupt", impatient)
     shown = cli("apply", "-f", fits, "--yes")
     assert shown.code == 130
     [job] = cluster.jobs
@@ -95,7 +95,7 @@ def test_ctrl_c_twice_at_once_leaves_the_apply_running(
     assert [path for method, path in cluster.writes() if path.endswith("/stop")] == []
 
 
-def test_what_happens_after_ctrl_c_is_told_once_and_to_the_end(
+def test_events_after_ctrl_c_are_shown_once_and_to_the_end(
     cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = event(2, "replicaStarting", "org/one/0: starting", model="org/one", replicaId=0)
@@ -120,7 +120,7 @@ def test_ctrl_c_twice_ends_the_lines_for_programs_too(
     assert (last["type"], last["exitCode"], last["interrupted"]) == ("runSummary", 130, True)
 
 
-def test_ctrl_c_that_does_not_reach_the_job_is_said(
+def test_a_ctrl_c_that_does_not_reach_the_job_is_reported(
     cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupt_while_following(cluster, monkeypatch)

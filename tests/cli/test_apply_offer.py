@@ -47,7 +47,7 @@ def test_the_command_for_the_new_plan_can_be_pasted(
     assert cluster.request_of(job)["namespace"] == "other"
 
 
-def test_a_person_may_take_the_new_plan_instead(cli, cluster: ClusterStandIn, stale: Path) -> None:
+def test_the_new_plan_may_be_accepted_instead(cli, cluster: ClusterStandIn, stale: Path) -> None:
     shown = cli("apply", stale, typed="y\n")
     assert shown.code == 0
     told = [shown.err.index(words) for words in ("moved: node node-b", "8 GPUs on node-c", "instead? [y/N]")]
@@ -62,7 +62,7 @@ def test_a_person_may_take_the_new_plan_instead(cli, cluster: ClusterStandIn, st
 
 
 @pytest.mark.parametrize("typed", ["n\n", "", "yep\n"])
-def test_who_does_not_say_yes_changes_nothing(cli, cluster: ClusterStandIn, stale: Path, typed: str) -> None:
+def test_refusing_the_new_plan_changes_nothing(cli, cluster: ClusterStandIn, stale: Path, typed: str) -> None:
     shown = cli("apply", stale, typed=typed)
     assert shown.code == 6
     assert "the stale plan was not applied" in shown.err
@@ -70,7 +70,7 @@ def test_who_does_not_say_yes_changes_nothing(cli, cluster: ClusterStandIn, stal
     assert cluster.writes() == []
 
 
-def test_yes_was_said_about_the_old_plan_and_nobody_is_asked(cli, cluster: ClusterStandIn, stale: Path) -> None:
+def test_the_yes_flag_does_not_accept_a_new_plan(cli, cluster: ClusterStandIn, stale: Path) -> None:
     shown = cli("apply", stale, "--yes", typed="y\n")
     assert shown.code == 6
     assert "[y/N]" not in shown.err
@@ -93,12 +93,12 @@ def test_fleet_files_that_were_edited_meanwhile_are_named(cli, fits: Path, stale
     assert f"warning: {fits} has changed since the plan was made" in cli("apply", stale, "--yes").err
 
 
-def test_where_files_are_as_they_were_nothing_is_said_of_them(cli, stale: Path) -> None:
+def test_unchanged_files_are_not_mentioned(cli, stale: Path) -> None:
     assert "is not what it was" not in cli("apply", stale, "--yes").err
 
 
 @pytest.mark.parametrize("text", [None, "a: ["])
-def test_without_the_fleet_files_the_refusal_stands_alone(
+def test_without_valid_fleet_files_no_new_plan_is_offered(
     cli, cluster: ClusterStandIn, fits: Path, stale: Path, text: str | None
 ) -> None:
     fits.unlink() if text is None else fits.write_text(text)
@@ -130,7 +130,7 @@ def test_a_plan_from_standard_input_cannot_be_made_again(
     assert "made from standard input" in shown.err
 
 
-def test_an_expired_plan_is_offered_anew_too(cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path) -> None:
+def test_an_expired_plan_gets_a_new_one_offered(cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path) -> None:
     plan, snapshot = tmp_path / "p", tmp_path / "inventory.json"
     old = json.loads(cli("inventory", "--format", "json").out) | {"observedAt": "2026-01-01T00:00:00Z"}
     snapshot.write_text(json.dumps(old))
@@ -150,7 +150,7 @@ def test_the_new_plan_is_made_on_the_cluster_the_old_one_was_checked_on(
     assert "8 GPUs on node-c" in cli("apply", stale, "--yes").err
 
 
-def test_with_nothing_left_to_create_nobody_is_asked(cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path) -> None:
+def test_with_nothing_left_to_create_nothing_is_asked(cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path) -> None:
     plan = tmp_path / "p"
     cli("plan", "-f", fits, "--target", "org/two", "--out", plan)
     cluster.add_replica("org/two", 0, cluster.nodes[0]["node_id"], gpus=0)

@@ -38,14 +38,14 @@ def test_a_plan_that_a_policy_refuses_is_4_before_any_action_and_every_policy_is
     assert cluster.writes() == []
 
 
-def test_who_reads_json_is_told_every_policy_too(cli, fits: Path) -> None:
+def test_json_names_every_refusing_policy_too(cli, fits: Path) -> None:
     told = cli("apply", "-f", under(fits, THRESHOLDS), "--yes", "--format", "json").summary
     assert told["exitCode"] == 4
     assert "maxNewReplicas: 1" in told["message"]
     assert "maxNewGpus: 8" in told["message"]
 
 
-def test_of_many_findings_the_first_are_told_and_the_rest_counted(cli, fits: Path) -> None:
+def test_of_many_findings_the_first_are_shown_and_the_rest_counted(cli, fits: Path) -> None:
     model = fits.read_text().partition("  models:\n")[2].partition("  - key: org/two")[2]
     many = "".join(f"  - key: org/m{number}{model}" for number in range(25))
     under(fits, "{protectedModels: ['org/m*']}").write_text(fits.read_text() + many)
@@ -63,7 +63,7 @@ def test_the_whole_plan_is_shown_beside_the_refusal(cli, fits: Path) -> None:
                                  "refused by policy")
 
 
-def test_nobody_is_asked_about_what_is_refused(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_there_is_no_question_about_a_refused_plan(cli, cluster: ClusterStandIn, fits: Path) -> None:
     shown = cli("apply", "-f", under(fits, THRESHOLDS), typed="y\n")
     assert shown.code == 4
     assert "[y/N]" not in shown.err
@@ -113,6 +113,6 @@ def test_saving_a_plan_that_is_refused_says_what_apply_will_do(cli, fits: Path) 
     assert "apply it with --force" in shown.err
 
 
-def test_a_policy_that_is_kept_changes_nothing(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_a_policy_that_is_satisfied_changes_nothing(cli, cluster: ClusterStandIn, fits: Path) -> None:
     shown = cli("apply", "-f", under(fits, "{maxNewReplicas: 3, maxNewGpus: 16, maxChangePercent: 1}"), "--yes")
     assert (shown.code, "by policy" in shown.out, "warning" in shown.err) == (0, False, False)

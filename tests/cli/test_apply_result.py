@@ -41,7 +41,7 @@ def test_an_error_before_the_plan_is_made_is_a_summary_too(cli, cluster: Cluster
     assert [(line["type"], line.get("exitCode")) for line in lines] == [("version", None), ("runSummary", 1)]
 
 
-def test_json_is_one_line_that_tells_the_whole_result(cli, fleet_file: Path) -> None:
+def test_json_is_the_whole_result_on_one_line(cli, fleet_file: Path) -> None:
     told = cli("apply", "-f", fleet_file, "--yes", "--format", "json").summary
     assert sorted(row["outcome"] for row in told["outcomes"]) == ["blocked", "ready", "ready", "ready"]
     assert told["message"] == "Apply: 3 ready, 1 blocked, 0 removed"

@@ -159,7 +159,7 @@ def test_a_stale_plan_is_refused_and_says_what_moved(
     refused(cli, cluster, saved, 6, "this plan is stale", f"moved: {moved}")
 
 
-def test_what_the_plan_does_not_rely_on_may_move(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_changes_that_the_plan_does_not_rely_on_are_accepted(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.add_node("node-c")
     cluster.add_replica("foreign", 0, cluster.nodes[2]["node_id"], fleet=None)
     assert cli("apply", saved, "--yes").code == 3
@@ -180,7 +180,7 @@ def test_the_agent_has_the_last_word_on_whether_a_plan_was_used(cli, cluster: Cl
     assert "already applied by job j7" in shown.err
 
 
-def test_a_plan_is_not_applied_on_a_view_that_is_not_whole(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_a_plan_is_not_applied_on_an_incomplete_inventory(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.refusals["GET", "/api/version"] = [(500, "")] * 10
     refused(cli, cluster, saved, 1, "version and session")
 
@@ -191,7 +191,7 @@ def test_an_expiry_without_a_zone_is_damage(cli, cluster: ClusterStandIn, saved:
 
 
 @pytest.mark.parametrize("by", ["environment", "flag"])
-def test_where_to_apply_is_the_flag_then_the_environment_then_the_plan(
+def test_the_cluster_comes_from_flag_then_environment_then_plan(
     cli, cluster: ClusterStandIn, saved: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     nowhere = "http://127.0.0.1:9"
@@ -210,7 +210,7 @@ def test_a_stale_plan_ends_with_a_summary_for_programs(
     assert (shown.code, shown.lines[-1]["type"], shown.lines[-1]["exitCode"]) == (6, "runSummary", 6)
 
 
-def test_who_is_asked_about_a_saved_plan_is_told_which_it_is(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_the_question_about_a_saved_plan_names_its_origin(cli, cluster: ClusterStandIn, saved: Path) -> None:
     git = {"commit": "0123456789abcdef", "dirty": True}
     rewrite(saved, renew=True, toolVersion="0.0.1", expiresAt="2126-01-01T00:00:00Z",
             fleet={**json.loads(saved.read_text())["fleet"], "git": git})

@@ -34,7 +34,7 @@ def test_without_an_address_the_error_names_every_way_to_give_one() -> None:
     (("plan", "-f", "{}"), True), (("inventory",), True), (("map", "-f", "{}"), True),
     (("history",), False), (("apply", "-f", "{}", "--yes"), False), (("evict", "org/one/0"), False),
 ])
-def test_only_a_command_that_has_inventory_is_told_of_it(
+def test_only_commands_with_inventory_suggest_it(
     cli, fleet_file: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], has_it: bool
 ) -> None:
     monkeypatch.delenv("FLEETCTL_ADDRESS")
@@ -45,6 +45,6 @@ def test_only_a_command_that_has_inventory_is_told_of_it(
 
 
 @pytest.mark.parametrize(("files", "inventory"), [(["-"], "-"), (["-", "-"], None)])
-def test_standard_input_is_one_thing(files: list[str], inventory: str | None) -> None:
+def test_standard_input_is_named_only_once(files: list[str], inventory: str | None) -> None:
     with pytest.raises(UsageError):
         refuse_two_readers(files, inventory)

@@ -72,7 +72,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("failing", "code"), [((), 0), (("node-b",), 3), (("node-a", "node-b"), 1)])
-def test_every_node_that_may_run_it_fetches_and_a_row_says_how(
+def test_every_node_that_may_run_it_fetches_and_has_a_row(
     cli: Cli, cluster: ClusterStandIn, file: Path, failing: tuple[str, ...], code: int
 ) -> None:
     cluster.add_node("small", gpus=0)
@@ -98,7 +98,7 @@ def test_every_node_that_may_run_it_fetches_and_a_row_says_how(
 
 
 @pytest.mark.parametrize("flags", [("--node", "node-b"), ("--nodes", "zone=b"), ("--nodes", "zone notin (a)")])
-def test_the_nodes_that_are_named_and_no_other(
+def test_only_the_named_nodes_fetch(
     cli: Cli, cluster: ClusterStandIn, file: Path, flags: tuple[str, str]
 ) -> None:
     cluster.nodes[0]["labels"]["zone"], cluster.nodes[1]["labels"]["zone"] = "a", "b"
@@ -108,7 +108,7 @@ def test_the_nodes_that_are_named_and_no_other(
     assert ([*request["nodes"]], request["timeout"]) == ([ids(cluster)["node-b"]], 90)
 
 
-def test_each_artifact_once_and_whole_where_ranks_need_different_parts(
+def test_an_artifact_is_fetched_once_and_whole_if_ranks_need_different_parts(
     cli: Cli, cluster: ClusterStandIn, tmp_path: Path
 ) -> None:
     same = {"tensors": "a"}
@@ -125,10 +125,10 @@ def test_each_artifact_once_and_whole_where_ranks_need_different_parts(
 
 @pytest.mark.parametrize(("words", "code", "says"), [
     (["plain"], 64, "the fleet file has no model plain"), (["m", "--node", "node-x"], 1, "there is no node node-x"),
-    (["m", "--nodes", "zone=none"], 1, "there is no such node"),
+    (["m", "--nodes", "zone=none"], 1, "no node with these labels"),
     (["m", "--nodes", "zone=a", "--node", "node-a"], 64, "either"),
 ])
-def test_what_cannot_be_is_said_before_a_job_starts(
+def test_impossible_requests_are_refused_before_a_job_starts(
     cli: Cli, cluster: ClusterStandIn, file: Path, words: list[str], code: int, says: str
 ) -> None:
     shown = cli("prefetch", *words, "-f", file)
@@ -147,7 +147,7 @@ def test_an_interrupt_stops_the_job(cli: Cli, cluster: ClusterStandIn, file: Pat
         raise KeyboardInterrupt
 
     playing(cluster, fetched())
-    monkeypatch.setattr("fleetctl.cli.prefetch._tell", interrupted)
+    monkeypatch.setattr("fleetctl.cli.prefetch._report", interrupted)
     assert cli("prefetch", "m", "-f", file).code == 130
     assert [job.stopped for job in cluster.jobs.values()] == [True]
 
@@ -198,7 +198,7 @@ def test_the_nodes_that_are_counted_are_those_that_something_is_removed_from(
     assert "3Gi can be removed from 1 node\n" in cli("prune", "-f", file, "--dry-run").out
 
 
-def test_what_is_used_meanwhile_stays_and_a_silent_node_is_partial(
+def test_weights_used_by_then_stay_and_a_silent_node_is_partial(
     cli: Cli, cluster: ClusterStandIn, file: Path
 ) -> None:
     playing(cluster, caches(used=True))
@@ -210,7 +210,7 @@ def test_what_is_used_meanwhile_stays_and_a_silent_node_is_partial(
     assert (shown.code, "no worker answered" in shown.out) == (3, True)
 
 
-def test_what_files_of_several_fleets_name_is_kept(
+def test_weights_named_by_any_of_several_fleets_stay(
     cli: Cli, cluster: ClusterStandIn, file: Path, tmp_path: Path
 ) -> None:
     asked = playing(cluster, lambda *_: [])
@@ -220,13 +220,13 @@ def test_what_files_of_several_fleets_name_is_kept(
     assert {tuple(keep) for _, request in asked for keep in request["nodes"].values()} == {(ONE, TWO)}
 
 
-def test_what_a_replica_serves_is_kept_while_it_starts_again() -> None:
+def test_weights_served_by_a_restarting_replica_stay() -> None:
     served = {"model": "m", "state": "RESTARTING", "members": [{"weights": {"artifact": USED, "port": 7}}]}
     seen = Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "x", "replicas": [served]})
     assert named_weights([], seen) == [USED]
 
 
-def test_history_has_what_changed_something_and_not_what_only_looked(
+def test_history_has_only_runs_that_changed_something(
     cli: Cli, cluster: ClusterStandIn, file: Path
 ) -> None:
     playing(cluster, caches())

@@ -99,14 +99,14 @@ def ask_bash(folder: Path, line: str, wordbreaks: str) -> tuple[list[str], bool]
     ("--selector te", ["team=o", "team=x", "team=y", "team=z"]),
     ("-l team=x", ["x"]),
 ])
-def test_what_is_offered_completes_what_stands_behind_the_last_break(
+def test_a_reply_completes_the_text_after_the_last_word_break(
     folder: Path, typed: str, offered: list[str]
 ) -> None:
     assert complete(folder, f"fleetctl plan -f fleet.yaml {typed}") == (offered, False)
     assert not (folder / "owned").exists()
 
 
-def test_where_a_colon_ends_no_word_nothing_is_cut(folder: Path) -> None:
+def test_nothing_is_cut_if_a_colon_is_no_word_break(folder: Path) -> None:
     line = "fleetctl plan -f fleet.yaml --target org/m:70"
     assert complete(folder, line, wordbreaks=" \t\n\"'><=;|&(")[0] == ["org/m:70b"]
 
@@ -121,7 +121,7 @@ def test_commands_and_flags_are_offered(folder: Path) -> None:
     assert complete(folder, "fleetctl plan --detailed")[0] == ["--detailed-exitcode"]
 
 
-def test_a_broken_file_offers_nothing_and_says_nothing(folder: Path) -> None:
+def test_a_broken_file_offers_nothing_and_prints_nothing(folder: Path) -> None:
     (folder / "fleet.yaml").write_text("a: [")
     assert complete(folder, "fleetctl plan -f fleet.yaml --target o") == ([], False)
 
@@ -144,7 +144,7 @@ def test_a_proposal_takes_the_keys_of_its_files(folder: Path) -> None:
     ("fleetctl plan -f fl", "", ["fleet.yaml"]),
     ("fleetctl plan --file=fl", "", ["--file=fleet.yaml"]),
 ])
-def test_fish_offers_files_only_where_nothing_else_is_offered(
+def test_fish_offers_files_only_if_there_is_nothing_else(
         folder: Path, line: str, answer: str, offered: list[str]) -> None:
     (folder / "answer").write_text(answer)
     environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder)}
@@ -172,7 +172,7 @@ _fleetctl
     (["--target", "o"], "org/\n", ["compadd -S -a org/"]),
     (["--file=fl"], "", ["compset -P 1 *=", "files"]),
 ])
-def test_zsh_offers_files_only_where_nothing_else_is_offered(
+def test_zsh_offers_files_only_if_there_is_nothing_else(
         folder: Path, typed: list[str], answer: str, offered: list[str]) -> None:
     (folder / "answer").write_text(answer)
     environ = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "SCRIPT": SCRIPTS["zsh"]}
@@ -191,7 +191,7 @@ def test_the_command_prints_the_script(run_cli, shell: str) -> None:
     ((), "error: Missing argument 'SHELL'. Choose from: bash, zsh, fish\n"),
     (("tcsh",), "error: Invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish'.\n"),
 ])
-def test_without_a_shell_it_knows_it_names_those_it_does(run_cli, given: tuple[str, ...], told: str) -> None:
+def test_an_unknown_shell_is_refused_with_the_known_ones(run_cli, given: tuple[str, ...], told: str) -> None:
     done = run_cli("completion", *given)
     assert (done.returncode, done.stdout) == (64, "")
     assert done.stderr == f"{told}hint: see `fleetctl completion --help`\n"
@@ -203,6 +203,6 @@ def test_the_script_is_sound_for_its_shell(shell: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_no_script_evaluates_what_it_is_told() -> None:
+def test_no_script_evaluates_its_replies() -> None:
     for script in SCRIPTS.values():
         assert "eval" not in script.replace("evaluated", "")

@@ -25,7 +25,7 @@ from fleetctl.errors import UsageError
     ("always", {"NO_COLOR": "1"}, False, True),
     ("never", {"FORCE_COLOR": "1"}, True, False),
 ])
-def test_colour_is_decided_by_flag_then_environment_then_stream(
+def test_color_is_decided_by_flag_then_environment_then_stream(
     choice: str, environ: dict[str, str], is_terminal: bool, color: bool
 ) -> None:
     assert wants_color(choice, environ, is_terminal=is_terminal) is color
@@ -35,7 +35,7 @@ def test_colour_is_decided_by_flag_then_environment_then_stream(
     ({}, False), ({"CI": "true"}, True), ({"CI": "false"}, False), ({"CI": ""}, False),
     ({"GITHUB_ACTIONS": "true"}, True),
 ])
-def test_ci_is_recognised(environ: dict[str, str], ci: bool) -> None:
+def test_ci_is_recognized(environ: dict[str, str], ci: bool) -> None:
     assert in_ci(environ) is ci
 
 
@@ -47,7 +47,7 @@ def test_the_width_is_the_terminals_or_fixed(environ: dict[str, str], is_termina
     assert width_for(environ, is_terminal=is_terminal) == width
 
 
-def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_terminal_there_is_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(UsageError, match="no terminal"):
         console.confirm("Go ahead?", yes=False)
@@ -72,7 +72,7 @@ def test_only_yes_is_yes(
 
 
 @pytest.mark.parametrize("key", ["Ctrl-C", "Ctrl-D"])
-def test_what_ends_a_question_is_a_no_that_is_said_on_a_line_of_its_own(
+def test_an_unanswered_question_is_a_no_with_a_note_on_a_new_line(
     key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Ends(io.StringIO):
@@ -112,7 +112,7 @@ def test_no_text_commands_the_runner_of_ci(
 
 
 @pytest.mark.parametrize("text", ["a::b", "C:: x", "# one", "#1 and #2", "http://[::1]:8265", "a: b: c"])
-def test_what_is_no_command_is_left_as_it_is(
+def test_text_that_is_no_command_stays_as_it_is(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CI", "true")

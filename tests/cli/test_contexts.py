@@ -137,7 +137,7 @@ def test_a_job_trusts_the_context_it_names_and_not_the_file_of_a_change(
     (f"{{command: [printf, '{SECRET}\\n{SECRET}']}}", "it printed 2 lines instead of one"),
     ("{command: [no-such-program]}", "No such file"),
 ])
-def test_a_secret_that_is_not_there_is_an_error_without_it(tmp_path: Path, config: Path, source: str, why: str) -> None:
+def test_a_missing_secret_is_an_error_that_shows_no_value(tmp_path: Path, config: Path, source: str, why: str) -> None:
     config.write_text(f"contexts: {{far: {{address: 'http://far:1', token: {source}}}}}")
     with pytest.raises(InventoryError, match="the token of context far") as caught:
         open_dashboard(invocation(tmp_path, {"PATH": "/usr/bin:/bin"}, "far"), None, None)
@@ -177,7 +177,7 @@ def test_contexts_are_set_chosen_and_removed(cli, tmp_path: Path, monkeypatch: p
     shown = cli("context", "show")
     assert "prod (current)" in shown.out
     assert "header X-Key from variable KEY" in shown.out
-    assert "FLEETCTL_ADDRESS is set, and wins" in shown.err
+    assert "FLEETCTL_ADDRESS is set and overrides" in shown.err
     assert cli("context", "unset", "prod").code == 0
     assert path.read_text().startswith("# mine\n")
     assert [row.split()[:2] for row in cli("context", "list").out.splitlines()[1:]] == [["-", "lab"]]
@@ -227,9 +227,9 @@ def test_comments_stay_and_any_name_is_a_name(cli, config: Path) -> None:
     (["set", "far", "--header", "X=s3cr/et"], 64, "not the name of"), (["use", "fra"], 1, "did you mean far?"),
     (["set", "far", "--address", "http://me:s3cr/et@far:1"], 1, "is not an address"),
     (["set", "far", "--token-command", "a 'b"], 64, "no closing quotation"),
-    (["set", "far", "--client-key", "key.pem", "--token-env", "A", "--token-command", "b"], 64, "one source"),
+    (["set", "far", "--client-key", "key.pem", "--token-env", "A", "--token-command", "b"], 64, "give either"),
 ])
-def test_what_cannot_be_set_is_refused_and_nothing_is_written(
+def test_invalid_settings_are_refused_and_nothing_is_written(
     cli, config: Path, words: list[str], code: int, why: str
 ) -> None:
     shown = cli("context", *words)

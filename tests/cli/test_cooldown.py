@@ -51,7 +51,7 @@ def test_plan_status_endpoints_and_the_page_say_what_cools_and_why(
     assert json.loads(cli("status", "another", "--format", "json").out or '{"failures": []}')["failures"] == []
 
 
-def test_the_doctor_and_the_check_of_drift_say_since_when_and_until_when(
+def test_the_doctor_and_the_drift_check_show_since_when_and_until_when(
     cli, key: str, fleet_file: Path, cluster: ClusterStandIn
 ) -> None:
     [found] = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)["findings"]
@@ -75,7 +75,7 @@ def test_status_of_another_model_leaves_it_out(cli, key: str, fleet_file: Path, 
     assert "cooling until" not in plain(cli("status", other, "-f", fleet_file).out)
 
 
-def test_apply_starts_nothing_of_it_and_ignoring_the_cooldown_does(
+def test_apply_starts_it_only_if_the_cooldown_is_ignored(
     cli, key: str, fleet_file: Path, cluster: ClusterStandIn, tmp_path: Path
 ) -> None:
     waits = cli("apply", "-f", fleet_file, "--yes", "--format", "json")
@@ -92,7 +92,7 @@ def test_apply_starts_nothing_of_it_and_ignoring_the_cooldown_does(
 
 
 @pytest.mark.parametrize("verb", ["deploy", "scale", "replace", "ci apply"])
-def test_each_verb_that_starts_something_waits_until_the_cooldown_is_ignored(
+def test_every_starting_verb_needs_the_cooldown_to_be_ignored(
     cli, key: str, fits: Path, cluster: ClusterStandIn, verb: str
 ) -> None:
     command = [*verb.split(), *([] if verb == "ci apply" else [key, "--yes"]), "-f", fits]

@@ -91,7 +91,7 @@ Diff: 3 differences: 1 additive, 0 no effect, 2 drift, 0 held; nothing is ever r
 """
 
 
-def test_the_whole_of_it_as_a_person_sees_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_whole_diff_as_shown_on_a_terminal(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = diff(capsys, "origin/main", "HEAD", "-f", "fleet.yaml")
     commits = {"base": git(folder, "rev-parse", "main")[:10], "head": git(folder, "rev-parse", "HEAD")[:10]}
     assert out == TABLE.format(**commits).replace("1 models", "1 model")
@@ -145,7 +145,7 @@ def test_exit_codes(folder: Path, capsys: pytest.CaptureFixture[str], arguments:
     assert (err == "") == (code in (0, 2))
 
 
-def test_a_broken_side_is_all_its_problems_and_never_a_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_side_gives_its_problems_and_no_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "fleet.yaml").write_text(FLEET.replace("replicas: 3", "replicas: -1").replace("kind: Fleet", "kind: X"))
     git(folder, "commit", "--quiet", "-a", "-m", "broken")
     (folder / "fleet.yaml").write_text(FLEET.replace("[serve, a]", "[]"))
@@ -170,7 +170,7 @@ def test_one_run_writes_several_reports(folder: Path, capsys: pytest.CaptureFixt
         assert "hush" not in text
 
 
-def test_annotations_stand_at_the_lines_of_the_newer_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_annotations_are_at_lines_of_the_new_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = diff(capsys, "main", "-f", "fleet.yaml", "--format", "github")
     assert "::notice file=fleet.yaml,line=7,col=15,title=ADDITIVE%3A org/a::replicas: 3 -> 5;" in out
     assert out.index("::warning") < out.index("::notice")
@@ -201,7 +201,7 @@ def test_nothing_in_a_file_reaches_the_terminal_as_a_command(
 
 
 @pytest.mark.slow
-def test_a_large_change_is_cut_for_people_and_whole_for_programs(
+def test_a_large_change_is_cut_for_people_and_complete_for_programs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head, _, item = FLEET.partition("  - key: org/a\n")

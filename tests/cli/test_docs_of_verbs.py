@@ -28,7 +28,7 @@ def flags_of(command: str) -> set[str]:
             if flag.startswith("--")} - {"--color", "--context"}
 
 
-def test_every_flag_stands_on_its_page() -> None:
+def test_every_flag_is_on_its_page() -> None:
     flags = {command: flags_of(command) for command in PAGES}
     assert [command for command in PAGES if "--address" not in flags[command]] == []
     texts = {command: page(PAGES[command]) for command in PAGES}

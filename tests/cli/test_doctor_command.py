@@ -220,7 +220,7 @@ def test_an_unreachable_cluster_is_the_only_finding(cli, monkeypatch: pytest.Mon
     assert {check["skipped"] for check in diagnosis["checks"][1:17]} == {"the cluster could not be read"}
 
 
-def test_without_an_address_it_says_how_to_give_one(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_address_the_finding_says_how_to_give_one(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLEETCTL_ADDRESS")
     shown = cli("doctor")
     assert (shown.code, "--address" in shown.out) == (1, True)
@@ -345,10 +345,10 @@ def test_fix_lists_leftovers_and_removes_them_after_a_yes(cli, cluster: ClusterS
     assert (agreed.code, diagnosis["findings"]) == (0, []), "it looks again after it"
     assert [(one["subject"], one["done"]) for one in diagnosis["repaired"]] == [
         ("ModelActor:org/one:1:0", True), ("process 41", False)]
-    assert "process 41 stays: it does not end" in agreed.err
+    assert "process 41 was not removed: it does not end" in agreed.err
 
 
 def test_fix_on_a_healthy_cluster_asks_nothing_and_writes_nothing(cli, cluster: ClusterStandIn) -> None:
     shown = cli("doctor", "--fix")
     assert (shown.code, cluster.writes()) == (0, [])
-    assert "nothing that --fix may remove" in shown.err
+    assert "nothing for --fix to remove" in shown.err

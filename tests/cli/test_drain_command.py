@@ -72,7 +72,7 @@ def verbs(world: ClusterStandIn) -> list[str]:
     return [job.body["metadata"]["verb"] for job in world.jobs.values()]
 
 
-def test_replacements_come_first_then_what_they_replace_ends(cli, world: ClusterStandIn, file: Path) -> None:
+def test_replacements_are_ready_before_the_replaced_end(cli, world: ClusterStandIn, file: Path) -> None:
     place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2))
     shown = cli("drain", "node-a", "--evict", "--drain", "3s", "--for", "1h", "-f", file, "--yes")
     assert shown.code == 0, shown.err
@@ -81,19 +81,19 @@ def test_replacements_come_first_then_what_they_replace_ends(cli, world: Cluster
     assert cli("plan", "-f", file, "--detailed-exitcode").code == 0, "the next apply has nothing to do"
 
 
-def test_without_evict_the_names_to_evict_are_said_and_the_same_command_goes_on(
+def test_without_evict_the_command_to_evict_is_shown_and_drain_can_continue(
         cli, world: ClusterStandIn, file: Path) -> None:
     place(world, ("one", 0, "a", 3), ("one", 1, "b", 3))
     shown = cli("drain", "node-a", "-f", file, "--yes")
     assert shown.code == 0
-    assert f"these may go: fleetctl evict one/0 -f {file}" in shown.err
+    assert f"to end them: fleetctl evict one/0 -f {file}" in shown.err
     assert running(world) == {"one:0": "node-a", "one:1": "node-b", "one:2": "node-b"}
     assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0
     assert verbs(world) == ["cordon", "apply", "evict"], "nothing is created or cordoned twice"
     assert running(world) == {"one:1": "node-b", "one:2": "node-b"}
 
 
-def test_what_has_no_room_elsewhere_stays_and_the_rest_goes(cli, world: ClusterStandIn, file: Path) -> None:
+def test_replicas_without_room_elsewhere_stay_and_the_rest_goes(cli, world: ClusterStandIn, file: Path) -> None:
     place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
     asked = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
     assert "start 1 replica elsewhere, then end up to 2 replicas there? [y/N]" in asked.err
@@ -125,7 +125,7 @@ def test_a_replacement_that_is_not_ready_keeps_what_serves(cli, world: ClusterSt
     assert "two/0 skipped (NEEDED)" in shown.out
 
 
-def test_one_that_is_interrupted_while_requests_end_is_not_said_to_be_done(
+def test_an_interrupt_during_the_drain_time_is_not_reported_as_done(
         cli, world: ClusterStandIn, file: Path) -> None:
     place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "b", 2))
     obey = world.on_submit
@@ -138,7 +138,7 @@ def test_one_that_is_interrupted_while_requests_end_is_not_said_to_be_done(
     assert shown.out.splitlines()[-1] == "Drain, interrupted: 1 ready"
 
 
-def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: ClusterStandIn, file: Path) -> None:
+def test_replicas_of_no_model_in_the_file_are_listed_and_stay(cli, world: ClusterStandIn, file: Path) -> None:
     place(world, ("gone", 0, "a", 1), ("two", 0, "a", 2))
     world.add_replica("theirs", 0, world.nodes[0]["node_id"], fleet="other", gpus=0)
     world.add_replica("odd", 0, world.nodes[0]["node_id"], fleet=None, gpus=0)
@@ -148,10 +148,10 @@ def test_what_no_file_has_a_model_for_is_named_and_left_alone(cli, world: Cluste
                                                   "level": "WARM", "members": [{"nodeId": odd["node_id"]}]})})
     shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
     assert shown.code == 0
-    assert "stays: two/4: it is WARM, and gone with the node" in shown.err
+    assert "stays: two/4: it is WARM and ends with the node" in shown.err
     assert "stays: gone/0: of no model in the fleet file" in shown.err
     assert "stays: theirs/0: of fleet other" in shown.err
-    assert "stays: odd/0: no fleet started it" in shown.err
+    assert "stays: odd/0: not started by a fleet" in shown.err
     assert set(running(world)) == {"gone:0", "theirs:0", "odd:0", "two:4", "two:5"}
 
 
@@ -204,7 +204,7 @@ def seen(states: list[tuple[str, str, bool]]) -> Inventory:
                                for number, (node, state, draining) in enumerate(states)])
 
 
-def test_whatever_happens_meanwhile_never_fewer_stay_ready_than_were_or_are_wanted(tmp_path: Path) -> None:
+def test_whatever_happens_no_model_drops_below_its_ready_or_wanted_replicas(tmp_path: Path) -> None:
     dice, path = random.Random(1), tmp_path / "fleet.yaml"
     states = ("ALIVE", "ALIVE", "PENDING_CREATION", "RESTARTING")
     loaded = {}

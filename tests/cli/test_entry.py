@@ -48,7 +48,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--color", "never", "--version"]])
-def test_the_version_says_which_fleetctl_this_is(arguments: list[str], run_process: RunCli) -> None:
+def test_the_version_names_this_fleetctl(arguments: list[str], run_process: RunCli) -> None:
     done = run_process(*arguments)
     assert (done.returncode, done.stdout, done.stderr) == (0, VERSION_LINE + "\n", "")
     assert "Ray" in VERSION_LINE
@@ -163,7 +163,7 @@ def test_a_full_disk_is_an_error_with_a_sentence(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_stream_that_is_closed_is_one_that_nobody_reads(
+def test_a_closed_stream_counts_as_one_without_a_reader(
     fleet_file: Path, snapshot_file: Path, tmp_path: Path, redirection: str
 ) -> None:
     command = [sys.executable, "-m", "fleetctl", "plan", "-f", fleet_file, "--inventory", snapshot_file, "--out",
@@ -186,7 +186,7 @@ def test_a_locale_without_unicode_still_gets_its_plan(
 @pytest.mark.parametrize("command", [
     "plan -f {fleet} --inventory {snapshot} --format json", "fmt --diff -", "schema plan", "show {fleet}", "pln",
 ])
-def test_a_process_of_its_own_says_what_a_command_says_within_the_tests(
+def test_a_real_process_prints_the_same_as_a_run_in_this_process(
     command: str, fleet_file: Path, snapshot_file: Path, run_cli: RunCli, run_process: RunCli
 ) -> None:
     words = [word.format(fleet=fleet_file, snapshot=snapshot_file) for word in command.split()]
@@ -194,7 +194,7 @@ def test_a_process_of_its_own_says_what_a_command_says_within_the_tests(
     assert (here.returncode, here.stdout, here.stderr) == (there.returncode, there.stdout, there.stderr)
 
 
-def test_no_color_and_force_color_are_heeded_and_the_flag_beats_them(
+def test_the_color_flag_overrides_no_color_and_force_color(
     fleet_file: Path, snapshot_file: Path, run_cli: RunCli
 ) -> None:
     command = ["plan", "-f", fleet_file, "--inventory", snapshot_file]
@@ -240,7 +240,7 @@ def test_the_help_of_every_command_fits_80_columns(helps: dict[str, str]) -> Non
     assert too_long == []
 
 
-def test_only_where_a_plain_argument_is_a_fleet_file_does_the_help_say_so(helps: dict[str, str]) -> None:
+def test_the_help_offers_plain_fleet_files_only_where_they_are_taken(helps: dict[str, str]) -> None:
     wrong = [command for command, text in helps.items() if "FILE]" not in text.partition("\n")[0]
              and "A plain argument is one" in " ".join(text.split())]
     assert wrong == []
@@ -251,8 +251,8 @@ def test_a_flag_without_its_value_names_the_help_of_its_command(capsys: pytest.C
     assert capsys.readouterr().err.endswith("hint: see `fleetctl init --help`\n")
 
 
-def test_only_where_standard_input_is_taken_does_the_help_offer_it(helps: dict[str, str]) -> None:
-    offered = {command for command, text in helps.items() if "them, or - for standard" in " ".join(text.split())}
+def test_the_help_offers_standard_input_only_where_it_is_taken(helps: dict[str, str]) -> None:
+    offered = {command for command, text in helps.items() if "files, or - for standard" in " ".join(text.split())}
     assert not offered & {"watch", "ci review", "ci validate", "ci drift", "propose scale", "propose from-live"}
     assert {"plan", "apply", "validate", "ci apply"} <= offered
 
@@ -263,7 +263,7 @@ def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(helps: di
     assert [line for line in lists if line.endswith("...")] == []
 
 
-def test_no_help_has_a_bracket_too_many_or_a_type_of_python(helps: dict[str, str]) -> None:
+def test_no_help_has_a_stray_bracket_or_a_python_type(helps: dict[str, str]) -> None:
     odd = ("[[", "]]", "...]", "{NODE}", "(0s)", "(no limit)", "<str>", "list[", "<path>", "<int range>")
     assert [(command, one) for command, text in helps.items() for one in odd if one in text] == []
 
@@ -275,7 +275,7 @@ def _fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setattr(entry, "_run_app", fail)
 
 
-def test_what_makes_this_process_quicker_does_not_reach_engines_of_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tuning_variables_of_this_process_do_not_reach_demo_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "8")
     monkeypatch.setenv("PYDANTIC_DISABLE_PLUGINS", "")
     monkeypatch.delenv("PYDANTIC_DISABLE_PLUGINS")

@@ -37,7 +37,7 @@ def ids_asked_for(running: ClusterStandIn) -> list[tuple[str, int]]:
     return [(one["model"], one["replicaId"]) for one in asked(running)["replicas"]]
 
 
-def test_it_asks_naming_the_replica_its_fleet_and_its_node(cli, running: ClusterStandIn) -> None:
+def test_the_question_names_the_replica_its_fleet_and_its_node(cli, running: ClusterStandIn) -> None:
     shown = cli("evict", f"{MODEL}/1", typed="n\n")
     assert shown.code == 1
     assert f"End {MODEL}/1 (fleet lab, ready, on node-b)? [y/N]" in shown.err
@@ -53,7 +53,7 @@ def test_a_question_without_an_answer_is_a_no_and_no_error(cli, running: Cluster
     assert running.writes() == []
 
 
-def test_with_a_yes_the_agent_is_asked_to_end_that_one(cli, running: ClusterStandIn) -> None:
+def test_after_a_yes_the_agent_ends_that_replica(cli, running: ClusterStandIn) -> None:
     shown = cli("evict", f"{MODEL}/1", typed="y\n")
     assert shown.code == 0
     assert "Evict: 1 gone\n" in shown.out
@@ -70,7 +70,7 @@ def test_several_are_listed_before_the_question(cli, running: ClusterStandIn) ->
     assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
 
 
-def test_a_bare_key_is_all_replicas_of_the_model(cli, running: ClusterStandIn) -> None:
+def test_a_model_key_means_all_its_replicas(cli, running: ClusterStandIn) -> None:
     assert cli("restart", MODEL, "--dry-run").err.count("restart: ") == 2, "no id is the usual one"
     assert cli("evict", MODEL, "--yes").code == 0
     assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
@@ -94,7 +94,7 @@ def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterSta
     assert cli("evict", "--all", "--yes").code == 64
     both = cli("evict", "--all", MODEL, "-f", fleet_file, "--yes")
     assert both.code == 64
-    assert f"`fleetctl evict {MODEL}` ends what it names: a replica, or all of a model" in both.err
+    assert f"`fleetctl evict {MODEL}` ends that replica, or all of that model" in both.err
     assert cli("evict", "--all", "--replica-id", "0", "-f", fleet_file, "--yes").code == 64
     assert running.writes() == []
     assert cli("evict", "--all", "-f", fleet_file, "--yes").code == 0
@@ -102,16 +102,16 @@ def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterSta
 
 
 @pytest.mark.parametrize("verb", ["evict", "restart"])
-def test_with_a_fleet_file_a_model_means_its_replicas_there_and_another_is_named(
+def test_with_a_fleet_file_a_model_means_only_its_replicas_there(
     cli, running: ClusterStandIn, fleet_file: Path, verb: str
 ) -> None:
     running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
     running.add_replica("theirs", 0, running.nodes[0]["node_id"], fleet="other", gpus=0)
     nothing = cli(verb, "theirs", "-f", fleet_file, "--yes")
     assert (nothing.code, running.writes()) == (1, [])
-    assert "theirs does not run in fleet lab: theirs/0 is of fleet other" in nothing.err
+    assert "theirs does not run in fleet lab: theirs/0 is in fleet other" in nothing.err
     shown = cli(verb, MODEL, "-f", fleet_file, "--dry-run")
-    assert f"{MODEL}/2 is of fleet other, and is left out" in shown.err
+    assert f"{MODEL}/2 is in fleet other and is left out" in shown.err
     assert f"{MODEL}/1 (fleet lab" in shown.err
     assert f"{MODEL}/2 (fleet other" not in shown.err
     assert f"{MODEL}/2 (fleet other" in cli(verb, f"{MODEL}/2", "-f", fleet_file, "--dry-run").err
@@ -125,7 +125,7 @@ def test_replicas_of_two_fleets_are_two_jobs(cli, running: ClusterStandIn) -> No
     assert (summary["exitCode"], len(summary["outcomes"])) == (0, 3)
 
 
-def test_what_one_fleet_could_not_do_does_not_hide_what_another_did(cli, running: ClusterStandIn) -> None:
+def test_a_failure_in_one_fleet_does_not_hide_the_result_of_another(cli, running: ClusterStandIn) -> None:
     running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
     busy = event(0, "runSummary", "the lock of fleet other is held by job j9", outcomes=[], exitCode=5)
     running.on_submit = lambda request: obeyed(request) if request["fleet"] == "lab" else [("FAILED", busy)]
@@ -135,7 +135,7 @@ def test_what_one_fleet_could_not_do_does_not_hide_what_another_did(cli, running
         (0, "gone", None), (1, "gone", None), (2, "failed", "NOT_DONE")]
 
 
-def test_an_interrupt_in_the_part_of_one_fleet_keeps_the_others_part_from_being_begun(
+def test_an_interrupt_in_one_fleet_skips_the_next(
         cli, running: ClusterStandIn) -> None:
     running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
     running.on_submit = lambda _: [("FAILED", event(
@@ -146,7 +146,7 @@ def test_an_interrupt_in_the_part_of_one_fleet_keeps_the_others_part_from_being_
     assert shown.out == "Evict, interrupted\n"
 
 
-def test_an_eviction_that_goes_on_after_an_interrupt_says_so(
+def test_an_eviction_that_continues_after_an_interrupt_is_reported(
         cli, running: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -167,7 +167,7 @@ def test_a_dry_run_lists_and_writes_nothing(cli, running: ClusterStandIn, fleet_
     assert running.writes() == []
 
 
-def test_what_could_not_be_ended_is_3_with_its_reason(cli, running: ClusterStandIn) -> None:
+def test_a_replica_that_could_not_be_ended_is_3_with_its_reason(cli, running: ClusterStandIn) -> None:
     row = {"model": MODEL, "replicaId": 0, "outcome": "failed", "code": "NOT_FOUND", "message": "there is no such"}
     running.on_submit = lambda _: [("FAILED", event(0, "runSummary", "0 of 1", outcomes=[row], exitCode=3))]
     shown = cli("evict", f"{MODEL}/0", "--yes")
@@ -198,10 +198,10 @@ def test_without_a_terminal_it_needs_yes(cli, running: ClusterStandIn, verb: str
 
 
 @pytest.mark.parametrize("verb", ["evict", "restart"])
-def test_what_fleetctl_did_not_start_it_does_not_touch(cli, running: ClusterStandIn, verb: str) -> None:
+def test_replicas_not_started_by_fleetctl_are_not_touched(cli, running: ClusterStandIn, verb: str) -> None:
     shown = cli(verb, "odd/0", f"{MODEL}/0", "--yes")
     assert shown.code == 1
-    assert "no fleet's mark" in shown.err
+    assert "no fleet mark" in shown.err
     assert running.writes() == []
 
 
@@ -240,7 +240,7 @@ def test_a_broken_fleet_file_ends_nothing(cli, running: ClusterStandIn, fleet_fi
     assert running.requests == []
 
 
-def test_where_not_all_could_be_read_nobody_knows_whether_it_is_there(cli, running: ClusterStandIn) -> None:
+def test_an_incomplete_inventory_cannot_prove_a_replica_absent(cli, running: ClusterStandIn) -> None:
     running.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("evict", f"{MODEL}/2", "--yes")
     assert shown.code == 1
@@ -258,7 +258,7 @@ def test_an_eviction_without_a_summary_is_not_called_an_apply(cli, running: Clus
 
 
 @pytest.mark.parametrize("verb", ["evict", "restart"])
-def test_a_model_that_the_fleet_file_protects_is_left_alone_and_nobody_is_asked(
+def test_a_protected_model_is_refused_without_a_question(
     cli, running: ClusterStandIn, fleet_file: Path, verb: str
 ) -> None:
     text = fleet_file.read_text().replace("spec:\n", "spec:\n  policy: {protectedModels: ['org/one:*']}\n")
@@ -281,7 +281,7 @@ def with_weights(running: ClusterStandIn, size: int) -> dict[str, Any]:
     return actor
 
 
-def test_to_warm_says_what_it_takes_and_asks_the_agent_with_the_budget(cli, running: ClusterStandIn) -> None:
+def test_to_warm_shows_its_memory_and_sends_the_budget(cli, running: ClusterStandIn) -> None:
     with_weights(running, 3 << 30)
     dry = cli("evict", f"{MODEL}/0", "--to", "warm", "--dry-run")
     assert f"evict to warm: {MODEL}/0 (fleet lab, ready, on node-a)" in dry.err
@@ -297,7 +297,7 @@ def test_to_warm_says_what_it_takes_and_asks_the_agent_with_the_budget(cli, runn
 
 @pytest.mark.parametrize(("size", "said"), [(0, "nothing can be WARM: no member that is ready has `weights`"),
                                             (1 << 40, "node-a: 1Ti of weights stay in memory")])
-def test_what_cannot_be_warm_is_refused_before_anything(cli, running: ClusterStandIn, size: int, said: str) -> None:
+def test_a_replica_that_cannot_be_warm_is_refused_first(cli, running: ClusterStandIn, size: int, said: str) -> None:
     if size:
         with_weights(running, size)
     refused = cli("evict", f"{MODEL}/0", "--to", "warm", "--yes")
@@ -305,18 +305,18 @@ def test_what_cannot_be_warm_is_refused_before_anything(cli, running: ClusterSta
     assert said in refused.err
 
 
-def test_one_that_is_warm_is_ended_by_its_own_name_and_has_no_engine(cli, running: ClusterStandIn) -> None:
+def test_a_warm_replica_is_ended_by_name_and_has_no_engine(cli, running: ClusterStandIn) -> None:
     actor = with_weights(running, 5)
     actor["name"] = actor["name"].replace("ModelActor:", "WarmReplica:")
-    assert f"{MODEL}/0 is WARM already" in cli("evict", f"{MODEL}/0", "--to", "warm", "--yes").err
-    assert "what is WARM has no engine" in cli("restart", f"{MODEL}/0", "--yes").err
+    assert f"{MODEL}/0 is already WARM" in cli("evict", f"{MODEL}/0", "--to", "warm", "--yes").err
+    assert "a WARM replica has no engine" in cli("restart", f"{MODEL}/0", "--yes").err
     assert running.writes() == []
     shown = cli("evict", f"{MODEL}/0", typed="y\n")
     assert f"End {MODEL}/0 (fleet lab, warm, on node-a)?" in shown.err
     assert asked(running)["replicas"][0]["level"] == "WARM"
 
 
-def test_what_was_broken_off_goes_on_within_the_budget_and_one_without_weights_has_its_outcome(
+def test_an_interrupted_demotion_continues_within_the_budget(
         cli, running: ClusterStandIn) -> None:
     hot = with_weights(running, 400 << 30)
     assert json.loads(hot["repr_name"])["members"]

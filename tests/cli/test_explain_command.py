@@ -29,7 +29,7 @@ def test_every_key_of_the_schema_is_found_by_its_path_with_a_kind_and_a_meaning(
     ("models[0].workers[*].members[].engine.env", "spec.models.workers.members.engine.env"),
     ("ranksPerNode", "spec.models.placement.ranksPerNode"),
 ])
-def test_a_path_may_begin_where_a_person_begins(path: str, found: str) -> None:
+def test_a_path_may_start_at_any_usual_level(path: str, found: str) -> None:
     assert find_fields(all_fields(), path)[0].text == found
 
 

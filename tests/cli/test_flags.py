@@ -17,12 +17,12 @@ def test_a_duration_is_seconds(text: str | float, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "90", "1 h", "soon", "-3s"])
-def test_what_is_no_duration_is_a_usage_error_that_shows_one(text: str) -> None:
+def test_an_invalid_duration_is_a_usage_error_with_an_example(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="30s"):
         duration(text)
 
 
-def test_a_duration_that_is_too_long_is_told_so() -> None:
+def test_a_duration_that_is_too_long_is_refused() -> None:
     with pytest.raises(typer.BadParameter, match="'31d' is longer than 30d"):
         duration("31d")
 

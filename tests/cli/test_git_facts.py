@@ -33,7 +33,7 @@ def test_commit_and_branch_are_known(repository: Path, environ: dict[str, str]) 
     assert (len(facts.commit), facts.branch, facts.dirty) == (40, "trunk", False)
 
 
-def test_a_branch_whose_name_is_no_text_is_shown_as_a_document_can(repository: Path, environ: dict[str, str]) -> None:
+def test_a_branch_name_that_is_not_utf8_is_escaped(repository: Path, environ: dict[str, str]) -> None:
     subprocess.run(["git", "-C", repository, "checkout", "-q", "-b", b"x\xff"], env=environ, check=True)
     assert git_facts([str(repository / "fleet.yaml")], environ).branch == r"x\xff"
 
@@ -72,7 +72,7 @@ def test_a_repository_without_a_commit_has_no_facts(tmp_path: Path, environ: dic
     assert git_facts([str(tmp_path / "fleet.yaml")], environ) is None
 
 
-def test_what_comes_from_standard_input_stands_in_no_repository(
+def test_standard_input_has_no_git_facts(
     repository: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(repository)

@@ -61,7 +61,7 @@ def test_every_run_has_a_row_the_newest_first(cli, past: ClusterStandIn) -> None
     assert lines[-1] == "Runs: 2 ok, 1 partial, 1 unknown, 1 running, 1 refused"
 
 
-def test_a_narrow_terminal_gets_who_and_from_where_below(
+def test_a_narrow_terminal_shows_starter_and_commit_below(
     cli, past: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -70,7 +70,7 @@ def test_a_narrow_terminal_gets_who_and_from_where_below(
     assert "apply, 9.1s, ann@laptop, c0ffeec-dirty" in " ".join(out.split())
 
 
-def test_limit_shows_the_newest_and_says_how_many_there_are(cli, past: ClusterStandIn) -> None:
+def test_limit_shows_the_newest_runs_and_the_total(cli, past: ClusterStandIn) -> None:
     shown = cli("history", "--limit", "2")
     assert shown.out.splitlines()[-1] == "Runs: 1 ok, 1 running; the newest 2 of 6"
 
@@ -89,7 +89,7 @@ def test_only_runs_of_one_fleet_by_name_or_by_its_file(cli, past: ClusterStandIn
     by_file = shown_json(cli("history", "-f", fleet_file, "--format", "json"), "history")
     assert {run["fleet"] for run in by_file["runs"]} == {"lab"}
     refused = cli("history", "-f", fleet_file, "--fleet", "theirs")
-    assert (refused.code, "those of fleet lab" in refused.err) == (64, True)
+    assert (refused.code, "describe fleet lab" in refused.err) == (64, True)
 
 
 def test_one_run_is_shown_with_its_facts_log_and_replicas(cli, past: ClusterStandIn) -> None:
@@ -143,7 +143,7 @@ def test_every_format_counts_the_same(cli, past: ClusterStandIn) -> None:
     assert sorted(result["level"] for result in sarif["runs"][0]["results"]) == ["error", "error", "note", "warning"]
 
 
-def test_reports_are_written_beside_what_is_shown(cli, past: ClusterStandIn, tmp_path: Path) -> None:
+def test_reports_are_written_in_addition_to_the_output(cli, past: ClusterStandIn, tmp_path: Path) -> None:
     file = tmp_path / "history.md"
     shown = cli("history", "--report", f"markdown={file}")
     assert shown.out.splitlines()[-1].startswith("Runs: ")

@@ -34,7 +34,7 @@ def test_in_ci_it_is_the_person_and_the_run(environ: dict[str, str], name: str, 
     assert (found.name, found.ci_run) == (name, address)
 
 
-def test_a_run_nobody_calls_by_a_name_is_told_by_the_machine() -> None:
+def test_a_ci_run_without_an_actor_names_its_run() -> None:
     assert started({"CI_JOB_ID": "8"}).name.endswith(" (CI run 8)")
 
 

@@ -27,13 +27,13 @@ spec:
 
 @pytest.fixture
 def lws(tmp_path: Path) -> Path:
-    """A file of which everything has a home in a fleet file."""
+    """A file whose values all have a field in a fleet file."""
     path = tmp_path / "lws.yaml"
     path.write_text(LWS)
     return path
 
 
-def test_what_fits_whole_is_written_to_standard_output_with_0(run_cli, lws):
+def test_a_complete_import_goes_to_standard_output_with_0(run_cli, lws):
     done = run_cli("import", lws, "--fleet", "lab")
     assert done.returncode == 0
     assert "  - key: one\n    replicas: 2\n" in done.stdout
@@ -54,7 +54,7 @@ def test_the_folder_of_the_fleet_file_need_not_be_there(run_cli, lws, tmp_path):
     assert (tmp_path / "fleets" / "lab.yaml").exists()
 
 
-def test_a_loss_is_told_with_its_place_and_ends_in_3(run_cli, lws, tmp_path):
+def test_a_loss_is_reported_with_its_line_and_ends_with_3(run_cli, lws, tmp_path):
     lws.write_text(LWS.replace("containers:", "hostNetwork: true\n        containers:"))
     out = tmp_path / "fleet.yaml"
     done = run_cli("import", lws, "-o", out)
@@ -74,7 +74,7 @@ def test_a_file_that_is_there_is_not_overwritten_without_force(run_cli, lws, tmp
     assert "key: one" in out.read_text()
 
 
-def test_json_tells_everything_and_leaves_standard_error_to_the_summary(run_cli, tmp_path):
+def test_json_has_everything_and_standard_error_only_the_summary(run_cli, tmp_path):
     out = tmp_path / "fleet.yaml"
     done = run_cli("import", SOURCES / "lws-gang", "-o", out, "--format", "json", "--fleet", "lab")
     told = json.loads(done.stdout)
@@ -118,7 +118,7 @@ def test_an_inventory_without_hardware_is_an_error(run_cli, lws, tmp_path):
     assert not (tmp_path / "declared.json").exists()
 
 
-def test_nothing_to_import_is_an_error_that_says_what_there_was(run_cli, tmp_path):
+def test_nothing_to_import_is_an_error_that_lists_what_was_found(run_cli, tmp_path):
     path = tmp_path / "service.yaml"
     path.write_text("apiVersion: v1\nkind: Service\nmetadata: {name: a}\n")
     done = run_cli("import", path)
@@ -128,7 +128,7 @@ def test_nothing_to_import_is_an_error_that_says_what_there_was(run_cli, tmp_pat
                                 "hint: the losses above list what was found instead, with its lines\n")
 
 
-def test_an_empty_input_is_told_what_can_be_imported(run_cli, tmp_path):
+def test_an_empty_input_is_an_error_that_lists_what_can_be_imported(run_cli, tmp_path):
     path = tmp_path / "empty.yaml"
     path.write_text("# nothing\n")
     done = run_cli("import", path)
@@ -197,7 +197,7 @@ def test_the_name_of_a_fleet_is_checked_first(run_cli, lws):
     assert "did you mean my-fleet?" in done.stderr
 
 
-def test_a_fleet_without_a_name_is_told_to_choose_one(run_cli, lws):
+def test_a_default_fleet_name_comes_with_a_note_to_choose_one(run_cli, lws):
     assert "choose it before the first apply" in run_cli("import", lws).stdout
     assert "choose it before" not in run_cli("import", lws, "--fleet", "lab").stdout
 
@@ -206,7 +206,7 @@ def test_standard_input_is_read(run_cli):
     assert "key: one" in run_cli("import", "-", stdin=LWS).stdout
 
 
-def test_what_does_not_load_yet_is_written_all_the_same_and_said(run_cli, tmp_path):
+def test_a_fleet_file_with_problems_is_written_and_reported(run_cli, tmp_path):
     path, out = tmp_path / "models.yaml", tmp_path / "fleet.yaml"
     path.write_text('models:\n- "a model with spaces"\n')
     done = run_cli("import", path, "-o", out)
@@ -231,7 +231,7 @@ def test_a_dash_is_standard_output(run_cli, lws, tmp_path, monkeypatch):
 def test_two_documents_do_not_go_into_one_file(run_cli, tmp_path):
     done = run_cli("import", SOURCES / "modelplane-gang", "-o", tmp_path / "one", "--inventory-out",
                    tmp_path / "." / "one")
-    assert (done.returncode, "is written by --out as well" in done.stderr) == (64, True)
+    assert (done.returncode, "is also written by --out" in done.stderr) == (64, True)
     assert not (tmp_path / "one").exists()
 
 
@@ -245,10 +245,10 @@ def test_the_folder_of_an_inventory_is_made_as_that_of_the_fleet_file(run_cli, t
 def test_flags_about_files_need_files(run_cli, flags):
     done = run_cli("import", *flags)
     assert done.returncode == 64
-    assert "for files" in done.stderr
+    assert "need files to import" in done.stderr
 
 
-def test_a_terminal_never_obeys_what_stands_in_a_file(run_cli, lws):
+def test_text_of_a_file_cannot_control_the_terminal(run_cli, lws):
     lws.write_text(LWS.replace("metadata: {name: one}", 'metadata: {name: one, "\\e[2Jx": 1}'))
     done = run_cli("import", lws)
     assert "\x1b" not in done.stderr + done.stdout

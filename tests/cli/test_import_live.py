@@ -31,7 +31,7 @@ def plan(cli: Cli, file: Path) -> dict[str, Any]:
     return found
 
 
-def test_what_an_apply_recorded_is_written_again(
+def test_the_record_of_an_apply_becomes_the_fleet_file(
     cli: Cli, cluster: ClusterStandIn, node: str, fleet_file: Path, tmp_path: Path
 ) -> None:
     assert cli("apply", "-f", fleet_file, "--yes").code == 3
@@ -47,7 +47,7 @@ def test_what_an_apply_recorded_is_written_again(
     assert (made["actions"], made["blocked"], made["drift"]) == ([], [], [])
 
 
-def test_what_no_log_knows_is_written_as_it_is_seen_and_left_to_do(
+def test_replicas_without_a_record_are_written_as_seen_and_left_to_do(
     cli: Cli, cluster: ClusterStandIn, node: str, tmp_path: Path
 ) -> None:
     cluster.add_replica("org/lost", 3, node, gpus=10_000, spec_hash="0123456789abcdef")
@@ -82,7 +82,7 @@ def test_one_of_several_fleets_is_named(cli: Cli, cluster: ClusterStandIn, node:
     assert "key: a" not in chosen.out
 
 
-def test_where_the_list_of_applies_cannot_be_read_the_file_says_so(
+def test_an_unreadable_list_of_applies_is_noted_in_the_file(
     cli: Cli, cluster: ClusterStandIn, node: str
 ) -> None:
     cluster.add_replica("a", 0, node, gpus=10_000)
@@ -106,7 +106,7 @@ def test_an_inventory_document_is_imported_without_commands(
 
 
 @pytest.mark.parametrize("arguments", [(), ("--fleet", "lab")])
-def test_where_nothing_runs_there_is_nothing_to_import(cli: Cli, arguments: tuple[str, ...]) -> None:
+def test_without_replicas_there_is_nothing_to_import(cli: Cli, arguments: tuple[str, ...]) -> None:
     done = cli("import", *arguments)
     assert (done.code, done.out) == (1, "")
     assert "runs here" in done.err

@@ -95,7 +95,7 @@ def test_the_file_made_from_a_snapshot_is_placed_on_it(cli, tmp_path: Path, monk
     assert action["members"][0]["node"] in {"big-1", "big-2"}
 
 
-def test_cards_that_report_no_memory_yet_say_nothing_where_others_do() -> None:
+def test_cards_without_reported_memory_count_only_if_there_are_no_others() -> None:
     def node(name: str, *sizes: int) -> dict[str, object]:
         return {"id": name, "name": name, "labels": {"ray.io/accelerator-type": "H100"},
                 "resources": {"total": {"GPU": 8}},
@@ -177,7 +177,7 @@ def test_a_lab_of_three_models_on_nodes_that_need_not_exist(cli: Cli, tmp_path: 
     assert "run short" not in given.err, given.err
 
 
-def test_a_model_that_no_node_can_hold_is_said_and_never_planned_as_if_it_fitted(
+def test_a_model_too_large_for_any_node_is_reported_and_not_planned(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -100,7 +100,7 @@ def test_nodes_that_lack_weights_fetch_them_and_then_there_is_nothing_to_do(
     assert cli("apply", "-f", file, "--yes").code == 0
 
 
-def test_a_node_that_cannot_fetch_makes_the_apply_partial_and_says_why(
+def test_a_node_that_cannot_fetch_makes_the_apply_partial_with_a_reason(
     cli: Cli, cluster: ClusterStandIn, kept: set[str], tmp_path: Path
 ) -> None:
     kept.add("node-b")
@@ -129,7 +129,7 @@ def test_a_node_that_does_not_answer_is_named_and_nothing_is_fetched_there(
     assert "node-a: what is on its disk is not known" in planned.err
 
 
-def test_no_node_is_asked_for_a_fleet_without_it(cli: Cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
+def test_no_node_is_examined_for_a_fleet_without_cold(cli: Cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
     document = json.loads(cli("plan", "-f", write(tmp_path / "lab.yaml"), "--format", "json").out)
     assert not [path for _, path in cluster.requests if path.startswith("/api/v0/logs")]
     assert (document["formatVersion"], {"promote", "prefetch"} & document["summary"].keys()) == ("1.0", set())
@@ -170,7 +170,7 @@ def test_a_plan_promotes_and_an_older_fleetctl_would_refuse_it(
     assert "promoted" in applied.out
 
 
-def test_status_and_map_show_what_is_warm_and_it_counts_as_no_replica(
+def test_status_and_map_show_warm_replicas_which_do_not_count(
     cli: Cli, warm: ClusterStandIn, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "lab.yaml", replicas=1)

@@ -31,14 +31,14 @@ def test_the_log_of_a_running_replica_comes_from_its_node(cli, running: ClusterS
     assert running.writes() == []
 
 
-def test_the_tail_is_what_was_asked_for(cli, running: ClusterStandIn) -> None:
+def test_the_tail_has_the_requested_number_of_lines(cli, running: ClusterStandIn) -> None:
     shown = cli("logs", f"{MODEL}/3", "--tail", "2")
     assert (shown.out, shown.err) == ("two\nthree\n", "note: ... earlier lines are not shown\n")
     assert cli("logs", f"{MODEL}/3", "--tail", "0").out == ""
     assert cli("logs", f"{MODEL}/3", "--tail", "-1").code == 64
 
 
-def test_a_log_without_times_is_shown_whole_whatever_since_says(cli, running: ClusterStandIn) -> None:
+def test_a_log_without_times_is_shown_in_full_despite_since(cli, running: ClusterStandIn) -> None:
     shown = cli("logs", f"{MODEL}/3", "--since", "1s")
     assert shown.out == "one\ntwo\nthree\n"
     assert "no times" in shown.err
@@ -73,7 +73,7 @@ def test_a_replica_without_a_log_is_1_and_says_so(cli, running: ClusterStandIn, 
     assert shown.out == ""
 
 
-def test_the_namespace_is_part_of_where_a_log_lies(cli, running: ClusterStandIn) -> None:
+def test_the_namespace_is_part_of_the_path_of_a_log(cli, running: ClusterStandIn) -> None:
     assert cli("logs", f"{MODEL}/3", "--namespace", "other").code == 1
 
 
@@ -83,7 +83,7 @@ def test_an_empty_log_is_a_log(cli, running: ClusterStandIn) -> None:
     assert (shown.code, shown.out) == (0, "")
 
 
-def test_where_not_all_could_be_read_nobody_knows_whether_there_is_a_log(cli, running: ClusterStandIn) -> None:
+def test_an_incomplete_inventory_cannot_prove_a_log_absent(cli, running: ClusterStandIn) -> None:
     running.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("logs", "nobody/0")
     assert shown.code == 1
@@ -95,7 +95,7 @@ def test_a_fleet_file_after_f_is_pointed_at(cli, running: ClusterStandIn) -> Non
     """Everywhere else -f names a fleet file; here it must not make a script wait."""
     shown = cli("logs", f"{MODEL}/3", "-f", "fleets/prod.yaml")
     assert shown.code == 64
-    assert "-f follows here; --file names a fleet file" in shown.err
+    assert "-f means --follow here; --file names a fleet file" in shown.err
 
 
 RAY_FAULT = (500, "UNAUTHENTICATED: Invalid or missing authentication token\ngrpc ...")
@@ -113,7 +113,7 @@ def test_a_log_that_cannot_be_read_is_not_called_absent(cli, running: ClusterSta
     assert "there is no log" not in shown.err
 
 
-def test_a_node_that_fails_in_a_search_is_named_beside_what_others_have(cli, running: ClusterStandIn) -> None:
+def test_a_node_that_fails_in_a_search_is_reported_with_the_logs_of_others(cli, running: ClusterStandIn) -> None:
     running.actors.clear()
     running.answer_of_node[running.nodes[0]["node_id"]] = RAY_FAULT
     shown = cli("logs", f"{MODEL}/3")
@@ -121,7 +121,7 @@ def test_a_node_that_fails_in_a_search_is_named_beside_what_others_have(cli, run
     assert "warning: not everything could be read: node node-a: /api/v0/logs answered 500: UNAUTH" in shown.err
 
 
-def test_a_cluster_that_fails_everywhere_is_told_in_a_few_lines(cli, running: ClusterStandIn) -> None:
+def test_a_failure_on_every_node_is_reported_in_a_few_lines(cli, running: ClusterStandIn) -> None:
     for number in range(30):
         running.answer_of_node[running.add_node(f"more-{number}")] = RAY_FAULT
     running.actors.clear()
@@ -135,7 +135,7 @@ HOSTILE = "\x1b]0;owned\x07\u202eevil\ttab\r\n::error::pwn\n  ##[error]p\n\xff"
 @pytest.mark.parametrize(("environ", "flags"), [
     ({"GITHUB_ACTIONS": "true"}, ()), ({"CI": "1"}, ()), ({"FORCE_COLOR": "1"}, ()), ({}, ("--color", "always")),
 ], ids=["github", "ci", "force color", "color flag"])
-def test_what_an_engine_wrote_is_made_visible_for_people(
+def test_control_characters_of_an_engine_are_made_visible_for_people(
     cli, running: ClusterStandIn, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], flags: tuple[str, ...]
 ) -> None:
     running.log_files = dict.fromkeys(running.log_files, HOSTILE)
@@ -150,7 +150,7 @@ def test_what_an_engine_wrote_is_made_visible_for_people(
     assert all(char.isprintable() or char in "\t\n" for char in shown.out)
 
 
-def test_a_terminal_is_given_nothing_to_obey(running: ClusterStandIn, tmp_path: Path) -> None:
+def test_a_terminal_gets_no_control_sequences(running: ClusterStandIn, tmp_path: Path) -> None:
     running.log_files = dict.fromkeys(running.log_files, HOSTILE)
     ours, theirs = os.openpty()
     try:

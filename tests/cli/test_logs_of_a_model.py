@@ -57,28 +57,28 @@ def test_siblings_that_have_ended_are_named_as_ended(cli, running, monkeypatch: 
         put(running, 0, number, stamped((36, "many")))
     shown = cli("logs", MODEL, "--since", "30s")
     assert (shown.out.count("ended] many"), "CUDA" in shown.out) == (MOST_ENDED, False)
-    assert "2 older ones have ended" in shown.err
+    assert "2 older ended replicas not shown" in shown.err
 
 
-def test_the_tail_is_that_of_all_and_what_it_leaves_out_is_counted(cli, running: ClusterStandIn) -> None:
+def test_the_tail_is_of_the_merged_logs_and_skipped_lines_are_counted(cli, running: ClusterStandIn) -> None:
     shown = cli("logs", MODEL, "--tail", "1")
     assert (shown.out, shown.err) == ("[1] fourth\n", "note: ... 8 earlier lines are not shown\n")
 
 
-def test_lines_that_came_together_stay_together_and_are_counted(cli, running: ClusterStandIn) -> None:
+def test_lines_of_one_moment_stay_together_and_are_counted(cli, running: ClusterStandIn) -> None:
     put(running, 0, 0, stamped((1, "a")) + "".join(f"2026-03-04T12:00:30.000Z#1 {place}\n" for place in range(40)))
     shown = cli("logs", f"{MODEL}/0", "--tail", "5")
     assert (shown.out, shown.err) == ("35\n36\n37\n38\n39\n", "note: ... 36 earlier lines are not shown\n")
 
 
-def test_since_leaves_out_what_is_older(cli, running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_since_leaves_out_older_lines(cli, running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fleetctl.cli.process.now_text", lambda: "2026-03-04T12:01:00Z")
     shown = cli("logs", MODEL, "--since", "30s")
     assert (shown.out, shown.err) == ("[0] third\n[1] fourth\n", "")
     assert cli("logs", MODEL, "--since", "1s").out == ""
 
 
-def test_the_file_before_a_new_one_is_read_where_it_is_needed(cli, running: ClusterStandIn) -> None:
+def test_a_rotated_file_is_read_if_needed(cli, running: ClusterStandIn) -> None:
     put(running, 0, 0, stamped((1, "a"), (2, "b")) + "2026-03-04T12:00:03.000Z#2 c, which goes ", file=".1")
     put(running, 0, 0, "on\n" + stamped((4, "d"), before=3))
     shown = cli("logs", f"{MODEL}/0")
@@ -107,7 +107,7 @@ def test_a_key_that_looks_like_a_replica_is_resolved_as_everywhere(cli, running:
 
 
 class Played:
-    """A clock that stands until someone sleeps; after each sleep a scene is played, after the last comes Ctrl-C."""
+    """A clock that moves only during sleeps; each sleep plays a scene, and Ctrl-C follows the last one."""
 
     def __init__(self, *scenes: Callable[[], object], pause_s: float = 10.0) -> None:
         self.now = 0.0
@@ -176,10 +176,10 @@ def test_following_one_replica_ends_with_it_and_shows_its_last_lines(cli, runnin
     play(end, *[lambda: None] * 9)
     shown = cli("logs", f"{MODEL}/1", "-f")
     assert (shown.code, shown.out) == (0, "second\nfourth\nfatal\ncut o\n")
-    assert f"{MODEL}/1 does not run any more" in shown.err
+    assert f"{MODEL}/1 has ended" in shown.err
 
 
-def test_following_what_does_not_run_shows_what_it_left_and_waits_for_the_model(
+def test_following_a_model_without_replicas_shows_old_logs_and_waits(
         cli, running: ClusterStandIn, play) -> None:
     play(lambda: running.add_replica(MODEL, 1, running.nodes[1]["node_id"]),
          lambda: add(running, 1, stamped((50, "fleetctl: starting main/0"), (51, "up"), before=2)), lambda: None)
@@ -212,7 +212,7 @@ def test_an_unfinished_line_is_shown_once_it_is_finished(cli, running: ClusterSt
     assert cli("logs", f"{MODEL}/0", "-f", "--tail", "0").out == "half and half\n"
 
 
-def test_what_came_too_fast_is_counted_and_a_new_file_loses_nothing(cli, running: ClusterStandIn, play) -> None:
+def test_skipped_lines_are_counted_and_rotation_loses_nothing(cli, running: ClusterStandIn, play) -> None:
     def too_fast() -> None:
         put(running, 0, 0, stamped((70, "much later"), (71, "later"), before=100))
 
@@ -240,7 +240,7 @@ def test_fifty_idle_replicas_take_few_requests(cli, cluster: ClusterStandIn, pla
 @pytest.mark.parametrize(("leave", "code"), [
     (lambda process: process.send_signal(signal.SIGINT), 130), (lambda process: process.stdout.close(), 141),
 ], ids=["ctrl-c", "nobody reads, and nothing is written"])
-def test_it_ends_with_who_follows(
+def test_following_ends_with_its_reader_or_a_signal(
     running: ClusterStandIn, tmp_path: Path, leave: Callable[[object], None], code: int
 ) -> None:
     with subprocess.Popen(

@@ -19,7 +19,7 @@ def nodes_planned(cli, fleet_file: Path) -> set[str]:
     return {member["node"] for action in plan["actions"] for member in action["members"]}
 
 
-def test_a_cordoned_node_takes_nothing_new_and_the_plan_says_whose_cordon_it_is(
+def test_a_cordoned_node_gets_no_replicas_and_the_plan_names_its_author(
         cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     cluster.add_replica("org/one", 0, cluster.nodes[0]["node_id"], gpus=0)
     done = cli("cordon", "node-a", "--for", "2h", "--reason", "new driver")
@@ -101,4 +101,4 @@ def test_a_note_that_the_cluster_refuses_is_an_error(cli, cluster: ClusterStandI
 def test_a_node_that_was_given_to_the_file_flag_is_pointed_at(cli) -> None:
     shown = cli("uncordon", "-f", "node-a")
     assert shown.code == 64
-    assert "-f takes a fleet file; the value it was given may be the argument: fleetctl uncordon node-a" in shown.err
+    assert "-f takes a fleet file; its value may be the missing argument: fleetctl uncordon node-a" in shown.err

@@ -44,7 +44,7 @@ def test_a_plain_argument_is_a_fleet_file(cli: Cli, fits: Path, command: str) ->
     assert cli(*command.split(), fits.parent / "missing.yaml").code == 1
 
 
-def test_where_a_plain_argument_is_a_model_a_missing_file_is_asked_for_by_its_flag(cli: Cli) -> None:
+def test_the_hint_for_a_missing_file_has_the_flag_if_arguments_are_models(cli: Cli) -> None:
     assert "fleetctl scale -f fleet.yaml;" in cli("scale", "org/m", "--replicas", "3").err
     assert "fleetctl plan fleet.yaml;" in cli("plan").err
 

@@ -60,7 +60,7 @@ def running(cluster: ClusterStandIn, *hashes: str, **more: Any) -> None:
         cluster.add_replica("org/one", number, cluster.nodes[0]["node_id"], gpus=10_000, spec_hash=spec_hash, **more)
 
 
-def test_of_a_reload_whose_end_is_not_known_no_log_is_searched(cli, cluster: ClusterStandIn, file: Path) -> None:
+def test_no_log_is_searched_for_a_reload_with_unknown_result(cli, cluster: ClusterStandIn, file: Path) -> None:
     running(cluster, hash_of(OLD))
     note = {"model": "org/one", "replicaId": 0, "actorId": cluster.actors[-1]["actor_id"], "specHash": hash_of(OLD),
             "at": "2026-03-04T12:00:00Z", "asked": True}
@@ -70,7 +70,7 @@ def test_of_a_reload_whose_end_is_not_known_no_log_is_searched(cli, cluster: Clu
     assert not [path for _, path in cluster.requests if path.endswith("/logs")]
 
 
-def test_a_plan_says_what_differs_in_the_words_of_diff_and_the_way_on(cli, cluster: ClusterStandIn, file: Path) -> None:
+def test_a_plan_shows_differences_as_diff_does_and_the_next_command(cli, cluster: ClusterStandIn, file: Path) -> None:
     running(cluster, hash_of(OLD), hash_of(OLD))
     recorded(cluster, OLD)
     shown = cli("plan", "-f", file)
@@ -108,7 +108,7 @@ def test_of_what_an_older_release_started_the_same_spelling_is_current_and_anoth
     assert "written in another way, which means the same" in shown
 
 
-def test_what_was_looked_up_is_in_what_is_shown_and_not_in_what_is_saved(
+def test_looked_up_differences_are_shown_and_not_saved(
     cli, cluster: ClusterStandIn, file: Path, tmp_path: Path
 ) -> None:
     running(cluster, hash_of(OLD))
@@ -132,7 +132,7 @@ def test_what_was_looked_up_is_in_what_is_shown_and_not_in_what_is_saved(
         **whole, "inventory": 0, "expiresAt": 0, "planId": 0}
 
 
-def test_where_the_record_is_gone_that_is_said(cli, cluster: ClusterStandIn, file: Path) -> None:
+def test_a_missing_record_is_reported(cli, cluster: ClusterStandIn, file: Path) -> None:
     running(cluster, hash_of(OLD))
     recorded(cluster, FLEET.replace("8192", "1024"))
     assert "what it was started with is no longer recorded" in cli("plan", "-f", file).out
@@ -140,7 +140,7 @@ def test_where_the_record_is_gone_that_is_said(cli, cluster: ClusterStandIn, fil
     assert "what it was started with is no longer recorded" in cli("plan", "-f", file).out
 
 
-def test_where_the_list_of_applies_cannot_be_read_the_plan_stands_and_says_so(
+def test_an_unreadable_list_of_applies_is_reported_and_the_plan_is_valid(
     cli, cluster: ClusterStandIn, file: Path
 ) -> None:
     running(cluster, hash_of(OLD))
@@ -150,7 +150,7 @@ def test_where_the_list_of_applies_cannot_be_read_the_plan_stands_and_says_so(
     assert "what it was started with could not be looked up: " in shown.out
 
 
-def test_a_masked_value_that_changed_is_told_without_it(cli, cluster: ClusterStandIn, file: Path) -> None:
+def test_a_changed_masked_value_is_reported_without_the_value(cli, cluster: ClusterStandIn, file: Path) -> None:
     secret = FLEET.replace("command: [serve]", 'command: [serve], env: {TOKEN: "hush-1"}')
     file.write_text(secret.replace("hush-1", "hush-2"))
     running(cluster, hash_of(secret))
@@ -160,7 +160,7 @@ def test_a_masked_value_that_changed_is_told_without_it(cli, cluster: ClusterSta
     assert "hush" not in out
 
 
-def test_nothing_is_looked_up_where_nothing_is_outdated(cli, cluster: ClusterStandIn, file: Path) -> None:
+def test_nothing_is_looked_up_if_nothing_is_outdated(cli, cluster: ClusterStandIn, file: Path) -> None:
     running(cluster, hash_of(FLEET))
     cli("plan", "-f", file)
     assert not [path for _, path in cluster.requests if path.startswith("/api/jobs") and "/logs" in path]

@@ -21,7 +21,7 @@ def test_a_new_file_has_the_mode_it_was_given(tmp_path: Path) -> None:
     assert (path.read_bytes(), mode_of(path)) == ("größe\n".encode(), 0o600)
 
 
-def test_with_a_mode_a_link_is_replaced_and_what_it_named_stays(tmp_path: Path) -> None:
+def test_with_a_mode_a_link_is_replaced_and_its_target_stays(tmp_path: Path) -> None:
     other, link = tmp_path / "other", tmp_path / "link"
     other.write_text("theirs")
     link.symlink_to(other)
@@ -49,7 +49,7 @@ def test_without_a_mode_a_link_stays_and_the_permissions_too(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("name", "mode"), [(".", 0o600), (".", None), ("missing", None), ("no/folder/file", 0o600)])
-def test_what_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: Path, name: str, mode: int | None) -> None:
+def test_a_failed_write_is_an_error_and_leaves_nothing(tmp_path: Path, name: str, mode: int | None) -> None:
     with pytest.raises(FleetctlError, match="cannot write"):
         write_file(tmp_path / name, "x", mode=mode)
     assert list(tmp_path.iterdir()) == []

@@ -59,7 +59,7 @@ def test_the_code_in_the_document_is_the_detailed_one_whatever_the_flag(
     assert json.loads(capsys.readouterr().out)["exitCode"] == 3
 
 
-def test_a_saved_plan_is_for_its_owner_only_and_whole(fleet_file: Path, snapshot_file: Path, tmp_path: Path) -> None:
+def test_a_saved_plan_is_whole_and_private_to_its_owner(fleet_file: Path, snapshot_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "lab.fleetplan"
     old = os.umask(0)
     try:
@@ -73,7 +73,7 @@ def test_a_saved_plan_is_for_its_owner_only_and_whole(fleet_file: Path, snapshot
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".lab")] == []
 
 
-def test_what_is_printed_never_holds_an_env_value(
+def test_printed_output_never_has_an_env_value(
     fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for flags in ((), ("--format", "json"), ("--out", str(tmp_path / "p"))):
@@ -85,7 +85,7 @@ def test_what_is_printed_never_holds_an_env_value(
     assert document["masked"] is True
 
 
-def test_the_json_is_the_saved_document_where_there_is_no_env(
+def test_without_env_the_json_is_the_saved_document(
     fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fleet_file.write_text(fleet_file.read_text().replace(', env: {TOKEN: "hush-hush", FROM: {fromNode: HF_TOKEN}}', ""))
@@ -114,14 +114,14 @@ def test_saving_replaces_what_was_there_in_one_step(fleet_file: Path, snapshot_f
 
 
 @pytest.mark.parametrize("target", ["/dev/null", ".", "missing/folder/plan", "-"])
-def test_a_plan_is_not_saved_where_it_cannot_lie(
+def test_a_plan_is_not_saved_in_an_impossible_place(
     fleet_file: Path, snapshot_file: Path, target: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert plan(fleet_file, snapshot_file, "--out", target) in {1, 64}
     assert "error: " in capsys.readouterr().err
 
 
-def test_an_inventory_that_is_not_whole_is_not_planned_on(
+def test_an_incomplete_inventory_is_not_planned_on(
     fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = {**json.loads(snapshot_file.read_text()), "complete": False, "warnings": ["actors: cut off"]}
@@ -202,7 +202,7 @@ def test_the_namespace_comes_from_flag_environment_or_file(
     ("2026-03-04T12:00:00+02:00", "2026-03-05T12:00:00+02:00"),
     ("yesterday", None), ("", None), ("9999-12-31T12:00:00Z", None),
 ])
-def test_a_plan_expires_a_day_after_what_it_saw(observed: str, expires: str | None) -> None:
+def test_a_plan_expires_a_day_after_its_inventory(observed: str, expires: str | None) -> None:
     assert expiry(observed) == expires
 
 
@@ -231,7 +231,7 @@ def test_a_plan_that_is_expired_when_it_is_made_is_saved_with_a_warning(
     assert f"run it with `fleetctl apply '{out}'` until 2126-03-05T12:00:00Z" in capsys.readouterr().err
 
 
-def test_how_long_a_plan_may_be_applied_can_be_said(
+def test_the_lifetime_of_a_plan_can_be_set(
     fleet_file: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert plan(fleet_file, snapshot_file, "--format", "json", "--expires", "1h30m") == 0
@@ -239,7 +239,7 @@ def test_how_long_a_plan_may_be_applied_can_be_said(
 
 
 @pytest.mark.parametrize("value", ["0s", "500ms", "31d", "soon", "-1h", ""])
-def test_an_expiry_that_helps_nobody_is_a_usage_error(
+def test_a_useless_expiry_is_a_usage_error(
     fleet_file: Path, snapshot_file: Path, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert plan(fleet_file, snapshot_file, "--expires", value) == 64
@@ -248,7 +248,7 @@ def test_an_expiry_that_helps_nobody_is_a_usage_error(
 
 @pytest.fixture
 def refused_fleet(fleet_file: Path) -> Path:
-    """A fleet whose policy lets two new replicas pass, and wants three."""
+    """A fleet that wants three new replicas, with a policy that allows two."""
     fleet_file.write_text(fleet_file.read_text().replace("spec:\n", "spec:\n  policy:\n    maxNewReplicas: 2\n"))
     return fleet_file
 
@@ -257,7 +257,7 @@ def refused_fleet(fleet_file: Path) -> Path:
     ([], 0), (["--detailed-exitcode"], 4), (["--detailed-exitcode", "--force"], 3),
     (["--detailed-exitcode", "--exclude", "org/one"], 2),
 ], ids=str)
-def test_refused_is_4_where_the_code_is_asked_for_and_the_whole_plan_is_shown_in_any_case(
+def test_refused_is_4_with_detailed_exitcode_and_the_whole_plan_is_shown(
     refused_fleet: Path, snapshot_file: Path, flags: list[str], code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert plan(refused_fleet, snapshot_file, *flags) == code
@@ -274,7 +274,7 @@ def test_the_place_in_a_refusal_is_the_line_of_the_policy(
     assert finding["source"] == {"file": str(refused_fleet), "line": 6, "column": 21}
 
 
-def test_what_is_only_supposed_is_not_refused(
+def test_hypothetical_plans_are_not_refused(
     refused_fleet: Path, snapshot_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = run(["what-if", "-f", str(refused_fleet), "--inventory", str(snapshot_file), "--scale", "org/one=2",

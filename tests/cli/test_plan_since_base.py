@@ -73,7 +73,7 @@ def counts(found: dict[str, Any]) -> tuple[int, int, int, int]:
     return found["create"], found["alsoWithout"], found["noLonger"], found["blocked"]
 
 
-def test_the_table_says_what_the_change_causes_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_shows_the_effect_of_the_change_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = plan(capsys, "--base", "main")
     assert code == 0
     section = out[out.index("This change alone"):].split("\n\n")[0].splitlines()
@@ -115,13 +115,13 @@ def test_flags_hold_for_the_base_as_far_as_it_has_the_models(folder: Path, capsy
     assert left_out["message"] == "new in the file: left out: not a target of this plan"
 
 
-def test_in_another_namespace_all_of_it_is_the_changes_doing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_another_namespace_the_change_causes_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "fleet.yaml").write_text(FLEET.replace("spec:\n", "spec:\n  cluster: {namespace: blue}\n"))
     assert counts(change(capsys)) == (2, 0, 0, 0)
     assert counts(change(capsys, "--namespace", "fleet")) == (0, 2, 0, 0)  # the flag wins on both sides
 
 
-def test_a_fleet_that_is_new_is_all_the_changes_doing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_for_a_new_fleet_the_change_causes_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "new.yaml").write_text(FLEET)
     code = run(["plan", "-f", "new.yaml", "--inventory", "snapshot.json", "--base", "main", "--format", "json"])
     assert code == 0
@@ -154,7 +154,7 @@ def test_a_base_that_cannot_be_read_gives_no_plan(
 ANOTHER = FLEET.replace("org/a", "org/c")
 
 
-def test_a_change_that_mends_a_broken_base_is_planned(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_change_that_fixes_a_broken_base_is_planned(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "fleet.yaml").write_text(FLEET.replace("replicas: 2", "replicas: -2"))
     subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@example.com", "commit", "-qam", "x"], check=True)
     (folder / "fleet.yaml").write_text(FLEET)
@@ -167,7 +167,7 @@ def test_a_change_that_mends_a_broken_base_is_planned(folder: Path, capsys: pyte
                                      "change causes alone is unknown")
 
 
-def test_no_format_tells_a_secret_of_either_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_format_shows_a_secret_of_either_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "fleet.yaml").write_text(FLEET.replace("hush-hush", "hush-now"))
     for form in ("table", "json", "jsonl", "markdown", "html", "github", "sarif", "junit"):
         code, out, _ = plan(capsys, "--base", "main", "--format", form)
@@ -175,7 +175,7 @@ def test_no_format_tells_a_secret_of_either_side(folder: Path, capsys: pytest.Ca
         assert "hush" not in out
 
 
-def test_a_revision_that_is_not_here_is_told_before_any_cluster_is_asked(
+def test_a_missing_revision_is_reported_before_the_cluster_is_contacted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = ["--address", "http://127.0.0.1:9"]

@@ -107,7 +107,7 @@ def test_an_empty_name_of_a_branch_is_no_leave_to_write_the_file(desk: Path) -> 
     assert git(desk, "status", "--porcelain") == ""
 
 
-def test_a_commit_without_a_name_says_how_to_give_one(desk: Path) -> None:
+def test_a_commit_without_an_author_says_how_to_set_one(desk: Path) -> None:
     git(desk, "config", "user.useConfigOnly", "true")
     nobody = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"), "")
     done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch", "more", **nobody)
@@ -138,7 +138,7 @@ def test_line_ends_that_git_makes_in_a_checkout_are_no_change(desk: Path) -> Non
     assert "\r" not in git(desk, "show", "more:fleets/prod.yaml")
 
 
-def test_a_branch_needs_what_is_committed_and_a_repository(desk: Path, tmp_path: Path) -> None:
+def test_a_branch_needs_a_repository_and_committed_files(desk: Path, tmp_path: Path) -> None:
     (desk / "fleets/prod.yaml").write_text(FLEET + "# mine\n")
     done = propose(desk, "scale", "org/a", "--replicas", "3", "-f", "fleets", "--branch", "x")
     assert (done.returncode, "not committed" in done.stderr) == (1, True)
@@ -158,10 +158,10 @@ def test_a_query_raises_and_never_lowers_and_leaves_its_evidence(desk: Path, pro
                    "--branch", "more")
     assert done.returncode == 0, done.stderr
     assert "org/a: the query asks for 1, the file has 2; `fleetctl evict` ends replicas" in done.stderr
-    assert "org/other is no model of the fleet file" in done.stderr
+    assert "org/other is not a model in the fleet file" in done.stderr
     assert git(desk, "show", "more:fleets/prod.yaml") + "\n" == FLEET.replace("replicas: 1", "replicas: 5")
     assert git(desk, "log", "-1", "--format=%B", "more") == (
-        "org/b: 1 to 5 replicas\n\nQuery: load\norg/b: 1 in the file, the query says 4.2")
+        "org/b: 1 to 5 replicas\n\nQuery: load\norg/b: 1 in the file, the query returned 4.2")
     limited = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", prometheus.url, "--query", "load",
                       "--max", "3", "--dry-run")
     assert "+    replicas: 3" in limited.stdout
@@ -172,7 +172,7 @@ def test_a_query_raises_and_never_lowers_and_leaves_its_evidence(desk: Path, pro
     assert "org/b: the query asks for" not in capped.stderr, "it asks for more, and --max is what stops it"
 
 
-def test_an_answer_that_is_of_no_use_changes_nothing(desk: Path, prometheus: Prometheus) -> None:
+def test_an_unusable_query_result_changes_nothing(desk: Path, prometheus: Prometheus) -> None:
     def failed(query: str, url: str = "") -> str:
         done = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", url or prometheus.url, "--query", query)
         assert (done.returncode, done.stdout, git(desk, "status", "--porcelain")) == (1, "", "")
@@ -211,7 +211,7 @@ def test_a_pull_request_is_opened_once_and_then_updated_with_its_branch(desk: Pa
         assert "pull request: opened: https://github.example.com/lab/fleet/pull/50" in opened(3)
         first = git(server, "rev-parse", branch)
         assert git(server, "diff", "--numstat", "main", branch) == "1\t1\tfleets/prod.yaml"
-        assert f"nothing: {branch} has it already" in opened(3)
+        assert f"nothing: {branch} is up to date" in opened(3)
         assert git(server, "rev-parse", branch) == first
         assert "pull request: updated" in opened(4)
         assert git(server, "rev-list", "--count", f"main..{branch}") == "1"
@@ -233,7 +233,7 @@ def test_a_merge_request_of_gitlab_is_opened_with_the_evidence(
             assert done.returncode == 0, done.stderr
         [merge] = lab.opened
     assert (merge["source_branch"], merge["target_branch"]) == ("more", "main")
-    assert merge["description"] == ("    Query: load\n    org/b: 1 in the file, the query says 4\n\n"
+    assert merge["description"] == ("    Query: load\n    org/b: 1 in the file, the query returned 4\n\n"
                                     "Made by `fleetctl propose`.")
     assert "\n\nProposed-by: fleetctl propose (" in git(server, "log", "-1", "--format=%B", "more")
 
@@ -255,7 +255,7 @@ def test_a_change_from_a_fork_with_a_branch_of_that_name_is_not_ours(desk: Path,
             assert hub.opened[0] == pull
 
 
-def test_a_branch_of_somebody_else_is_not_written_over(desk: Path, server: Path) -> None:
+def test_a_branch_of_another_author_is_not_overwritten(desk: Path, server: Path) -> None:
     git(server, "branch", "theirs", "main")
     with github() as hub:
         done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "theirs",
@@ -283,7 +283,7 @@ def open_more(desk: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_a_branch_to_merge_into_is_not_written_over(desk: Path, server: Path) -> None:
+def test_a_branch_to_merge_into_is_not_overwritten(desk: Path, server: Path) -> None:
     open_more(desk)
     for branch in ("main", "release"):  # as after a merge by fast-forward: they end with our commit
         git(server, "update-ref", f"refs/heads/{branch}", "more")
@@ -293,7 +293,7 @@ def test_a_branch_to_merge_into_is_not_written_over(desk: Path, server: Path) ->
 
 
 @pytest.mark.parametrize("change", ["content", "message"])
-def test_a_proposal_that_a_person_amended_is_not_written_over(desk: Path, server: Path, change: str) -> None:
+def test_an_amended_proposal_is_not_overwritten(desk: Path, server: Path, change: str) -> None:
     open_more(desk)
     git(desk, "fetch", "-q", "origin", "more")
     git(desk, "checkout", "-q", "--detach", "FETCH_HEAD")
@@ -323,7 +323,7 @@ def test_a_checkout_behind_its_target_can_propose(desk: Path, server: Path) -> N
 @pytest.mark.parametrize("url", ["https://ann:s3cret@127.0.0.1:1/x.git", "https://s3cret@127.0.0.1:1/x.git"])
 def test_an_address_with_a_password_is_refused_and_not_repeated(desk: Path, server: Path, url: str) -> None:
     said = refused(desk, server, "--remote", url, code=64)
-    assert "a credential helper" in said
+    assert "credential helper" in said
     assert "s3cret" not in said
 
 
@@ -336,7 +336,7 @@ def test_a_refused_push_says_why(desk: Path, server: Path) -> None:
     assert "fleets are frozen today" in said
 
 
-def test_the_key_of_the_checkout_is_used_and_nobody_is_asked(desk: Path, server: Path, tmp_path: Path) -> None:
+def test_the_ssh_key_of_the_checkout_is_used_without_a_question(desk: Path, server: Path, tmp_path: Path) -> None:
     ssh = tmp_path / "bin/ssh"
     ssh.parent.mkdir()
     ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nfor last; do :; done\neval "$last"\n')
@@ -360,7 +360,7 @@ def test_without_a_token_or_a_forge_nothing_is_pushed(desk: Path, server: Path) 
     assert git(server, "branch", "--format=%(refname:short)") == "main"
 
 
-def test_what_runs_and_is_not_in_the_file_is_added_to_it(desk: Path, tmp_path: Path) -> None:
+def test_running_models_missing_in_the_file_are_added(desk: Path, tmp_path: Path) -> None:
     file = desk / "fleets/prod.yaml"
     alone = FLEET[:FLEET.index("  - key: org/b")]
     cluster = ClusterStandIn(on_submit=lambda request: all_ready(request)[-1:])

@@ -136,7 +136,7 @@ def test_each_node_ends_with_how_many_can_be_lost(world: list[str], capsys: Caps
     assert "Any one of the 2 nodes can be lost" in capsys.readouterr().out
 
 
-def test_the_map_draws_who_is_there_and_with_a_fleet_who_would_come(world: list[str], capsys: Capsys) -> None:
+def test_the_map_draws_running_replicas_and_with_a_fleet_new_ones(world: list[str], capsys: Capsys) -> None:
     assert run(["map", *world[2:]]) == 0
     out = capsys.readouterr().out
     assert next(line for line in out.splitlines() if line.startswith("node-a")).count("A █") == 8
@@ -155,7 +155,7 @@ def test_the_map_is_a_document_and_a_picture(world: list[str], capsys: Capsys) -
     assert ElementTree.fromstring(capsys.readouterr().out).tag.endswith("svg")
 
 
-def test_half_an_inventory_is_drawn_with_exit_1_and_nothing_else_is_said_of_it(
+def test_an_incomplete_inventory_is_drawn_with_exit_1_and_one_error(
     world: list[str], snapshot_file: Path, capsys: Capsys
 ) -> None:
     document = {**json.loads(snapshot_file.read_text()), "complete": False, "warnings": ["actors: cut off"]}

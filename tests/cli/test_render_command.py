@@ -43,7 +43,7 @@ def over(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_line_ends_with_where_it_comes_from_and_secrets_are_masked(run_cli, over):
+def test_each_line_ends_with_its_source_and_secrets_are_masked(run_cli, over):
     done = run_cli("render", "-f", over)
     assert (done.returncode, done.stderr) == (0, "")
     origins = dict(re.split(r" +# ", line) for line in done.stdout.splitlines()[1:])
@@ -54,7 +54,7 @@ def test_each_line_ends_with_where_it_comes_from_and_secrets_are_masked(run_cli,
     assert done.stdout.startswith("# Values of env are masked")
 
 
-def test_what_is_rendered_with_its_environment_is_a_fleet_file(run_cli, over):
+def test_output_with_its_environment_is_a_fleet_file(run_cli, over):
     plain = run_cli("render", "-f", over, "--no-origin", "--show-env").stdout
     assert "#" not in plain
     assert run_cli("validate", "-f", "-", stdin=plain).stderr == "valid: fleet lab: 1 model, 3 replicas wanted\n"
@@ -69,7 +69,7 @@ def test_a_masked_fleet_is_refused_wherever_it_is_sent(run_cli, over, snapshot_f
     assert "masked by `fleetctl render`" in done.stderr
 
 
-def test_json_holds_the_document_and_where_each_value_stands(run_cli, over):
+def test_json_has_the_document_and_the_place_of_each_value(run_cli, over):
     done = run_cli("render", "-f", over, "--format", "json")
     document = json.loads(done.stdout)
     jsonschema.Draft7Validator(json_schema("rendered-fleet")).validate(document)

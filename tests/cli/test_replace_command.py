@@ -115,7 +115,7 @@ def test_the_history_has_one_row_for_it_and_its_steps_by_their_ids(cli, acting: 
     assert "these are steps of one command" in several.err
 
 
-def test_it_lists_by_name_and_node_what_will_go_and_asks(cli, acting: Acting, tmp_path: Path) -> None:
+def test_it_lists_the_outdated_by_name_and_node_and_asks(cli, acting: Acting, tmp_path: Path) -> None:
     run_outdated(acting, 3)
     fleet = fleet_of(tmp_path / "f.yaml", 3)
     for shown, code in ((cli("replace", MODEL, "-f", fleet, typed="n\n"), 1),
@@ -135,13 +135,13 @@ def test_a_spec_that_fails_leaves_the_old_ones_serving_and_is_3(cli, acting: Act
     assert shown.code == 3
     assert (acting.steps, specs(acting)) == (["+2"], {"current": 0, "outdated": 2})
     assert "ENGINE_EXITED" in shown.out
-    assert "stopped, 0 current of 2, 2 outdated; what is live goes on" in shown.err
+    assert "stopped, 0 current of 2, 2 outdated; live replicas stay" in shown.err
     acting.fails = False
     assert cli("replace", MODEL, "-f", fleet, "--yes").code == 0, "the same command goes on"
     assert specs(acting) == {"current": 2, "outdated": 0}
 
 
-def test_it_goes_on_where_an_earlier_run_ended(cli, acting: Acting, tmp_path: Path) -> None:
+def test_it_continues_where_an_earlier_run_ended(cli, acting: Acting, tmp_path: Path) -> None:
     run_outdated(acting, 2)
     fleet = fleet_of(tmp_path / "f.yaml", 2)
     [model] = inspect_fleet([str(fleet)]).sound().models
@@ -161,7 +161,7 @@ def test_without_room_it_says_so_and_in_place_ends_one_first(cli, acting: Acting
 
     shown = cli("replace", MODEL, "-f", fleet, "--yes", "--in-place")
     assert shown.code == 0, shown.err
-    assert "serving drops to 3 of 4" in shown.err
+    assert "so 3 of 4 serve" in shown.err
     assert acting.steps == ["-0", "+4", "-1", "+5", "-2", "+6", "-3", "+7"]
     assert min(acting.ready) == 3
 
@@ -176,14 +176,14 @@ def test_in_place_refuses_an_outage_unless_it_is_allowed(cli, acting: Acting, tm
     assert acting.steps == ["-0", "+0"]
 
 
-def test_in_place_ends_nothing_where_the_new_spec_would_not_fit_instead(cli, acting: Acting, tmp_path: Path) -> None:
+def test_in_place_ends_nothing_if_the_new_spec_would_not_fit(cli, acting: Acting, tmp_path: Path) -> None:
     run_outdated(acting, 4)
     shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 4, gpus=8), "--yes", "--in-place")
     assert (shown.code, acting.steps) == (1, [])
     assert "would not fit in the place of an outdated one: needs 8 free GPUs" in shown.err
 
 
-def test_in_place_ends_nothing_where_the_policy_forbids_what_would_come_instead(
+def test_in_place_ends_nothing_if_the_policy_forbids_the_replacement(
         cli, acting: Acting, tmp_path: Path) -> None:
     run_outdated(acting, 4)
     fleet = fleet_of(tmp_path / "f.yaml", 4)
@@ -218,7 +218,7 @@ def test_a_replica_in_a_crash_loop_does_not_hold_its_update_up(cli, acting: Acti
     assert [model["but"] for model in acting.stand_in.request_of(apply)["await"]] == [[0]], "it is not waited for"
 
 
-def test_an_update_in_place_that_failed_after_the_last_end_goes_on(cli, acting: Acting, tmp_path: Path) -> None:
+def test_an_update_in_place_that_failed_after_the_last_end_continues(cli, acting: Acting, tmp_path: Path) -> None:
     run_outdated(acting, 1, gpus=8)
     fleet, acting.fails = fleet_of(tmp_path / "f.yaml", 1, gpus=8), True
     words = ("replace", MODEL, "-f", fleet, "--yes", "--in-place", "--allow-outage")
@@ -239,7 +239,7 @@ def test_one_that_drains_is_not_counted_as_serving(cli, acting: Acting, tmp_path
     assert f"{MODEL}/1: an eviction that runs is about to end it" in shown.err
 
 
-def test_an_older_file_applied_between_the_steps_is_told_and_its_replica_left_alone(
+def test_an_older_file_applied_in_between_is_reported_and_its_replica_stays(
         cli, acting: Acting, tmp_path: Path) -> None:
     run_outdated(acting, 2)
     ended = acting._end
@@ -256,7 +256,7 @@ def test_an_older_file_applied_between_the_steps_is_told_and_its_replica_left_al
     assert f"{MODEL}/9: started meanwhile, with another spec than the file's" in shown.err
 
 
-def test_what_serves_stays_while_one_that_nobody_agreed_to_end_is_not_ready(
+def test_serving_replicas_stay_while_a_replica_of_another_update_is_not_ready(
         cli, acting: Acting, tmp_path: Path) -> None:
     """Two people replace at once, with different files: to each, the other's replica is outdated, and starting."""
     run_outdated(acting, 2)
@@ -276,7 +276,7 @@ def test_what_serves_stays_while_one_that_nobody_agreed_to_end_is_not_ready(
     assert f"{MODEL}/1 stays: 1 would serve without it, and 2 have to" in shown.err
 
 
-def test_a_cluster_that_goes_away_in_the_middle_hides_nothing_that_was_done(
+def test_a_cluster_lost_halfway_hides_no_finished_step(
         cli, acting: Acting, tmp_path: Path) -> None:
     run_outdated(acting, 2)
     ended = acting._end
@@ -289,7 +289,7 @@ def test_a_cluster_that_goes_away_in_the_middle_hides_nothing_that_was_done(
     shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes", "--format", "json")
     assert shown.code == 3
     assert [row["outcome"] for row in json.loads(shown.out)["outcomes"]] == ["ready", "gone"]
-    assert "how far is not known" in shown.err
+    assert "progress unknown" in shown.err
 
 
 @pytest.mark.parametrize(("flags", "said"), [

@@ -48,7 +48,7 @@ def test_a_report_is_what_format_prints(
 
 
 @pytest.mark.parametrize("chosen", [one for one in FORMATS if one != "table"])
-def test_only_the_table_may_have_colour(
+def test_only_the_table_may_have_color(
     cli, fleet_file: Path, snapshot_file: Path, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = plan(cli, fleet_file, snapshot_file, "--format", chosen).out
@@ -56,7 +56,7 @@ def test_only_the_table_may_have_colour(
     assert plan(cli, fleet_file, snapshot_file, "--format", chosen).out == plain
 
 
-def test_a_report_of_the_table_has_no_colour(
+def test_a_report_of_the_table_has_no_color(
     cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
@@ -68,14 +68,14 @@ def test_a_report_of_the_table_has_no_colour(
 @pytest.mark.parametrize(("values", "words"), [
     (["pdf=plan.pdf"], "--report pdf=plan.pdf: pdf is not a format"),
     (["=plan.md"], "is not a format"),
-    (["markdown"], "it names no file"),
-    (["markdown="], "it names no file"),
-    (["markdown=-"], "standard output is what --format writes"),
+    (["markdown"], "no file is given"),
+    (["markdown="], "no file is given"),
+    (["markdown=-"], "--format writes to standard output"),
     (["markdown=nowhere/plan.md"], "there is no folder nowhere"),
     (["markdown=."], "is not a regular file"),
     (["markdown=/dev/null"], "is not a regular file"),
-    (["markdown=a.md", "html=./a.md"], "./a.md: a.md is written by --report markdown=a.md as well"),
-    (["json=lab.fleetplan"], "is written by --out as well"),
+    (["markdown=a.md", "html=./a.md"], "./a.md: a.md is also written by --report markdown=a.md"),
+    (["json=lab.fleetplan"], "is also written by --out"),
 ], ids=" ".join)
 def test_a_report_that_cannot_be_written_is_64_before_the_cluster_is_asked(
     cli, cluster, fleet_file: Path, tmp_path: Path, values: list[str], words: str, monkeypatch: pytest.MonkeyPatch
@@ -136,7 +136,7 @@ def test_a_new_file_beside_those_of_a_folder_may_be_written(
     assert report.exists()
 
 
-def test_everything_that_is_wrong_is_told_at_once(cli, fleet_file: Path) -> None:
+def test_every_problem_is_reported_at_once(cli, fleet_file: Path) -> None:
     err = cli("plan", "-f", fleet_file, "--report", "pdf=x", "--report", "html=nowhere/x").err
     assert "pdf is not a format" in err
     assert "there is no folder nowhere" in err
@@ -177,7 +177,7 @@ def test_annotations_name_files_from_the_root_of_the_checkout(
 @pytest.mark.parametrize(("environ", "root"), [
     ({"GITHUB_WORKSPACE": "/w"}, "/w"), ({"CI_PROJECT_DIR": "/p"}, "/p"), ({}, "HERE"),
 ])
-def test_the_root_is_what_the_runner_says_else_the_checkout(
+def test_the_root_is_the_runners_workspace_or_the_checkout(
     tmp_path: Path, environ: dict[str, str], root: str
 ) -> None:
     (tmp_path / ".git").write_text("gitdir: elsewhere")  # as in a worktree

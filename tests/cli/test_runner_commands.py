@@ -21,7 +21,7 @@ def job(cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def commands(text: str) -> list[str]:
-    """The workflow commands a runner would find: the newer form begins a line, the older one stands anywhere in it."""
+    """The workflow commands a runner would find: the newer form begins a line, the older one may be anywhere in it."""
     return [line for line in text.splitlines() if "##[" in line or line.lstrip().startswith("::")]
 
 

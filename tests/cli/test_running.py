@@ -27,7 +27,7 @@ def with_engine(**more: Any) -> ResolvedModel:
     return of(group("main", member(engine=engine(**more))))
 
 
-def test_a_changed_argument_is_told_as_diff_tells_it() -> None:
+def test_a_changed_argument_is_shown_as_in_diff() -> None:
     assert words(with_engine(args=["--a", "1", "--b"]), with_engine(args=["--a", "2", "--b"])) == [
         "workers.main.members[0].engine.args: --a 1 … -> --a 2 …"]
 
@@ -51,11 +51,11 @@ def test_equal_env_values_are_proven_by_the_hash_although_they_are_masked() -> N
     assert words(old, new) == ["workers.main.members[0].engine.args: a -> b"]
 
 
-def test_another_env_value_is_told_without_it() -> None:
+def test_a_different_env_value_is_reported_without_the_value() -> None:
     assert words(with_engine(env={"TOKEN": "old-" + SECRET}), with_engine(env={"TOKEN": SECRET})) == [HIDDEN_ALONE]
 
 
-def test_names_of_env_that_came_or_went_are_told_and_no_values() -> None:
+def test_added_and_removed_env_names_are_reported_without_values() -> None:
     *differences, last = words(with_engine(env={"GONE": SECRET}), with_engine(env={"NEW": SECRET}))
     told = " ".join(differences)
     assert "engine.env" in told
@@ -72,7 +72,7 @@ def test_a_value_that_now_comes_from_the_node_is_a_difference() -> None:
     assert SECRET not in str(found)
 
 
-def test_a_group_that_is_not_in_the_file_any_more_is_told() -> None:
+def test_a_group_no_longer_in_the_file_is_reported() -> None:
     found = words(of(group("old", member())), of(group("new", member())))
     assert {text.partition(":")[0] for text in found if text != HIDDEN_BESIDE} == {"workers.old", "workers.new"}
 
@@ -83,5 +83,5 @@ def test_a_group_that_is_not_in_the_file_any_more_is_told() -> None:
     {"workers": [{"name": "main", "members": 1}]},
     {"workers": [{"name": "main", "members": [{"engine": {"command": ["x"], "env": []}}]}]},
 ])
-def test_a_damaged_record_says_nothing(shape: dict[str, Any]) -> None:
+def test_a_damaged_record_gives_no_differences(shape: dict[str, Any]) -> None:
     assert changed_since(shape, "0" * 16, of())[-1] in (NOT_RECORDED, HIDDEN_ALONE, HIDDEN_BESIDE)

@@ -30,14 +30,14 @@ def test_scale_starts_as_many_as_are_missing_of_this_model_alone(
     assert [row["outcome"] for row in json.loads(shown.out)["outcomes"]] == ["ready", "ready"]
 
 
-def test_scale_up_is_made_absolute_before_anything_happens(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+def test_scale_up_becomes_a_total_before_anything_happens(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
     obeying.add_replica(MODEL, 0, obeying.nodes[0]["node_id"], gpus=0)
     assert cli("scale", MODEL, "--scale-up", "2", "-f", fleet_file, "--yes").code == 0
     [job] = obeying.jobs
     assert {action["wanted"] for action in obeying.request_of(job)["plan"]["actions"]} == {3}
 
 
-def test_fewer_is_no_operation_and_says_so(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+def test_a_lower_number_does_nothing_and_is_reported(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
     for replica_id in range(3):
         obeying.add_replica(MODEL, replica_id, obeying.nodes[0]["node_id"], gpus=0)
     shown = cli("scale", MODEL, "--replicas", "1", "-f", fleet_file, "--yes")
@@ -54,7 +54,7 @@ def test_replicas_of_another_fleet_are_not_counted_but_named(cli, obeying: Clust
     assert "CLAIMED_BY_FLEET" in shown.out
 
 
-def test_more_than_the_file_wants_is_said(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+def test_a_number_above_the_files_is_reported(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
     shown = cli("scale", MODEL, "--replicas", "6", "-f", fleet_file, "--yes")
     assert "the next plan calls" in shown.err
     assert "surplus, and keeps them" in shown.err
@@ -65,13 +65,13 @@ def test_more_than_the_file_wants_is_said(cli, obeying: ClusterStandIn, fleet_fi
     (("scale", "--replicas", "5"), "calls 2 of them surplus, and keeps them"),
     (("deploy", "--replicas", "1"), "the fleet file wants 3; the next apply starts 2 replicas more"),
     (("scale", "--scale-up", "1"), "the fleet file wants 3; the next apply starts 2 replicas more")])
-def test_what_the_next_apply_makes_of_another_number_is_said(
+def test_the_effect_of_the_next_apply_on_another_number_is_reported(
         cli, obeying: ClusterStandIn, fleet_file: Path, words: tuple[str, ...], said: str) -> None:
     verb, *flags = words
     assert said in cli(verb, MODEL, *flags, "-f", fleet_file, "--yes").err
 
 
-def test_deploy_is_refused_where_anything_of_the_model_is_live(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+def test_deploy_is_refused_if_any_replica_of_the_model_is_live(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
     obeying.add_replica(MODEL, 0, obeying.nodes[0]["node_id"], state="PENDING_CREATION", gpus=0)
     shown = cli("deploy", MODEL, "-f", fleet_file, "--yes")
     assert shown.code == 1
@@ -80,7 +80,7 @@ def test_deploy_is_refused_where_anything_of_the_model_is_live(cli, obeying: Clu
     assert obeying.writes() == []
 
 
-def test_deploy_starts_what_the_file_wants_or_what_is_asked(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+def test_deploy_starts_the_number_in_the_file_or_of_the_flag(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
     assert cli("deploy", MODEL, "--replicas", "1", "-f", fleet_file, "--yes").code == 0
     assert created(obeying) == [f"{MODEL}/0"]
 
@@ -118,7 +118,7 @@ def test_a_model_that_the_file_does_not_have_is_named_with_the_nearest(
     assert obeying.writes() == []
 
 
-def test_an_inventory_that_is_not_whole_starts_nothing(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
+def test_an_incomplete_inventory_starts_nothing(cli, obeying: ClusterStandIn, fleet_file: Path) -> None:
     obeying.refusals["GET", "/api/version"] = [(500, "")] * 10
     assert cli("scale", MODEL, "--scale-up", "1", "-f", fleet_file, "--yes").code == 1
     assert obeying.writes() == []
@@ -163,7 +163,7 @@ def test_scale_shows_the_model_it_is_about(cli, obeying: ClusterStandIn, fleet_f
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_colour_is_chosen_before_and_after_the_command(cli, cluster: ClusterStandIn, *, before: bool) -> None:
+def test_color_is_chosen_before_and_after_the_command(cli, cluster: ClusterStandIn, *, before: bool) -> None:
     cluster.add_replica(MODEL, 0, cluster.nodes[0]["node_id"], gpus=0)
     flag = ("--color", "always")
     shown = cli(*flag, "status") if before else cli("status", *flag)

@@ -81,6 +81,6 @@ def test_a_selector_that_chooses_nothing_is_a_usage_error_with_the_labels_there_
 
 
 @pytest.mark.parametrize("command", ["status", "capacity", "map"])
-def test_labels_are_in_a_fleet_file(cli, cluster: ClusterStandIn, command: str) -> None:
+def test_a_selector_needs_a_fleet_file(cli, cluster: ClusterStandIn, command: str) -> None:
     shown = cli(command, "--selector", "team=nlp", *(["--shape", "1"] if command == "capacity" else []))
     assert (shown.code, "give the file with -f" in shown.err) == (64, True)

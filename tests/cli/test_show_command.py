@@ -64,7 +64,7 @@ def test_env_values_are_never_shown(cli, saved: Path) -> None:
     assert "hush-hush" not in "".join(shown.out + shown.err for shown in told)
 
 
-def test_it_says_where_the_plan_comes_from(cli, saved: Path) -> None:
+def test_it_shows_the_origin_of_the_plan(cli, saved: Path) -> None:
     git = {"commit": "0123456789abcdef", "branch": "main", "dirty": True}
     rewrite(saved, fleet={**json.loads(saved.read_text())["fleet"], "git": git}, expiresAt="2126-01-01T00:00:00Z")
     plan = json.loads(saved.read_text())
@@ -72,7 +72,7 @@ def test_it_says_where_the_plan_comes_from(cli, saved: Path) -> None:
             "good until 2126-01-01T00:00:00Z\n") in cli("show", saved).err
 
 
-def test_another_version_and_an_expiry_that_is_over_are_said(cli, saved: Path) -> None:
+def test_another_version_and_an_expired_plan_are_reported(cli, saved: Path) -> None:
     rewrite(saved, toolVersion="0.0.1", expiresAt="2020-01-01T00:00:00Z")
     shown = cli("show", saved, "--detailed-exitcode")
     assert f"made by fleetctl 0.0.1 (this is {__version__}), expired at 2020-01-01T00:00:00Z" in shown.err
@@ -89,7 +89,7 @@ def test_a_check_that_finds_nothing_says_so_and_writes_nothing(
     cli, cluster: ClusterStandIn, saved: Path, how: list[str]
 ) -> None:
     shown = cli("show", saved, *[part.replace("URL", cluster.url) for part in how], "--detailed-exitcode")
-    assert "check: nothing it relies on has moved" in shown.err
+    assert "check: nothing it relies on has changed" in shown.err
     assert shown.code == 3
     assert cluster.writes() == []
 
@@ -124,14 +124,14 @@ def test_a_plan_is_held_against_a_snapshot_too(cli, cluster: ClusterStandIn, sav
     assert cluster.requests == []
 
 
-def test_a_check_on_a_view_that_is_not_whole_is_an_error(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_a_check_on_an_incomplete_inventory_is_an_error(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.refusals["GET", "/api/v0/actors"] = [(500, "")] * 10
     shown = cli("show", saved, "--check")
     assert (shown.code, shown.out) == (1, "")
 
 
 @pytest.mark.parametrize("edited", [False, True])
-def test_the_page_has_the_map_where_an_inventory_is_at_hand(
+def test_the_page_has_a_map_if_there_is_an_inventory(
     cli, cluster: ClusterStandIn, fleet_file: Path, saved: Path, edited: bool
 ) -> None:
     cluster.add_node("node-that-is-not-touched")

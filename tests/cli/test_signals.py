@@ -23,7 +23,7 @@ numbers = pytest.mark.parametrize("number", CODES, ids=lambda number: number.nam
 
 @contextmanager
 def started(home: Path, *arguments: str | Path, program: str | None = None) -> Iterator[subprocess.Popen[str]]:
-    """Run `fleetctl` in a process of its own; it is ended, whatever becomes of it."""
+    """Run `fleetctl` in a separate process, which is killed at the end."""
     begin = ["-m", "fleetctl"] if program is None else ["-c", program]
     with subprocess.Popen([sys.executable, *begin, *map(str, arguments)], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -35,7 +35,7 @@ def started(home: Path, *arguments: str | Path, program: str | None = None) -> I
 
 
 def wait_until_it_has_begun(process: subprocess.Popen[str]) -> None:
-    """Wait for the first line of ours: it handles SIGTERM, which Python itself leaves alone."""
+    """Wait until fleetctl runs: it handles SIGTERM, which Python itself does not."""
     while process.poll() is None:
         caught = Path(f"/proc/{process.pid}/status").read_text().partition("SigCgt:")[2].split(maxsplit=1)[0]
         if int(caught, 16) & 1 << signal.SIGTERM - 1:
@@ -43,7 +43,7 @@ def wait_until_it_has_begun(process: subprocess.Popen[str]) -> None:
 
 
 def ended(process: subprocess.Popen[str], number: signal.Signals, shows: str = "Plan: ") -> str:
-    """Return how it ended, and fail where neither the signal's code nor a whole answer is there."""
+    """Return how it ended; fail without the signal's exit code and without a complete answer."""
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in err
     assert "Exception ignored" not in err
@@ -63,14 +63,14 @@ MOMENTS = cases(6)
 def test_at_every_moment_from_the_first_line_on(
     number: signal.Signals, signals: int, first: float, fleet_file: Path, snapshot_file: Path, tmp_path: Path
 ) -> None:
-    """The moments of the four lie between each other's: what a signal meets is the same for all. The early
-    ones are closer: where machines are fast, the late ones meet nothing.
+    """The moments of the four cases interleave. Early ones are closer together: on a fast machine the late ones come
+    after the end.
     """
     ends = set()
     for step in range(MOMENTS):
         with started(tmp_path, "plan", "-f", fleet_file, "--inventory", snapshot_file) as process:
             wait_until_it_has_begun(process)
-            time.sleep(((step + first) / MOMENTS) ** 2 * 0.7)  # the moment is what is tried; what must hold is the same
+            time.sleep(((step + first) / MOMENTS) ** 2 * 0.7)  # the moment varies, the assertions do not
             for _ in range(signals):
                 process.send_signal(number)
             ends.add(ended(process, number))
@@ -106,7 +106,7 @@ def test_at_the_very_end(
 
 
 @numbers
-def test_in_an_import_it_waits_for_the_end_of_it(number: signal.Signals, tmp_path: Path) -> None:
+def test_during_an_import_a_signal_waits_for_its_end(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "fragile.py").write_text(f"""
 import os, time
 try:
@@ -120,7 +120,7 @@ whole = True
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from fleetctl.cli import entry, signals
-signals.AGAIN_S = 0.5  # a busy machine may take longer for the import than it is given
+signals.REDELIVER_S = 0.5  # a busy machine may take longer for the import than it is given
 def work(_):
     import fragile
     print("whole", fragile.whole, flush=True)
@@ -134,13 +134,13 @@ entry.main()
 
 
 @numbers
-def test_one_that_waits_for_an_import_when_the_work_is_done_is_too_late(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_deferred_until_the_work_is_done_is_dropped(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "last.py").write_text(f"import os\nos.kill(os.getpid(), {int(number)})\n")
     program = f"""
 import atexit, sys, time
 sys.path.insert(0, {str(tmp_path)!r})
 from fleetctl.cli import entry, signals
-signals.AGAIN_S = 0.5
+signals.REDELIVER_S = 0.5
 def work(_):
     import last
     return 0
@@ -154,7 +154,7 @@ entry.main()
 
 
 @numbers
-def test_where_python_cannot_raise_it_comes_again(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_that_python_cannot_raise_is_delivered_again(number: signal.Signals, tmp_path: Path) -> None:
     program = f"""
 import os
 from fleetctl.cli import entry
@@ -174,7 +174,7 @@ entry.main()
 
 
 @numbers
-def test_while_a_silent_cluster_is_waited_for_it_ends_promptly(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_ends_the_wait_for_a_silent_cluster_promptly(number: signal.Signals, tmp_path: Path) -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(16)
@@ -188,7 +188,7 @@ def test_while_a_silent_cluster_is_waited_for_it_ends_promptly(number: signal.Si
 
 
 @numbers
-def test_one_that_was_started_to_ignore_it_goes_on(
+def test_a_process_started_to_ignore_a_signal_continues(
     number: signal.Signals, fleet_file: Path, snapshot_file: Path, tmp_path: Path
 ) -> None:
     ignoring = f"""

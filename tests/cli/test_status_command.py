@@ -81,7 +81,7 @@ def crashing(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> Cluste
     return cluster
 
 
-def test_a_replica_says_for_how_long_it_has_been_so_and_why_it_ended(cli, crashing: ClusterStandIn) -> None:
+def test_a_replica_shows_the_age_of_its_state_and_why_it_ended(cli, crashing: ClusterStandIn) -> None:
     document = json.loads(cli("status", "--format", "json").out)
     assert [(one["since"], one["restartMax"], one["error"]) for one in document["replicas"]] == [
         ("2026-03-04T14:02:03Z", 5, "ENGINE_EXITED: out of memory"),
@@ -101,7 +101,7 @@ def test_a_replica_that_ends_again_and_again_is_never_nothing_to_do(
     assert "nothing to do" not in row["reason"]
 
 
-def test_ages_that_cannot_be_read_are_left_out_and_said(cli, crashing: ClusterStandIn) -> None:
+def test_unreadable_ages_are_left_out_and_reported(cli, crashing: ClusterStandIn) -> None:
     crashing.refusals["GET", "/logical/actors"] = [(404, "")]
     shown = cli("status")
     assert shown.code == 0
@@ -144,12 +144,12 @@ def test_nothing_is_written(cli, busy: ClusterStandIn) -> None:
     assert busy.writes() == []
 
 
-def test_a_view_that_is_not_whole_is_shown_and_said_and_is_1(cli, busy: ClusterStandIn) -> None:
+def test_an_incomplete_inventory_is_shown_and_reported_with_1(cli, busy: ClusterStandIn) -> None:
     busy.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("status")
     assert shown.code == 1
     assert "org/one/0" in shown.out
-    assert "not complete" in shown.err
+    assert "incomplete" in shown.err
 
 
 def test_a_snapshot_can_be_looked_at_without_a_cluster(
@@ -174,7 +174,7 @@ def test_a_name_cannot_command_the_terminal(cli, cluster: ClusterStandIn) -> Non
 
 
 @pytest.mark.parametrize("flags", [[], ["-f"]], ids=["alone", "with a file"])
-def test_a_model_that_nobody_knows_is_1_with_the_nearest_key(
+def test_an_unknown_model_is_1_with_the_nearest_key(
     cli, busy: ClusterStandIn, fleet_file: Path, flags: list[str]
 ) -> None:
     shown = cli("status", "org/onee", *flags, *([fleet_file] if flags else []))
@@ -184,14 +184,14 @@ def test_a_model_that_nobody_knows_is_1_with_the_nearest_key(
     assert ("in fleet lab" in shown.err) is bool(flags)
 
 
-def test_a_model_that_is_like_no_other_is_1(cli, busy: ClusterStandIn) -> None:
+def test_an_unknown_model_without_a_near_key_is_1(cli, busy: ClusterStandIn) -> None:
     shown = cli("status", "zzz")
     assert shown.code == 1
     assert "`fleetctl status` lists what runs" in shown.err
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_a_model_of_the_file_that_does_not_run_is_said_and_0(
+def test_a_model_in_the_file_that_does_not_run_is_reported_with_0(
     cli, cluster: ClusterStandIn, fleet_file: Path, output: str
 ) -> None:
     shown = cli("status", "org/one", "-f", fleet_file, "--format", output)
@@ -199,7 +199,7 @@ def test_a_model_of_the_file_that_does_not_run_is_said_and_0(
     assert "no replica of org/one runs; the fleet file wants 3" in shown.err
 
 
-def test_a_model_is_not_called_absent_where_not_all_could_be_read(cli, busy: ClusterStandIn) -> None:
+def test_a_model_is_not_called_absent_if_not_everything_was_read(cli, busy: ClusterStandIn) -> None:
     busy.refusals["GET", "/api/version"] = [(500, "")] * 10
     shown = cli("status", "org/onee")
     assert shown.code == 1
@@ -253,7 +253,7 @@ def test_following_on_a_pipe_is_a_line_per_change_until_ctrl_c(cli, moving: Clus
     assert shown.err.count("the cluster cannot be read: ") == shown.err.count("the cluster can be read again") == 1
 
 
-def test_a_last_error_that_is_not_found_any_more_is_no_change(
+def test_a_last_error_that_disappears_is_no_change(
     cli, crashing: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = (crashing.nodes[0]["node_id"], log_name("fleet", "org/one", 1, "main", 0, 0))
@@ -263,7 +263,7 @@ def test_a_last_error_that_is_not_found_any_more_is_no_change(
     assert "org/one/1" not in after
 
 
-def test_following_on_a_terminal_is_in_place_and_says_when_the_cluster_is_away(
+def test_following_on_a_terminal_is_in_place_and_shows_a_lost_cluster(
     cli, moving: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)

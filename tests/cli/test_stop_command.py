@@ -35,7 +35,7 @@ def test_the_apply_is_stopped_and_what_it_created_is_named(
     shown = cli("stop", *words, typed="y\n")
     assert shown.code == 0, shown.err
     assert "Stop the apply of fleet lab" in shown.err
-    assert "started by ann@desk; 1 replica created so far; what is created stays" in shown.err
+    assert "started by ann@desk; 1 replica created so far; created replicas stay" in shown.err
     assert shown.out.splitlines()[-1] == "Apply, interrupted: 1 starting, 1 skipped, 0 removed"
     assert "is stopped; what it created stays (1 replica)" in shown.err
     assert cluster.writes() == STOP
@@ -68,11 +68,11 @@ def test_one_of_several_has_to_be_named_and_one_that_has_ended_is_left(
     assert (several.code, "name one: fleetctl stop JOB" in several.err) == (64, True)
     cluster.add_job("fleetctl-apply-3", verb="apply", fleet="lab").status = "SUCCEEDED"
     ended = cli("stop", "fleetctl-apply-3", "--yes")
-    assert (ended.code, "has ended already" in ended.err) == (0, True)
+    assert (ended.code, "has already ended" in ended.err) == (0, True)
     assert cluster.writes() == []
 
 
-def test_an_apply_that_was_killed_before_it_could_report_still_says_what_stays(
+def test_an_apply_killed_before_its_report_still_lists_its_replicas(
     cli, cluster: ClusterStandIn, running: StoredJob
 ) -> None:
     cluster.on_stop = lambda job: setattr(job, "status", "STOPPED")
@@ -87,7 +87,7 @@ def test_one_that_does_not_end_is_reported_and_not_waited_for(
     monkeypatch.setattr("fleetctl.apply.follow.STOP_PATIENCE_S", 0.0)
     cluster.on_stop = lambda _: None
     shown = cli("stop", "--yes")
-    assert (shown.code, "was asked to stop, and has not ended yet" in shown.err) == (7, True)
+    assert (shown.code, "was asked to stop and has not ended yet" in shown.err) == (7, True)
 
 
 def test_a_cluster_that_refuses_is_an_error(cli, cluster: ClusterStandIn, running: StoredJob) -> None:

@@ -62,7 +62,7 @@ def test_the_last_line_for_a_person_goes_to_standard_error(
     assert capsys.readouterr() == ("", "valid: fleet lab: 2 models, 4 replicas wanted\n")
 
 
-def test_folders_below_the_one_that_is_named_are_not_read_and_it_says_so(
+def test_subfolders_are_not_read_and_are_reported(
     fleet_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("other", "empty"):
@@ -70,4 +70,4 @@ def test_folders_below_the_one_that_is_named_are_not_read_and_it_says_so(
     (fleet_file.parent / "other" / "fleet.yaml").write_text(BROKEN)
     assert run(["validate", str(fleet_file.parent)]) == 0
     assert capsys.readouterr().err.splitlines()[1:] == [
-        f"note: {fleet_file.parent}: not read, as each folder is a fleet: other"]
+        f"note: {fleet_file.parent}: subfolders were not read, as each is a fleet of its own: other"]

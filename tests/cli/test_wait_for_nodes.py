@@ -19,7 +19,7 @@ BIG = {"gpus": 8, "cpus": 16, "memory": "64Gi", "labels": {"pool": "big"}}
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(command, "POLL_S", 0.01)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_it_creates_on_each_node_that_comes_and_reports_everything_once(
     assert "waiting for 1 new big node;" in shown.err
 
 
-def test_it_ends_as_partial_when_the_time_is_over_or_nobody_could_be_asked(
+def test_it_ends_as_partial_if_time_is_over_or_nodes_were_not_requested(
     cli, cluster: ClusterStandIn, growing: Path
 ) -> None:
     growing.write_text(growing.read_text().replace("replicas: 1", "replicas: 0"))
@@ -82,7 +82,7 @@ def test_it_ends_as_partial_when_the_time_is_over_or_nobody_could_be_asked(
     assert {row["code"] for row in refused.summary["outcomes"]} == {"WAITS_FOR_NODES"}
 
 
-def test_without_waiting_it_says_what_was_asked_for(cli, cluster: ClusterStandIn, growing: Path) -> None:
+def test_without_waiting_it_reports_the_requested_nodes(cli, cluster: ClusterStandIn, growing: Path) -> None:
     cluster.on_submit = lambda request: blocked(request, "nodesRequested")
     shown = cli("apply", "-f", growing, "--yes")
     assert shown.code == 3
@@ -91,7 +91,7 @@ def test_without_waiting_it_says_what_was_asked_for(cli, cluster: ClusterStandIn
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_ctrl_c_while_it_waits_still_tells_what_runs(
+def test_ctrl_c_during_the_wait_still_reports_created_replicas(
     cli, cluster: ClusterStandIn, growing: Path, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     def interrupt(_: float) -> None:
@@ -108,7 +108,7 @@ def test_ctrl_c_while_it_waits_still_tells_what_runs(
         assert "org/one/0" in shown.out
 
 
-def test_another_apply_at_the_same_nodes_does_not_end_the_wait(
+def test_another_apply_for_the_same_nodes_does_not_end_the_wait(
     cli, cluster: ClusterStandIn, growing: Path
 ) -> None:
     requests: list[dict[str, Any]] = []
@@ -134,7 +134,7 @@ def test_another_apply_at_the_same_nodes_does_not_end_the_wait(
     assert {row["outcome"] for row in shown.summary["outcomes"]} == {"ready"}
 
 
-def test_a_fleet_that_is_not_applied_any_more_is_released_after_a_question(cli, cluster: ClusterStandIn) -> None:
+def test_the_nodes_of_an_abandoned_fleet_are_released_after_a_question(cli, cluster: ClusterStandIn) -> None:
     asked: list[dict[str, Any]] = []
 
     def play(request: dict[str, Any]) -> Steps:
@@ -171,7 +171,7 @@ REFUSED = ("No available node types can fulfill cluster constraint: {'GPU': 8.0}
            "cluster to resolve this issue.")
 
 
-def test_what_the_autoscaler_says_is_shown_where_something_waits_for_it(
+def test_messages_of_the_autoscaler_are_shown_if_something_waits_for_nodes(
     cli, cluster: ClusterStandIn, growing: Path
 ) -> None:
     def says(age_s: float, status: str = "") -> list[str]:

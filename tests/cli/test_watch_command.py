@@ -59,9 +59,9 @@ def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callab
 
 
 @pytest.mark.parametrize(("flags", "message"), [
-    (["--interval", "0s"], "at least 1s"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo"),
-    (["--link", "https://fleets.example.org/"], "--webhook-file"), (["--listen", "abc"], "abc: that is not HOST:PORT"),
-    (["--listen", "127.0.0.1:65536"], "65536: that is not HOST:PORT"), (["--listen-token-file", "token"], "--listen")])
+    (["--interval", "0s"], "is too short"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo"),
+    (["--link", "https://fleets.example.org/"], "--webhook-file"), (["--listen", "abc"], "abc: expected HOST:PORT"),
+    (["--listen", "127.0.0.1:65536"], "65536: expected HOST:PORT"), (["--listen-token-file", "token"], "--listen")])
 def test_flags_that_would_do_harm_are_refused(
     cli, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str
 ) -> None:
@@ -73,14 +73,14 @@ def test_flags_that_would_do_harm_are_refused(
     assert (refused.code, message in refused.err) == (64, True)
 
 
-def test_a_file_that_holds_no_text_has_no_address_of_a_webhook(cli, fleet_file: Path, tmp_path: Path) -> None:
+def test_a_binary_file_has_no_webhook_address(cli, fleet_file: Path, tmp_path: Path) -> None:
     (tmp_path / "hook").write_bytes(b"\xff\xfeh\0")
     refused = cli("watch", "-f", fleet_file, "--webhook-file", tmp_path / "hook")
     assert (refused.code, "is no URL" in refused.err) == (1, True)
 
 
 @pytest.mark.parametrize("output", get_args(watch.WatchFormat))
-def test_what_is_no_text_is_told_all_the_same(
+def test_news_with_invalid_text_are_still_sent(
     cluster: ClusterStandIn, tmp_path: Path, capfd: pytest.CaptureFixture[str], output: watch.WatchFormat
 ) -> None:
     sent: list[str] = []

@@ -78,6 +78,6 @@ def test_a_folder_that_changes_meanwhile_gets_no_index(
     assert not (folder / NAME).exists()
 
 
-def test_what_is_no_folder_or_has_no_files_is_a_mistake_of_the_caller(cli: Cli, tmp_path: Path) -> None:
+def test_a_missing_or_empty_folder_is_a_usage_error(cli: Cli, tmp_path: Path) -> None:
     assert cli("weights", "index", str(tmp_path / "none")).code == 64
     assert cli("weights", "index", str(tmp_path)).code == 64

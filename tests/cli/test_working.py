@@ -23,7 +23,7 @@ class Screen(io.StringIO):
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    """A terminal on standard error, on which whatever takes time is shown at once."""
+    """A terminal on standard error that shows the progress line at once."""
     monkeypatch.setattr(module, "AFTER_S", 0.0)
     for name in ("CI", "NO_COLOR", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
@@ -34,7 +34,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     return watched
 
 
-def test_a_person_sees_what_is_being_done_and_then_nothing_of_it(screen: Screen) -> None:
+def test_a_person_sees_the_progress_line_until_it_disappears(screen: Screen) -> None:
     with working("planning \x1b[2J models"):
         pass
     text = screen.getvalue()
@@ -43,7 +43,7 @@ def test_a_person_sees_what_is_being_done_and_then_nothing_of_it(screen: Screen)
 
 
 @pytest.mark.parametrize(("name", "value"), [("CI", "1"), ("NO_COLOR", "1"), ("TERM", "dumb")])
-def test_where_a_line_cannot_or_shall_not_move_there_is_none(
+def test_there_is_no_progress_line_without_a_capable_terminal(
     screen: Screen, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -52,14 +52,14 @@ def test_where_a_line_cannot_or_shall_not_move_there_is_none(
     assert screen.getvalue() == ""
 
 
-def test_what_is_quick_is_not_shown(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_work_shows_no_progress_line(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "AFTER_S", 1000.0)
     with working("planning"):
         pass
     assert "planning" not in screen.getvalue()
 
 
-def test_nothing_of_it_is_left_when_the_work_is_interrupted(screen: Screen) -> None:
+def test_an_interrupt_leaves_no_progress_line(screen: Screen) -> None:
     with pytest.raises(KeyboardInterrupt), working("reading"):
         raise KeyboardInterrupt
     assert screen.getvalue().endswith("\x1b[2K")

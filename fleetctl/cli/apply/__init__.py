@@ -1,1 +1,1 @@
-"""`fleetctl apply`: the command, its questions, its output, and following a run."""
+"""`fleetctl apply`: the command, its questions and output, and following a run."""

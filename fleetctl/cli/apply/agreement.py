@@ -1,6 +1,6 @@
-"""The questions of an apply: show the plan and ask before it; offer a new plan where a saved one is stale.
+"""The questions of an apply: show the plan and ask before applying it; offer a new plan if a saved one is stale.
 
-A script is never asked. --yes does not accept a new plan: it was given for the plan that was saved.
+A script is never asked. --yes does not accept a new plan: it was given for the saved one.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fleetctl.workflow.saved_plan import origin_of
 def agreed_to(
     invocation: Invocation, proposal: Proposal, output_format: ApplyFormat, *, force: bool, yes: bool
 ) -> bool:
-    """Show the plan, refuse it if policy forbids it, and ask if there is something to create; `yes` answers.
+    """Show the plan, refuse it if policy forbids it, and ask if there is something to create; with `yes`, do not ask.
 
-    Raises PolicyRefused, and UsageError without a terminal to ask on.
+    Raises PolicyRefused, and UsageError if there is no terminal to ask on.
     """
     plan = proposal.task.plan
     asks = bool(plan.acts or plan.new_nodes) and not yes and not proposal.agreed
     if not proposal.agreed and (output_format == "table" or asks):
-        # in a format for programs the plan is not part of the result: only the person who is asked sees it
+        # in the formats for programs the plan is not part of the result: it is shown only to a person who is asked
         shown_on = result_console() if output_format == "table" else message_console()
         show_report(plan_report(proposal.shown), shown_on)
         shown_on.print()
@@ -40,23 +40,25 @@ def agreed_to(
 def _confirmed(invocation: Invocation, task: ApplyTask) -> bool:
     if task.single_use:
         say("plan", origin_of(task.plan, invocation.now()))
-    plan = task.plan
-    fetches = plan.summary.prefetch
-    does = [f"create {count_of(len(plan.actions), 'replica')}"] \
-        if plan.actions or not (plan.acts or plan.new_nodes) else []
-    does += [f"reload the weights of {count_of(len(plan.reloads), 'replica')} in place"] if plan.reloads else []
-    does += [f"fetch weights onto {count_of(fetches, 'node')}"] if fetches else []
-    does += [f"ask the autoscaler for {plan.new_nodes}"] if plan.new_nodes else []
-    question = " and ".join(does)
+    plan, steps = task.plan, list[str]()
+    if plan.actions or not (plan.acts or plan.new_nodes):
+        steps.append(f"create {count_of(len(plan.actions), 'replica')}")
+    if plan.reloads:
+        steps.append(f"reload the weights of {count_of(len(plan.reloads), 'replica')} in place")
+    if plan.summary.prefetch:
+        steps.append(f"fetch weights onto {count_of(plan.summary.prefetch, 'node')}")
+    if plan.new_nodes:
+        steps.append(f"request {plan.new_nodes} from the autoscaler")
+    question = " and ".join(steps)
     return confirm(f"{question[0].upper()}{question[1:]}?", yes=False, otherwise="nothing was done")
 
 
 def offer_new_plan(
     invocation: Invocation, address: str | None, stale: PlanStale, plan: Plan, *, force: bool, yes: bool
 ) -> Plan:
-    """Show the plan from the files and flags of one that is stale, and return it if it is accepted.
+    """Make a new plan from the files and flags of a stale one, show it, and return it if it is accepted.
 
-    Raises the PlanStale otherwise, also where no new plan can be made here.
+    Otherwise, or if no new plan can be made here, raises the PlanStale.
     """
     try:
         fresh = plan_again(invocation, plan, address, force=force)

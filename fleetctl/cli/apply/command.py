@@ -1,4 +1,4 @@
-"""`fleetctl apply`: carry out a plan, as far as it fits, and report the end of every replica. Removes nothing."""
+"""`fleetctl apply`: carry out a plan as far as it fits, and report the outcome of every replica. Removes nothing."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ app = command_app(
     exit_codes="0 every wanted replica is ready, 1 error before any action, 3 partial: something is blocked, "
                "failed or still starting, 4 refused by policy, 5 another apply holds the lock, 6 the saved plan is "
                "stale or used, 7 --wait-timeout passed, 64 usage, 130 interrupted, 143 terminated")
-LOOK_EVERY_S = 3.0
-Look = Callable[[], AbstractContextManager[Proposal]]
-"""Plans on the cluster as it is now."""
-ASKED = "Ray's autoscaler stays asked for them"
+POLL_S = 3.0
+PlanNow = Callable[[], AbstractContextManager[Proposal]]
+"""Plans on the current state of the cluster."""
+STILL_REQUESTED = "they stay requested from Ray's autoscaler"
 
 
 @app.command()
@@ -46,7 +46,7 @@ def apply(
     *,
     named: Annotated[list[str] | None, typer.Argument(
         metavar="PLAN|FILE", show_default=False,
-        help="A plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")] = None,
+        help="Plan saved by `plan --out`, or fleet files as with -f; with --attach, the job to follow.")] = None,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
     yes: flags.Yes = False,
@@ -58,18 +58,18 @@ def apply(
     wait_timeout: flags.WaitTimeout = None,
     wait_for_nodes: Annotated[float | None, typer.Option(
         "--wait-for-nodes", metavar="DURATION", parser=flags.duration, show_default=False,
-        help="How long to wait for the nodes that Ray's autoscaler was asked for (spec.cluster.grow), and create on "
-             "them as they come. [default: do not wait]")] = None,
+        help="How long to wait for nodes requested from Ray's autoscaler (spec.cluster.grow), creating replicas as "
+             "they come. [default: do not wait]")] = None,
     no_wait: Annotated[bool, typer.Option(
-        "--no-wait", help="End when everything is created, without waiting until it is ready; exit 0 unless blocked.",
+        "--no-wait", help="End once everything is created, before it is ready; exit with 0 unless blocked.",
     )] = False,
 ) -> int:
-    """Start what is missing, as far as it fits, until it is ready.
+    """Start missing replicas, as far as they fit, until they are ready.
 
-    Nothing that runs is removed, shrunk, moved or restarted. Closing this command does not stop the apply. Ctrl-C stops
-    it (nothing more is started); a second Ctrl-C within a second detaches and leaves it running.
+    No running replica is removed, shrunk, moved or restarted. Closing this command does not stop the apply. Ctrl-C
+    stops it: nothing more is started. A second Ctrl-C within a second detaches and leaves it running.
     """
-    plan_file, files = told_apart(named or [], files or [], attach=attach)
+    plan_file, files = split_arguments(named or [], files or [], attach=attach)
     _check_arguments(plan_file, files, attach)
     if plan_file is not None or attach:
         _refuse_choices({
@@ -91,20 +91,20 @@ def apply(
             code = carry_out(task, options_of_run, output, wait_timeout)
         if not output.goes_on or proposal.loaded is None:
             return code
-        # the fleet that was agreed to, whatever has become of its files; without a word, for there are many looks
+        # the fleet that was agreed to, even if its files have changed; quiet, because it is planned many times
         quiet = replace(invocation, say=lambda *_: None, working=nullcontext)
-        look = partial(proposed_by_fleet, quiet, proposal.loaded, replace(options, ignore_cooldown=False), where)
-        return apply_on_new_nodes(look, partial(refuse_by_policy, invocation, force=options.force), output,
+        plan_now = partial(proposed_by_fleet, quiet, proposal.loaded, replace(options, ignore_cooldown=False), where)
+        return apply_on_new_nodes(plan_now, partial(refuse_by_policy, invocation, force=options.force), output,
                                   wait_for_nodes or 0,
                                   lambda task: carry_out(task, options_of_run, output, wait_timeout))
 
 
-def told_apart(named: list[str], files: list[str], *, attach: bool = False) -> tuple[str | None, list[str]]:
-    """Return the saved plan, or the job, and the fleet files: what is YAML or a folder is no plan."""
+def split_arguments(named: list[str], files: list[str], *, attach: bool = False) -> tuple[str | None, list[str]]:
+    """Return the saved plan or job, and the fleet files: a YAML file or a folder is never a plan."""
     fleets = [one for one in named if not attach and (flags.names_fleet(one) or Path(one).is_dir())]
     others = [one for one in named if one not in fleets]
     if len(others) > 1:
-        raise UsageError(f"{' and '.join(others)}: one plan or job at a time")
+        raise UsageError(f"give one plan or job, not {' and '.join(others)}")
     return others[0] if others else None, [*files, *fleets]
 
 
@@ -116,17 +116,17 @@ def _check_arguments(plan_file: str | None, files: list[str], attach: bool) -> N
 
 
 def _refuse_choices(choices: dict[str, object]) -> None:
-    """Refuse flags that shape a plan where the plan is already made: they would have no effect."""
+    """Refuse flags that shape a plan if the plan is already made: they would have no effect."""
     given = [flag for flag, value in choices.items() if value]
     if given:
-        raise UsageError(f"{', '.join(given)}: this plan is already made, and applied unchanged",
+        raise UsageError(f"{', '.join(given)}: the plan is already made and is applied unchanged",
                          hint="give them to `fleetctl plan`, or to `fleetctl apply -f FLEET`")
 
 
 def proposed(
     invocation: Invocation, plan_file: str | None, options: PlanOptions, where: Where, *, yes: bool
 ) -> AbstractContextManager[Proposal]:
-    """Return the proposal of the saved plan, or of a plan made now from the files."""
+    """Return the proposal for the saved plan, or for a plan made now from the files."""
     if plan_file is None:
         return proposed_by_fleet(invocation, inspect_fleet(options.files, stdin=invocation.stdin), options, where)
     offer = partial(offer_new_plan, invocation, where.address, force=options.force, yes=yes)
@@ -134,51 +134,52 @@ def proposed(
 
 
 def apply_on_new_nodes(
-    look: Look, allow: Callable[[Plan], None], output: ApplyOutput, wait_s: float, run: Callable[[ApplyTask], int]
+    plan_now: PlanNow, check_policy: Callable[[Plan], None], output: ApplyOutput, wait_s: float,
+    run: Callable[[ApplyTask], int],
 ) -> int:
     """Apply again whenever there is something to create, until nothing waits for nodes or the time is over.
 
-    Each time is an apply like any other, so that meanwhile nobody is locked out. Returns the exit code of the whole.
+    Each round is a separate apply, so that the lock is free in between. Returns the exit code of the whole.
     """
-    until, waits_for, said = time.monotonic() + wait_s, "", set[str]()
+    until, waits_for, shown = time.monotonic() + wait_s, "", set[str]()
     try:
         while True:
             late = time.monotonic() >= until
             try:
-                code, nodes = _once(look, allow, output, run, said, late=late)
+                code, nodes = _run_round(plan_now, check_policy, output, run, shown, late=late)
             except InventoryError:
                 if late or not output.goes_on:
                     raise
-                nodes = waits_for  # the dashboard is away for a moment
+                nodes = waits_for  # the dashboard may be away for a moment
             if not output.goes_on:
                 return code
             if nodes not in ("", waits_for):
                 waits_for = nodes
-                say("note", f"waiting for {nodes}; should this command end, {ASKED}")
-            time.sleep(LOOK_EVERY_S)
+                say("note", f"waiting for {nodes}; if this command ends, {STILL_REQUESTED}")
+            time.sleep(POLL_S)
     except KeyboardInterrupt:
-        return output.detach(f"not waiting for nodes any more; {ASKED}")
+        return output.detach(f"no longer waiting for nodes; {STILL_REQUESTED}")
 
 
-def _once(
-    look: Look, allow: Callable[[Plan], None], output: ApplyOutput, run: Callable[[ApplyTask], int], said: set[str], *,
-    late: bool,
+def _run_round(
+    plan_now: PlanNow, check_policy: Callable[[Plan], None], output: ApplyOutput, run: Callable[[ApplyTask], int],
+    shown: set[str], *, late: bool,
 ) -> tuple[int, str]:
-    """Look, and apply if there is something to create or this is the last time; returns which nodes it waits for.
+    """Plan, and apply if there is something to create or this is the last round.
 
-    What the autoscaler says is shown, each sentence once.
+    Returns the exit code, and the nodes it waits for. Each message of the autoscaler is shown once.
     """
     code = 0
-    with look() as proposal:
+    with plan_now() as proposal:
         plan = proposal.task.plan
         for sentence in proposal.shown.autoscaler:
-            if sentence not in said:
+            if sentence not in shown:
                 say("note", sentence)
-        said.update(proposal.shown.autoscaler)
+        shown.update(proposal.shown.autoscaler)
         if plan.actions or late or not plan.waits_for_nodes:
             if late and plan.waits_for_nodes:
-                say("warning", f"the time to wait for nodes is over; {ASKED}")
-            allow(plan)
+                say("warning", f"the time to wait for nodes is over; {STILL_REQUESTED}")
+            check_policy(plan)
             output.goes_on = plan.waits_for_nodes and not late
             output.plan = plan
             try:
@@ -186,5 +187,5 @@ def _once(
             except LockHeld:
                 if late:
                     raise
-                output.goes_on = True  # another apply is at it, perhaps for the same nodes
+                output.goes_on = True  # another apply runs, perhaps for the same nodes
     return code, plan.new_nodes

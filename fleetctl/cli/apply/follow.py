@@ -1,4 +1,4 @@
-"""The second half of `fleetctl apply`: start it (or find a running one), follow it, show how it ended."""
+"""The second half of `fleetctl apply`: start a run or find a running one, follow it, show the result."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from fleetctl.workflow.cluster import cluster_of, fleet_of
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation
 
-SECOND_THOUGHT_S = 1.0
+DETACH_WINDOW_S = 1.0
 """A second Ctrl-C within this time detaches and leaves the apply running."""
 
 
 def carry_out(task: ApplyTask, options: ApplyOptions, output: ApplyOutput, wait_timeout_s: float | None) -> int:
-    """Apply the plan and return the exit code; without anything to do nothing is submitted."""
+    """Apply the plan and return the exit code. If there is nothing to do, no job is submitted."""
     if not (task.has_work if options.wait else task.creates):
         return output.finish(None)
     job = new_job_id("apply")
-    say("job", f"{job}; it goes on if this command is closed")
+    say("job", f"{job}; it continues if this command is closed")
     say("hint", f"`fleetctl apply --attach {job}` follows it again")
     with working("submitting the apply"):
         started = start_apply(task, job, starter(), options, Patience(report=lambda line: say("note", line)))
@@ -43,7 +43,7 @@ def attach_to(
     invocation: Invocation, job: str | None, files: Sequence[str] | None, address: str | None, output: ApplyOutput,
     wait_timeout_s: float | None,
 ) -> int:
-    """Follow a running apply: `job`, an id or the beginning of one, or the only one (of the fleet in `files`)."""
+    """Follow the running apply `job` (an id or its beginning), or the only running one (of the fleet in `files`)."""
     fleet = fleet_of(invocation, files)
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
         job = (pick(runs_of(client, None), job) if job else
@@ -53,7 +53,7 @@ def attach_to(
 
 
 def only(found: Sequence[Job], command: str) -> Job:
-    """Return the one apply that runs; raises ApplyError for none, UsageError with the `command` for one of several."""
+    """Return the only running apply. Raises ApplyError for none, UsageError for several, with the `command` to use."""
     if not found:
         raise ApplyError("no apply is running", hint="`fleetctl status` shows what runs")
     if len(found) > 1:
@@ -69,12 +69,12 @@ def _follow(started: Started, output: ApplyOutput, wait_timeout_s: float | None)
         with _display(output) as display:
             def relay(event: Event) -> None:
                 output.relay(event)
-                if output.format != "jsonl":  # its lines on standard output are every event already
+                if output.format != "jsonl":  # its lines on standard output are already every event
                     display.relay(event)
 
             summary = follow(started, relay, wait_timeout_s=wait_timeout_s,
                              announce=lambda: display.say("interrupted", _stopping(job, asks=asks)),
-                             pause=_leave_time_for_a_second if asks else lambda: None)
+                             pause=_wait_for_second_interrupt if asks else lambda: None)
     except Detached as detached:
         state = "which was asked to stop" if detached.stopped else "which continues"
         return output.detach(f"detached from job {job}, {state}; `fleetctl apply --attach {job}` follows it")
@@ -86,12 +86,12 @@ def _at_a_terminal() -> bool:
     return sys.stderr.isatty()
 
 
-def _leave_time_for_a_second() -> None:
-    time.sleep(SECOND_THOUGHT_S)
+def _wait_for_second_interrupt() -> None:
+    time.sleep(DETACH_WINDOW_S)
 
 
 def _stopping(job: str, *, asks: bool) -> str:
-    text = "stopping the apply: nothing more is started, what was created continues"
+    text = "stopping the apply: nothing more is started, created replicas continue"
     return f"{text}; Ctrl-C again within a second detaches from job {job} and leaves it running" if asks else text
 
 

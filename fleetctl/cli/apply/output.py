@@ -1,6 +1,6 @@
-"""What `fleetctl apply` writes on standard output: tables, the result as JSON, or every event as a line.
+"""Standard output of `fleetctl apply`: tables, the result as JSON, or one line per event.
 
-In the formats for programs the last line is a `runSummary` however the run ended; only usage errors have none.
+In the formats for programs the last line is a `runSummary`, however the run ended; only usage errors have none.
 """
 
 from __future__ import annotations
@@ -23,18 +23,17 @@ from fleetctl.render.report.of_outcomes import outcomes_report, totals
 from fleetctl.version import __version__
 
 ApplyFormat = Literal["table", "json", "jsonl"]
-"""What apply prints on standard output."""
 
 FormatOption = Annotated[
-    ApplyFormat, typer.Option("--format", help="table, json (the result), or jsonl (every event, then the result).")
+    ApplyFormat, typer.Option("--format", help="Output format; json is the result, jsonl every event and the result.")
 ]
 NOTHING_DONE = "--dry-run: nothing was done"
 
 
 class ApplyOutput:
-    """Standard output of one apply. `plan` is set as soon as it is known, `outcomes` when it has ended.
+    """Standard output of one apply. `plan` is set once it is known, `outcomes` once the apply has ended.
 
-    While it `goes_on`, the end of a run is not the end: what that run began is in the result of the last one.
+    While `goes_on` is set, more runs follow: the outcomes of a run are kept for the result of the last one.
     """
 
     def __init__(self, chosen: ApplyFormat) -> None:
@@ -49,19 +48,19 @@ class ApplyOutput:
 
     @contextmanager
     def ends_with_summary(self) -> Iterator[None]:
-        """Write the last line for an error too, and let the error go on."""
+        """Write the last line for an error, too, and re-raise the error."""
         try:
             yield
         except UsageError:
             raise
         except FleetctlError as error:
             self._show_before()
-            message = "; ".join([error.message, *error.listed])  # a program reads one line, a person several
+            message = "; ".join([error.message, *error.listed])  # one line for programs
             self._write_last(message, error.exit_code, self._before, level="error")
             raise
 
     def relay(self, event: Event) -> None:
-        """Take one event of the agent; its summary waits for `finish` or for an error."""
+        """Write one event of the agent; its summary is kept for `finish` or an error."""
         if event.type == "nodesNotRequested":
             self.goes_on = False
         if isinstance(event, RunSummary):
@@ -70,7 +69,7 @@ class ApplyOutput:
             self._write(event.model_copy(update={"seq": max(event.seq, self._last_seq + 1)}))
 
     def finish(self, summary: RunSummary | None) -> int:
-        """Show the result in the chosen format and return its exit code; without a summary nothing was submitted."""
+        """Show the result in the chosen format and return its exit code; `summary` None = nothing was submitted."""
         self._agents = summary
         interrupted = summary is not None and summary.interrupted
         outcomes = self.outcomes = [*self._before, *all_outcomes(self.plan, summary)]
@@ -79,7 +78,7 @@ class ApplyOutput:
             self._before = [row for row in outcomes if row.outcome != "blocked"]
             return PARTIAL
         code = final_exit_code(outcomes, interrupted=interrupted, waited=summary is None or summary.waited)
-        # an interrupted run may have left no report, so that there is nothing to count
+        # an interrupted run may have left no outcomes to count
         note = summary.message if summary is not None and interrupted and not outcomes else None
         if self.format == "table":
             self._show(outcomes, note, interrupted=interrupted)
@@ -87,7 +86,7 @@ class ApplyOutput:
         return code
 
     def show_dry_run(self) -> int:
-        """Report what would be created, as rows that were not begun; returns 3 where something does not fit."""
+        """Report what would be created, as skipped outcomes; returns 3 if something does not fit."""
         say("note", NOTHING_DONE)
         blocked = all_outcomes(self.plan, None)
         would = [ReplicaOutcome(model=one.model, replica_id=one.replica_id, outcome="skipped", code="DRY_RUN",
@@ -106,7 +105,7 @@ class ApplyOutput:
         return INTERRUPTED
 
     def _show_before(self) -> None:
-        """Show what earlier runs began, where there is no last one to show it."""
+        """Show the outcomes of earlier runs if there is no last run to show them."""
         if self._before and self.format == "table":
             self._show(self._before, None, interrupted=False)
 
@@ -142,7 +141,7 @@ class ApplyOutput:
 
 
 class CollectedOutput(ApplyOutput):
-    """The output of one step of a larger verb: nothing is written, `outcomes` are kept for the result of the whole."""
+    """The output of one step of a larger verb: writes nothing, keeps `outcomes` for the result of the whole."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__("json")
@@ -153,7 +152,7 @@ class CollectedOutput(ApplyOutput):
 
 
 def _version(plan: Plan | None) -> Event:
-    """Return the event that opens a run, for one that needs no agent."""
+    """Return the first event of a run, for a run without an agent."""
     return Event.model_validate({
         "seq": 0, "time": now_text(), "type": "version", "message": f"fleetctl {__version__}, events {FORMAT_VERSION}",
         "version": FORMAT_VERSION, "toolVersion": __version__, **({"planId": plan.plan_id} if plan else {}),

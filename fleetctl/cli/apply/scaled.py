@@ -1,18 +1,14 @@
-"""An apply of one model, to a number of replicas that is not the file's: the run behind `scale` and `deploy`."""
+"""The run behind `scale` and `deploy`: an apply of one model, to a number of replicas other than the file's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated
-
-import typer
 
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli.apply.agreement import agreed_to
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyFormat, ApplyOutput
-from fleetctl.cli.completion import complete_model_keys
 from fleetctl.cli.console import say
 from fleetctl.cli.flags import StartFlags
 from fleetctl.documents.plan import Plan
@@ -22,15 +18,12 @@ from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.proposal import proposed_by_fleet
 from fleetctl.workflow.scaling import Scaling
 
-ModelArgument = Annotated[str, typer.Argument(
-    metavar="MODEL", show_default=False, autocompletion=complete_model_keys, help="A model key of the fleet file.")]
-
 
 def apply_scaled(
     invocation: Invocation, found: Scaling, files: Sequence[str], replicas: int, start: StartFlags,
     output_format: ApplyFormat, *, dedicated: bool = False,
 ) -> int:
-    """Show the plan, ask, apply; returns the exit code. `dedicated` as in `ResolvedModel`."""
+    """Show the plan, ask and apply; returns the exit code. `dedicated` as in `ResolvedModel`."""
     if replicas > found.live:
         _compare(found, replicas)
     output = ApplyOutput(output_format)
@@ -48,7 +41,7 @@ def apply_scaled(
 
 
 def _compare(found: Scaling, number: int) -> None:
-    """Say what the next apply makes of a number that is not the file's."""
+    """Report what the next apply will do about a number that differs from the file's."""
     if number > found.wanted:
         say("note", f"{found.model}: the fleet file wants {found.wanted}; change it there, or the next plan calls "
                     f"{number - found.wanted} of them surplus, and keeps them")
@@ -58,7 +51,7 @@ def _compare(found: Scaling, number: int) -> None:
 
 
 def _about(plan: Plan, model: str) -> Plan:
-    """Return what the plan says about one model, to be shown."""
+    """Return the part of the plan about one model, for display."""
     [row] = [row for row in plan.models if row.key == model]
     drift = [one for one in plan.drift if one.model == model]
     lost = [one for one in plan.lost if one.model == model]

@@ -1,1 +1,1 @@
-"""`fleetctl ci`: the commands of a CI job, and what they send to the forge."""
+"""`fleetctl ci`: the commands of a CI job, and their reports to the forge."""

@@ -1,4 +1,4 @@
-"""The apply in CI, after a merge: a saved plan exactly, or a new plan from the files; then a report to the forge."""
+"""The apply in CI, after a merge: apply a saved plan exactly, or plan the files; then report to the forge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetctl.apply.outcome import INTERRUPTED, PARTIAL, final_exit_code
 from fleetctl.apply.prepare import ApplyOptions
 from fleetctl.cli import failures, flags
 from fleetctl.cli.apply.agreement import agreed_to
-from fleetctl.cli.apply.command import proposed, told_apart
+from fleetctl.cli.apply.command import proposed, split_arguments
 from fleetctl.cli.apply.follow import carry_out
 from fleetctl.cli.apply.output import ApplyOutput
 from fleetctl.cli.ci.base import fleet_name, trusted_where
@@ -36,7 +36,7 @@ from fleetctl.workflow.saved_plan import read_saved_plan
 app = command_app(
     "fleetctl ci apply -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci apply prod.fleetplan",
-    "fleetctl ci apply -f fleets/ --fail-on failed   # blocked is no failure",
+    "fleetctl ci apply -f fleets/ --fail-on failed   # pass if only blocked",
     exit_codes="as for apply: 0 ready, 1 error, 3 partial, 4 refused by policy, 5 locked, 6 stale plan, 64 usage")
 
 
@@ -45,27 +45,27 @@ def apply(
     *,
     named: Annotated[str | None, typer.Argument(
         metavar="PLAN|FILE", envvar="FLEETCTL_PLAN", show_default=False,
-        help="A plan saved by `ci review`; or a fleet file, as with -f.")] = None,
+        help="Plan saved by `ci review`, or a fleet file as with -f.")] = None,
     files: flags.OptionalFiles = None,
     where: flags.Cluster,
     force: ForceOption = False,
     ignore_cooldown: IgnoreCooldownOption = False,
     lock_timeout: Annotated[float, flags.option(
         "--lock-timeout", metavar="DURATION", envvar="FLEETCTL_LOCK_TIMEOUT", parser=flags.duration,
-        help="How long to wait while another apply of this fleet runs. [default: 10m]")] = 600,
+        help=f"{flags.LOCK_TIMEOUT_HELP} [default: 10m]")] = 600,
     fail_on: Annotated[Literal["failed", "blocked", "never"], typer.Option(
         "--fail-on", envvar="FLEETCTL_FAIL_ON",
-        help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always fails it."),
+        help="Which replicas fail the job with 3: failed ones, also blocked ones, or none. An error always does."),
     ] = "blocked",
     forge: ForgeOption = "auto",
 ) -> int:
-    """Apply what was merged, and report to the forge.
+    """Apply a merged change, and report to the forge.
 
-    Nothing is asked. A saved plan is applied exactly and once; if what it relies on has moved, it is refused with 6.
-    Otherwise the files are planned and applied; they may also come from FLEETCTL_FILES, one a line.
+    It asks no questions. A saved plan is applied exactly and only once; if what it relies on has changed, it is refused
+    with 6. Without a plan the files are planned and applied. FLEETCTL_FILES may also name the files, one per line.
     """
     refuse_review_settings(os.environ)
-    plan_file, files = told_apart([named] if named else [], files or [])
+    plan_file, files = split_arguments([named] if named else [], files or [])
     job = Job(
         this_invocation(), () if plan_file else lines_of(files, "FLEETCTL_FILES"), where,
         force=force, ignore_cooldown=ignore_cooldown, forge=find_forge(os.environ, forge))
@@ -84,12 +84,12 @@ def apply(
 
 
 def refuse_review_settings(environ: Mapping[str, str]) -> None:
-    """Raise UsageError for settings that an apply does not use: their lack would be noticed only afterwards."""
+    """Raise UsageError for settings that an apply ignores: the missing result would be noticed only afterwards."""
     for name, why in (("FLEETCTL_REPORTS", "an apply writes no reports"),
                       ("FLEETCTL_INVENTORY", "an apply reads the cluster itself")):
         if environ.get(name, "").strip():
-            raise UsageError(f"{why}, and {name} is set", hint="give it to the review alone: in the action, inputs "
-                             "`reports` and `inventory`; in GitLab, variables of its job")
+            raise UsageError(f"{why}, and {name} is set", hint="set it only for the review: in the action the inputs "
+                             "`reports` and `inventory`, in GitLab variables of its job")
 
 
 def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: ApplyOutput) -> JobResult:
@@ -99,7 +99,7 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
         with proposed(job.invocation, plan_file, options, where, yes=True) as proposal:
             task = proposal.task
             if job.ignore_cooldown and not task.plan.options.ignore_cooldown:
-                raise UsageError("--ignore-cooldown: this plan is already made, and applied unchanged",
+                raise UsageError("--ignore-cooldown: the plan is already made and is applied unchanged",
                                  hint="give it to the review that saves the plan")
             output.plan = task.plan
             agreed_to(job.invocation, proposal, "table", force=job.force, yes=True)
@@ -114,21 +114,21 @@ def _applied(job: Job, plan_file: str | None, lock_timeout_s: float, output: App
 
 
 def _report(plan: Plan, outcomes: list[ReplicaOutcome], code: int) -> Report:
-    """Return the report that the history would show of this run, under the fleet's name."""
-    git, said = plan.fleet.git, totals(outcomes, interrupted=code == INTERRUPTED)
+    """Return the report of this run as the history shows it, under the name of the fleet."""
+    git, conclusion = plan.fleet.git, totals(outcomes, interrupted=code == INTERRUPTED)
     run = HistoryRun(
         id=f"apply:{plan.plan_id}", verb="apply", fleet=plan.fleet.name, state="ok" if code == 0 else "partial",
-        message=said, plan_id=plan.plan_id, commit=git.commit if git else None,
+        message=conclusion, plan_id=plan.plan_id, commit=git.commit if git else None,
         branch=git.branch if git else None, tool_version=plan.tool_version, create=len(plan.actions),
         files=plan.fleet.files, outcomes=outcomes)
     report = run_report(run)
-    facts = tuple(fact for fact in report.facts if fact[0] != "run")  # the plan's id is a fact of its own
-    return replace(report, identity=f"apply:{plan.fleet.name}", conclusion=said, exit_code=code, facts=facts,
+    facts = tuple(fact for fact in report.facts if fact[0] != "run")  # the plan id is a separate fact
+    return replace(report, identity=f"apply:{plan.fleet.name}", conclusion=conclusion, exit_code=code, facts=facts,
                    title=f"Apply of fleet {plan.fleet.name}")
 
 
 def _saved(job: Job, plan_file: str | None) -> Plan | None:
-    """Return the plan that was refused, to name its fleet; None where there is none or it cannot be read."""
+    """Return the refused plan, for the name of its fleet; None if there is none or it cannot be read."""
     try:
         return read_saved_plan(job.invocation, plan_file) if plan_file else None
     except DocumentError:

@@ -1,7 +1,7 @@
 """The base of a change under review, and the cluster it is planned on.
 
-Neither comes from the change itself: the cluster that a pull request names would be sent this job's token. An address
-that is trusted here counts as given, like --address (see `workflow/dashboard.py:open_dashboard`); no other address in a
+Neither comes from the change itself: otherwise a pull request could name a cluster and be sent this job's token. An
+address trusted here counts as given with --address (see `workflow/dashboard.py:open_dashboard`); no other address in a
 file does.
 """
 
@@ -24,19 +24,19 @@ from fleetctl.review.revisions import MissingRevision, NoRepository, repository_
 from fleetctl.workflow.base_plan import why_unknown
 from fleetctl.workflow.invocation import Invocation, Where
 
-NOT_FETCHED = ("the checkout lacks the base of the change: in GitHub Actions give actions/checkout fetch-depth: 0, in "
-               "GitLab set GIT_DEPTH: 0")
+NOT_FETCHED = ("the checkout lacks the base of the change: in GitHub Actions set fetch-depth: 0 of actions/checkout, "
+               "in GitLab set GIT_DEPTH: 0")
 
-NOT_CHECKED_OUT = "check the repository out before this step, with its history"
+NOT_CHECKED_OUT = "check out the repository with its history before this step"
 
 NAME_CLUSTER = "name the cluster to plan on: --address, FLEETCTL_ADDRESS, or the action's input `address`"
 
 
 def base_revision(invocation: Invocation, change: ChangeRequest | None, files: Sequence[str]) -> str | None:
-    """Return the revision the change starts from; None where there is no change, or its base is unknown.
+    """Return the revision the change starts from; None if there is no change, or its base is unknown.
 
-    Forges check out the result of a merge: its first parent is the target branch, its second the change. Raises
-    RevisionError for files outside a repository.
+    Forges check out a merge commit: its first parent is the target branch, its second the change. Raises RevisionError
+    for files outside a repository.
     """
     if change is None:
         return None
@@ -50,7 +50,7 @@ def base_revision(invocation: Invocation, change: ChangeRequest | None, files: S
 
 
 def read_base(invocation: Invocation, files: Sequence[str], revision: str) -> Side:
-    """Return the fleet as it was at the revision; raises RevisionError, with how to fetch it, where it is missing."""
+    """Return the fleet at the revision; if it is missing, raises RevisionError with a hint how to fetch it."""
     try:
         return load_base(files, revision, invocation.environ)
     except MissingRevision as error:
@@ -58,10 +58,10 @@ def read_base(invocation: Invocation, files: Sequence[str], revision: str) -> Si
 
 
 def trusted_address(head: ResolvedFleet, base: Side | None, forge: Forge | None) -> str | None:
-    """Return the cluster of the files where the job may trust it: the base names the same, or the forge says that no
-    change is under review. None = the author of the files may be anyone.
+    """Return the cluster address of the files if it can be trusted: the base has the same address, or the forge reports
+    no change under review. None = not trusted, the author of the files may be anyone.
 
-    Raises FleetctlError when a change names another cluster than its base did.
+    Raises FleetctlError if a change names another cluster than its base.
     """
     if base is None and (forge is None or forge.change is None):
         return head.cluster.address if forge else None
@@ -78,14 +78,14 @@ def trusted_address(head: ResolvedFleet, base: Side | None, forge: Forge | None)
 
 
 def trusted_where(job: Job) -> Where:
-    """Return which cluster a job about no change asks: as it says itself, else as the files of its branch do."""
+    """Return the cluster for a job without a change under review: its own settings, else those of the files."""
     if job.address() or "-" in job.files or job.forge is None or job.forge.change:
         return job.where
     return replace(job.where, address=trusted_address(load_fleet(job.files), None, job.forge))
 
 
 def add_warning(base: Side | None, report: Report) -> Report:
-    """Return the report; if the base has errors, with why it does not say what the change causes alone."""
+    """Return the report; if the base has errors, with a warning that the effect of the change alone is unknown."""
     if base is None or not base.problems:
         return report
     text = why_unknown(base)
@@ -95,7 +95,7 @@ def add_warning(base: Side | None, report: Report) -> Report:
 
 
 def fleet_name(invocation: Invocation, files: Sequence[str], revision: str | None) -> str:
-    """Return the fleet's name, also where its files have errors: from them, from the base, else the files' names."""
+    """Return the fleet's name even if the files have errors: from the files, from the base, else the file names."""
     name = _name_in(files)
     if name is None and revision is not None:
         try:

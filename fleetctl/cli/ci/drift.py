@@ -1,4 +1,4 @@
-"""The check of a schedule: does the cluster run what the main branch says? One issue of the forge has the answer."""
+"""The scheduled check that the cluster matches the main branch; one issue on the forge has the result."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from fleetctl.workflow.planning import plan_fleet
 app = command_app(
     "fleetctl ci drift -f fleets/prod.yaml --address http://ray-head:8265",
     "fleetctl ci drift -f fleets/ --no-issue --report html=drift.html",
-    exit_codes="0 no drift, 1 error, 2 something is missing or runs otherwise than the files say, 3 something is "
-               "blocked, restarting or failed, 4 a policy refuses what is missing, 64 usage")
+    exit_codes="0 no drift, 1 error, 2 something is missing or differs from the files, 3 something is blocked, "
+               "restarting or failed, 4 a policy refuses missing replicas, 64 usage")
 
 
 @app.command()
@@ -40,16 +40,15 @@ def drift(
     report: ReportOption = None,
     issue: Annotated[bool, typer.Option(
         "--issue/--no-issue", envvar="FLEETCTL_ISSUE",
-        help="Keep one issue: open while there is drift, else closed.")] = True,
+        help="Keep one issue up to date: open while there is drift, otherwise closed.")] = True,
     forge: ForgeOption = "auto",
 ) -> int:
-    """Check on a schedule that the cluster runs what the files say.
+    """Check on a schedule that the cluster matches the files.
 
-    It plans, and looks at the latest apply: what is missing, blocked, outdated, restarting or failed. Cards in use by
-    others, cordons that have ended, what cools and what failed lately are warnings beside it, and change no exit code.
-    On a forge one issue is kept up to date, open while there is drift or a warning, else closed. Nothing is changed in
-    the cluster.
-    Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
+    Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting or failed. Cards
+    in use by others, ended cordons, what cools and recent failures are warnings, and do not change the exit code. On a
+    forge one issue is kept up to date: open while there is drift or a warning, otherwise closed. Nothing is changed in
+    the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line.
     """
     job = Job(this_invocation(), lines_of(files, "FLEETCTL_FILES"), where,
               reports=lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
@@ -62,7 +61,7 @@ def drift(
         failures.explain(error)
         name = fleet_name(job.invocation, job.files, None)
         failure = failure_report(error, identity=f"drift:{name}", fleet=name, title=f"No check of fleet {name}")
-        result, is_open, issue = JobResult(failure, error.exit_code), True, False  # an error leaves it as it is
+        result, is_open, issue = JobResult(failure, error.exit_code), True, False  # the issue stays as it is
     publish(job, result, comment=False)
     if issue:
         keep_issue(job, result, is_open=is_open)
@@ -70,7 +69,7 @@ def drift(
 
 
 def _checked(job: Job) -> tuple[JobResult, bool]:
-    """Return the result, and whether there is anything to look at."""
+    """Return the result, and whether there is drift or a warning."""
     loaded, where = inspect_fleet(job.files), trusted_where(job)
     plan = (planned := plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)).plan
     with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:

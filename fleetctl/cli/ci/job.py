@@ -1,7 +1,7 @@
-"""What a CI job is to do, from its flags and variables; how it came out, and the report of that to the forge.
+"""A CI job from its flags and variables, its result, and the report to the forge.
 
-A comment on the change, the summary page, outputs, annotations: none of it changes the exit code, as a forge that
-refuses a comment says nothing about the plan.
+The report is a comment on the change, the summary page, outputs and annotations. A failure to report does not change
+the exit code: a refused comment says nothing about the plan.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from fleetctl.cli import flags
 from fleetctl.cli.console import say, write_document
 from fleetctl.cli.identity import ci_address
 from fleetctl.cli.reporting import WantedReport, parse_reports
@@ -28,15 +29,13 @@ from fleetctl.workflow.cluster import given_address
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import check_out
 
-# every flag has a variable, for a template cannot build a command line safely
-ForgeOption = Annotated[ForgeName, typer.Option("--forge", envvar="FLEETCTL_FORGE", help="The forge to report to.")]
-ForceOption = Annotated[bool, typer.Option(
-    "--force", envvar="FLEETCTL_FORCE", help="Lift the thresholds of spec.policy; protected models stay protected.")]
+# every flag has a variable, because a template cannot build a command line safely
+ForgeOption = Annotated[ForgeName, typer.Option("--forge", envvar="FLEETCTL_FORGE", help="Forge to report to.")]
+ForceOption = Annotated[bool, typer.Option("--force", envvar="FLEETCTL_FORCE", help=flags.FORCE_HELP)]
 IgnoreCooldownOption = Annotated[bool, typer.Option(
-    "--ignore-cooldown", envvar="FLEETCTL_IGNORE_COOLDOWN",
-    help="Try again now what failed several times in a row; see spec.policy.cooldown.")]
+    "--ignore-cooldown", envvar="FLEETCTL_IGNORE_COOLDOWN", help=flags.IGNORE_COOLDOWN_HELP)]
 SUMMARY_BUDGET = 250_000
-"""Characters of a summary page: even of four bytes each they stay within GitHub's limit of 1 MiB."""
+"""Characters of a summary page: at up to four bytes each they stay within GitHub's limit of 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +54,13 @@ class Job:
 
     @property
     def change(self) -> ChangeRequest | None:
-        """The pull or merge request under review; None where there is none."""
+        """The pull or merge request under review; None if there is none."""
         return self.forge.change if self.forge else None
 
     def check(self) -> None:
-        """Raise UsageError for what cannot be done, before anything is read or asked."""
+        """Raise UsageError for invalid settings, before any file or cluster is read."""
         if not self.files:
-            raise UsageError("no fleet files", hint="give -f FLEET, or FLEETCTL_FILES")
+            raise UsageError("no fleet files", hint="give -f FLEET, or set FLEETCTL_FILES")
         if "-" in self.files:
             raise UsageError("standard input is not a file of the repository", hint="name the fleet files")
         reading = (*self.files, self.where.inventory)
@@ -69,13 +68,13 @@ class Job:
         parse_reports(self.reports, beside=self.out, reading=reading)
 
     def address(self) -> str | None:
-        """Return the cluster's address as the job itself gives it."""
+        """Return the cluster address from the job's own settings."""
         return given_address(self.invocation, self.where.address)
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a job came out. `code` is that of the plan or apply, whatever the process ends with."""
+    """The result of a job. `code` is the exit code of the plan or apply; the process may exit with another one."""
 
     report: Report
     code: int
@@ -85,9 +84,9 @@ class JobResult:
     reports: Sequence[WantedReport] = ()
 
     def outputs(self, root: str) -> dict[str, str]:
-        """Return the values for later steps; paths are relative to `root`, the checkout's, as steps expect.
+        """Return the outputs for later steps; paths are relative to `root`, the root of the checkout.
 
-        `summary` holds no text of a fleet file, a plan or a cluster: people put it into scripts.
+        `summary` has no text from a fleet file, a plan or a cluster, because people put it into scripts.
         """
         counts = ", ".join(f"{total.count} {total.label}" for total in self.report.totals)
         return {
@@ -101,7 +100,7 @@ class JobResult:
 
 
 def _from_root(file: str, root: str) -> str:
-    """Return a file's path from the root of the checkout on; the whole path of a file outside."""
+    """Return a path relative to the root of the checkout; for a file outside, the absolute path."""
     if not file or not root:
         return file
     whole = Path(os.path.abspath(file))  # noqa: PTH100  resolve() would follow links
@@ -109,15 +108,15 @@ def _from_root(file: str, root: str) -> str:
 
 
 def lines_of(given: list[str] | None, variable: str) -> tuple[str, ...]:
-    """Return the values of a flag, else the lines of its variable."""
+    """Return the values of a flag, otherwise the lines of its variable."""
     entries = os.environ.get(variable, "").splitlines()
     return tuple(given or (line.strip() for line in entries if line.strip()))
 
 
 def publish(job: Job, result: JobResult, *, comment: bool) -> None:
-    """Write the summary page, the outputs, the comment if there is a change and `comment` is set, and the annotations.
+    """Write the summary page, the outputs, the annotations and, if there is a change and `comment` is set, the comment.
 
-    The comment comes after the outputs, for it may take long or fail. GitLab reads the JUnit report, not annotations.
+    The comment comes after the outputs, as it may take long or fail. GitLab reads the JUnit report, not annotations.
     """
     forge, report = job.forge, result.report
     if forge is None:
@@ -144,7 +143,7 @@ def _warning_if_lost(what: str) -> Iterator[None]:
 
 
 def keep_issue(job: Job, result: JobResult, *, is_open: bool) -> None:
-    """Keep one issue about the report: opened or updated where `is_open`, else closed with the last report."""
+    """Keep one issue about the report: opened or updated if `is_open`, otherwise closed with the last report."""
     forge, report = job.forge, result.report
     if forge is not None:
         _send(lambda: forge.issue(report.title, render_markdown(report) + _footer(job), is_open=is_open), "issue",
@@ -152,7 +151,7 @@ def keep_issue(job: Job, result: JobResult, *, is_open: bool) -> None:
 
 
 def _send(post: Callable[[], Posted | None], what: str, where: str, *, lost: str) -> None:
-    """Post something, and say so; `lost` = the warning where the forge refuses."""
+    """Post something and report it; `lost` = the warning if the forge refuses."""
     try:
         posted = post()
     except ForgeError as error:
@@ -165,7 +164,7 @@ def _send(post: Callable[[], Posted | None], what: str, where: str, *, lost: str
 
 
 def _footer(job: Job) -> str:
-    """Return which commit this is about and which run made it, so that an outdated comment can be recognised."""
+    """Return the commit and the CI run of the report, so that an outdated comment can be recognized."""
     run, head = ci_address(job.invocation.environ), job.change.head if job.change else None
     made_by = f"[this run]({run})" if run else ""
     of_commit = f"commit {head}" if head and head.isalnum() else ""

@@ -1,6 +1,6 @@
-"""The review of a change in CI: validate, plan, show what the change causes alone, and report to the forge.
+"""The review of a change in CI: validate, plan, show the effect of the change alone, and report to the forge.
 
-An error is sent to the forge as well: without it the comment would still show the old plan.
+An error is reported to the forge, too: otherwise the comment would still show the old plan.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ app = command_app(
     "fleetctl ci review -f fleets/ --inventory lab.json --report markdown=c.md",
     "fleetctl ci review -f fleets/ --out prod.fleetplan --fail-on blocked",
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
-NO_BASE = ("no base is known, so nothing says what the change alone causes; --base REV names one, such as --base "
+NO_BASE = ("no base is known, so the effect of the change alone is not shown; --base REV names one, such as --base "
            "origin/main...")
 FINE = {"policy": (CHANGES, PARTIAL), "blocked": (CHANGES,)}
-"""Exit codes of plans that do not fail a review, by --fail-on: changes alone never do."""
+"""Exit codes of plans that do not fail a review, by --fail-on; changes alone never do."""
 
 
 @app.command()
@@ -55,26 +55,25 @@ def review(
         "--base", metavar="REV", envvar="FLEETCTL_BASE",
         help="Compare with this git revision. [default: the base of the pull request]")] = None,
     out: Annotated[Path | None, flags.option(
-        "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False,
-        help="Also save the plan for `apply FILE`; mode 0600. It holds env values.")] = None,
+        "--out", "-o", metavar="FILE", envvar="FLEETCTL_PLAN", dir_okay=False, help=flags.OUT_HELP)] = None,
     report: ReportOption = None,
     fail_on: Annotated[Literal["policy", "blocked"], typer.Option(
         "--fail-on", envvar="FLEETCTL_FAIL_ON",
-        help="What fails the job besides errors: a policy that refuses, or also blocked replicas.")] = "policy",
+        help="What fails the job besides errors: a refusal by policy, or also blocked replicas.")] = "policy",
     force: ForceOption = False,
     ignore_cooldown: IgnoreCooldownOption = False,
     comment: Annotated[bool, typer.Option(
         "--comment/--no-comment", envvar="FLEETCTL_COMMENT", help="Keep a comment on the change up to date.")] = True,
     pull_request: Annotated[int | None, flags.option(
         "--pull-request", metavar="N", envvar="FLEETCTL_PULL_REQUEST",
-        help="The pull or merge request to comment on, where the job does not know it.")] = None,
+        help="Pull or merge request to comment on, if it cannot be detected.")] = None,
     forge: ForgeOption = "auto",
 ) -> int:
     """Plan a change, and report to the forge.
 
     The forge gets a comment that is kept up to date, a summary page, annotations and outputs. Nothing is changed in the
-    cluster. Files may also come from FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line. Without a forge it
-    prints the plan; `--report markdown=FILE` writes what the comment would say.
+    cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line. Without a forge it
+    prints the plan; `--report markdown=FILE` writes the text of the comment.
     """
     job = Job(
         this_invocation(), lines_of(files, "FLEETCTL_FILES"), replace(where, inventory=inventory), base=base, out=out,
@@ -130,9 +129,9 @@ def _failed(job: Job, error: FleetctlError) -> JobResult:
 
 
 def _write_failure(job: Job, report: Report) -> list[WantedReport]:
-    """Write the reports that can hold the failure, which `table` and `json` cannot; return those written.
+    """Write the failure in every requested format that has a place for it, so not as table or JSON; return the reports.
 
-    A report that cannot be written, which may be the failure itself, does not keep the others from being written.
+    A report that cannot be written, which may be the failure itself, does not prevent the others.
     """
     formats, written = Formats(json=str, report=lambda: report), []
     for one in parse_reports(job.reports, beside=job.out):

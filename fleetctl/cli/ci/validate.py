@@ -1,4 +1,4 @@
-"""The check of fleet files in CI, for jobs that reach no cluster: every branch, and pull requests from forks."""
+"""The check of fleet files in CI, for jobs without access to a cluster: any branch, pull requests from forks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fleetctl.workflow.invocation import Where
 
 app = command_app(
     "fleetctl ci validate -f fleets/prod.yaml --report junit=fleet.xml",
-    exit_codes="0 fine (warnings included), 1 errors, 64 usage")
+    exit_codes="0 valid (warnings allowed), 1 errors, 64 usage")
 
 
 @app.command()
@@ -29,8 +29,8 @@ def validate(
 ) -> int:
     """Check fleet files, and report to the forge.
 
-    The forge gets annotations, a summary page and outputs; no cluster is contacted. Files may also come from
-    FLEETCTL_FILES and reports from FLEETCTL_REPORTS, one a line.
+    The forge gets annotations, a summary page and outputs; no cluster is contacted. FLEETCTL_FILES may also name the
+    files, and FLEETCTL_REPORTS the reports, one per line.
     """
     job = Job(this_invocation(), lines_of(files, "FLEETCTL_FILES"), Where(),
               reports=lines_of(report, "FLEETCTL_REPORTS"), forge=find_forge(os.environ, forge))
