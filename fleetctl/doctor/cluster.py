@@ -11,7 +11,7 @@ from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.quantity import amount_of
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import too_old
-from fleetctl.inventory.jobs import LOOKS
+from fleetctl.inventory.jobs import READ_ONLY
 from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.notes import NOTES
 from fleetctl.inventory.used import PlacementGroup
@@ -67,7 +67,7 @@ def check_end(evidence: Evidence) -> Iterator[Diagnosed]:
     for job in evidence.vitals.jobs:
         passed_s = int((now_ms - job.start_time_ms) / 1000) if job.start_time_ms else 0
         verb, waits = job.metadata.get("verb") or "run", job.status == "PENDING"
-        if job.ended or verb in {*NOTES, *LOOKS} or passed_s <= (STARTS_WITHIN_S if waits else ENDS_WITHIN_S):
+        if job.ended or verb in {*NOTES, *READ_ONLY} or passed_s <= (STARTS_WITHIN_S if waits else ENDS_WITHIN_S):
             continue
         yield Diagnosed(
             code="RUN_NOT_STARTED" if waits else "RUN_LASTS", severity="warning", area="cluster",

@@ -1,7 +1,7 @@
-"""The end of an engine's log: its last lines, or those since a time, also where a new file was begun meanwhile.
+"""The end of an engine's log: its last lines, or the lines since a time, across the rotation of the file.
 
-The guard beside an engine stamps each line with its time and number (agent/supervisor.py), which say what is new. The
-log of an earlier agent has no stamps.
+The guard beside an engine stamps each line with its time and number (agent/supervisor.py), which show which lines are
+new. Logs of earlier agents have no stamps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, LogRead, line_c
 
 MOST_LINES = 1_000_000
 MORE = 8
-"""Where the lines that were read do not reach far enough back, so many times more are."""
+"""The factor by which more lines are read when they do not reach far enough back."""
 COMPARED_BYTES = 1_000
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)#(\d+) ")
@@ -23,10 +23,10 @@ _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)#(\d+) ")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line without its stamp and its end.
+    """A line without its stamp and its line end.
 
-    `time` never falls within a log; without a stamp it is that of the line before, "" = not known. `number` counts from
-    1 all lines that the log ever had; None = no stamp.
+    `time` never decreases within a log; without a stamp it is the time of the line before, "" = unknown. `number` is
+    the position among all lines ever written to the log, from 1; None = no stamp.
     """
 
     time: str
@@ -40,9 +40,9 @@ Entry = tuple[EngineLog, Line]
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The lines at the end of a log; `asked` = how many were requested; `unfinished` = the last has no end yet.
+    """The lines at the end of a log; `asked` = the number of lines requested; `unfinished` = the last line goes on.
 
-    `earlier` = how many lines are before them; None = some, but not how many. `exists` False = no node has a file.
+    `earlier` = the number of lines before them; None = some, number unknown. `exists` False = no node has the file.
     """
 
     log: EngineLog
@@ -58,14 +58,14 @@ def read_end(
     client: DashboardClient, log: EngineLog, lines: int, enough: Enough, *, most: int = MOST_LINES,
     last_bytes: int = HELD_BYTES
 ) -> LogEnd:
-    """Read `lines` lines from the end, and more until it is `enough`: `most` lines, or the whole log."""
+    """Read `lines` lines from the end, then more until `enough` is true, up to `most` lines or the whole log."""
     asked = min(lines, most)
     while True:
         read = read_log(client, log, asked, last_bytes)
         if read.data is None:
             return LogEnd(log, asked=asked, exists=False, failed=read.failed)
         found, exact = lines_of(read.data, whole=read.whole)
-        is_cut = not read.whole and line_count(read.data) < asked  # at `last_bytes`: there is no more to be had
+        is_cut = not read.whole and line_count(read.data) < asked  # cut at `last_bytes`: no more can be read
         if read.whole or is_cut or asked >= most or (exact and enough(found)):
             break
         asked = min(asked * MORE, most)
@@ -80,7 +80,7 @@ def read_end(
 def _with_file_before(
     client: DashboardClient, read: LogRead, asked: int, last_bytes: int
 ) -> tuple[list[Line], bool]:
-    """Return the lines of both files; a new log may have been begun between the two reads."""
+    """Return the lines of both files; the log may have been rotated between the two reads."""
     before = read_log(client, replace(read.log, file_name=f"{read.log.file_name}.1"), asked, last_bytes)
     data = read.data or b""
     if before.data is None:
@@ -90,9 +90,9 @@ def _with_file_before(
 
 
 def merged(ends: Sequence[LogEnd], tail: int, begin: str = "") -> tuple[list[Entry], int | None]:
-    """Return the last `tail` lines of all logs, by their times, and how many are before them; None = not known.
+    """Return the last `tail` lines of all logs, ordered by time, and the number of lines before them; None = unknown.
 
-    `begin` = the time of the first line; a log without times is shown whole.
+    `begin` = the time of the first line to show; a log without times is shown in full.
     """
     entries: list[Entry] = []
     earlier: int | None = 0
@@ -109,9 +109,9 @@ def merged(ends: Sequence[LogEnd], tail: int, begin: str = "") -> tuple[list[Ent
 
 
 def lines_of(data: bytes, *, whole: bool) -> tuple[list[Line], bool]:
-    """Return the lines, and whether their numbers are exact; `whole` = the log begins here.
+    """Return the lines, and whether their numbers are exact; `whole` = `data` begins at the start of the log.
 
-    Lines that came at once have one stamp. Where a log is cut among them, the next stamp says how many there were.
+    Lines that arrived together share one stamp. If the log is cut among them, the next stamp tells how many there were.
     """
     lines: list[Line] = []
     time, number, stamp, second = "", 0, b"", None
@@ -138,12 +138,12 @@ def lines_of(data: bytes, *, whole: bool) -> tuple[list[Line], bool]:
 
 
 def first_number(lines: Iterable[Line]) -> int | None:
-    """Return the lowest number that is known, of the first line with a stamp."""
+    """Return the number of the first line with a stamp."""
     return next((line.number for line in lines if line.number is not None), None)
 
 
 def after(seen: Sequence[Line], lines: Sequence[Line]) -> tuple[list[Line], int | None]:
-    """Return the lines that follow those `seen` last, and how many are missing between them; None = not known."""
+    """Return the lines after those last `seen`, and the number of lines missing in between; None = unknown."""
     if not seen:
         return list(lines), 0
     last = seen[-1]
@@ -158,7 +158,7 @@ def after(seen: Sequence[Line], lines: Sequence[Line]) -> tuple[list[Line], int 
 
 
 def _overlap(seen: Sequence[bytes], texts: Sequence[bytes]) -> int:
-    """Return how many of `texts` are known: they end as `seen` does. Lines that repeat may be taken for known."""
+    """Return how many of `texts` overlap with the end of `seen`. New lines that repeat old ones may count as known."""
     for known in range(len(texts), 0, -1):
         part = texts[max(0, known - len(seen)):known]
         if part == seen[-len(part):]:

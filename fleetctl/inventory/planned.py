@@ -1,7 +1,7 @@
-"""What our applies have planned for replicas that have no repr yet: from the logs of their jobs.
+"""The plans for replicas that have no repr yet, from the logs of the jobs that created them.
 
 A replica describes itself in its repr once it is up. Until then Ray knows its name and the job that created it, and
-that job writes its plan to its log before it creates anything.
+that job has written its plan to its log before creating anything.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ACCEPTED = '"type":"planAccepted"'
 
 
 def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
-    """Return the nodes that some apply of ours found draining; a drain is never undone."""
+    """Return the nodes that any of our applies found draining; a drain is never undone."""
     return frozenset(node_id for job in jobs for node_id in job.metadata.get(DRAINING, "").split())
 
 
 def find_planned(
     client: DashboardClient, jobs: Sequence[Job], actors: Collection[LiveActor | Silent]
 ) -> Mapping[str, Marks]:
-    """Return the plans for those of `actors` that our jobs created and that have no repr yet, by actor id.
+    """Return the plans by actor id, for the `actors` that our jobs created and that have no repr yet.
 
-    One without members is of a log that does not say. Logs are read at once, each once, and only those that are needed.
+    A plan has no members if the log does not have it. Only the needed logs are read, each once, in parallel.
     """
     by_driver = {job.driver_id: job for job in jobs if job.driver_id}
     silent = {actor.actor_id: (actor.name, job) for actor in actors
@@ -47,7 +47,7 @@ def find_planned(
 
 
 def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Marks]]:
-    """Yield what a job has planned, by actor name; nothing where its log cannot be read."""
+    """Yield a job's planned replicas by actor name; nothing if its log cannot be read."""
     try:
         log = log_of(client, job.submission_id) or ""
     except InventoryError:

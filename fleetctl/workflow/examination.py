@@ -21,7 +21,7 @@ from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
-from fleetctl.inventory.jobs import ours
+from fleetctl.inventory.jobs import list_jobs
 from fleetctl.inventory.vitals import Vitals, read_vitals
 from fleetctl.workflow.cluster import cluster_of, read
 from fleetctl.workflow.dashboard import live_source
@@ -95,6 +95,6 @@ def diagnosed(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> 
 
     Raises InventoryError when the list of jobs, which has the cordons, cannot be read.
     """
-    evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(jobs=ours(client)))
+    evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(jobs=list_jobs(client)))
     return [*nodes.check_foreign_memory(evidence), *nodes.check_cordons(evidence),
             *replicas.check_failures(evidence)]
