@@ -1,4 +1,4 @@
-"""What runs of a fleet as a draft of its file, with the shapes that its applies recorded; and what its file lacks."""
+"""A running fleet as a draft of its file, with the shapes that its applies recorded; and the models its file lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetctl.inventory.dashboard import InventorySource, Live
 
 
 def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: str) -> Draft:
-    """Return a fleet that runs as a draft of its file; a note says where the shapes could not be read."""
+    """Return a running fleet as a draft of its file; a note reports shapes that could not be read."""
     problem, recorded, wanted = "", {}, wanted_specs(seen, fleet)
     if not isinstance(source, Live):
         problem = "An inventory document has no commands: import from the cluster itself to find them."
@@ -28,8 +28,8 @@ def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: st
     return draft
 
 
-def unwritten(source: Live, seen: Inventory, fleet: ResolvedFleet) -> tuple[Draft, dict[str, int]]:
-    """Return which models of a fleet run and are not in its file, and of which more replicas do; `seen` is complete."""
+def running_beyond(source: Live, seen: Inventory, fleet: ResolvedFleet) -> tuple[Draft, dict[str, int]]:
+    """Return the running models that the file lacks, and the live counts above the file's; `seen` is complete."""
     live = Counter(one.model for one in live_replicas(seen) if one.fleet == fleet.name and not one.draining)
     written = {model.key: model.replicas for model in fleet.models}
     absent = [one for one in seen.replicas if one.fleet == fleet.name and one.model not in written]
