@@ -99,7 +99,7 @@ class State:
 
     `looked_at` = the time of the last look; `planned_for` = the revision and the cluster of the last plan, to be made
     again by `replan_at`; `cluster_failures`, `failures` = consecutive failures to read the cluster, and to apply;
-    `nodes` = the nodes to request from the autoscaler, `asked` = the last request; `behind_at` = since when an apply had
+    `nodes` = nodes to request from the autoscaler, `asked` = its last request; `behind_at` = since when an apply has
     something to do, or there is no good revision; `conditions` = the last text reported on each topic.
     """
 
