@@ -10,7 +10,7 @@ from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.quantity import amount_of
 from fleetctl.inventory.cards import card_warnings
-from fleetctl.inventory.dashboard import too_old
+from fleetctl.inventory.dashboard import version_warnings
 from fleetctl.inventory.jobs import READ_ONLY
 from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.notes import NOTES
@@ -19,7 +19,7 @@ from fleetctl.inventory.used import PlacementGroup
 
 def check_ray(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield the version that is too old."""
-    for message in too_old(evidence.inventory.cluster.ray_version or ""):
+    for message in version_warnings(evidence.inventory.cluster.ray_version or ""):
         yield Diagnosed(code="RAY_TOO_OLD", severity="error", area="cluster", subject="Ray", message=message,
                         advice="upgrade Ray on all nodes; plans and questions work as before")
 
@@ -27,7 +27,7 @@ def check_ray(evidence: Evidence) -> Iterator[Diagnosed]:
 def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each warning of the inventory; without a whole inventory nothing is planned."""
     seen = evidence.inventory
-    elsewhere = {*card_warnings(evidence.alive), *too_old(seen.cluster.ray_version or "")}
+    elsewhere = {*card_warnings(evidence.alive), *version_warnings(seen.cluster.ray_version or "")}
     reported = [warning for warning in seen.warnings if warning not in elsewhere]
     for warning in reported or ([] if seen.complete else ["something could not be read"]):
         beside = seen.complete or (bool(seen.unread) and warning not in seen.unread)

@@ -31,7 +31,7 @@ SECRET_BYTES = 1 << 20
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?|")
-_OWN = frozenset({"accept", "accept-encoding", "connection", "content-length", "content-type", "transfer-encoding",
+_RESERVED = frozenset({"accept", "accept-encoding", "connection", "content-length", "content-type", "transfer-encoding",
                   "user-agent"})
 """Headers that the request itself sets: framing, encoding, and a User-Agent that Ray does not take for a browser's."""
 
@@ -152,7 +152,7 @@ def _check_header(number: int, name: str, value: object, known: set[str]) -> Non
                              hint=f"it takes {_EXAMPLE}")
     if name.lower() in known:
         raise InventoryError(f"{HEADERS_VARIABLE} sets {name} twice", hint="header names are case-insensitive")
-    if name.lower() in _OWN:
+    if name.lower() in _RESERVED:
         raise InventoryError(f"{HEADERS_VARIABLE} sets {name}, which fleetctl sets itself",
                              hint="it takes the headers that a proxy in front of the cluster requires")
     if not isinstance(value, str) or not _VALUE.fullmatch(value):

@@ -62,7 +62,7 @@ def list_live_actors(client: DashboardClient) -> Listing[LiveActor]:
     problems: list[str] = []
     cut: list[str] = []
     for state in QUERY_ORDER:
-        listing = list_rows(client, "actors", read_actor, where=[("state", "=", state)])
+        listing = list_rows(client, "actors", read_actor, filters=[("state", "=", state)])
         found |= {actor.actor_id: actor for actor in listing.rows}
         problems += [f"{problem} ({state})" for problem in listing.problems]
         problems += [f"{listing.unread} rows of actors cannot be read ({state})"] if listing.unread else []

@@ -41,7 +41,7 @@ def dashboard_url(address: str, environ: Mapping[str, str], *, python: str = sys
     address = checked_address(address)
     if address.endswith(DASHBOARD_PORT) and "://" not in address:
         return f"http://{address}"
-    return address if "://" in address else _looked_up(address, environ, python, on_waiting)
+    return address if "://" in address else _look_up(address, environ, python, on_waiting)
 
 
 def checked_address(address: str) -> str:
@@ -73,7 +73,7 @@ def without_secret(address: str) -> str:
     return re.sub(r"//.*@", "//***@", address).partition("?")[0].partition("#")[0]
 
 
-def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting: Callable[[], None]) -> str:
+def _look_up(address: str, environ: Mapping[str, str], python: str, on_waiting: Callable[[], None]) -> str:
     waiting = threading.Timer(WAITING_S, on_waiting)
     waiting.start()
     try:

@@ -32,7 +32,7 @@ class Answer(httpx.Response):
         return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def whole(head: httpx.Response, body: bytes) -> Answer:
+def full_answer(head: httpx.Response, body: bytes) -> Answer:
     """Return the answer with the status and headers of `head` and this body."""
     headers = [(name, value) for name, value in head.headers.multi_items() if name.lower() not in _BODY_HEADERS]
     answer = Answer(head.status_code, headers=headers, content=body, request=head.request)

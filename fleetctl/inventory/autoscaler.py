@@ -22,8 +22,8 @@ from fleetctl.inventory.json_values import list_of, object_of, text_of
 FRESH_S = 20.0
 """The autoscaler runs a round every 5 s; an older refusal was about an earlier request."""
 
-REFUSES = "No available node types can fulfill cluster constraint: "
-LISTED = 10
+REFUSAL = "No available node types can fulfill cluster constraint: "
+MAX_NEWS = 10
 STATUS_PATH = "/api/cluster_status"
 LONGEST_S, PAUSE_S = 15.0, 0.25
 CLOCK_STEP_S = 1.0
@@ -36,7 +36,7 @@ def autoscaler_news(client: DashboardClient) -> list[str]:
     for read in (_refused, _launches):
         with suppress(InventoryError, ValueError):
             news += read(client)
-    return news[:LISTED]
+    return news[:MAX_NEWS]
 
 
 def _refused(client: DashboardClient) -> Iterator[str]:
@@ -46,8 +46,8 @@ def _refused(client: DashboardClient) -> Iterator[str]:
     now = answer.given_at.timestamp()
     for event in reversed(list_of(object_of(object_of(answer.json()).get("data")).get("events"))):
         message, at = (text_of(object_of(event).get(key)) or "" for key in ("message", "timestamp"))
-        if message.startswith(REFUSES) and now - float(at) < FRESH_S:
-            requested = message.removeprefix(REFUSES).partition(". Add suitable")[0]
+        if message.startswith(REFUSAL) and now - float(at) < FRESH_S:
+            requested = message.removeprefix(REFUSAL).partition(". Add suitable")[0]
             yield ("Ray's autoscaler adds none of the requested nodes: it has no node type with these resources and "
                    f"the labels of spec.cluster.grow, or its maximum of that type is lower: {requested}")
             return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import InventoryError, PathNotServed
 from fleetctl.inventory.access import Access, tls_context
-from fleetctl.inventory.fetch import Bounds, Contact, Open, Overdue, Patience
+from fleetctl.inventory.fetch import Bounds, Contact, Deadline, Open, Overdue
 from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, limit_values
 from fleetctl.version import __version__
 
@@ -88,16 +88,16 @@ class DashboardClient:
         Raises ClusterUnreachable when the dashboard cannot be reached, ClusterRefused on 401, 403 and a redirect,
         InventoryError for an answer beyond the bounds. Only GETs are retried, and only when the connection failed.
         """
-        patience = Patience(self._contact, self._bounds, self._bounds.total_s)
+        deadline = Deadline(self._contact, self._bounds, self._bounds.total_s)
         sent = {"params": params, "json": json, "content": content, "headers": headers}
-        send = self._sender(patience, method, path, sent)
+        send = self._sender(deadline, method, path, sent)
 
         def attempt() -> Answer:
-            with patience.answer(send) as (head, parts):
-                return self._whole(path, head, parts if last_bytes is None else _end_of(parts, last_bytes))
+            with deadline.answer(send) as (head, parts):
+                return self._full_answer(path, head, parts if last_bytes is None else _end_of(parts, last_bytes))
 
-        with self._explained(path):
-            answer = self._tried(method, attempt)
+        with self._errors_explained(path):
+            answer = self._with_retries(method, attempt)
         self._require_accepted(path, answer)
         return answer
 
@@ -127,27 +127,27 @@ class DashboardClient:
         """
         bounds = self._bounds
         total_s, limit = (bounds.stream_s, bounds.stream_bytes) if large else (bounds.total_s, bounds.answer_bytes)
-        patience = Patience(self._contact, bounds, total_s)
-        send = self._sender(patience, "GET", path, {"params": params})
+        deadline = Deadline(self._contact, bounds, total_s)
+        send = self._sender(deadline, "GET", path, {"params": params})
 
         def attempt() -> tuple[list[Result], Mapping[str, Any]]:
-            beside: dict[str, Any] = {}
-            with patience.answer(send) as (head, parts):
+            siblings: dict[str, Any] = {}
+            with deadline.answer(send) as (head, parts):
                 if head.status_code != 200:
-                    self._require_ok(path, self._whole(path, head, parts))
+                    self._require_ok(path, self._full_answer(path, head, parts))
                 limited = self._limited(path, parts, limit)
                 entries = entries_within(limited if large else limit_values(limited), within, opening,
-                                         bounds.entry_bytes, beside)
-                with _json_of(path):
-                    return [read(key, value) for key, value in entries], beside
+                                         bounds.entry_bytes, siblings)
+                with _json_errors_explained(path):
+                    return [read(key, value) for key, value in entries], siblings
 
-        with self._explained(path):
-            return self._tried("GET", attempt)
+        with self._errors_explained(path):
+            return self._with_retries("GET", attempt)
 
-    def _sender(self, patience: Patience, method: str, path: str, sent: Mapping[str, Any]) -> Open:
-        return partial(self._http.stream, method, self.base_url + path, extensions={"trace": patience.trace}, **sent)
+    def _sender(self, deadline: Deadline, method: str, path: str, sent: Mapping[str, Any]) -> Open:
+        return partial(self._http.stream, method, self.base_url + path, extensions={"trace": deadline.trace}, **sent)
 
-    def _tried(self, method: str, attempt: Callable[[], Result]) -> Result:
+    def _with_retries(self, method: str, attempt: Callable[[], Result]) -> Result:
         """Return the result of an attempt; a GET whose connection failed is retried."""
         import httpx
 
@@ -159,7 +159,7 @@ class DashboardClient:
         return attempt()
 
     @contextmanager
-    def _explained(self, path: str) -> Iterator[None]:
+    def _errors_explained(self, path: str) -> Iterator[None]:
         """Turn a transport error into a message about the cluster."""
         import httpx
 
@@ -170,10 +170,10 @@ class DashboardClient:
 
             raise why_failed(self.base_url, path, error) from error
 
-    def _whole(self, path: str, head: httpx.Response, parts: Iterator[bytes]) -> Answer:
-        from fleetctl.inventory.answer import whole
+    def _full_answer(self, path: str, head: httpx.Response, parts: Iterator[bytes]) -> Answer:
+        from fleetctl.inventory.answer import full_answer
 
-        return whole(head, b"".join(self._limited(path, parts, self._bounds.answer_bytes)))
+        return full_answer(head, b"".join(self._limited(path, parts, self._bounds.answer_bytes)))
 
     def _limited(self, path: str, parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
         size = 0
@@ -214,7 +214,7 @@ def _end_of(parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def _json_of(path: str) -> Iterator[None]:
+def _json_errors_explained(path: str) -> Iterator[None]:
     """Turn a parse error into a message about the answer."""
     try:
         yield

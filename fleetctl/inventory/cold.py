@@ -20,7 +20,7 @@ NOTE = "fleetctl-cold-"
 """The prefix of a note's name, before the id of the node; see agent/cold.py."""
 UNFETCHED = "unfetched"
 """The metadata key under which a job's agent notes failed fetches; see agent/prefetch.py."""
-_WHAT = re.compile(r"-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
+_FILE_NAME = re.compile(r"-([0-9a-f]{64})(?:-([0-9a-f]{16}))?\.json")
 
 
 def with_cold(client: DashboardClient, seen: Inventory, selectors: Sequence[Mapping[str, str]]) -> Inventory:
@@ -52,5 +52,5 @@ def with_unfetched(nodes: Sequence[Node], jobs: Sequence[Job]) -> list[Node]:
 
 
 def _weights_on(names: Sequence[str], node_id: str) -> list[ColdWeights]:
-    found = (_WHAT.fullmatch(name.removeprefix(NOTE + node_id)) for name in names)
+    found = (_FILE_NAME.fullmatch(name.removeprefix(NOTE + node_id)) for name in names)
     return [ColdWeights(artifact=match[1], view=match[2]) for match in found if match]

@@ -146,7 +146,7 @@ def _ask(client: DashboardClient, namespace: str) -> _Answers:
     answers.summary, answers.sums = _result("the cards could not be read", summary, ({}, {}), answers.failures)
     answers.version = _result("the cluster's version and session could not be read", version, {}, answers.failures)
     answers.failures += [*answers.nodes.losses, *answers.actors.problems]
-    answers.notes += too_old(text_of(answers.version.get("ray_version")) or "")
+    answers.notes += version_warnings(text_of(answers.version.get("ray_version")) or "")
     return answers
 
 
@@ -182,9 +182,9 @@ def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> P
 
 def _read_summary(client: DashboardClient) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, RaySum]]:
     """Return the dashboard's node summary: its entries and Ray's sums of what is granted, both by node id."""
-    entries, beside = client.read_entries(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _used_fields)
+    entries, siblings = client.read_entries(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _used_fields)
     return ({node_id: entry for entry in entries if (node_id := text_of(entry["raylet"]["nodeId"]))},
-            read_sums(beside.get("nodeLogicalResources")))
+            read_sums(siblings.get("nodeLogicalResources")))
 
 
 def _used_fields(_: str, entry: object) -> Mapping[str, Any]:
@@ -210,7 +210,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     return (int(parts[1]), int(parts[2])) if parts else ()
 
 
-def too_old(version: str) -> Iterator[str]:
+def version_warnings(version: str) -> Iterator[str]:
     """Yield a warning if this version of Ray cannot run the agent."""
     if () < _numbers(version) < OLDEST_RAY:
         yield f"the cluster runs Ray {version}; an apply needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"

@@ -53,7 +53,7 @@ def list_ended(client: DashboardClient, namespace: str) -> Ended:
     for name in CLASSES:
         listing: Listing[Failure | Success] = list_rows(
             client, "actors", lambda row: _read(row, namespace, tried_again, silent),
-            where=[("state", "=", "DEAD"), ("class_name", "=", name)])
+            filters=[("state", "=", "DEAD"), ("class_name", "=", name)])
         if listing.losses:
             raise InventoryError("; ".join(listing.losses))
         found.extend(listing.rows)

@@ -76,7 +76,7 @@ class Contact:
             self.on_waiting()
 
 
-class Patience:
+class Deadline:
     """The deadline of one request, all its tries together."""
 
     def __init__(self, contact: Contact, bounds: Bounds, total_s: float) -> None:
@@ -104,7 +104,7 @@ class Patience:
             yield head, iter(lambda: self._next_part(fetch), None)
             self._contact.reported &= self._elapsed_s() >= self._bounds.waiting_s  # fast again: report the next wait
         finally:
-            fetch.leave()
+            fetch.abandon()
 
     def _next_part(self, fetch: Fetch) -> Any:  # noqa: ANN401  the first is an answer, the others are bytes
         while True:
@@ -128,7 +128,7 @@ class Fetch:
 
     def __init__(self, send: Open) -> None:
         self._parts: queue.Queue[httpx.Response | bytes | BaseException | None] = queue.Queue(PARTS_AHEAD)
-        self._left = threading.Event()
+        self._abandoned = threading.Event()
         threading.Thread(target=self._run, args=(send,), name="request", daemon=True).start()
 
     def next_part(self, timeout_s: float) -> httpx.Response | bytes | None:
@@ -138,9 +138,9 @@ class Fetch:
             raise part
         return part
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Abandon the request: the thread ends as soon as it notices."""
-        self._left.set()
+        self._abandoned.set()
 
     def _run(self, send: Open) -> None:
         try:
@@ -154,7 +154,7 @@ class Fetch:
             self._hand_over(error)
 
     def _hand_over(self, part: httpx.Response | bytes | BaseException | None) -> bool:
-        while not self._left.is_set():
+        while not self._abandoned.is_set():
             try:
                 self._parts.put(part, timeout=CHECK_S)
             except queue.Full:

@@ -26,19 +26,19 @@ class NotTheAnswer(ValueError):
 
 
 def entries_within(parts: Iterator[bytes], within: Sequence[str], opening: str, entry_chars: int,
-                   beside: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
+                   siblings: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
     """Yield keys and values of the object (`opening` "{") or list ("[", its keys are "") at the keys `within`.
 
-    All other values on the path are put into `beside`. Raises ValueError for text that is not JSON, is truncated or has
-    a value of more than `entry_chars`, and NotTheAnswer if there is no such object or list.
+    All other values on the path go into `siblings`. Raises ValueError for text that is not JSON, is truncated or has a
+    value of more than `entry_chars`, and NotTheAnswer if there is no such object or list.
     """
     text = _Text(parts, entry_chars)
-    yield from _within(text, tuple(within), opening, beside)
+    yield from _within(text, tuple(within), opening, siblings)
     text.end()
 
 
 def _within(text: _Text, within: tuple[str, ...], opening: str,
-            beside: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
+            siblings: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
     if not within:
         for key in text.keys(opening):
             yield key, text.value()
@@ -46,15 +46,15 @@ def _within(text: _Text, within: tuple[str, ...], opening: str,
     found = failed = False
     for key in text.keys("{"):
         if key != within[0] or failed:
-            beside[key] = text.value()
-            failed |= key == "result" and beside[key] is False
+            siblings[key] = text.value()
+            failed |= key == "result" and siblings[key] is False
         elif found:
             raise ValueError(f"it has {key} twice")
         else:
             found = True
-            yield from _within(text, within[1:], opening, beside)
+            yield from _within(text, within[1:], opening, siblings)
     if failed:
-        raise NotTheAnswer(f"failed in the cluster: {beside.get('msg') or 'no reason given'}")
+        raise NotTheAnswer(f"failed in the cluster: {siblings.get('msg') or 'no reason given'}")
     if not found:
         raise NotTheAnswer(f"answered without {within[0]}")
 

@@ -14,7 +14,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, LogRead, line_count, read_log
 
 MOST_LINES = 1_000_000
-MORE = 8
+GROWTH = 8
 """The factor by which more lines are read when they do not reach far enough back."""
 COMPARED_BYTES = 1_000
 
@@ -40,14 +40,14 @@ Entry = tuple[EngineLog, Line]
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The lines at the end of a log; `asked` = the number of lines requested; `unfinished` = the last line goes on.
+    """The lines at the end of a log; `requested` = the number of lines requested; `unfinished` = the last line goes on.
 
     `earlier` = the number of lines before them; None = some, number unknown. `exists` False = no node has the file.
     """
 
     log: EngineLog
     lines: tuple[Line, ...] = ()
-    asked: int = 0
+    requested: int = 0
     unfinished: bool = False
     earlier: int | None = 0
     exists: bool = True
@@ -59,29 +59,29 @@ def read_end(
     last_bytes: int = HELD_BYTES
 ) -> LogEnd:
     """Read `lines` lines from the end, then more until `enough` is true, up to `most` lines or the whole log."""
-    asked = min(lines, most)
+    requested = min(lines, most)
     while True:
-        read = read_log(client, log, asked, last_bytes)
+        read = read_log(client, log, requested, last_bytes)
         if read.data is None:
-            return LogEnd(log, asked=asked, exists=False, failed=read.failed)
+            return LogEnd(log, requested=requested, exists=False, failed=read.failed)
         found, exact = lines_of(read.data, whole=read.whole)
-        is_cut = not read.whole and line_count(read.data) < asked  # cut at `last_bytes`: no more can be read
-        if read.whole or is_cut or asked >= most or (exact and enough(found)):
+        is_cut = not read.whole and line_count(read.data) < requested  # cut at `last_bytes`: no more can be read
+        if read.whole or is_cut or requested >= most or (exact and enough(found)):
             break
-        asked = min(asked * MORE, most)
+        requested = min(requested * GROWTH, most)
     whole = read.whole
     if whole and not enough(found) and first_number(found) != 1:
-        found, whole = _with_file_before(client, read, asked, last_bytes)
+        found, whole = _with_file_before(client, read, requested, last_bytes)
     number = first_number(found)
     earlier = 0 if whole and number in (None, 1) else number - 1 if number else None
-    return LogEnd(log, tuple(found), asked, read.data[-1:] not in (b"", b"\n"), earlier)
+    return LogEnd(log, tuple(found), requested, read.data[-1:] not in (b"", b"\n"), earlier)
 
 
 def _with_file_before(
-    client: DashboardClient, read: LogRead, asked: int, last_bytes: int
+    client: DashboardClient, read: LogRead, requested: int, last_bytes: int
 ) -> tuple[list[Line], bool]:
     """Return the lines of both files; the log may have been rotated between the two reads."""
-    before = read_log(client, replace(read.log, file_name=f"{read.log.file_name}.1"), asked, last_bytes)
+    before = read_log(client, replace(read.log, file_name=f"{read.log.file_name}.1"), requested, last_bytes)
     data = read.data or b""
     if before.data is None:
         return lines_of(data, whole=True)[0], True

@@ -53,7 +53,7 @@ class _Followed:
     log: EngineLog
     seen: list[Line] = field(default_factory=list)
     is_new: bool = True
-    asked: int = RECENT
+    requested: int = RECENT
     pause_s: float = BUSY_S
     due: float = 0.0
     failure: str = ""
@@ -79,7 +79,7 @@ class _Followed:
             new, missing = lines, max((first_number(lines) or 1) - 1, 0)
         self.is_new = self.is_new and not end.exists
         self.seen = [*self.seen, *new][-RECENT:]
-        self.asked = min(max(RECENT, 2 * len(new)), MOST_LINES) if new else end.asked
+        self.requested = min(max(RECENT, 2 * len(new)), MOST_LINES) if new else end.requested
         return new, missing
 
 
@@ -121,9 +121,9 @@ class Follower:
         return [one for one in self._followed.values() if not one.gone]
 
     def _read(self, one: _Followed) -> LogEnd:
-        asked = JOINED_LINES if one.is_new else one.asked
+        requested = JOINED_LINES if one.is_new else one.requested
         share = HELD_BYTES // max(len(self._followed), 1)
-        return read_end(self._client, one.log, asked, one.reaches, most=MOST_LINES, last_bytes=share)
+        return read_end(self._client, one.log, requested, one.reaches, most=MOST_LINES, last_bytes=share)
 
     def _take(self, one: _Followed, end: LogEnd, news: News) -> None:
         new, missing = one.take(end)

@@ -36,16 +36,16 @@ class Listing(Generic[Read]):
 
 
 def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | None], *,
-              where: Sequence[tuple[str, str, str]] = ()) -> Listing[Read]:
-    """Return the result of `read` for each row of /api/v0/<what> that matches all `where` = (column, operator, value).
+              filters: Sequence[tuple[str, str, str]] = ()) -> Listing[Read]:
+    """Return the result of `read` for each row of /api/v0/<what>; `filters` = (column, operator, value), all required.
 
     Ray applies `state = X` at the source, so dead actors cost nothing; it applies other filters after reading. Rows are
     read as they arrive. Raises InventoryError when the answer has no list of rows.
     """
     path = f"/api/v0/{what}"
     params: dict[str, str | Sequence[str]] = {"limit": str(LIMIT), "detail": "true"}
-    if where:
-        columns = zip(*where, strict=True)
+    if filters:
+        columns = zip(*filters, strict=True)
         params |= dict(zip(("filter_keys", "filter_predicates", "filter_values"), columns, strict=True))
 
     def read_row(_: str, row: object) -> Read | None:

@@ -33,7 +33,7 @@ def list_placement_groups(client: DashboardClient) -> Listing[PlacementGroup]:
 
     Ray's list has up to 10,000 groups, removed ones included, so the inventory reads it only if Ray gives no sums.
     """
-    return list_rows(client, "placement_groups", read_placement_group, where=[("state", "!=", "REMOVED")])
+    return list_rows(client, "placement_groups", read_placement_group, filters=[("state", "!=", "REMOVED")])
 
 
 def read_placement_group(row: Row) -> PlacementGroup | None:

@@ -99,8 +99,8 @@ class State:
 
     `looked_at` = the time of the last look; `planned_for` = the revision and the cluster of the last plan, to be made
     again by `replan_at`; `cluster_failures`, `failures` = consecutive failures to read the cluster, and to apply;
-    `nodes` = nodes to request from the autoscaler, `asked` = its last request; `behind_at` = since when an apply has
-    something to do, or there is no good revision; `conditions` = the last text reported on each topic.
+    `nodes` = nodes to request from the autoscaler, `requested` = the last request; `behind_at` = since when an apply
+    has something to do, or there is no good revision; `conditions` = the last text reported on each topic.
     """
 
     interval_s: float
@@ -114,7 +114,7 @@ class State:
     cluster_failures: int = 0
     failures: int = 0
     nodes: str = ""
-    asked: str = ""
+    requested: str = ""
     behind_at: float | None = None
     conditions: dict[str, str] = field(default_factory=dict)
 
@@ -167,7 +167,7 @@ def _planned(state: State, plan: PlanMade) -> tuple[State, list[Command]]:
     refused = f"{_short(state.good)}: {plan.refused}" if plan.refused else ""
     wanted = str(plan.create) if plan.create and state.report_only else ""
     state, notices = _report(state, ("blocked", plan.blocked), ("policy", refused), ("wanted", wanted))
-    due = bool(plan.create) or plan.nodes != state.asked
+    due = bool(plan.create) or plan.nodes != state.requested
     state = replace(state, nodes=plan.nodes).behind(plan.at if due or refused else None)
     if due and not refused and not state.report_only:
         return state, [*notices, Apply()]
@@ -185,7 +185,7 @@ def _applied(state: State, end: ApplyEnded) -> tuple[State, list[Command]]:
         state, notices = _report(state.behind(end.at), ("locked", ""), ("error", end.message))
     else:
         state, notices = _report(state, ("locked", ""), ("error", ""))
-        state = replace(state, applied=state.good, asked=state.nodes)
+        state = replace(state, applied=state.good, requested=state.nodes)
         notices = [*notices, Notify("applied", f"{_short(state.good)}: {end.message}")]
     failures = state.failures + 1
     if end.outcome == "fine":

@@ -90,7 +90,7 @@ def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
     return [row for row in outcomes if row.outcome == "failed" and row.model in short]
 
 
-def diagnosed(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
+def capacity_findings(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
     """Return findings that change capacity silently: foreign memory, expired cordons, cooling, recent failures.
 
     Raises InventoryError when the list of jobs, which has the cordons, cannot be read.

@@ -30,7 +30,7 @@ from fleetctl.review.source_view import ModelView
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.planned import Changes, Planned
 
-NOT_KNOWN = "it is reloading, or a reload has failed: its weights are unknown"
+UNKNOWN_WEIGHTS = "it is reloading, or a reload has failed: its weights are unknown"
 NOT_RECORDED = "the spec it was started with is no longer recorded"
 SAME = "written differently, with the same meaning"
 HIDDEN_ALONE = "engine.env: a value differs (values are not recorded)"
@@ -55,7 +55,7 @@ def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterab
         recorded = find_recorded(client, fleet.name, known) if known else {}
     except (ApplyError, InventoryError) as error:
         return dict.fromkeys(wanted, (f"the spec it was started with could not be looked up: {error.message}",))
-    changes = {spec: [NOT_RECORDED] if spec in known else [NOT_KNOWN] for spec in wanted}
+    changes = {spec: [NOT_RECORDED] if spec in known else [UNKNOWN_WEIGHTS] for spec in wanted}
     return changes | {spec: changed_since(one.shape, spec[1], models[spec[0]]) for spec, one in recorded.items()}
 
 

@@ -68,7 +68,7 @@ def test_invariants_hold_through_any_history(looks: list[tuple[str | None, str |
         assert not isinstance(todo[-1], MakePlan) or (cluster is not None and todo[-1].revision in sound)
         if isinstance(todo[-1], MakePlan):
             made = data.draw(PLANS)
-            acts = (made.create > 0 or made.nodes != loop.state.asked) and not made.refused and not report_only
+            acts = (made.create > 0 or made.nodes != loop.state.requested) and not made.refused and not report_only
             todo = loop.feed(replace(made, at=loop.at))
             assert isinstance(todo[-1], Apply if acts else Rest)
         if isinstance(todo[-1], Apply):
