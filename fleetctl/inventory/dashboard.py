@@ -106,8 +106,8 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     lives, no_times = with_lives(live.client, marked, live.namespace, live.observed_at, all_replicas=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
-    failed = [*(one for one in with_deaths(live.client, answers.ended.failures, planned)
-                if one.actor_id not in tried_again),
+    failed = [*(failure for failure in with_deaths(live.client, answers.ended.failures, planned)
+                if failure.actor_id not in tried_again),
               *failed_reloads(jobs, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]

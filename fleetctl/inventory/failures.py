@@ -57,9 +57,9 @@ def list_ended(client: DashboardClient, namespace: str) -> Ended:
         if listing.losses:
             raise InventoryError("; ".join(listing.losses))
         found.extend(listing.rows)
-    failures = [one for one in found if isinstance(one, Failure) and one.actor_id not in tried_again]
-    return Ended(sorted(failures, key=lambda one: one.actor_id or ""),
-                 [one for one in found if isinstance(one, Success)], silent)
+    failures = [outcome for outcome in found if isinstance(outcome, Failure) and outcome.actor_id not in tried_again]
+    return Ended(sorted(failures, key=lambda outcome: outcome.actor_id or ""),
+                 [outcome for outcome in found if isinstance(outcome, Success)], silent)
 
 
 def after_failures(successes: Iterable[Success], failures: Sequence[Failure]) -> Iterator[Success]:

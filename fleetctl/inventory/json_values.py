@@ -29,7 +29,7 @@ def list_of(value: object) -> list[Any]:
 
 def texts_of(value: object) -> list[str]:
     """Return the strings in a JSON list."""
-    return [one for one in list_of(value) if isinstance(one, str)]
+    return [text for text in list_of(value) if isinstance(text, str)]
 
 
 def moment_of(value: object) -> str | None:

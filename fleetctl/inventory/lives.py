@@ -40,35 +40,39 @@ def with_lives(
 
     Reads only replicas that Ray has restarted, unless `all_replicas`. At most LOGS_READ logs are read.
     """
-    asked = [one for one in replicas if one.actor_id and (all_replicas or one.restarts or one.state == "RESTARTING")]
-    if not asked:
+    chosen = {replica.actor_id: replica for replica in replicas
+              if replica.actor_id and (all_replicas or replica.restarts or replica.state == "RESTARTING")}
+    if not chosen:
         return list(replicas), []
     problems: list[str] = []
     try:
-        up = _times(client, [one.actor_id or "" for one in asked])
+        times = _times(client, list(chosen))
     except InventoryError as error:
-        up, problems = {}, [f"the times when replicas became ready could not be read: {error.message}"]
-    known = {one.actor_id: _with_time(one, up.get(one.actor_id or "", NO_TIMES)) for one in asked}
-    read = sorted((one for one in known.values() if _needs_log(one, observed_at, all_replicas=all_replicas)),
-                  key=lambda one: (one.state != "RESTARTING", one.state == "ALIVE", one.model))[:LOGS_READ]
-    for one in ask_all(lambda one: _with_log(client, one, namespace, up.get(one.actor_id or "", NO_TIMES)), read):
-        known[one.actor_id] = one
-    return [known.get(one.actor_id, one) for one in replicas], problems
+        times, problems = {}, [f"the times when replicas became ready could not be read: {error.message}"]
+    known = {actor_id: _with_time(replica, times.get(actor_id, NO_TIMES)) for actor_id, replica in chosen.items()}
+    need_log = [actor_id for actor_id, replica in known.items()
+                if _needs_log(replica, observed_at, all_replicas=all_replicas)]
+    need_log.sort(key=lambda key: (known[key].state != "RESTARTING", known[key].state == "ALIVE", known[key].model))
+    with_logs = ask_all(lambda key: _with_log(client, known[key], namespace, times.get(key, NO_TIMES)),
+                        need_log[:LOGS_READ])
+    known |= zip(need_log, with_logs, strict=False)
+    return [known.get(replica.actor_id or "", replica) for replica in replicas], problems
 
 
 def with_deaths(
     client: DashboardClient, failures: Sequence[Failure], planned: Mapping[str, Marks]
 ) -> list[Failure]:
     """Return the failures; those without a time get Ray's time, and missing fields from the `planned` marks."""
-    untimed = [one.actor_id for one in failures if one.at is None and one.actor_id]
+    untimed = [failure.actor_id for failure in failures if failure.at is None and failure.actor_id]
     if not untimed:
         return list(failures)
     try:
         died = _times(client, untimed)
     except InventoryError:
         died = {}
-    return [one if one.at else _completed(one, died.get(one.actor_id or "", NO_TIMES)[1],
-                                          planned.get(one.actor_id or "", NOT_PLANNED)) for one in failures]
+    return [failure if failure.at else _completed(failure, died.get(failure.actor_id or "", NO_TIMES)[1],
+                                                  planned.get(failure.actor_id or "", NOT_PLANNED))
+            for failure in failures]
 
 
 def _completed(failure: Failure, at: str, plan: Marks) -> Failure:

@@ -105,39 +105,39 @@ class Follower:
 
     def step(self) -> News:
         """Wait until a log or the listing is due, and return the news."""
-        due_at = min([self._list_due, *(one.due for one in self._active())])
+        due_at = min([self._list_due, *(followed.due for followed in self._active())])
         if (pause_s := due_at - self._clock()) > 0:
             self._sleep(pause_s)
         news = News()
         if self._list_due <= self._clock():
             self._list(news)
-        due = [one for one in self._active() if one.due <= self._clock() + TOGETHER_S]
-        for one, end in zip(due, ask_all(self._read, due), strict=True):
-            self._take(one, end, news)
+        due = [followed for followed in self._active() if followed.due <= self._clock() + TOGETHER_S]
+        for followed, end in zip(due, ask_all(self._read, due), strict=True):
+            self._take(followed, end, news)
         news.lines.sort(key=lambda entry: entry[1].time)
         return news
 
     def _active(self) -> list[_Followed]:
-        return [one for one in self._followed.values() if not one.gone]
+        return [followed for followed in self._followed.values() if not followed.gone]
 
-    def _read(self, one: _Followed) -> LogEnd:
-        requested = JOINED_LINES if one.is_new else one.requested
+    def _read(self, followed: _Followed) -> LogEnd:
+        requested = JOINED_LINES if followed.is_new else followed.requested
         share = HELD_BYTES // max(len(self._followed), 1)
-        return read_end(self._client, one.log, requested, one.reaches, most=MOST_LINES, last_bytes=share)
+        return read_end(self._client, followed.log, requested, followed.reaches, most=MOST_LINES, last_bytes=share)
 
-    def _take(self, one: _Followed, end: LogEnd, news: News) -> None:
-        new, missing = one.take(end)
-        news.lines += [(one.log, line) for line in new]
+    def _take(self, followed: _Followed, end: LogEnd, news: News) -> None:
+        new, missing = followed.take(end)
+        news.lines += [(followed.log, line) for line in new]
         if missing != 0:
-            news.missing.append((one.log, missing))
+            news.missing.append((followed.log, missing))
         failure = end.failed[0] if end.failed else ""
-        if failure and failure != one.failure and failure not in news.failed:
+        if failure and failure != followed.failure and failure not in news.failed:
             news.failed.append(failure)
-        one.failure = failure
+        followed.failure = failure
         longest_s = max(IDLE_S, IDLE_PER_LOG_S * len(self._active()))
-        one.pause_s = BUSY_S if new else min(one.pause_s * 2, longest_s)
-        one.due = self._clock() + one.pause_s
-        one.gone = one.leaving
+        followed.pause_s = BUSY_S if new else min(followed.pause_s * 2, longest_s)
+        followed.due = self._clock() + followed.pause_s
+        followed.gone = followed.leaving
 
     def _list(self, news: News) -> None:
         """Add the logs of new replicas, and schedule the last read of the logs of replicas that are gone."""
@@ -150,15 +150,15 @@ class Follower:
             self._complaint = error.message
             return
         self._complaint = ""
-        running = {one.log.replica_id for one in self._active()}
+        running = {followed.log.replica_id for followed in self._active()}
         placed = {log.key: log for log in listing.logs if log.node_ids}
         for key, log in placed.items():
             known = self._followed.setdefault(key, _Followed(log))
             known.leaving = known.gone = False
         unplaced = {log.file_name for log in listing.logs if not log.node_ids}
-        for key, one in self._followed.items():
-            if listing.complete and not one.gone and key not in placed and one.log.file_name not in unplaced:
-                one.leaving, one.due = True, 0.0
+        for key, followed in self._followed.items():
+            if listing.complete and not followed.gone and key not in placed and followed.log.file_name not in unplaced:
+                followed.leaving, followed.due = True, 0.0
         ids = {log.replica_id for log in listing.logs}
         if listing.complete:
             news.ended = sorted(running - ids)

@@ -48,9 +48,8 @@ def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: s
     """
     ending = {name for job in jobs if job.metadata.get("verb") == "evict" and not job.ended
               and job.metadata.get("namespace") in (namespace, None) for name in _ending(job.metadata)}
-    return [one.model_copy(update={"draining": True})
-            if ending and one.fleet and one.level == "HOT" and f"{one.model}/{one.replica_id}" in ending else one
-            for one in replicas]
+    return [replica.model_copy(update={"draining": True}) if replica.fleet and replica.level == "HOT"
+            and f"{replica.model}/{replica.replica_id}" in ending else replica for replica in replicas]
 
 
 def _ending(metadata: Mapping[str, str]) -> list[str]:
@@ -85,7 +84,7 @@ def _newest(jobs: Sequence[Job], verbs: Collection[str]) -> dict[str, tuple[int,
 
 def _note_of(node: Node, newest: Mapping[str, tuple[int, Job]]) -> Job:
     found = [newest[key] for key in (node.id, node.name) if key in newest]
-    return max(found, key=lambda one: one[0])[1] if found else NO_NOTE
+    return max(found, key=lambda entry: entry[0])[1] if found else NO_NOTE
 
 
 def _cordon(note: Note) -> Cordon | None:

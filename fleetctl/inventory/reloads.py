@@ -52,7 +52,8 @@ def with_reloads(replicas: Sequence[Replica], jobs: Sequence[Job]) -> list[Repli
         former = newest.get(note.actor_id)
         if (note.asked or note.code is None) and (former is None or as_datetime(former.at) <= as_datetime(note.at)):
             newest[note.actor_id] = note
-    return [_reloaded(one, newest[one.actor_id]) if one.actor_id in newest else one for one in replicas]
+    return [_reloaded(replica, newest[replica.actor_id]) if replica.actor_id in newest else replica
+            for replica in replicas]
 
 
 def failed_reloads(jobs: Sequence[Job], namespace: str) -> list[Failure]:

@@ -43,8 +43,8 @@ def find_replicas(
             ours = name.replica_id is not None and within in (namespace, None)
             found.append(_replica(actor, name, marks, versions.get(actor.job_id), ours=ours,
                                   constructed=not (plan and actor.state == "ALIVE")))
-    return sorted(found, key=lambda one: (one.replica.model, one.replica.replica_id is None,
-                                          one.replica.replica_id or 0, one.actor.name, one.actor.actor_id))
+    return sorted(found, key=lambda item: (item.replica.model, item.replica.replica_id is None,
+                                          item.replica.replica_id or 0, item.actor.name, item.actor.actor_id))
 
 
 def _replica(

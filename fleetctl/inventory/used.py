@@ -56,8 +56,8 @@ def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica]
     member on one of the `dead` nodes holds nothing elsewhere: it is pinned and cannot start again. `groups` are all
     placement groups, if Ray gives no sums; our gangs' groups are left out. WARM replicas count as plain actors.
     """
-    hot = [one for one in replicas if one.replica.level == "HOT"]
-    members_of = {one.actor.actor_id: one.replica.members for one in hot}
+    hot = [item for item in replicas if item.replica.level == "HOT"]
+    members_of = {item.actor.actor_id: item.replica.members for item in hot}
     used: defaultdict[str, Claim] = defaultdict(Claim)
     for actor in actors:
         planned = members_of.get(actor.actor_id, ())
@@ -71,7 +71,7 @@ def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica]
             for member in gang.replica.members:
                 if member.node_id:
                     used[member.node_id] += Claim(member.gpus, member.cpus, member.memory)
-    gangs = {one.actor.name for one in hot if len(one.replica.members) > 1}
+    gangs = {item.actor.name for item in hot if len(item.replica.members) > 1}
     for group in groups:
         for node_id, claim in group.held if group.name not in gangs else ():
             used[node_id] += claim

@@ -31,9 +31,9 @@ class WatchCollector:
         good, planned, seen = self._watcher.good, self._watcher.planned, self._watcher.seen
         cool = list(what_cools(good.sound(), seen)) if good and seen else []
         if planned is not None:
-            yield from _models(planned.plan, {one.name for one in cool if not one.node})
+            yield from _models(planned.plan, {cooling.name for cooling in cool if not cooling.node})
         if seen is not None:
-            yield from _nodes(seen, {one.node for one in cool if one.node == one.name})
+            yield from _nodes(seen, {cooling.node for cooling in cool if cooling.node == cooling.name})
 
 
 def _loop(watcher: Watcher) -> Iterator[Metric]:
@@ -83,7 +83,7 @@ def _models(plan: Plan, cool: set[str]) -> Iterator[Metric]:
     yield _gauges("model_cooling", "Whether the model cools down after several failures.", ("fleet", "model"),
                   (((fleet, key), float(key in cool)) for key in counts))
     yield _gauges("model_blocked_replicas", "Blocked replicas, by reason code.", ("fleet", "model", "code"),
-                  (((fleet, one.model, one.code), one.replicas) for one in plan.blocked))
+                  (((fleet, row.model, row.code), row.replicas) for row in plan.blocked))
 
 
 def _nodes(seen: Inventory, cool: set[str]) -> Iterator[Metric]:

@@ -129,9 +129,10 @@ def _running(watcher: Watcher) -> Iterator[Table]:
     seen, fleet = watcher.seen, watcher.good.sound()
     drift = watcher.planned.plan.drift if watcher.planned else ()
     report = status_report(
-        [one for one in seen.replicas if one.fleet == fleet.name], {node.id: node.name for node in seen.nodes},
-        dead_node_ids(seen), [one for one in drift if one.code == OUTDATED],
-        {one.key: one.replicas for one in fleet.models}, observed_at=None,  # ages would change the digest each time
-        failed=failed_lately(seen, fleet.name), cooling=[(one.name, one.why) for one in what_cools(fleet, seen)],
+        [replica for replica in seen.replicas if replica.fleet == fleet.name],
+        {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
+        [item for item in drift if item.code == OUTDATED], {model.key: model.replicas for model in fleet.models},
+        observed_at=None,  # ages would change the digest each time
+        failed=failed_lately(seen, fleet.name), cooling=[(item.name, item.why) for item in what_cools(fleet, seen)],
         differences=False)  # the plan's own table has more detail
     yield from (replace(table, folded=table.key == "replica") for table in report.tables)

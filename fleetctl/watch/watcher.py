@@ -129,7 +129,7 @@ class Watcher:
                            for row in plan.blocked])
         return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
                         "; ".join(finding.message for finding in refusing(plan.policy)), replan_s,
-                        "".join(one.model_dump_json() for one in plan.growth))
+                        "".join(growth.model_dump_json() for growth in plan.growth))
 
     def apply(self) -> ApplyEnded:
         """Apply the last plan."""
@@ -213,8 +213,8 @@ def cluster_digest(fleet: ResolvedFleet, inventory: Inventory) -> str | None:
             for key in ("memory_used", "memory_foreign"):
                 card[key] = (card[key] or 0) // _MEMORY_STEP
     cooled = find_cooled(fleet, inventory)
-    cools: dict[str, Cooling] = {f"model {key}": one for key, one in cooled.models.items()}
+    cools: dict[str, Cooling] = {f"model {key}": cooling for key, cooling in cooled.models.items()}
     for of, nodes in (("", cooled.nodes), *cooled.left_out.items()):
-        cools |= {f"node {node_id} {of}": one for node_id, one in nodes.items()}
-    state["cools"] = {about: [one.until, one.over] for about, one in cools.items()}
+        cools |= {f"node {node_id} {of}": cooling for node_id, cooling in nodes.items()}
+    state["cools"] = {about: [cooling.until, cooling.over] for about, cooling in cools.items()}
     return sha256_hex(canonical_json(state))

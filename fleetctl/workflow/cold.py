@@ -57,5 +57,5 @@ def named_weights(fleets: Sequence[ResolvedFleet], seen: Inventory) -> list[str]
     """Return every artifact that a model of the fleets names or a replica of the cluster serves."""
     files = [member.weights.index for fleet in fleets for model in fleet.models for group in model.workers
              for member in group.members if member.weights]
-    served = [member.weights.artifact for one in seen.replicas for member in one.members if member.weights]
+    served = [member.weights.artifact for replica in seen.replicas for member in replica.members if member.weights]
     return list(dict.fromkeys((*files, *served)))

@@ -138,7 +138,7 @@ def _without_lines(text: str, keys: Sequence[str]) -> str | None:
     value: Any = yaml.compose(text, Loader=PlainLoader)
     for number, key in enumerate(keys, 1):
         entries = value.value if isinstance(value, yaml.MappingNode) and not value.flow_style else []
-        start, value = next((one for one in entries if one[0].value == key), (None, None))
+        start, value = next((entry for entry in entries if entry[0].value == key), (None, None))
         if start is None:
             return None
         if 1 < number == len(keys) and len(entries) == 1:

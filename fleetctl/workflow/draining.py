@@ -27,30 +27,30 @@ class Draining:
     def on_node(self) -> list[Replica]:
         """Return all live replicas with a member on the node, of any fleet."""
         dead = dead_node_ids(self.before)
-        return [one for one in self.before.replicas
-                if is_live(one, dead) and any(member.node_id == self.node.id for member in one.members)]
+        return [replica for replica in self.before.replicas
+                if is_live(replica, dead) and any(member.node_id == self.node.id for member in replica.members)]
 
     def warm(self) -> list[Replica]:
         """Return the WARM replicas on the node, of any fleet: no drain moves them."""
-        return [one for one in self.before.replicas
-                if one.level == "WARM" and any(member.node_id == self.node.id for member in one.members)]
+        return [replica for replica in self.before.replicas
+                if replica.level == "WARM" and any(member.node_id == self.node.id for member in replica.members)]
 
     def staying(self) -> list[Replica]:
         """Return the replicas on the node that a drain of this fleet leaves alone."""
         leaving = self.leaving()
-        return [one for one in self.on_node() if one not in leaving]
+        return [replica for replica in self.on_node() if replica not in leaving]
 
     def leaving(self) -> list[Replica]:
         """Return the replicas on the node whose model is in the fleet file: they can be replaced."""
         keys = {model.key for model in self.fleet.models}
-        return [one for one in self.on_node() if _is_of(self.fleet, one) and one.model in keys]
+        return [replica for replica in self.on_node() if _is_of(self.fleet, replica) and replica.model in keys]
 
     def with_replacements(self) -> LoadedFleet:
         """Return the fleet with targets that keep min(target, live) replicas of each model beside the leaving ones.
 
         Weights on disks are left to the next apply.
         """
-        live, leaving = Counter(_live(self.fleet, self.before)), Counter(one.model for one in self.leaving())
+        live, leaving = Counter(_live(self.fleet, self.before)), Counter(replica.model for replica in self.leaving())
         models = tuple(
             replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]),
                     surge=0, reload=None, cold=None)
@@ -68,20 +68,21 @@ class Draining:
 
         Of each model min(target, before) stay live, and min(target, ready before) stay ready.
         """
-        dead, agreed = dead_node_ids(now), {(one.model, one.replica_id, one.actor_id) for one in self.leaving()}
-        remaining = [one for one in now.replicas
-                     if (one.model, one.replica_id, one.actor_id) in agreed and _is_of(self.fleet, one)
-                     and is_live(one, dead)]
+        dead = dead_node_ids(now)
+        agreed = {(replica.model, replica.replica_id, replica.actor_id) for replica in self.leaving()}
+        remaining = [replica for replica in now.replicas
+                     if (replica.model, replica.replica_id, replica.actor_id) in agreed and _is_of(self.fleet, replica)
+                     and is_live(replica, dead)]
         spare, spare_ready = self._spare(now, ready=False), self._spare(now, ready=True)
         end, stay = list[Replica](), list[Replica]()
-        for one in sorted(remaining, key=serves):
-            counts = (spare, spare_ready) if serves(one) else (spare,)
-            if all(count[one.model] > 0 for count in counts):
-                end.append(one)
+        for replica in sorted(remaining, key=serves):
+            counts = (spare, spare_ready) if serves(replica) else (spare,)
+            if all(count[replica.model] > 0 for count in counts):
+                end.append(replica)
                 for count in counts:
-                    count[one.model] -= 1
+                    count[replica.model] -= 1
             else:
-                stay.append(one)
+                stay.append(replica)
         return end, stay
 
     def _spare(self, now: Inventory, *, ready: bool) -> Counter[str]:
@@ -103,5 +104,5 @@ def _is_of(fleet: ResolvedFleet, replica: Replica) -> bool:
 def _live(fleet: ResolvedFleet, seen: Inventory, *, ready: bool = False) -> Iterator[str]:
     """Yield the model of each live replica of the fleet, or only of each ready one."""
     dead = dead_node_ids(seen)
-    yield from (one.model for one in seen.replicas
-                if _is_of(fleet, one) and is_live(one, dead) and (serves(one) or not ready))
+    yield from (replica.model for replica in seen.replicas
+                if _is_of(fleet, replica) and is_live(replica, dead) and (serves(replica) or not ready))

@@ -30,8 +30,9 @@ def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: st
 
 def running_beyond(source: Live, seen: Inventory, fleet: ResolvedFleet) -> tuple[Draft, dict[str, int]]:
     """Return the running models that the file lacks, and the live counts above the file's; `seen` is complete."""
-    live = Counter(one.model for one in live_replicas(seen) if one.fleet == fleet.name and not one.draining)
+    live = Counter(replica.model for replica in live_replicas(seen)
+                   if replica.fleet == fleet.name and not replica.draining)
     written = {model.key: model.replicas for model in fleet.models}
-    absent = [one for one in seen.replicas if one.fleet == fleet.name and one.model not in written]
+    absent = [replica for replica in seen.replicas if replica.fleet == fleet.name and replica.model not in written]
     draft = draft_of(source, seen.model_copy(update={"replicas": absent}), fleet.name, source.namespace)
     return draft, {key: live[key] for key, wanted in written.items() if live[key] > wanted}

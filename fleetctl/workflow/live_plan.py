@@ -49,14 +49,14 @@ def with_answers(invocation: Invocation, source: Live, planned: Planned, plan_ag
 def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterable[Drift]) -> Changes:
     """Return the differences of each outdated spec that runs; asks the cluster only if there is one."""
     models = {model.key: model for model in fleet.models}
-    wanted = {(one.model, one.runs): None for one in drift if one.runs is not None and one.model in models}
+    wanted = {(item.model, item.runs): None for item in drift if item.runs is not None and item.model in models}
     known = [spec for spec in wanted if spec[1] != UNKNOWN_SPEC]
     try:
         recorded = find_recorded(client, fleet.name, known) if known else {}
     except (ApplyError, InventoryError) as error:
         return dict.fromkeys(wanted, (f"the spec it was started with could not be looked up: {error.message}",))
     changes = {spec: [NOT_RECORDED] if spec in known else [UNKNOWN_WEIGHTS] for spec in wanted}
-    return changes | {spec: changed_since(one.shape, spec[1], models[spec[0]]) for spec, one in recorded.items()}
+    return changes | {spec: changed_since(record.shape, spec[1], models[spec[0]]) for spec, record in recorded.items()}
 
 
 def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel) -> list[str]:
@@ -80,7 +80,7 @@ def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel
 
 def _unmasked(group: dict[str, Any], model: ResolvedModel) -> dict[str, Any]:
     """Return a recorded group with its masked values replaced by the file's values."""
-    current = next((one for one in model.workers if one.name == group["name"]), None)
+    current = next((candidate for candidate in model.workers if candidate.name == group["name"]), None)
     if current is None:
         return group
     indices = members_by_name(current)

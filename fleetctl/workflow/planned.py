@@ -46,5 +46,5 @@ class Planned:
 
 def add_changes(drift: Iterable[Drift], changes: Changes) -> list[Drift]:
     """Return the drift with the differences filled in."""
-    return [one.model_copy(update={"changes": list(changes[one.model, one.runs])})
-            if one.runs is not None and (one.model, one.runs) in changes else one for one in drift]
+    return [item.model_copy(update={"changes": list(changes[item.model, item.runs])})
+            if item.runs is not None and (item.model, item.runs) in changes else item for item in drift]

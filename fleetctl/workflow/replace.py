@@ -29,13 +29,13 @@ class Round:
     @property
     def outdated(self) -> list[Replica]:
         """Return the live outdated replicas; those that do not serve come first."""
-        found = [one for one in self.state.live if is_outdated(one, self.model)]
+        found = [replica for replica in self.state.live if is_outdated(replica, self.model)]
         return sorted(found, key=_serves)
 
     @property
     def creates(self) -> bool:
         """Whether a current replica must be created or awaited before an outdated one is ended."""
-        starting = (not _serves(one) and not is_outdated(one, self.model) for one in self.state.live)
+        starting = (not _serves(replica) and not is_outdated(replica, self.model) for replica in self.state.live)
         return self.state.to_create(self.model) > 0 or any(starting)
 
     @property
@@ -44,9 +44,9 @@ class Round:
         live, outdated = len(self.state.live), len(self.outdated)
         return f"{live - outdated} current of {self.model.replicas}, {outdated} outdated"
 
-    def serving_without(self, one: Replica) -> int:
+    def serving_without(self, replica: Replica) -> int:
         """Return the number of replicas that would keep serving without this one."""
-        return sum(_serves(other) for other in self.state.live if other is not one)
+        return sum(_serves(other) for other in self.state.live if other is not replica)
 
     @property
     def serving(self) -> int:
@@ -65,36 +65,37 @@ class Round:
         no end does or a policy forbids it, if fewer than `least` would serve, if replicas with yet another spec were
         started meanwhile, and while a running eviction is about to end another replica.
         """
-        if leaving := [f"{self.model.key}/{one.replica_id}" for one in self.state.live if one.draining]:
+        if leaving := [f"{self.model.key}/{replica.replica_id}" for replica in self.state.live if replica.draining]:
             raise FleetctlError(f"{', '.join(leaving)}: a running eviction is about to end it",
                                 hint="run this again when it is gone; `fleetctl status` shows it")
-        candidates = [one for one in self.outdated if one.actor_id in agreed]
+        candidates = [replica for replica in self.outdated if replica.actor_id in agreed]
         if not candidates:
-            if later := [f"{self.model.key}/{one.replica_id}" for one in self.outdated]:
+            if later := [f"{self.model.key}/{replica.replica_id}" for replica in self.outdated]:
                 raise FleetctlError(f"{', '.join(later)}: started meanwhile, with a spec that differs from the file's",
                                     hint="is an older file applied elsewhere? Run this again to replace it, too")
             return None
         has_room = self.model.surge or len(self.state.live) > self.model.replicas
-        one = candidates[0] if has_room else self._making_room(candidates[:TRIED], options)
-        left = self.serving_without(one)
-        if _serves(one) and left < least:
+        replica = candidates[0] if has_room else self._making_room(candidates[:TRIED], options)
+        left = self.serving_without(replica)
+        if _serves(replica) and left < least:
             if not left and not self.model.surge:
                 raise FleetctlError(f"{self.model.key}: no replica would serve while the new one starts",
                                     hint="--allow-outage accepts that; without --in-place the new one is ready first")
-            raise FleetctlError(f"{self.model.key}/{one.replica_id} stays: {left} would serve without it, and {least} "
-                                "must", hint="run this again when more are ready; `fleetctl status` shows them")
-        return one
+            raise FleetctlError(f"{self.model.key}/{replica.replica_id} stays: {left} would serve without it, and "
+                                f"{least} must",
+                                hint="run this again when more are ready; `fleetctl status` shows them")
+        return replica
 
     def _making_room(self, candidates: Sequence[Replica], options: PlanOptions) -> Replica:
         from fleetctl.planner.plan import make_plan  # NumPy
         from fleetctl.planner.questions.changes import without_replica
 
         why = ""
-        for one in candidates:
-            plan = make_plan(self.fleet, without_replica(self.seen, one), options, PlanFacts(tool_version=""))
+        for replica in candidates:
+            plan = make_plan(self.fleet, without_replica(self.seen, replica), options, PlanFacts(tool_version=""))
             if not plan.blocked:
                 require_allowed(plan, force=options.force)
-                return one
+                return replica
             why = why or plan.blocked[0].message
         raise FleetctlError(f"{self.model.key}: a replica of the new spec would not fit in place of an outdated one: "
                             f"{why}", hint="nothing was ended")
@@ -106,10 +107,10 @@ def round_of(fleet: ResolvedFleet, key: str, seen: Inventory, ended: Set[str | N
     Raises InventoryError when the inventory is not complete.
     """
     require_complete(seen)
-    left = seen.model_copy(update={"replicas": [one for one in seen.replicas if one.actor_id not in ended]})
-    model = next(one for one in fleet.models if one.key == key)
+    left = seen.model_copy(update={"replicas": [replica for replica in seen.replicas if replica.actor_id not in ended]})
+    model = next(model for model in fleet.models if model.key == key)
     return Round(fleet, model, left, sort_out(left, fleet.name, [key]).models[key])
 
 
-def _serves(one: Replica) -> bool:
-    return one.state not in STARTING_STATES
+def _serves(replica: Replica) -> bool:
+    return replica.state not in STARTING_STATES

@@ -30,17 +30,17 @@ class Scaling:
         Weights on disks are left to the next apply.
         """
         fleet = self.loaded.sound()
-        models = tuple(replace(one, replicas=replicas, surge=surge, reload=None, dedicated=dedicated, cold=None)
-                       if one.key == self.model else replace(one, cold=None) for one in fleet.models)
+        models = tuple(replace(model, replicas=replicas, surge=surge, reload=None, dedicated=dedicated, cold=None)
+                       if model.key == self.model else replace(model, cold=None) for model in fleet.models)
         return replace(self.loaded, fleet=replace(fleet, models=models))
 
 
 def model_of(fleet: ResolvedFleet, key: str) -> ResolvedModel:
     """Return a model of the fleet file; raises UsageError when the file has no such model."""
-    found = next((one for one in fleet.models if one.key == key), None)
+    found = next((model for model in fleet.models if model.key == key), None)
     if found is None:
         raise UsageError(f"the fleet file has no model {key}",
-                         hint=did_you_mean(key, [one.key for one in fleet.models])
+                         hint=did_you_mean(key, [model.key for model in fleet.models])
                          or "its shape comes from the fleet file: add it there first")
     return found
 

@@ -49,7 +49,7 @@ def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[Nod
         raise FleetctlError("nothing can be WARM: no member that is ready has `weights` in the fleet file",
                             hint="docs/weights.md says how fleetctl fetches them")
     held: Counter[str | None] = Counter()
-    again = {(one.model, one.replica_id) for one in chosen}
+    again = {(replica.model, replica.replica_id) for replica in chosen}
     for replica in seen.replicas:
         if replica.level == "WARM" and (replica.model, replica.replica_id) not in again:
             for member in replica.members:
