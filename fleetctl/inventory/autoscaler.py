@@ -73,7 +73,7 @@ def sums_caught_up(
 ) -> bool:
     """Wait for sums that are newer than those in `seen`; return whether there are any, False if there was no need.
 
-    Nothing is to wait for if the lists explain everything in use. `say` is called before waiting.
+    There is nothing to wait for if the lists explain everything in use. `say` is called before waiting.
     """
     if all(node.resources.listed is None for node in seen.nodes):
         return False

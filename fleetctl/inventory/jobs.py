@@ -63,7 +63,7 @@ def fetch_job(client: DashboardClient, submission_id: str) -> Job:
     """Return one job; raises ApplyError when the cluster does not know it, InventoryError for any other refusal."""
     answer = client.get(f"{JOBS_PATH}{submission_id}")
     if answer.status_code == 404:
-        raise ApplyError(f"the cluster knows no job {submission_id}")
+        raise ApplyError(f"the cluster has no job {submission_id}")
     if answer.status_code != 200:
         raise InventoryError(f"the request for job {submission_id} was answered with {answer.status_code}")
     return _job(_content(answer))

@@ -40,7 +40,7 @@ Entry = tuple[EngineLog, Line]
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The lines at the end of a log; `requested` = the number of lines requested; `unfinished` = the last line goes on.
+    """The lines at the end of a log; `requested` = the number of lines requested; `unfinished` = the last is partial.
 
     `earlier` = the number of lines before them; None = some, number unknown. `exists` False = no node has the file.
     """
@@ -114,26 +114,26 @@ def lines_of(data: bytes, *, whole: bool) -> tuple[list[Line], bool]:
     Lines that arrived together share one stamp. If the log is cut among them, the next stamp tells how many there were.
     """
     lines: list[Line] = []
-    time, number, stamp, second = "", 0, b"", None
+    time, number, stamp, second_stamp = "", 0, b"", None
     for text in data.removesuffix(b"\n").split(b"\n") if data else ():
         found = _STAMP.match(text)
         if found is None:
             lines.append(Line(time, None, text))
             continue
         if found[0] != stamp:
-            if stamp and second is None:
-                second = len(lines)
+            if stamp and second_stamp is None:
+                second_stamp = len(lines)
             stamp, number = found[0], int(found[2])
         time, number = max(time, found[1].decode()), number + 1
         lines.append(Line(time, number, text[found.end():]))
     if whole or not stamp:
         return lines, True
-    if second is None:
+    if second_stamp is None:
         return lines, False
-    first = [place for place in range(second) if lines[place].number is not None]
-    base = (lines[second].number or 0) - len(first)
-    for count, place in enumerate(first):
-        lines[place] = replace(lines[place], number=max(base + count, 1))
+    stamped = [index for index in range(second_stamp) if lines[index].number is not None]
+    base = (lines[second_stamp].number or 0) - len(stamped)
+    for count, index in enumerate(stamped):
+        lines[index] = replace(lines[index], number=max(base + count, 1))
     return lines, True
 
 
@@ -150,9 +150,9 @@ def after(seen: Sequence[Line], lines: Sequence[Line]) -> tuple[list[Line], int 
     if last.number is None or not lines or lines[-1].number is None:
         known = _overlap([line.text for line in seen], [line.text for line in lines])
         return list(lines[known:]), 0 if known or not lines else None
-    for place in range(len(lines) - 1, -1, -1):
-        if lines[place].number == last.number and lines[place].text == last.text:
-            return list(lines[place + 1:]), 0
+    for index in range(len(lines) - 1, -1, -1):
+        if lines[index].number == last.number and lines[index].text == last.text:
+            return list(lines[index + 1:]), 0
     new = [line for line in lines if line.number is None or line.number > last.number or line.time > last.time]
     return new, max((first_number(new) or 0) - last.number - 1, 0)
 

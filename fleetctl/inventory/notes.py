@@ -44,7 +44,7 @@ def _noted(node: Node, cordoning: Job, slots: Job, observed_at: str) -> Node:
 def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: str) -> list[Replica]:
     """Return the replicas; those that a running eviction names are marked as draining.
 
-    A replica that becomes WARM serves until its weights are loaded: only then the agent names it.
+    A replica that becomes WARM serves until its weights are loaded: only then does the agent name it.
     """
     ending = {name for job in jobs if job.metadata.get("verb") == "evict" and not job.ended
               and job.metadata.get("namespace") in (namespace, None) for name in _ending(job.metadata)}

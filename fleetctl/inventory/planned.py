@@ -36,14 +36,16 @@ def find_planned(
     A plan has no members if the log does not have it. Only the needed logs are read, each once, in parallel.
     """
     by_driver = {job.driver_id: job for job in jobs if job.driver_id}
-    silent = {actor.actor_id: (actor.name, job) for actor in actors
-              if not actor.repr_name and (job := by_driver.get(actor.job_id))
-              and (name := parse_actor_name(actor.name)) and name.replica_id is not None}
+    silent: dict[str, tuple[str, Job]] = {}
+    for actor in actors:
+        job, name = by_driver.get(actor.job_id), parse_actor_name(actor.name)
+        if not actor.repr_name and job and name and name.replica_id is not None:
+            silent[actor.actor_id] = actor.name, job
     needed = list({job.submission_id: job for _, job in silent.values()}.values())
     records = ask_all(lambda job: dict(_records(client, job)), needed)
     logs = {job.submission_id: found for job, found in zip(needed, records, strict=True)}
-    return {actor_id: logs[job.submission_id].get(name) or _planned_by(job)
-            for actor_id, (name, job) in silent.items()}
+    return {actor_id: logs[job.submission_id].get(actor_name) or _planned_by(job)
+            for actor_id, (actor_name, job) in silent.items()}
 
 
 def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Marks]]:

@@ -42,11 +42,11 @@ ABOUT = {"source": "repository", "revision": "newest revision", "cluster": "clus
 class LivePage:
     """A page, and the digest by which a browser knows its version; the time when it `looked` is not in the digest.
 
-    `map` and `rules` are the placement map and its style rules, drawn `of` this plan or inventory.
+    `map` and `rules` are the placement map and its style rules, made from `drawn_from`: a plan or an inventory.
     """
 
     report: Report
-    of: object
+    drawn_from: object
     map: Part | None
     rules: str
     digest: str
@@ -63,7 +63,7 @@ def watch_page(watcher: Watcher, before: LivePage | None = None) -> LivePage:
     """Return the current page. The map of the page `before` is reused if it shows the same plan or inventory."""
     report = _report(watcher)
     shown = watcher.planned or watcher.seen
-    drawn, rules = (before.map, before.rules) if before and before.of is shown else _drawn(watcher)
+    drawn, rules = (before.map, before.rules) if before and before.drawn_from is shown else _drawn(watcher)
     digest = sha256_hex(repr((report, drawn, rules)).encode())[:16]
     return LivePage(report, shown, drawn, rules, digest, moment_at(watcher.looked_at))
 

@@ -214,7 +214,7 @@ def cluster_digest(fleet: ResolvedFleet, inventory: Inventory) -> str | None:
                 card[key] = (card[key] or 0) // _MEMORY_STEP
     cooled = find_cooled(fleet, inventory)
     cools: dict[str, Cooling] = {f"model {key}": cooling for key, cooling in cooled.models.items()}
-    for of, nodes in (("", cooled.nodes), *cooled.left_out.items()):
-        cools |= {f"node {node_id} {of}": cooling for node_id, cooling in nodes.items()}
+    for model_key, nodes in (("", cooled.nodes), *cooled.left_out.items()):
+        cools |= {f"node {node_id} {model_key}": cooling for node_id, cooling in nodes.items()}
     state["cools"] = {about: [cooling.until, cooling.over] for about, cooling in cools.items()}
     return sha256_hex(canonical_json(state))

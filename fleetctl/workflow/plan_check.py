@@ -45,7 +45,7 @@ class Checked:
 def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, *, ask: bool) -> Checked:
     """Check whether the plan, saved as that file, could be applied now; the cluster is read only with `ask`.
 
-    Raises InventoryError when the inventory to check against could not be read whole.
+    Raises InventoryError when the inventory to check against is incomplete.
     """
     now, seen, refusal = invocation.now(), None, None
     try:

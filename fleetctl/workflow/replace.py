@@ -14,7 +14,7 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.workflow.proposal import require_allowed
 
 TRIED = 5
-"""How many outdated replicas are checked, before one is ended in place, for room for a current one."""
+"""In place: the most outdated replicas to check for one whose end makes room for a current one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Round:
         return sum(map(_serves, self.state.live))
 
     def least(self, before: int, *, allow_outage: bool) -> int:
-        """Return how many replicas must keep serving, if `before` served when the update began: one less in place."""
+        """Return how many replicas must keep serving, if `before` served when the update began; in place one fewer."""
         least = min(self.model.replicas, before)
         return least if self.model.surge or not least else max(least - 1, 0 if allow_outage else 1)
 

@@ -110,7 +110,7 @@ def test_of_rays_reason_the_piece_of_the_log_is_left_out(cluster: ClusterStandIn
 
 
 def test_a_job_the_cluster_does_not_know_is_an_error(client: DashboardClient) -> None:
-    with pytest.raises(ApplyError, match="knows no job j"):
+    with pytest.raises(ApplyError, match="has no job j"):
         follow(client)
 
 

@@ -187,7 +187,7 @@ def test_one_job_is_looked_at(cluster: ClusterStandIn, client: DashboardClient) 
 
 
 def test_an_unknown_job_is_told_as_such(client: DashboardClient) -> None:
-    with pytest.raises(ApplyError, match="knows no job nowhere"):
+    with pytest.raises(ApplyError, match="has no job nowhere"):
         fetch_job(client, "nowhere")
 
 
