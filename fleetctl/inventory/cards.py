@@ -30,7 +30,6 @@ NO_WORKERS: Workers = {}
 _GPU_SLOTS = re.compile(r"GPU(?:Group[0-9A-Za-z]{36})?")
 """A worker's GPUs, its own or from any bundle of a placement group, with names as the dashboard rewrites them."""
 
-
 UNIFIED = frozenset({"GB10", "Orin", "Thor", "Xavier"})
 """Kinds of cards without memory of their own: Ray leaves out a card whose memory the driver does not report, and has
 its name only in the node's label."""

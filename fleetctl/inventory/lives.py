@@ -29,8 +29,7 @@ _LINE = re.compile(rf"^{_STAMP}fleetctl: (?:starting .* at (?P<began>{_TIME})|"
 NO_TIMES, NOT_PLANNED = ("", ""), Marks()
 
 Times = tuple[str, str]
-"""When an actor first became ready, and when it last became ready or died: `Moment`s in UTC without decimals;
-"" = unknown."""
+"""When an actor first became ready, and when it last did or died: UTC `Moment`s without decimals, "" = unknown."""
 
 
 def with_lives(

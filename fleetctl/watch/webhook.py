@@ -24,8 +24,7 @@ class Webhook:
 
     def __init__(self, url: str, failed: Callable[[str], None]) -> None:
         if not url.startswith(("http://", "https://")):
-            raise ForgeError("the address of the webhook is not a URL",
-                             hint="such as https://hooks.example.org/services/...")
+            raise ForgeError("the address of the webhook is not a URL", hint="such as https://hooks.example.org/...")
         self._client = ForgeClient(url, {})
         self._failed = failed
         self._news: queue.Queue[dict[str, object] | None] = queue.Queue(MOST_WAITING)

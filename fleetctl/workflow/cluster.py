@@ -1,7 +1,6 @@
 """Choosing and reading the cluster.
 
-In this order: the flag, the environment, the named context, the fleet file or the saved plan, the current context; see
-`contexts.py`.
+The order: flag, environment, named context, fleet file or saved plan, current context; see `contexts.py`.
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
                             ) from None
     data = answer.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "vector":
-        raise FleetctlError("the query does not return an instant vector",
-                            hint="such as: ceil(sum by (model) (queue_length) / 20)")
+        raise FleetctlError("the query is not an instant vector", hint="such as: ceil(sum by (model) (queue) / 20)")
     found: dict[str, float] = {}
     for row in data["result"]:
         _, value = map(float, row.get("value", (0, math.nan)))  # a native histogram has none

@@ -82,8 +82,7 @@ class Round:
                 raise FleetctlError(f"{self.model.key}: no replica would serve while the new one starts",
                                     hint="--allow-outage accepts that; without --in-place the new one is ready first")
             raise FleetctlError(f"{self.model.key}/{replica.replica_id} stays: {left} would serve without it, and "
-                                f"{least} must",
-                                hint="run this again when more are ready; `fleetctl status` shows them")
+                                f"{least} must", hint="run this again when more are ready, see `fleetctl status`")
         return replica
 
     def _making_room(self, candidates: Sequence[Replica], options: PlanOptions) -> Replica:

@@ -183,7 +183,7 @@ def test_an_answer_that_is_of_no_use_changes_nothing(desk: Path, prometheus: Pro
     assert "no series of the query has a number and the label model" in failed("native_histogram")
     assert "Prometheus: " in failed("(")
     prometheus.kind = "matrix"
-    assert "not return an instant vector" in failed("load[5m]")
+    assert "is not an instant vector" in failed("load[5m]")
 
 
 def test_an_unknown_model_gets_a_suggestion(desk: Path) -> None:
