@@ -11,7 +11,7 @@ from fleetctl.apply.prepare import ApplyTask
 from fleetctl.documents.events import RunSummary
 from fleetctl.errors import LockHeld
 from fleetctl.watch.source import Files
-from fleetctl.watch.step import MakePlan, State, Tell, step
+from fleetctl.watch.step import MakePlan, Notify, State, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -51,6 +51,6 @@ def advance(watcher: Watcher) -> list[object]:
         watcher.state, todo = step(watcher.state, watcher.plan(todo[-1].revision))
         done += todo
     for one in done:
-        if isinstance(one, Tell):
+        if isinstance(one, Notify):
             watcher.say(NOW, f"{one.about}: {one.text}")
     return done

@@ -13,7 +13,7 @@ from fleetctl.apply.outcome import INTERRUPTED
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, InventoryError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import log_of, look
+from fleetctl.inventory.jobs import fetch_job, log_of
 
 FIRST_S, QUICK_S, SLOW_S = 0.2, 0.3, 1.0
 """Polling pauses: until the first event, after an event, and the longest."""
@@ -80,7 +80,7 @@ class Follower:
         unreachable_since: float | None = None
         while True:
             try:
-                job = look(self.client, self.submission_id)
+                job = fetch_job(self.client, self.submission_id)
                 self._read_new_lines()
             except InventoryError as error:
                 unreachable_since = self.clock() if unreachable_since is None else unreachable_since

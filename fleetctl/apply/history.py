@@ -28,7 +28,7 @@ from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolve import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import LOOKS, Job, log_of, named_replicas, ours
+from fleetctl.inventory.jobs import READ_ONLY, Job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.planned import read_records
 from fleetctl.inventory.reloads import RELOADS
@@ -43,8 +43,8 @@ BATCH = 4 * READERS
 
 def runs_of(client: DashboardClient, fleet: str | None) -> list[Job]:
     """Return the runs of one fleet, or of all, newest first, without those that only examined nodes."""
-    return [job for job in reversed(ours(client)) if fleet in (None, job.metadata.get("fleet"))
-            and job.metadata.get("verb") not in LOOKS]
+    return [job for job in reversed(list_jobs(client)) if fleet in (None, job.metadata.get("fleet"))
+            and job.metadata.get("verb") not in READ_ONLY]
 
 
 def read_history(client: DashboardClient, fleet: str | None, limit: int) -> History:

@@ -23,7 +23,7 @@ from fleetctl.apply.record import Starter
 from fleetctl.documents.inventory import Node
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import JOBS_PATH, TOOL, look
+from fleetctl.inventory.jobs import JOBS_PATH, TOOL, fetch_job
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -135,7 +135,7 @@ def _confirm(client: DashboardClient, job: str, cause: str, follow_up: str, pati
     deadline = patience.clock() + CONFIRM_S
     while True:
         try:
-            look(client, job)
+            fetch_job(client, job)
             return
         except (ApplyError, InventoryError):
             if patience.clock() >= deadline:

@@ -18,7 +18,7 @@ from fleetctl.apply.replan import WANTED, Replanner, answer_agent
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import WaitTimeout
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import Job, ours
+from fleetctl.inventory.jobs import Job, list_jobs
 
 Relay = Callable[[Event], None]
 STATUS_HINT = "`fleetctl status` shows what runs"
@@ -82,5 +82,5 @@ def follow(started: Started, relay: Relay, *, wait_timeout_s: float | None = Non
 
 def running(client: DashboardClient, fleet: str | None) -> list[Job]:
     """Return the running applies of one fleet or of all, oldest first."""
-    return [job for job in ours(client)
+    return [job for job in list_jobs(client)
             if not job.ended and job.metadata.get("verb") == "apply" and fleet in (None, job.metadata.get("fleet"))]

@@ -20,7 +20,14 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.inventory.address import checked_address
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.visible import visible
-from fleetctl.workflow.contexts import TO_SEE, change_contexts, config_path, find_context, named_context, read_contexts
+from fleetctl.workflow.contexts import (
+    LIST_OR_ADD,
+    change_contexts,
+    config_path,
+    find_context,
+    named_context,
+    read_contexts,
+)
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation
 
 EPILOG = epilog(
@@ -59,7 +66,7 @@ def list_contexts(output_format: flags.Format = "table") -> int:
     if output_format == "json":
         write_result(indented_json(contexts))
     elif not contexts.contexts:
-        say("note", f"there are no contexts in {path}; {TO_SEE.partition(', ')[2]}")
+        say("note", f"there are no contexts in {path}; {LIST_OR_ADD.partition(', ')[2]}")
     else:
         show_report(_report(contexts))
     return 0

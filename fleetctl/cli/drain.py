@@ -140,7 +140,7 @@ def _let_go(source: Live, found: Draining, wanted: Wanted) -> tuple[list[Replica
     """End or list the replicas that are no longer needed; returns their outcomes and the exit code."""
     now = source.read()
     require_complete(now)
-    go, stay = found.may_go(now)
+    go, stay = found.may_end(now)
     rows = [_left_alone(one, "NEEDED", f"without it fewer replicas of {one.model} would be ready than before")
             for one in stay]
     code = PARTIAL if stay else 0

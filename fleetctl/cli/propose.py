@@ -114,14 +114,14 @@ def from_live(files: flags.DiskFiles, where: flags.Cluster, options: Proposing) 
     comment. No number is lowered, and nothing else in the file changes.
     """
     from fleetctl.importers.write import model_text  # ruamel.yaml, which --help does not need
-    from fleetctl.workflow.live_fleet import unwritten
+    from fleetctl.workflow.live_fleet import running_beyond
 
     invocation, loaded = this_invocation(), _load(files)
     fleet = loaded.sound()
     with live_source(invocation, where, fleet.cluster) as source:
         seen = read(invocation, source)
         require_complete(seen)
-        draft, more = unwritten(source, seen, fleet)
+        draft, more = running_beyond(source, seen, fleet)
     now = {one.key: one.replicas for one in fleet.models}
     added = {one.key: model_text(one, draft.losses) for one in draft.models}
     say("note", *(f"{loss.kind}: {loss.path}: {loss.message}" for loss in draft.losses))

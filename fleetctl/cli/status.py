@@ -26,7 +26,7 @@ from fleetctl.planner.live import is_outdated
 from fleetctl.planner.options import chosen_by
 from fleetctl.render.report.model import Report
 from fleetctl.render.report.of_status import status_report
-from fleetctl.workflow.cluster import asking_about, cluster_of, fleet_of, inventory_source, read
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, with_cold_selectors
 from fleetctl.workflow.invocation import Invocation
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def status(
     keys = frozenset(chosen_by(selector, fleet.labels)) if selector and fleet else None
     chosen = Chosen(fleet, model, keys, output_format == "wide")
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
-        source = asking_about(opened, fleet)
+        source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)
         if model is not None and not chosen.of(seen):
             _report_none(model, chosen, seen)

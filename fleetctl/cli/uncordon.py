@@ -6,7 +6,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.node_note import EXIT_CODES, NodeArgument, found_node, write
-from fleetctl.inventory.jobs import ours
+from fleetctl.inventory.jobs import list_jobs
 from fleetctl.inventory.notes import UNCORDON, cordon_note
 
 app = command_app("fleetctl uncordon node-a", exit_codes=EXIT_CODES)
@@ -22,7 +22,7 @@ def uncordon(node: NodeArgument, files: flags.ClusterFiles = None, address: flag
     with found_node(node, files, address) as (client, seen, found):
         failed = any(found.id in failure.node_ids for failure in seen.failures)
         sure = seen.complete and not failed and found.cordon is None
-        if sure and cordon_note(found, ours(client)) is None:
+        if sure and cordon_note(found, list_jobs(client)) is None:
             say("note", f"no note cordons {found.name}")
         else:
             write(client, UNCORDON, found, {})

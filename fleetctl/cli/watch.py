@@ -30,9 +30,9 @@ from fleetctl.fleetfile.file_tree import read_whole
 from fleetctl.inventory.access import SECRET_BYTES
 from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
-from fleetctl.watch.apart import make_plan_apart
+from fleetctl.watch.plan_process import make_plan_in_subprocess
 from fleetctl.watch.source import Branch, Files, Source
-from fleetctl.watch.step import Apply, Happened, Looked, MakePlan, Rest, State, Tell, step
+from fleetctl.watch.step import Apply, Event, Looked, MakePlan, Notify, Rest, State, step
 from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
 from fleetctl.workflow.cluster import given_address
@@ -108,7 +108,7 @@ def watch(
     for a person is reported once. Nothing is removed. Several watches may run: only one applies at a time. Ctrl-C stops
     a running apply, SIGTERM leaves it running.
     """
-    invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_apart)
+    invocation = replace(this_invocation(), working=lambda _: nullcontext(), make_plan=make_plan_in_subprocess)
     cluster = f"{given_address(invocation, where.address) or ''} {where.namespace or ''}"
     source = _source(invocation, repo, ref, path, files, clone, cluster, signed=require_signature, rewind=allow_rewind)
     watcher = Watcher(invocation, source, where, time.monotonic, _run,
@@ -170,22 +170,22 @@ def _source(
                   cluster)
 
 
-def _loop(watcher: Watcher, tell: Callable[[Tell], None], turned: Callable[[], None]) -> NoReturn:
-    watcher.turns_within(0)
-    happened: Happened = _look(watcher)
+def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[], None]) -> NoReturn:
+    watcher.note_turn(0)
+    happened: Event = _look(watcher)
     while True:
         watcher.state, todo = step(watcher.state, happened)
         for do in todo:
-            if isinstance(do, Tell):
+            if isinstance(do, Notify):
                 tell(do)
             elif isinstance(do, MakePlan):
                 happened = watcher.plan(do.revision)
             elif isinstance(do, Apply):
-                watcher.turns_within(None)
+                watcher.note_turn(None)
                 happened = watcher.apply()
             elif isinstance(do, Rest):
                 turned()
-                watcher.turns_within(do.seconds)
+                watcher.note_turn(do.seconds)
                 time.sleep(do.seconds * random.uniform(1 - JITTER, 1))  # noqa: S311  not a secret
                 happened = _look(watcher)
 
@@ -195,7 +195,7 @@ def _look(watcher: Watcher) -> Looked:
     return watcher.look()
 
 
-def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None, link: str, news: Tell) -> None:
+def _tell(watcher: Watcher, output_format: WatchFormat, webhook: Webhook | None, link: str, news: Notify) -> None:
     begins, ends = TEXTS[news.about]
     shown = as_utf8(news.text)  # JSON may contain half of a surrogate pair
     text = begins.format(shown) if shown else ends

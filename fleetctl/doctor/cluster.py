@@ -10,8 +10,8 @@ from fleetctl.documents.base import as_datetime
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.quantity import amount_of
 from fleetctl.inventory.cards import card_warnings
-from fleetctl.inventory.dashboard import too_old
-from fleetctl.inventory.jobs import LOOKS
+from fleetctl.inventory.dashboard import version_warnings
+from fleetctl.inventory.jobs import READ_ONLY
 from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.notes import NOTES
 from fleetctl.inventory.used import PlacementGroup
@@ -19,7 +19,7 @@ from fleetctl.inventory.used import PlacementGroup
 
 def check_ray(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield a Ray version that is too old."""
-    for message in too_old(evidence.inventory.cluster.ray_version or ""):
+    for message in version_warnings(evidence.inventory.cluster.ray_version or ""):
         yield Diagnosed(code="RAY_TOO_OLD", severity="error", area="cluster", subject="Ray", message=message,
                         advice="upgrade Ray on all nodes; commands that only read, such as plan, work as before")
 
@@ -27,7 +27,7 @@ def check_ray(evidence: Evidence) -> Iterator[Diagnosed]:
 def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield each warning of the inventory: an error if the inventory is incomplete because of it."""
     seen = evidence.inventory
-    other_checks = {*card_warnings(evidence.alive), *too_old(seen.cluster.ray_version or "")}
+    other_checks = {*card_warnings(evidence.alive), *version_warnings(seen.cluster.ray_version or "")}
     reported = [warning for warning in seen.warnings if warning not in other_checks]
     for warning in reported or ([] if seen.complete else ["a part of the cluster could not be read"]):
         harmless = seen.complete or (bool(seen.unread) and warning not in seen.unread)
@@ -67,7 +67,7 @@ def check_end(evidence: Evidence) -> Iterator[Diagnosed]:
     for job in evidence.vitals.jobs:
         passed_s = int((now_ms - job.start_time_ms) / 1000) if job.start_time_ms else 0
         verb, pending = job.metadata.get("verb") or "run", job.status == "PENDING"
-        if job.ended or verb in {*NOTES, *LOOKS} or passed_s <= (STARTS_WITHIN_S if pending else ENDS_WITHIN_S):
+        if job.ended or verb in {*NOTES, *READ_ONLY} or passed_s <= (STARTS_WITHIN_S if pending else ENDS_WITHIN_S):
             continue
         yield Diagnosed(
             code="RUN_NOT_STARTED" if pending else "RUN_LASTS", severity="warning", area="cluster",

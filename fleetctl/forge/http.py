@@ -80,7 +80,7 @@ class ForgeClient:
         raise AssertionError("the last try returns or raises")
 
     def _read(self, head: httpx.Response) -> Answer:
-        from fleetctl.inventory.answer import whole
+        from fleetctl.inventory.answer import full_answer
         from fleetctl.inventory.fetch import unpacked
 
         body = bytearray()
@@ -89,7 +89,7 @@ class ForgeClient:
             if len(body) > ANSWER_BYTES:
                 raise ForgeError(f"{head.url.path} answered with more than {format_bytes(ANSWER_BYTES)}",
                                  hint="is this the address of its API?", status=head.status_code)
-        return whole(head, bytes(body))
+        return full_answer(head, bytes(body))
 
     def _unreachable(self, error: Exception) -> ForgeError:
         import httpx

@@ -1,1 +1,1 @@
-"""The live inventory: read from a Ray dashboard with GETs only, or from a file. Imports no ray."""
+"""The live inventory: read from a Ray dashboard with GETs only, or from a file. Never imports ray."""

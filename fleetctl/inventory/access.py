@@ -1,6 +1,6 @@
-"""What a request carries to be accepted by a cluster, or a proxy in front of it: token, headers, client certificate.
+"""The credentials of a request, for a cluster or a proxy in front of it: token, headers, client certificate.
 
-All of it is secret, and goes only to the address it was given for.
+All of them are secret, and go only to the address they were given for.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ HEADERS_VARIABLE = "FLEETCTL_HEADERS"
 CERTIFICATE_VARIABLE, KEY_VARIABLE = "FLEETCTL_CLIENT_CERT", "FLEETCTL_CLIENT_KEY"
 
 SECRET_BYTES = 1 << 20
-"""A file with a token, an address or a certificate is not larger."""
+"""The largest file that is read for a token, an address or a certificate."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[!-~](?:[ \t!-~]*[!-~])?|")
-_OWN = frozenset({"accept", "accept-encoding", "connection", "content-length", "content-type", "transfer-encoding",
+_RESERVED = frozenset({"accept", "accept-encoding", "connection", "content-length", "content-type", "transfer-encoding",
                   "user-agent"})
-"""Headers that the request itself sets: framing, packing, and a User-Agent that Ray does not take for a browser's."""
+"""Headers that the request itself sets: framing, encoding, and a User-Agent that Ray does not take for a browser's."""
 
-_EXAMPLE = 'a JSON object of texts: {"X-Api-Key": "..."}'
+_EXAMPLE = 'a JSON object of strings: {"X-Api-Key": "..."}'
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What goes with each request. `withheld` = it exists, but is not sent to an address that only a file names."""
+    """The credentials of each request. `withheld` = they exist, but only a file names the address, so none are sent."""
 
     token: str | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -49,7 +49,7 @@ class Access:
 
     @property
     def own_authorization(self) -> bool:
-        """Whether the headers hold an Authorization; it wins over the token."""
+        """Whether the headers include an Authorization, which wins over the token."""
         return any(name.lower() == "authorization" for name in self.headers)
 
     def all_headers(self) -> dict[str, str]:
@@ -59,7 +59,7 @@ class Access:
         return {**self.headers, "Authorization": f"Bearer {self.token}"}
 
     def only_for_given(self, address: str, *, given: bool) -> Access:
-        """Return the access for `address`; `given` = it was named by a flag or variable, not only by a file."""
+        """Return the access for `address`; `given` = a flag or variable names the address, not only a file."""
         if given or is_local(address) or self == Access():
             return self
         return Access(withheld=True)
@@ -70,8 +70,7 @@ def find_access(environ: Mapping[str, str], home: Path) -> Access:
     certificate, key = (environ.get(name, "").strip() for name in (CERTIFICATE_VARIABLE, KEY_VARIABLE))
     if key and not certificate:
         raise InventoryError(f"{KEY_VARIABLE} is set, but {CERTIFICATE_VARIABLE} is not",
-                             hint="a key goes with its certificate; the one file of "
-                                  f"{CERTIFICATE_VARIABLE} may also hold both")
+                             hint=f"set both, or name one file with certificate and key in {CERTIFICATE_VARIABLE}")
     return Access(
         token=find_token(environ, home),
         headers=parse_headers(environ.get(HEADERS_VARIABLE, "")),
@@ -79,9 +78,9 @@ def find_access(environ: Mapping[str, str], home: Path) -> Access:
 
 
 def find_token(environ: Mapping[str, str], home: Path) -> str | None:
-    """Return the token, or None. Like Ray: RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH names, then ~/.ray/auth_token.
+    """Return the token, or None. As in Ray: RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH names, ~/.ray/auth_token.
 
-    Raises InventoryError when the named file cannot be read or holds nothing, or when the token cannot be sent.
+    Raises InventoryError when the file cannot be read or is empty, or when the token cannot be sent.
     """
     if token := environ.get(TOKEN_VARIABLE, "").strip():
         return _sendable(token, TOKEN_VARIABLE)
@@ -104,7 +103,7 @@ def _read_token(path: Path) -> str:
         token = read_whole(path, SECRET_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        order = f"{TOKEN_VARIABLE} wins over {TOKEN_PATH_VARIABLE}, and that over ~/{DEFAULT_TOKEN_PATH}"
+        order = f"{TOKEN_VARIABLE} wins over {TOKEN_PATH_VARIABLE}, which wins over ~/{DEFAULT_TOKEN_PATH}"
         raise InventoryError(f"the token file {path} cannot be read: {reason}", hint=order) from None
     if not token:
         raise InventoryError(f"the token file {path} is empty", hint="write the cluster's token into it, or remove it")
@@ -114,8 +113,8 @@ def _read_token(path: Path) -> str:
 def _sendable(token: str, source: str) -> str:
     """Refuse a token that no HTTP header can carry, without showing it."""
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise InventoryError(f"the token from {source} holds spaces or characters no HTTP header can carry",
-                             hint="a token is one line of plain letters, digits and signs")
+        raise InventoryError(f"the token from {source} contains spaces or characters that no HTTP header can carry",
+                             hint="a token is one line of ASCII letters, digits and symbols")
     return token
 
 
@@ -149,16 +148,16 @@ def parse_headers(text: str) -> Mapping[str, str]:
 
 def _check_header(number: int, name: str, value: object, known: set[str]) -> None:
     if not _NAME.fullmatch(name):
-        raise InventoryError(f"entry {number} of {HEADERS_VARIABLE} has no name a header can have",
+        raise InventoryError(f"the name in entry {number} of {HEADERS_VARIABLE} is not a valid header name",
                              hint=f"it takes {_EXAMPLE}")
     if name.lower() in known:
-        raise InventoryError(f"{HEADERS_VARIABLE} holds {name} twice", hint="small and capital letters are the same")
-    if name.lower() in _OWN:
-        raise InventoryError(f"{HEADERS_VARIABLE} holds {name}, which fleetctl sets itself",
+        raise InventoryError(f"{HEADERS_VARIABLE} sets {name} twice", hint="header names are case-insensitive")
+    if name.lower() in _RESERVED:
+        raise InventoryError(f"{HEADERS_VARIABLE} sets {name}, which fleetctl sets itself",
                              hint="it takes the headers that a proxy in front of the cluster requires")
     if not isinstance(value, str) or not _VALUE.fullmatch(value):
-        raise InventoryError(f"{HEADERS_VARIABLE}: the value of {name} is not text that a header can carry",
-                             hint="one line of ASCII letters, digits and signs, without blanks around it")
+        raise InventoryError(f"{HEADERS_VARIABLE}: the value of {name} is not a valid header value",
+                             hint="one line of ASCII letters, digits and symbols, without spaces around it")
 
 
 def tls_context(certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
@@ -190,7 +189,7 @@ def tls_context(certificate: tuple[Path, Path] | None) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    """Refuse to ask: OpenSSL would ask on the terminal."""
+    """Refuse: without this, OpenSSL would prompt on the terminal."""
     raise ValueError("its key has a password")
 
 

@@ -1,7 +1,7 @@
-"""Live actors from the state API: one query per live state, in an order in which no actor can slip through.
+"""Live actors from the state API: one query per live state, in an order that misses no actor.
 
-Ray cuts each answer at 10,000 rows. Then the dashboard's own list of actors, which has no limit but says less, names
-the replicas that are missing.
+Ray cuts each answer at 10,000 rows. The missing replicas are then read from the dashboard's own list of actors, which
+has no limit but fewer fields.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.state_api import Listing, Row, list_rows
 
 QUERY_ORDER = ("DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE", "RESTARTING")
-"""States in the order actors pass through them, one query after the other: a later query meets an actor that moves on
-between two queries. RESTARTING comes twice, as an actor may fall from ALIVE back to it."""
+"""States in the order in which actors pass through them: a later query finds an actor that moves on between queries.
+RESTARTING comes twice, because an ALIVE actor may return to it."""
 
 LOGICAL_PATH, LOGICAL_KEYS = "/logical/actors", ("data", "actors")
 NO_NODE = "f" * 56
-"""The node of an actor that has none yet, in the dashboard's own list."""
+"""The node id of an actor without a node, in the dashboard's own list."""
 PREFIX = "FLEETCTL_FAILED "
-"""What is before a failure in Ray's text; see agent/failure.py."""
+"""The marker before a failure in Ray's text; see agent/failure.py."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveActor:
-    """One actor that is not dead. `claim` is what it takes from its node, or from its placement group if it has one.
+    """One live actor. `claim` is what it takes from its node, or from its placement group if it has one.
 
     `node_id` is None until it runs; while RESTARTING it is the node it ran on. `repr_name` is its last `__repr__`,
     possibly from before a restart; empty until its constructor has returned. `job_id` is the job that created it.
-    `namespace` None = not known: the dashboard's own list lacks it. `error` = why it ended last, in a line.
+    `namespace` None = unknown, because the dashboard's own list lacks it. `error` = why it last ended, in one line.
     """
 
     actor_id: str
@@ -55,14 +55,14 @@ class LiveActor:
 def list_live_actors(client: DashboardClient) -> Listing[LiveActor]:
     """Return all live actors, each once, as last seen; raises InventoryError when a query fails.
 
-    Where it is `cut`, only actors that are no replicas may be missing. Detail is needed: without it there is no claim,
-    placement group or repr.
+    If the listing is `cut`, only actors that are not replicas may be missing. The queries ask for details: without
+    them Ray returns no claim, placement group or repr.
     """
     found: dict[str, LiveActor] = {}
     problems: list[str] = []
     cut: list[str] = []
     for state in QUERY_ORDER:
-        listing = list_rows(client, "actors", read_actor, where=[("state", "=", state)])
+        listing = list_rows(client, "actors", read_actor, filters=[("state", "=", state)])
         found |= {actor.actor_id: actor for actor in listing.rows}
         problems += [f"{problem} ({state})" for problem in listing.problems]
         problems += [f"{listing.unread} rows of actors cannot be read ({state})"] if listing.unread else []
@@ -74,7 +74,7 @@ def list_live_actors(client: DashboardClient) -> Listing[LiveActor]:
 
 
 def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> list[LiveActor]:
-    """Return the live replicas that are not among the `known` ones; raises InventoryError if it cannot."""
+    """Return the live replicas that are not in `known`; raises InventoryError."""
 
     def read(actor_id: str, entry: object) -> LiveActor | None:
         row = _row_of(actor_id, object_of(entry))
@@ -98,7 +98,7 @@ def _row_of(actor_id: str, entry: Mapping[str, object]) -> Row:
 
 
 def read_actor(row: Row) -> LiveActor | None:
-    """Return the actor of one row, or None when it is not live or not an actor's row."""
+    """Return the actor of one row, or None if it is not live or the row is not an actor's."""
     state = str(row.get("state"))
     if state not in LIVE_STATES or not row.get("actor_id"):
         return None
@@ -116,16 +116,16 @@ def read_actor(row: Row) -> LiveActor | None:
         claim=read_claim_in_group(resources) if group else read_claim(resources),
         repr_name=text_of(row.get("repr_name")) or "",
         restarts=count_of(row.get("num_restarts")),
-        error=why_it_ended(row.get("death_cause")))
+        error=death_reason(row.get("death_cause")))
 
 
 def count_of(value: object) -> int:
-    """Read a count; Ray gives 64-bit integers as text."""
+    """Return a count; Ray writes 64-bit integers as text."""
     return int(value) if isinstance(value, (int, str)) and str(value).isdecimal() else 0
 
 
 def death_messages(cause: object) -> Iterator[str]:
-    """Yield the messages in Ray's death cause, a mapping one level deep by kind of death."""
+    """Yield the messages in Ray's death cause, a mapping by kind of death."""
     for key, value in sorted(object_of(cause).items()):
         if key in ("error_message", "formatted_exception_string") and isinstance(value, str):
             yield value
@@ -134,20 +134,20 @@ def death_messages(cause: object) -> Iterator[str]:
 
 
 def packed_failure(texts: Sequence[str]) -> Mapping[str, Any]:
-    """Return what the agent has packed into a cause of death; empty where it has not."""
+    """Return the failure that the agent has packed into a cause of death; empty if there is none."""
     for line in (line for text in reversed(texts) for line in reversed(text.splitlines())):
         _, found, packed = line.partition(PREFIX)
         if found:
             try:
-                said, _ = json.JSONDecoder().raw_decode(packed)
+                failure, _ = json.JSONDecoder().raw_decode(packed)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(said, dict) and text_of(said.get("code")):
-                return said
+            if isinstance(failure, dict) and text_of(failure.get("code")):
+                return failure
     return {}
 
 
-def why_it_ended(cause: object) -> str | None:
+def death_reason(cause: object) -> str | None:
     """Return in one line why an actor ended: the agent's reason, else the last line of Ray's innermost message."""
     texts = list(death_messages(cause))
     if message := text_of(packed_failure(texts).get("message")):

@@ -1,8 +1,7 @@
 """From the address on the command line to the URL of the cluster's dashboard.
 
-`http(s)://...` is the dashboard itself, and so is `host:8265`, its usual port. `auto` and another `host:port` mean a
-Ray on this machine or network whose dashboard has to be looked up; that needs ray, and happens in another process,
-because the client itself imports ray nowhere.
+`http(s)://...` is the dashboard itself, and so is `host:8265`, its default port. `auto` and any other `host:port` mean
+a Ray whose dashboard must be looked up. That needs ray and runs in a subprocess, because the client never imports ray.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from fleetctl.errors import ClusterUnreachable, InventoryError
 
 LOOKUP_TIMEOUT_S, WAITING_S = 30.0, 3.0
 DASHBOARD_PORT = ":8265"
-ADDRESSES = "http(s)://host:8265 or host:8265 for a Ray dashboard; auto or host:port for a Ray to look up from here"
+ADDRESSES = "http(s)://host:8265 or host:8265 for a Ray dashboard; auto or host:port for a Ray to look up"
 
 _HOST_PORT = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
 _NO_RAY = 3
@@ -36,22 +35,22 @@ def dashboard_url(address: str, environ: Mapping[str, str], *, python: str = sys
                   on_waiting: Callable[[], None] = lambda: None) -> str:
     """Return the dashboard's URL for `address`, without a trailing slash.
 
-    `environ` is for the look-up process; `python` the interpreter that has ray; `on_waiting` is called when it takes
-    long. Raises InventoryError for an address of no known form and ClusterUnreachable when no Ray is found there.
+    `environ` is for the lookup process; `python` is an interpreter with ray; `on_waiting` is called when the lookup is
+    slow. Raises InventoryError for an address of no known form and ClusterUnreachable when no Ray is found there.
     """
     address = checked_address(address)
     if address.endswith(DASHBOARD_PORT) and "://" not in address:
         return f"http://{address}"
-    return address if "://" in address else _looked_up(address, environ, python, on_waiting)
+    return address if "://" in address else _look_up(address, environ, python, on_waiting)
 
 
 def checked_address(address: str) -> str:
-    """Return an address, a URL without a trailing slash; raises InventoryError for an address of no known form."""
+    """Return the address, without a URL's trailing slash; raises InventoryError for an address of no known form."""
     if "://" in address:
         return _checked_url(address)
     if address == "auto" or _HOST_PORT.fullmatch(address):
         return address
-    raise InventoryError(f"{address!r} is not an address of a cluster", hint=f"allowed: {ADDRESSES}")
+    raise InventoryError(f"{address!r} is not a cluster address", hint=f"allowed: {ADDRESSES}")
 
 
 def _checked_url(address: str) -> str:
@@ -61,20 +60,20 @@ def _checked_url(address: str) -> str:
     except ValueError:
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InventoryError(f"{without_secret(address)!r} is not an address of a cluster",
+        raise InventoryError(f"{without_secret(address)!r} is not a cluster address",
                              hint=f"allowed: {ADDRESSES}")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise InventoryError(f"the address {without_secret(address)} holds more than scheme, host, port and path",
+        raise InventoryError(f"the address {without_secret(address)} has more than scheme, host, port and path",
                              hint="plans and logs show addresses: a token belongs in RAY_AUTH_TOKEN")
     return address.rstrip("/")
 
 
 def without_secret(address: str) -> str:
-    """Cut the parts that may be secret from an address, for a message."""
+    """Remove the parts of an address that may be secret, for a message."""
     return re.sub(r"//.*@", "//***@", address).partition("?")[0].partition("#")[0]
 
 
-def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting: Callable[[], None]) -> str:
+def _look_up(address: str, environ: Mapping[str, str], python: str, on_waiting: Callable[[], None]) -> str:
     waiting = threading.Timer(WAITING_S, on_waiting)
     waiting.start()
     try:
@@ -86,13 +85,13 @@ def _looked_up(address: str, environ: Mapping[str, str], python: str, on_waiting
     finally:
         waiting.cancel()
     if found.returncode == _NO_RAY:
-        raise InventoryError(f"the address {address!r} is looked up with ray, which is not installed here",
+        raise InventoryError(f"looking up the address {address!r} needs ray, which is not installed here",
                              hint="give the dashboard's own address (http://ray-head:8265), or "
                                   "pip install 'ray[default]'")
     urls = [line.removeprefix("url=") for line in found.stdout.splitlines() if line.startswith("url=http")]
     if found.returncode != 0 or not urls:
-        said = [line.strip() for line in found.stderr.splitlines() if line.strip()]
-        why = f": {said[-1][:200]}" if said else ""
+        errors = [line.strip() for line in found.stderr.splitlines() if line.strip()]
+        why = f": {errors[-1][:200]}" if errors else ""
         raise ClusterUnreachable(f"no Ray with a dashboard was found at {address!r}{why}",
                                  hint=_lookup_hint(address))
     return urls[-1].rstrip("/")

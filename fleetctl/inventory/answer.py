@@ -1,4 +1,4 @@
-"""An answer of the dashboard, whole and of bounded size, and the text of an error. Loads httpx: import it late."""
+"""A complete answer of bounded size, and the text of an error. Loads httpx: import it late."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encod
 
 
 class Answer(httpx.Response):
-    """An answer of httpx with the body already unpacked, as UTF-8, and JSON that cannot end the program."""
+    """An httpx response with the body already unpacked, as UTF-8, and JSON parsing that raises only ValueError."""
 
     def json(self, **_: Any) -> Any:  # noqa: ANN401  as httpx has it
-        """Return the body as JSON; raises only ValueError, for a body that is not JSON or holds too much."""
+        """Return the body as JSON; raises only ValueError, for a body that is not JSON or is too large."""
         return parse_json(self.content)
 
     @property
     def given_at(self) -> datetime | None:
-        """When it was given: whole seconds, on the clock of the dashboard or of a proxy before it."""
+        """When it was sent: whole seconds, by the clock of the dashboard or of a proxy in front of it."""
         try:
             found = parsedate_to_datetime(self.headers["date"])
         except (KeyError, ValueError):
@@ -32,16 +32,16 @@ class Answer(httpx.Response):
         return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def whole(head: httpx.Response, body: bytes) -> Answer:
-    """Return the answer whose status and headers came as `head`."""
+def full_answer(head: httpx.Response, body: bytes) -> Answer:
+    """Return the answer with the status and headers of `head` and this body."""
     headers = [(name, value) for name, value in head.headers.multi_items() if name.lower() not in _BODY_HEADERS]
     answer = Answer(head.status_code, headers=headers, content=body, request=head.request)
-    answer.encoding = "utf-8"  # a charset is a name of any codec that Python has, also of those that unpack
+    answer.encoding = "utf-8"  # a charset could name any of Python's codecs, including decompressing ones
     return answer
 
 
 def parse_json(body: bytes) -> object:
-    """Return the value in `body`; raises ValueError for text that is not JSON, is nested too deep or is too large."""
+    """Return the value in `body`; raises ValueError for text that is not JSON, nests too deep or is too large."""
     if len(body) > MAX_VALUES and count_values(body) > MAX_VALUES:
         raise ValueError("too many values")
     try:
@@ -51,7 +51,7 @@ def parse_json(body: bytes) -> object:
 
 
 def error_text(answer: httpx.Response) -> str:
-    """Quote the first line of an error answer, as `: no such thing`; empty if it holds no text of use.
+    """Quote the first line of an error answer, as in `: no such thing`; empty if it has no usable text.
 
     Ray's dashboard has `msg`, GitHub `message`, GitLab `message` or `error`.
     """

@@ -1,4 +1,4 @@
-"""Many questions of one kind, a few at a time."""
+"""Many requests of one kind, a few at a time."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ Answer = TypeVar("Answer")
 
 
 def ask_all(ask: Callable[[About], Answer], about: Iterable[About], at_once: int = READERS) -> list[Answer]:
-    """Return the answers in the order of what they are about; raises what the first of them raises."""
+    """Return the result of `ask` for each item, in order; raises the first item's exception."""
     with ThreadPoolExecutor(at_once, thread_name_prefix="ask") as pool:
         return list(pool.map(ask, about))

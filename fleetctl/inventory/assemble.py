@@ -1,4 +1,4 @@
-"""Put the parts of one reading together: nodes with their cards and what is in use; and where parts disagree."""
+"""Combines the parts of one reading into nodes with cards and use, and reports where the parts disagree."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ NO_ACTOR = "f" * 32
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """One reading, parsed. `summary` is the dashboard's node summary by node id, `sums` what Ray has granted there.
+    """One reading, parsed. `summary` is the dashboard's node summary and `sums` Ray's grants, both by node id.
 
-    `groups` are read only where Ray gives no sums.
+    `groups` are read only if Ray gives no sums.
     """
 
     nodes: Sequence[Node]
@@ -46,11 +46,11 @@ class Parts:
     sums: Mapping[str, RaySum]
     groups: Sequence[PlacementGroup] = ()
     memory_by_process: bool = True
-    """This Ray reports how much memory of a card each process has; some report a percentage in its place."""
+    """Whether this version of Ray reports a process's card memory in MiB; some report a percentage instead."""
 
 
 def build_nodes(parts: Parts) -> list[Node]:
-    """Return the nodes of the inventory document, ordered by name; dead ones are kept, since they show what is lost."""
+    """Return the nodes of the inventory document, ordered by name; dead ones are kept, to show lost replicas."""
     names = unique_names(parts.nodes)
     dead = {node.id for node in parts.nodes if node.state == "DEAD"}
     listed = listed_by_node(parts.actors, parts.replicas, dead, parts.groups)
@@ -80,7 +80,7 @@ def _members_by_node(replicas: Sequence[FoundReplica], dead: Set[str]) -> Mappin
 
 
 def _known_by_slot_only(parts: Parts) -> frozenset[str]:
-    """Return the actors whose cards no replica reports, and NO_ACTOR; a gang reports for the actors of its members."""
+    """Return the actors whose cards no replica reports, and NO_ACTOR; a gang reports the cards of its members."""
     reporting = {found.actor.actor_id for found in parts.replicas if reports_its_cards(found.replica)}
     silent = {member.node_id for found in parts.replicas if len(found.replica.members) > 1
               and found.actor.actor_id not in reporting for member in found.replica.members}
@@ -102,16 +102,16 @@ def _cards(parts: Parts, node: Node, members: Sequence[ReplicaMember], by_slot: 
 
 
 def _workers(parts: Parts, workers: Sequence[Any]) -> Workers:
-    """Return what Ray's own processes on a node run, as their titles say it."""
+    """Return the process titles of the actors on a node, by pid."""
     classes = {actor.actor_id: actor.class_name for actor in parts.actors} if workers else {}
     return {pid: f"ray::{name}" for worker in map(object_of, workers)
             if (pid := whole_of(worker.get("pid"))) is not None and (name := classes.get(str(worker.get("actorId"))))}
 
 
 def contradictions(parts: Parts) -> Iterator[str]:
-    """Yield the nodes that are surely alive and not in the list of nodes: then the list is not whole.
+    """Name nodes that are certainly alive but missing from the list of nodes, which is then incomplete.
 
-    An actor that is ALIVE is proof: Ray ends or restarts the actors of a dead node before it forgets the node.
+    An ALIVE actor is proof: Ray ends or restarts the actors of a dead node before it forgets the node.
     """
     known = {node.id for node in parts.nodes}
     if not known:
@@ -125,14 +125,14 @@ def contradictions(parts: Parts) -> Iterator[str]:
 
 
 def consistency_warnings(parts: Parts, nodes: Sequence[Node]) -> list[str]:
-    """Return contradictions and unreadable parts that leave the reading complete; `nodes` were built of the parts."""
+    """Return the warnings that leave the reading complete; `nodes` were built from the parts."""
     alive = [node for node in nodes if node.state != "DEAD"]
     unreadable = [f"replica {found.actor.name}: {problem}" for found in parts.replicas for problem in found.problems]
     return [*unreadable, *_nodes_not_listed(parts), *_missing_cards(parts), *card_warnings(alive)]
 
 
 def _nodes_not_listed(parts: Parts) -> Iterator[str]:
-    """Name replicas that are not up and planned on a node Ray does not list: perhaps one that died long ago."""
+    """Name replicas that are not up and planned on a node that Ray does not list, perhaps one that died long ago."""
     known = {node.id for node in parts.nodes}
     for found in parts.replicas if known else ():
         if found.actor.state == "ALIVE":
@@ -147,4 +147,4 @@ def _missing_cards(parts: Parts) -> Iterator[str]:
     names = unique_names(parts.nodes)
     for node in parts.nodes:
         if node.state != "DEAD" and parts.summary and node.id not in parts.summary:
-            yield f"{names[node.id]} is not in the dashboard's node summary: its cards are not known"
+            yield f"{names[node.id]} is not in the dashboard's node summary: its cards are unknown"

@@ -1,11 +1,11 @@
-"""What Ray's autoscaler says of the nodes that it was asked for, and whether its sums have caught up. Reads only.
+"""The autoscaler's reports about requested nodes, and whether its sums have caught up. Reads only.
 
-Ray has no document for it. Its status page lists pending and failed launches as text; and a request that it can never
-fulfil, of which it then adds no node at all, is an event with each of its rounds.
+Ray has no document for these reports. Its status page lists pending and failed launches as text. For a request that it
+can never fulfill, it adds no node at all and emits an event in each of its rounds.
 
 An actor that is gone must not block a plan. Ray's older autoscaler writes the sums about every 5 seconds, with the time
-at which it read them; the newer one reads them for each request. Sums may be written some time after they are read, so
-newer sums are not always new enough: they must have been read after the request.
+at which it read them; the newer one reads them for each request. Sums are written some time after they are read, so
+newer sums may still be too old: they must have been read after the request.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 
 FRESH_S = 20.0
-"""The autoscaler has a round every 5 s; an older refusal was about an earlier request."""
+"""The autoscaler runs a round every 5 s; an older refusal was about an earlier request."""
 
-REFUSES = "No available node types can fulfill cluster constraint: "
-LISTED = 10
+REFUSAL = "No available node types can fulfill cluster constraint: "
+MAX_NEWS = 10
 STATUS_PATH = "/api/cluster_status"
 LONGEST_S, PAUSE_S = 15.0, 0.25
 CLOCK_STEP_S = 1.0
-"""The time of an answer is in whole seconds."""
+"""The time of an answer has whole seconds."""
 
 
 def autoscaler_news(client: DashboardClient) -> list[str]:
-    """Return what it says now, in sentences; nothing where it cannot be asked."""
+    """Return the autoscaler's current reports as sentences; empty if it cannot be reached."""
     news: list[str] = []
     for read in (_refused, _launches):
         with suppress(InventoryError, ValueError):
             news += read(client)
-    return news[:LISTED]
+    return news[:MAX_NEWS]
 
 
 def _refused(client: DashboardClient) -> Iterator[str]:
@@ -45,11 +45,11 @@ def _refused(client: DashboardClient) -> Iterator[str]:
         return
     now = answer.given_at.timestamp()
     for event in reversed(list_of(object_of(object_of(answer.json()).get("data")).get("events"))):
-        said, at = (text_of(object_of(event).get(key)) or "" for key in ("message", "timestamp"))
-        if said.startswith(REFUSES) and now - float(at) < FRESH_S:
-            asked = said.removeprefix(REFUSES).partition(". Add suitable")[0]
-            yield ("Ray's autoscaler adds none of the nodes asked for: it has no node type with these resources and "
-                   f"the labels of spec.cluster.grow, or may add fewer of it: {asked}")
+        message, at = (text_of(object_of(event).get(key)) or "" for key in ("message", "timestamp"))
+        if message.startswith(REFUSAL) and now - float(at) < FRESH_S:
+            requested = message.removeprefix(REFUSAL).partition(". Add suitable")[0]
+            yield ("Ray's autoscaler adds none of the requested nodes: it has no node type with these resources and "
+                   f"the labels of spec.cluster.grow, or its maximum of that type is lower: {requested}")
             return
 
 
@@ -71,9 +71,9 @@ def sums_caught_up(
     client: DashboardClient, seen: Inventory, say: Callable[[], None], *,
     sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic,
 ) -> bool:
-    """Return whether the sums are newer now than in `seen`, after waiting for it; False where they were new already.
+    """Wait for sums that are newer than those in `seen`; return whether there are any, False if there was no need.
 
-    There is nothing to wait for where lists explain all that is in use. `say` is called before waiting.
+    There is nothing to wait for if the lists explain everything in use. `say` is called before waiting.
     """
     if all(node.resources.listed is None for node in seen.nodes):
         return False
@@ -93,9 +93,9 @@ def sums_caught_up(
 
 
 def _status(client: DashboardClient) -> tuple[float | None, float]:
-    """Return when Ray read its sums, None where it does not say, and when it gave this answer.
+    """Return when Ray read its sums (None if the answer has no time), and when it gave this answer (0 if unknown).
 
-    Both are on the clock of its head node, the second in whole seconds, rounded down; 0 where no answer says it.
+    Both are by the clock of the head node, the second in whole seconds, rounded down.
     """
     answer = client.get(STATUS_PATH)
     body = object_of(answer.json()) if answer.status_code == 200 else {}

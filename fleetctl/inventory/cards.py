@@ -1,11 +1,11 @@
 """Cards from the dashboard's node summary, and how much of each Ray has granted.
 
-The summary has what NVML sees on a node, in MiB, possibly some seconds old. It is made for a user interface, not as an
+The summary has NVML's view of a node, in MiB, possibly some seconds old. It is made for a user interface, not as an
 API: every field may be missing, and a missing value is unknown, never 0.
 
-Ray counts per node. Which card an actor got is known from the replica itself (UUIDs and indices in its repr) or from
-its worker's statistics (slots, counted like the node's cards). Only when these together explain everything that is in
-use on the node is every card's share known; otherwise it is left open.
+Ray counts per node. An actor's card is known from the replica itself (UUIDs and indices in its repr) or from its
+worker's statistics (slots, numbered like the node's cards). Every card's share is known only if these together explain
+everything in use on the node; otherwise it stays unknown.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fleetctl.documents.inventory import CardProcess, Gpu, Node, Replica, ReplicaMember, card_indices
@@ -23,15 +24,14 @@ from fleetctl.planner.placement.policies import EffectivePolicy
 
 MIB = 1 << 20
 Workers = Mapping[int, str]
-"""By pid: what a process that Ray has started runs."""
+"""The process titles of Ray's own workers, by pid."""
 NO_WORKERS: Workers = {}
 
 _GPU_SLOTS = re.compile(r"GPU(?:Group[0-9A-Za-z]{36})?")
-"""A worker's GPUs, its own or out of any bundle of a placement group, after the dashboard's rewriting of names."""
-
+"""A worker's GPUs, its own or from any bundle of a placement group, with names as the dashboard rewrites them."""
 
 UNIFIED = frozenset({"GB10", "Orin", "Thor", "Xavier"})
-"""Kinds of cards without a memory of their own: Ray leaves out a card whose memory the driver does not report, and has
+"""Kinds of cards without memory of their own: Ray leaves out a card whose memory the driver does not report, and has
 its name only in the node's label."""
 
 
@@ -39,9 +39,9 @@ def read_cards(entry: Mapping[str, Any], declared_gpus: int, kind: str = "", wor
                memory_by_process: bool = True) -> list[Gpu]:
     """Return the cards of one node of the summary; `declared_gpus` in 1/10000 is what the node offers to Ray.
 
-    A node that declares GPUs but shows no cards (no statistics yet, or a vendor Ray cannot measure) gets as many
-    cards of unknown kind and memory. A node's only card gets the host's memory where it has none of its own; `kind` is
-    Ray's word for it. `workers` names Ray's own processes by pid. `memory_by_process` = this Ray reports it rightly.
+    A node that declares GPUs but shows no cards (no statistics yet, or a vendor Ray cannot measure) gets that many
+    cards of unknown kind and memory. A node's only card gets the host's memory if it has none of its own; `kind` is
+    Ray's name for the card. `memory_by_process` = this version of Ray reports the memory of processes correctly.
     """
     cards = [card for item in list_of(entry.get("gpus"))
              if (card := _card(object_of(item), workers, memory_by_process)) is not None]
@@ -54,7 +54,7 @@ def read_cards(entry: Mapping[str, Any], declared_gpus: int, kind: str = "", wor
 
 
 def _unified(cards: list[Gpu], entry: Mapping[str, Any]) -> list[Gpu]:
-    """Give a node's only card the memory of the host: total, and all of it that is not available."""
+    """Give a node's only card the memory of the host; host memory that is not available counts as used."""
     total, available = [whole_of(amount) for amount in [*list_of(entry.get("mem")), None, None][:2]]
     if len(cards) != 1 or not total or available is None or not 0 <= available <= total:
         return cards
@@ -73,7 +73,7 @@ def _card(item: Mapping[str, Any], workers: Workers, memory_by_process: bool) ->
 
 
 def pids_of(entry: Mapping[str, Any]) -> frozenset[int]:
-    """Return the processes that have memory of any card of a node of the summary."""
+    """Return the processes that have memory on any card of a node of the summary."""
     return frozenset(process.pid for item in list_of(entry.get("gpus"))
                      for process in _processes(list_of(object_of(item).get("processesPids")), NO_WORKERS, False))
 
@@ -86,7 +86,7 @@ def _processes(items: Sequence[Any], workers: Workers, with_memory: bool) -> Ite
 
 
 def with_foreign_memory(node: Node, members: Sequence[ReplicaMember]) -> Node:
-    """Return the node with what is in use of each card beyond what Ray has granted on it, as a plan counts it."""
+    """Return the node with the memory in use on each card beyond Ray's grants, as a plan counts it."""
     if not any(card.memory_used for card in node.gpus):
         return node
     foreign = {card.index: card.foreign for card in offer_of(node, members, EffectivePolicy()).cards if card.dirty}
@@ -96,14 +96,14 @@ def with_foreign_memory(node: Node, members: Sequence[ReplicaMember]) -> Node:
 
 
 def _bytes(mebibytes: object, *, zero_is_unknown: bool) -> int | None:
-    """MiB to bytes; unified-memory parts report no total, and some agents report -1."""
+    """Convert MiB to bytes; unified-memory devices report no total, and some agents report -1."""
     if isinstance(mebibytes, bool) or not isinstance(mebibytes, (int, float)) or not 0 <= mebibytes < 1e12:
         return None
     return None if zero_is_unknown and mebibytes == 0 else int(mebibytes * MIB)
 
 
 def card_warnings(nodes: Iterable[Node]) -> Iterator[str]:
-    """Warn of what the cards of nodes alone show; `nodes` are without dead ones."""
+    """Yield warnings about the cards of `nodes`, which are not dead."""
     seen: defaultdict[str, list[str]] = defaultdict(list)
     for node in nodes:
         declared = round(node.resources.total.gpu * SHARE)
@@ -112,7 +112,7 @@ def card_warnings(nodes: Iterable[Node]) -> Iterator[str]:
                 seen[card.uuid].append(node.name)
         if declared and len(node.gpus) != declared // SHARE:
             yield (f"{node.name} offers {declared / SHARE:g} GPUs to Ray but reports {len(node.gpus)} cards; "
-                   "which of them Ray hands out is not known")
+                   "which of them Ray grants is unknown")
     for uuid, names in sorted(seen.items()):
         if len(names) > 1:
             yield f"card {uuid} is reported by {', '.join(sorted(names))}: Ray nodes that share a machine"
@@ -121,8 +121,8 @@ def card_warnings(nodes: Iterable[Node]) -> Iterator[str]:
 def with_shares(cards: Sequence[Gpu], granted: Mapping[int, int], used_gpus: int) -> list[Gpu]:
     """Return the cards of one node with their share filled in.
 
-    `granted` is card index -> 1/10000 known to be granted, `used_gpus` the 1/10000 in use on the whole node. Where more
-    is granted than in use, the statistics are of workers that have ended: they lag behind Ray's sums, and do not count.
+    `granted` is card index -> 1/10000 known to be granted, `used_gpus` the 1/10000 in use on the whole node. If more is
+    granted than in use, the statistics include ended workers: they lag behind Ray's sums and are ignored.
     """
     if sum(granted.values()) > used_gpus:
         granted = {}
@@ -137,11 +137,11 @@ def with_shares(cards: Sequence[Gpu], granted: Mapping[int, int], used_gpus: int
 
 def granted_by_card(cards: Sequence[Gpu], members: Sequence[ReplicaMember], workers: Sequence[Any], *,
                     declared_gpus: int, live_actors: frozenset[str]) -> dict[int, int]:
-    """Return card index -> 1/10000 granted on one node: what its `members` report, and the slots of other actors.
+    """Return card index -> 1/10000 granted on one node: the cards its `members` report, and the slots of other actors.
 
-    Worker statistics lag; those of actors not in `live_actors` (the live ones no replica reports for) are left out.
-    Slots count only where the node shows as many cards as it declares, and where the card has so much left: a member of
-    a gang may be reported and have slots.
+    `live_actors` are the live actors whose cards no replica reports; worker statistics lag, and others are ignored.
+    Slots count only if the node shows as many cards as it declares and the card has that much left: a gang's member may
+    be reported and have slots as well.
     """
     granted: defaultdict[int, int] = defaultdict(int)
     for member in members:
@@ -155,7 +155,7 @@ def granted_by_card(cards: Sequence[Gpu], members: Sequence[ReplicaMember], work
 
 
 def reports_its_cards(replica: Replica) -> bool:
-    """Return whether the replica says which cards its members hold."""
+    """Return whether the replica reports the cards of all its members."""
     return all(not member.gpus or member.gpu_uuids or member.gpu_indices for member in replica.members)
 
 
@@ -170,8 +170,5 @@ def _slots(workers: Sequence[Any], live_actors: frozenset[str]) -> Iterator[tupl
             continue
         for name, amount in object_of(worker.get("usedResources")).items():
             for slot in list_of(object_of(amount).get("resourceSlots")) if _GPU_SLOTS.fullmatch(name) else ():
-                try:
-                    place = int(slot["slot"]), round(float(slot["allocation"]) * SHARE)
-                except (KeyError, TypeError, ValueError, OverflowError):
-                    continue
-                yield place
+                with suppress(KeyError, TypeError, ValueError, OverflowError):
+                    yield int(slot["slot"]), round(float(slot["allocation"]) * SHARE)

@@ -1,9 +1,8 @@
-"""What Ray has granted, in integers: GPU and CPU in 1/10000, memory in bytes. Sums of integers are exact.
+"""Ray's grants, in integers: GPU and CPU in 1/10000, memory in bytes. Sums of integers are exact.
 
-Ray's own sums are of actors, tasks, placement groups, everything. The dashboard has them as text for its pages:
-`3.0/4.0 GPU`, and with placement groups `0.5/4.0 GPU (0.5 used of 2.0 reserved in placement groups)`. The first number
-counts only the used part of a reservation, so the rest of it is added here. Memory is rounded to two decimals of its
-unit.
+Ray's own sums cover actors, tasks and placement groups. The dashboard has them as text for its pages: `3.0/4.0 GPU`,
+and with placement groups `0.5/4.0 GPU (0.5 used of 2.0 reserved in placement groups)`. The first number counts only the
+used part of a reservation, so the rest is added here. Memory is rounded to two decimals of its unit.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fleetctl.documents.quantity import SHARE
 from fleetctl.inventory.json_values import object_of
 
 _IN_GROUP = re.compile(r"(GPU|CPU|memory)_group_[0-9a-f]{36}")
-"""Ray's name for a resource taken out of a placement group, any bundle of it: GPU_group_<group id>."""
+"""Ray's name for a resource taken from any bundle of a placement group: GPU_group_<group id>."""
 _AMOUNT = r"([0-9.e+-]+)(B|KiB|MiB|GiB|TiB)?"
 _LINE = re.compile(rf"{_AMOUNT}/{_AMOUNT} (GPU|CPU|memory)(?: \({_AMOUNT} used of {_AMOUNT} reserved .*\))?")
 _UNITS = {None: 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -36,12 +35,12 @@ class Claim:
         return Claim(self.gpus + other.gpus, self.cpus + other.cpus, self.memory + other.memory)
 
     def less(self, other: Claim) -> Claim:
-        """Return what is left when `other` is taken away; never below zero."""
+        """Return the claim minus `other`, never below zero."""
         return Claim(max(0, self.gpus - other.gpus), max(0, self.cpus - other.cpus),
                      max(0, self.memory - other.memory))
 
     def as_amounts(self) -> Amounts:
-        """Return it in Ray's units, as the inventory document has it."""
+        """Return the claim in Ray's units, as in the inventory document."""
         return Amounts(gpu=self.gpus / SHARE, cpu=self.cpus / SHARE, memory=self.memory)
 
 
@@ -51,15 +50,15 @@ def claim_of_amounts(amounts: Amounts) -> Claim:
 
 
 def read_claim(resources: object) -> Claim:
-    """Return what a Ray resource mapping claims from its node itself; other resources are left out."""
+    """Return the claim of a Ray resource mapping on its node itself; other resources are left out."""
     found = object_of(resources)
     return Claim(_share(found.get("GPU")), _share(found.get("CPU")), round(_number(found.get("memory"))))
 
 
 def read_claim_in_group(resources: object) -> Claim:
-    """Return what an actor takes out of its placement group, whose bundles hold it already.
+    """Return the claim of an actor on its placement group, whose bundles already claim it from the node.
 
-    The dashboard's own list has it under plain names, as if it were the node's.
+    The dashboard's own list has plain names, as if the actor took it from the node.
     """
     grouped = {match[1]: amount for name, amount in object_of(resources).items()
                if (match := _IN_GROUP.fullmatch(str(name)))}
@@ -78,13 +77,13 @@ def _number(value: object) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RaySum:
-    """What one node has granted. The true `memory` differs from that of `used` by `memory_error` bytes at most."""
+    """The grants of one node. The memory in `used` is exact to within `memory_error` bytes."""
 
     used: Claim
     memory_error: int = 0
 
     def at_least(self, listed: Claim) -> Claim:
-        """Return what is in use: the sum, or the claim in the lists where it is larger or differs only by rounding."""
+        """Return the use: per resource the sum, or the lists' claim if it is larger or differs only by rounding."""
         near = abs(self.used.memory - listed.memory) <= self.memory_error
         return Claim(max(self.used.gpus, listed.gpus), max(self.used.cpus, listed.cpus),
                      listed.memory if near else max(self.used.memory, listed.memory))
@@ -92,27 +91,27 @@ class RaySum:
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """What an agent has seen inside the cluster: free amounts by node id, and the draining nodes.
+    """An agent's view from inside the cluster: free amounts by node id, and the draining nodes.
 
-    The dashboard says both late, or not at all.
+    The dashboard shows both late or not at all.
     """
 
     free: Mapping[str, Claim] = field(default_factory=dict)
     draining: frozenset[str] = frozenset()
 
     def sums(self, nodes: Sequence[Node]) -> Mapping[str, RaySum]:
-        """Return what is in use on each of the nodes that the agent has seen."""
+        """Return the use of each node that the agent has seen."""
         return {node.id: RaySum(claim_of_amounts(node.resources.total).less(self.free[node.id]))
                 for node in nodes if node.id in self.free}
 
 
 def read_sums(listed: object) -> Mapping[str, RaySum]:
-    """Return Ray's sums by node id from `nodeLogicalResources`; a node whose text cannot be read is left out."""
+    """Return Ray's sums by node id from `nodeLogicalResources`, without nodes whose text cannot be parsed."""
     return {node_id: found for node_id, text in object_of(listed).items() if (found := read_sum(text)) is not None}
 
 
 def read_sum(text: object) -> RaySum | None:
-    """Return the sum of one node, or None where its text is not in Ray's form."""
+    """Return the sum of one node, or None if its text is not in Ray's format."""
     amounts: dict[str, tuple[float, float]] = {}
     for line in text.splitlines() if isinstance(text, str) else ():
         match = _LINE.fullmatch(line.strip())
@@ -132,7 +131,7 @@ def read_sum(text: object) -> RaySum | None:
 
 
 def _amount(match: re.Match[str], group: int) -> tuple[float, float]:
-    """Return a number of the line in bytes or units, and how far rounding may have moved it; 0 where there is none."""
+    """Return a number of the line, in bytes or units, and its rounding error; 0 if the number is absent."""
     if match[group] is None:
         return 0.0, 0.0
     unit = match[group + 1]

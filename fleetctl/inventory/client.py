@@ -1,7 +1,7 @@
 """The one place that sends HTTP: a thin client for a Ray dashboard, with errors a person can act on.
 
-Token, headers and certificate go into requests and nowhere else, never into a message. Reading the inventory uses
-GETs only, so it works through a proxy that lets only GETs pass. No answer takes more bytes or time than its bounds.
+Token, headers and certificate go into requests, never into a message. The inventory is read with GETs only, so it
+works through a proxy that passes only GETs. No answer takes more bytes or time than its bounds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import InventoryError, PathNotServed
 from fleetctl.inventory.access import Access, tls_context
-from fleetctl.inventory.fetch import Bounds, Contact, Open, Overdue, Patience
-from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, few_values
+from fleetctl.inventory.fetch import Bounds, Contact, Deadline, Open, Overdue
+from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, limit_values
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ CONNECT_TIMEOUT_S = 5.0
 RETRY_DELAYS_S = (0.2, 0.6)
 """Waits before the second and third try of a GET whose connection failed."""
 
-NOT_JSON = "is this the Ray dashboard, and does nothing between cut off or rewrite its answers?"
+NOT_JSON = "is this the Ray dashboard, and is a proxy truncating or rewriting its answers?"
 NO_ACCESS, USUAL_BOUNDS = Access(), Bounds()
 
 Result = TypeVar("Result")
@@ -38,17 +38,17 @@ Params = Mapping[str, str | Sequence[str]]
 
 
 class DashboardClient:
-    """HTTP to one dashboard at `base_url`, such as http://ray-head:8265. Safe to use from several threads.
+    """HTTP to one dashboard at `base_url`, such as http://ray-head:8265. Thread-safe.
 
-    `timeout_s` bounds the wait for each part of an answer, `bounds` the whole of it. `on_waiting` is called, once, when
-    the dashboard takes long. `interrupts` counts the interrupts of this process: each
-    ends the requests that wait in other threads. `sleep` waits between tries.
+    `timeout_s` bounds the wait for each part of an answer, `bounds` the whole answer. `on_waiting` is called once when
+    the dashboard is slow. `interrupts` counts the interrupts of this process: each one ends the requests that wait in
+    other threads. `sleep` waits between tries.
     """
 
     def __init__(self, base_url: str, access: Access = NO_ACCESS, timeout_s: float = DEFAULT_TIMEOUT_S, *,
                  bounds: Bounds = USUAL_BOUNDS, on_waiting: Callable[[], None] = lambda: None,
                  interrupts: Callable[[], int] = lambda: 0, sleep: Callable[[float], None] = time.sleep) -> None:
-        # its own command line, with progress bars and colours, is more than half of its import
+        # httpx's own command line, with progress bars and colors, is more than half of its import time
         sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
         import httpx
 
@@ -57,17 +57,17 @@ class DashboardClient:
         self._bounds = bounds
         self._sleep = sleep
         self._contact = Contact(on_waiting, interrupts)
-        is_tls = self.base_url.startswith("https")  # loading the certificates takes time plain HTTP need not spend
+        is_tls = self.base_url.startswith("https")  # loading the certificates takes time that plain HTTP can save
         verify = tls_context(access.certificate) if is_tls else False
-        # Ray refuses changes from what looks like a browser, and hides environments from it
+        # Ray refuses changes from a browser's User-Agent, and hides environments from it
         headers = {"User-Agent": f"fleetctl/{__version__}", "Accept": "application/json", "Accept-Encoding": "gzip",
                    **access.all_headers()}
         try:
             self._http = httpx.Client(headers=headers, verify=verify, timeout=httpx.Timeout(
                 timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s)))
-        except (ValueError, ImportError, httpx.InvalidURL):  # it makes its proxies at once
-            raise InventoryError("HTTP_PROXY, HTTPS_PROXY or ALL_PROXY names no proxy that can be used",
-                                 hint="allowed: http://host:port; NO_PROXY lists hosts to reach without") from None
+        except (ValueError, ImportError, httpx.InvalidURL):  # the constructor creates the proxies
+            raise InventoryError("HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is not a usable proxy address",
+                                 hint="allowed: http://host:port; NO_PROXY lists hosts to reach directly") from None
 
     def __enter__(self) -> DashboardClient:
         return self
@@ -82,22 +82,22 @@ class DashboardClient:
     def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, json: object = None,
                 content: bytes | None = None, headers: Mapping[str, str] | None = None,
                 last_bytes: int | None = None) -> Answer:
-        """Send one request and return the answer with any status but 401, 403 and a redirect.
+        """Send one request and return the answer, whose status may be any but 401, 403 or a redirect.
 
-        `last_bytes` = of a longer body, only its end is kept.
+        `last_bytes` = keep only the end of a longer body.
         Raises ClusterUnreachable when the dashboard cannot be reached, ClusterRefused on 401, 403 and a redirect,
-        InventoryError for an answer beyond the bounds. Only GETs are tried again, and only when the connection failed.
+        InventoryError for an answer beyond the bounds. Only GETs are retried, and only when the connection failed.
         """
-        patience = Patience(self._contact, self._bounds, self._bounds.total_s)
+        deadline = Deadline(self._contact, self._bounds, self._bounds.total_s)
         sent = {"params": params, "json": json, "content": content, "headers": headers}
-        send = self._sender(patience, method, path, sent)
+        send = self._sender(deadline, method, path, sent)
 
         def attempt() -> Answer:
-            with patience.answer(send) as (head, parts):
-                return self._whole(path, head, parts if last_bytes is None else _end_of(parts, last_bytes))
+            with deadline.answer(send) as (head, parts):
+                return self._full_answer(path, head, parts if last_bytes is None else _end_of(parts, last_bytes))
 
-        with self._explained(path):
-            answer = self._tried(method, attempt)
+        with self._errors_explained(path):
+            answer = self._with_retries(method, attempt)
         self._require_accepted(path, answer)
         return answer
 
@@ -112,43 +112,43 @@ class DashboardClient:
         try:
             return answer.json()
         except ValueError:
-            raise InventoryError(f"{path} answered 200, but not with whole JSON ({len(answer.content)} bytes)",
+            raise InventoryError(f"{path} answered 200, but not with complete JSON ({len(answer.content)} bytes)",
                                  hint=NOT_JSON) from None
 
     def read_entries(
         self, path: str, within: Sequence[str], params: Params, read: Callable[[str, object], Result], *,
         opening: str = "[", large: bool = False,
     ) -> tuple[list[Result], Mapping[str, Any]]:
-        """Return what `read` makes of each key and value at the keys `within`, and the other values on the way there.
+        """Return the result of `read` for each key and value at the keys `within`, and the other values on the path.
 
-        `opening` says whether a list or an object ("{") is there; the keys of a list are "". Entries are read while
-        they come in, so memory does not depend on what `read` drops. `large` = the bounds of streams hold, and the
-        number of values is unlimited. Raises as `get_json` does.
+        `opening` is "[" for a list, whose keys are "", or "{" for an object. Entries are read as they arrive, so memory
+        does not depend on what `read` drops. `large` = use the bounds of streams and no limit on the number of values.
+        Raises as `get_json` does.
         """
         bounds = self._bounds
         total_s, limit = (bounds.stream_s, bounds.stream_bytes) if large else (bounds.total_s, bounds.answer_bytes)
-        patience = Patience(self._contact, bounds, total_s)
-        send = self._sender(patience, "GET", path, {"params": params})
+        deadline = Deadline(self._contact, bounds, total_s)
+        send = self._sender(deadline, "GET", path, {"params": params})
 
         def attempt() -> tuple[list[Result], Mapping[str, Any]]:
-            beside: dict[str, Any] = {}
-            with patience.answer(send) as (head, parts):
+            siblings: dict[str, Any] = {}
+            with deadline.answer(send) as (head, parts):
                 if head.status_code != 200:
-                    self._require_ok(path, self._whole(path, head, parts))
+                    self._require_ok(path, self._full_answer(path, head, parts))
                 limited = self._limited(path, parts, limit)
-                entries = entries_within(limited if large else few_values(limited), within, opening,
-                                         bounds.entry_bytes, beside)
-                with _json_of(path):
-                    return [read(key, value) for key, value in entries], beside
+                entries = entries_within(limited if large else limit_values(limited), within, opening,
+                                         bounds.entry_bytes, siblings)
+                with _json_errors_explained(path):
+                    return [read(key, value) for key, value in entries], siblings
 
-        with self._explained(path):
-            return self._tried("GET", attempt)
+        with self._errors_explained(path):
+            return self._with_retries("GET", attempt)
 
-    def _sender(self, patience: Patience, method: str, path: str, sent: Mapping[str, Any]) -> Open:
-        return partial(self._http.stream, method, self.base_url + path, extensions={"trace": patience.trace}, **sent)
+    def _sender(self, deadline: Deadline, method: str, path: str, sent: Mapping[str, Any]) -> Open:
+        return partial(self._http.stream, method, self.base_url + path, extensions={"trace": deadline.trace}, **sent)
 
-    def _tried(self, method: str, attempt: Callable[[], Result]) -> Result:
-        """Return the result of an attempt; where a connection failed, GETs are tried again."""
+    def _with_retries(self, method: str, attempt: Callable[[], Result]) -> Result:
+        """Return the result of an attempt; a GET whose connection failed is retried."""
         import httpx
 
         for delay in RETRY_DELAYS_S if method == "GET" else ():
@@ -159,8 +159,8 @@ class DashboardClient:
         return attempt()
 
     @contextmanager
-    def _explained(self, path: str) -> Iterator[None]:
-        """Turn a failure on the way into a message about the cluster."""
+    def _errors_explained(self, path: str) -> Iterator[None]:
+        """Turn a transport error into a message about the cluster."""
         import httpx
 
         try:
@@ -170,10 +170,10 @@ class DashboardClient:
 
             raise why_failed(self.base_url, path, error) from error
 
-    def _whole(self, path: str, head: httpx.Response, parts: Iterator[bytes]) -> Answer:
-        from fleetctl.inventory.answer import whole
+    def _full_answer(self, path: str, head: httpx.Response, parts: Iterator[bytes]) -> Answer:
+        from fleetctl.inventory.answer import full_answer
 
-        return whole(head, b"".join(self._limited(path, parts, self._bounds.answer_bytes)))
+        return full_answer(head, b"".join(self._limited(path, parts, self._bounds.answer_bytes)))
 
     def _limited(self, path: str, parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
         size = 0
@@ -196,14 +196,14 @@ class DashboardClient:
         if answer.status_code == 404:
             raise PathNotServed(
                 f"{self.base_url}{path} does not exist (404)",
-                hint="is this the Ray dashboard? It needs `ray[default]` on the head node, and a proxy in front of it "
-                     "must pass this path")
+                hint="is this the Ray dashboard? It needs `ray[default]` on the head node, and any proxy in front of "
+                     "it must pass this path")
         if answer.status_code != 200:
             raise InventoryError(f"{path} answered {answer.status_code}{error_text(answer)}")
 
 
 def _end_of(parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
-    """Return the last parts: at least `limit` bytes of them, where there are so many."""
+    """Return the last parts: at least `limit` bytes, if there are that many."""
     kept, size = deque[bytes](), 0
     for part in parts:
         kept.append(part)
@@ -214,11 +214,11 @@ def _end_of(parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def _json_of(path: str) -> Iterator[None]:
-    """Turn an error in a document into a message about the answer."""
+def _json_errors_explained(path: str) -> Iterator[None]:
+    """Turn a parse error into a message about the answer."""
     try:
         yield
     except NotTheAnswer as error:
         raise InventoryError(f"{path} {error}") from None
     except ValueError as error:
-        raise InventoryError(f"{path} answered 200, but not with whole JSON: {error}", hint=NOT_JSON) from None
+        raise InventoryError(f"{path} answered 200, but not with complete JSON: {error}", hint=NOT_JSON) from None

@@ -1,4 +1,4 @@
-"""Read a live cluster from its Ray dashboard: all GETs at once; a part that fails is named in the warnings."""
+"""Reads a live cluster from its Ray dashboard: all GETs at once. A part that fails is named in the warnings."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fleetctl.inventory.cards import holds_cards, pids_of
 from fleetctl.inventory.claims import AgentView, RaySum, read_sums
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.cold import with_cold, with_unfetched
-from fleetctl.inventory.failures import Ended, list_ended, that_matter
-from fleetctl.inventory.jobs import Job, ours
+from fleetctl.inventory.failures import Ended, after_failures, list_ended
+from fleetctl.inventory.jobs import Job, list_jobs
 from fleetctl.inventory.json_values import list_of, object_of, text_of
 from fleetctl.inventory.lives import with_deaths, with_lives
 from fleetctl.inventory.nodes import read_node
@@ -32,17 +32,17 @@ from fleetctl.inventory.used import list_placement_groups
 
 SUMMARY_PATH = "/nodes"
 SUMMARY_PARAMS = {"view": "summary", "nocache": "1"}
-"""Without `nocache`, Ray answers with what it last served, however old, and only then refreshes its cache."""
+"""Without `nocache`, Ray serves its cached answer, however old, and refreshes the cache only afterwards."""
 
 OLDEST_RAY = (2, 49)
-"""The agent refuses an older one; see agent/__main__.py."""
+"""The agent refuses older versions; see agent/__main__.py."""
 
 Answer = TypeVar("Answer")
 
 
 @dataclass(slots=True)
 class _Answers:
-    """The answers, part by part; `failures` says why a part, or some of it, is missing."""
+    """The answers, part by part; `failures` says why a part is missing or incomplete."""
 
     nodes: Listing[Row] = field(default_factory=Listing)
     actors: Listing[LiveActor] = field(default_factory=Listing)
@@ -59,8 +59,8 @@ class _Answers:
 class Live:
     """A running cluster. `observed_at` is now (RFC 3339, UTC); `namespace` is the Ray namespace of our replicas.
 
-    `agent` = what an agent has just seen of the nodes: it wins over the dashboard; `cold` = selectors of nodes whose
-    disks are asked about.
+    `agent` = an agent's recent view of the nodes, which wins over the dashboard; `cold` = selectors of the nodes whose
+    disks are listed.
     """
 
     client: DashboardClient
@@ -70,9 +70,9 @@ class Live:
     cold: Sequence[Mapping[str, str]] = ()
 
     def read(self, *, ages: bool = False) -> Inventory:
-        """Return the inventory; `ages` = also since when replicas are ready that were never restarted.
+        """Return the inventory; `ages` = also read when replicas that were never restarted became ready.
 
-        A part that fails, is refused or is cut short makes `complete` false and is named in `warnings`, unless Ray's
+        A part that fails, is refused or is truncated makes `complete` false and is named in `warnings`, unless Ray's
         own sums make up for it. Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
         """
         with collector_paused(lasting=True):
@@ -92,22 +92,22 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     sums = {**answers.sums, **seen_by_agent}
     version = text_of(answers.version.get("ray_version"))
     replicas = find_replicas(actors, live.namespace, planned, answers.jobs or ())
-    # as the memory of a process some report its share in memory transfers (ray#61456)
+    # these versions report a percentage of memory transfers as the memory of a process (ray#61456)
     in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
     parts = Parts(nodes, actors, replicas, answers.summary, sums, memory_by_process=not in_percent)
     if any(node.state != "DEAD" for node in nodes) and not sums:
         parts = _without_sums(live.client, parts, answers)
     elif answers.actors.cut:
-        answers.notes.append(f"{answers.actors.cut}: the claims of some actors are not known")
+        answers.notes.append(f"{answers.actors.cut}: the claims of some actors are unknown")
     failures = [*answers.failures, *_unusable(answers, nodes), *_unknown(answers, parts),
                 *contradictions(parts)]
     jobs = answers.jobs or ()
     marked = with_draining(with_reloads([found.replica for found in parts.replicas], jobs), jobs, live.namespace)
-    lives, no_times = with_lives(live.client, marked, live.namespace, live.observed_at, all_of_them=ages)
+    lives, no_times = with_lives(live.client, marked, live.namespace, live.observed_at, all_replicas=ages)
     built = build_nodes(parts)
     tried_again = frozenset[str]().union(*(found.earlier_tries for found in parts.replicas))
-    failed = [*(one for one in with_deaths(live.client, answers.ended.failures, planned)
-                if one.actor_id not in tried_again),
+    failed = [*(failure for failure in with_deaths(live.client, answers.ended.failures, planned)
+                if failure.actor_id not in tried_again),
               *failed_reloads(jobs, live.namespace)]
     dead = {node.id for node in built if node.state == "DEAD"}
     lost = [found.success for found in parts.replicas if found.success and is_lost(found.replica, dead)]
@@ -122,44 +122,44 @@ def _read(live: Live, *, ages: bool) -> Inventory:
         nodes=with_unfetched(with_notes(built, jobs, live.observed_at), jobs),
         replicas=lives,
         failures=failed,
-        successes=list(that_matter([*answers.ended.successes, *lost], failed)))
+        successes=list(after_failures([*answers.ended.successes, *lost], failed)))
 
 
 def _ask(client: DashboardClient, namespace: str) -> _Answers:
-    """Send all requests at once and wait for all of them; a failed part is empty and named."""
+    """Send all requests at once and wait for all answers; a failed part is empty and named."""
     answers = _Answers()
     with ThreadPoolExecutor(max_workers=6, thread_name_prefix="inventory") as pool:
         nodes = pool.submit(list_rows, client, "nodes", lambda row: row)
         actors = pool.submit(list_live_actors, client)
         ended = pool.submit(list_ended, client, namespace)
-        jobs: Future[Sequence[Job] | None] = pool.submit(ours, client)
+        jobs: Future[Sequence[Job] | None] = pool.submit(list_jobs, client)
         summary = pool.submit(_read_summary, client)
         version = pool.submit(_read_version, client)
     if isinstance(error := nodes.exception(), (ClusterUnreachable, ClusterRefused)):
         raise error
-    answers.nodes = _taken("the nodes", nodes, Listing(), answers.failures)
-    answers.actors = _taken("the actors", actors, Listing(), answers.failures)
-    answers.ended = _taken("what has failed, so that nothing cools down,", ended, Ended(), answers.notes)
-    kept_back = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can go there, either
-    answers.jobs = _taken("the jobs, and with them cordons,", jobs, None,
-                          answers.notes if kept_back else answers.failures)
-    answers.summary, answers.sums = _taken("the cards", summary, ({}, {}), answers.failures)
-    answers.version = _taken("the cluster's version and session", version, {}, answers.failures)
+    answers.nodes = _result("the nodes could not be read", nodes, Listing(), answers.failures)
+    answers.actors = _result("the actors could not be read", actors, Listing(), answers.failures)
+    answers.ended = _result("the failures could not be read, so nothing cools down", ended, Ended(), answers.notes)
+    withheld = isinstance(jobs.exception(), (ClusterRefused, PathNotServed))  # then no apply can be submitted, either
+    answers.jobs = _result("the jobs could not be read, so cordons are unknown", jobs, None,
+                           answers.notes if withheld else answers.failures)
+    answers.summary, answers.sums = _result("the cards could not be read", summary, ({}, {}), answers.failures)
+    answers.version = _result("the cluster's version and session could not be read", version, {}, answers.failures)
     answers.failures += [*answers.nodes.losses, *answers.actors.problems]
-    answers.notes += too_old(text_of(answers.version.get("ray_version")) or "")
+    answers.notes += version_warnings(text_of(answers.version.get("ray_version")) or "")
     return answers
 
 
-def _taken(what: str, pending: Future[Answer], empty: Answer, failures: list[str]) -> Answer:
+def _result(problem: str, pending: Future[Answer], empty: Answer, failures: list[str]) -> Answer:
     try:
         return pending.result()
     except InventoryError as error:
-        failures.append(f"{what} could not be read: {error.message}")
+        failures.append(f"{problem}: {error.message}")
         return empty
 
 
 def _nodes(answers: _Answers, agent: AgentView | None) -> list[Node]:
-    """Return the nodes; those that an agent found draining offer nothing. No GET shows a drain."""
+    """Return the nodes. No GET shows a drain, so the nodes that an agent found draining are marked here."""
     draining: Set[str] = draining_nodes(answers.jobs or ()) | (agent.draining if agent else frozenset())
     records = {node_id: entry["raylet"] for node_id, entry in answers.summary.items()}
     found = [read_node(row, records.get(str(row.get("node_id")), {})) for row in answers.nodes.rows]
@@ -168,7 +168,7 @@ def _nodes(answers: _Answers, agent: AgentView | None) -> list[Node]:
 
 
 def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> Parts:
-    """Add the placement groups where Ray gives no sums. Then no list may be cut."""
+    """Add the placement groups, which stand in for Ray's missing sums; then no list may be cut."""
     try:
         groups = list_placement_groups(client)
     except InventoryError as error:
@@ -176,19 +176,19 @@ def _without_sums(client: DashboardClient, parts: Parts, answers: _Answers) -> P
         return parts
     cut = [*groups.losses, *([answers.actors.cut] if answers.actors.cut else [])]
     answers.failures += [f"{problem}, and Ray gives no sums of what is in use" for problem in cut]
-    answers.notes.append("Ray gives no sums of what is in use: cards that Ray tasks hold are not known")
+    answers.notes.append("Ray gives no sums of what is in use: cards that Ray tasks hold are unknown")
     return replace(parts, groups=groups.rows)
 
 
 def _read_summary(client: DashboardClient) -> tuple[Mapping[str, Mapping[str, Any]], Mapping[str, RaySum]]:
     """Return the dashboard's node summary: its entries and Ray's sums of what is granted, both by node id."""
-    entries, beside = client.read_entries(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _of_use)
+    entries, siblings = client.read_entries(SUMMARY_PATH, ("data", "summary"), SUMMARY_PARAMS, _used_fields)
     return ({node_id: entry for entry in entries if (node_id := text_of(entry["raylet"]["nodeId"]))},
-            read_sums(beside.get("nodeLogicalResources")))
+            read_sums(siblings.get("nodeLogicalResources")))
 
 
-def _of_use(_: str, entry: object) -> Mapping[str, Any]:
-    """Return the used part of a node's entry: a tenth of it."""
+def _used_fields(_: str, entry: object) -> Mapping[str, Any]:
+    """Keep the fields of a node's entry that are read later: a tenth of it."""
     raylet = object_of(object_of(entry).get("raylet"))
     kept = {key: raylet.get(key) for key in ("nodeId", "state", "stateSnapshot", "nodeManagerHostname")}
     cards = {key: object_of(entry).get(key) for key in ("gpus", "mem")}
@@ -210,14 +210,14 @@ def _numbers(version: str) -> tuple[int, ...]:
     return (int(parts[1]), int(parts[2])) if parts else ()
 
 
-def too_old(version: str) -> Iterator[str]:
-    """Yield a sentence where this Ray cannot run the agent."""
+def version_warnings(version: str) -> Iterator[str]:
+    """Yield a warning if this version of Ray cannot run the agent."""
     if () < _numbers(version) < OLDEST_RAY:
         yield f"the cluster runs Ray {version}; an apply needs {OLDEST_RAY[0]}.{OLDEST_RAY[1]} or later"
 
 
 def _unusable(answers: _Answers, nodes: Sequence[Node]) -> Iterator[str]:
-    """Name rows that cannot be read; a list without nodes does not describe a cluster either."""
+    """Name rows that cannot be read, and a list without any node."""
     if not answers.nodes.rows and not answers.failures:
         yield "the cluster lists no nodes at all"
     if unread := len(answers.nodes.rows) - len(nodes):
@@ -225,8 +225,8 @@ def _unusable(answers: _Answers, nodes: Sequence[Node]) -> Iterator[str]:
 
 
 def _unknown(answers: _Answers, parts: Parts) -> Iterator[str]:
-    """Name starting replicas without a repr, where the jobs that created them are not known."""
+    """Name the starting replicas without a repr if the jobs that created them could not be read."""
     names = [found.actor.name for found in parts.replicas if answers.jobs is None and not found.actor.repr_name
              and found.replica.replica_id is not None and found.actor.state != "ALIVE"]
     if names:
-        yield f"the fleet of {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} is not known"
+        yield f"the fleet of {', '.join(names[:3])}{', ...' if len(names) > 3 else ''} is unknown"

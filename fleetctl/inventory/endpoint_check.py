@@ -1,4 +1,4 @@
-"""Whether endpoints answer: each is asked once, as its readiness probe would ask it, with a GET or a connection."""
+"""Checks whether endpoints answer, each once and like its readiness probe: with a GET or a connection."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.fetch import Bounds
 
-ASKED_AT_ONCE = 16
+AT_A_TIME = 16
 TIMEOUT_S = 5.0
 BOUNDS = Bounds(answer_bytes=1 << 20, total_s=TIMEOUT_S, silent_s=TIMEOUT_S)
-Asked = tuple[str, int, str | None]
+Endpoint = tuple[str, int, str | None]
 """Address, port, and the path of a GET; None = only connect."""
 
 
-def answering(asked: Sequence[Asked]) -> list[bool]:
-    """Return for each endpoint whether it answers, in their order."""
-    return ask_all(_answers, asked, ASKED_AT_ONCE)
+def answering(endpoints: Sequence[Endpoint]) -> list[bool]:
+    """Return for each endpoint, in order, whether it answers."""
+    return ask_all(_answers, endpoints, AT_A_TIME)
 
 
-def _answers(asked: Asked) -> bool:
-    address, port, path = asked
+def _answers(endpoint: Endpoint) -> bool:
+    address, port, path = endpoint
     try:
         if path is None:
             socket.create_connection((address, port), TIMEOUT_S).close()

@@ -1,4 +1,4 @@
-"""An engine's log, as the dashboard serves it from Ray's log folder: while it starts, runs, and after its end."""
+"""Engine logs, as the dashboard serves them from Ray's log folder: during start, while running, and after the end."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 QUOTED = 200
 HELD_BYTES = 128 << 20
-"""Of all logs that are shown together, at most so much is in memory."""
+"""The most memory for all logs that are shown together."""
 READABLE_CHARS = 60
 _MEMBER = re.compile(r"([0-9]+)-(.+)-([0-9]+)-([0-9]+)\.log")
-"""What follows the model in a log's name: replica, group, copy, rank."""
+"""The part of a log's name after the model: replica, group, copy, rank."""
 
 _ABSENT = re.compile(r"not found|no such file", re.IGNORECASE)
-"""The texts of Ray's versions for a file that a node does not have; all of them answer 500 for it."""
+"""The texts with which Ray's versions report a missing file; all of them answer 500."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLog:
-    """One member's log: the file, and the nodes that may have it (a dead replica's node is no longer known)."""
+    """One member's log: the file, and the nodes that may have it (the node of a dead replica is unknown)."""
 
     replica_id: int
     group: str
@@ -41,18 +41,18 @@ class EngineLog:
 
     @property
     def key(self) -> tuple[str, tuple[str, ...]]:
-        """The file, and where it is: a replica may leave logs on several nodes."""
+        """The file and its nodes: a replica may leave logs on several nodes."""
         return self.file_name, self.node_ids
 
     @property
     def label(self) -> str:
-        """This member among those of its replica."""
+        """The member's place in its replica."""
         return f"{self.group}/{self.copy_index} rank {self.rank}"
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """The logs that were found, and for each node that could not be asked its name and why."""
+    """The logs that were found, and each node that could not be searched, with the reason."""
 
     logs: tuple[EngineLog, ...]
     failed: tuple[str, ...] = ()
@@ -60,9 +60,9 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """The end of a log; `data` None = no node has the file, or `failed` says why it could not be read.
+    """The end of a log; `data` None = no node has the file, or it could not be read for the reasons in `failed`.
 
-    `whole` = the file begins here.
+    `whole` = `data` reaches back to the beginning of the file.
     """
 
     log: EngineLog
@@ -72,7 +72,7 @@ class LogRead:
 
 
 def log_name(namespace: str, model: str, replica_id: int, group: str, copy_index: int, rank: int) -> str:
-    """Return the name of an engine's log: readable, the same after every restart, and unique in all namespaces."""
+    """Return the name of an engine's log: readable, stable across restarts, and unique in all namespaces."""
     return f"{_start_of_name(namespace, model)}{replica_id}-{group}-{copy_index}-{rank}.log"
 
 
@@ -83,9 +83,9 @@ def _start_of_name(namespace: str, model: str) -> str:
 
 
 def logs_of(seen: Inventory, namespace: str, model: str, replica_id: int | None) -> list[EngineLog]:
-    """Return the logs of the replicas that Ray still lists, a member each; `replica_id` None = of all of the model.
+    """Return the logs of the replicas that Ray still lists, one per member; `replica_id` None = all of the model.
 
-    One that is WARM has the log of the engine that it had.
+    A WARM replica has the log of its former engine.
     """
     return list(dict.fromkeys(
         member_log(namespace, replica, member) for replica in seen.replicas
@@ -106,9 +106,9 @@ def search_logs(
     client: DashboardClient, seen: Inventory, namespace: str, model: str, replica_id: int | None,
     node_ids: Set[str] | None = None,
 ) -> Search:
-    """Look on every living node, or those of `node_ids`, for logs that a replica left behind.
+    """Search every living node, or only `node_ids`, for logs that a replica left behind.
 
-    `replica_id` None = any of the model.
+    `replica_id` None = any replica of the model.
     """
     start = _start_of_name(namespace, model)
     pattern = f"{start}*.log" if replica_id is None else f"{start}{replica_id}-*.log"
@@ -127,7 +127,7 @@ def search_logs(
 
 
 def names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] | str:
-    """Return the file names of one node, which its answer groups by kind; or why there are none."""
+    """Return the log file names of one node, which the answer groups by kind; or the reason why there are none."""
     path = "/api/v0/logs"
     try:
         body: Any = client.get_json(path, {"node_id": node_id, "glob": pattern})
@@ -140,7 +140,7 @@ def names_on(client: DashboardClient, node_id: str, pattern: str) -> list[str] |
 
 
 def read_log(client: DashboardClient, log: EngineLog, lines: int, last_bytes: int = HELD_BYTES) -> LogRead:
-    """Return the last `lines` lines, at most `last_bytes` of them, from the first node that serves the file."""
+    """Return the last `lines` lines, at most `last_bytes` bytes, from the first node that serves the file."""
     failed = []
     for node_id in log.node_ids:
         try:
@@ -162,12 +162,12 @@ def read_log(client: DashboardClient, log: EngineLog, lines: int, last_bytes: in
 
 
 def line_count(data: bytes) -> int:
-    """Return how many lines there are; the last may be unfinished."""
+    """Return the number of lines, an unfinished last line included."""
     return data.count(b"\n") + (data[-1:] not in (b"", b"\n"))
 
 
 def _failure(answer: Answer) -> str | None:
-    """Return what went wrong in the cluster, in Ray's words: with a status, or as the text of an answer with 200."""
+    """Return Ray's message for a failure, reported with an error status or as the text of an answer with 200."""
     if answer.status_code != 200:
         from fleetctl.inventory.answer import error_text
 

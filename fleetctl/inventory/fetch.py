@@ -1,7 +1,7 @@
-"""One HTTP request in a thread of its own, and how long its answer is waited for: the caller can always stop waiting.
+"""One HTTP request in its own thread, with a deadline for its answer: the caller can always stop waiting.
 
-Looking up a name, connecting to several addresses, headers that come byte by byte: no limit of a socket bounds these.
-The body comes in small parts through a short queue. It is unpacked here, because a small body may unpack to a huge one.
+Socket timeouts do not bound name lookups, connecting to several addresses, or headers that arrive byte by byte.
+The body arrives in small parts through a short queue. It is unpacked here, because it may grow while it is unpacked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PART_BYTES = 64 << 10
 PARTS_AHEAD = 8
 CHECK_S = 0.2
-"""The time between two looks: is the wait to be reported, is the answer still wanted?"""
+"""The time between two checks: must the wait be reported, is the answer still wanted?"""
 _GZIP_OR_ZLIB = 47
 
 Open = Callable[[], AbstractContextManager["httpx.Response"]]
@@ -29,10 +29,10 @@ Open = Callable[[], AbstractContextManager["httpx.Response"]]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits of one request. Bytes are counted as they are unpacked, not as they travel; seconds include every try.
+    """Limits of one request. Bytes are counted unpacked; seconds include every try.
 
     `stream_*` are for a large answer, of which only some entries are kept; `entry_bytes` is for one entry. `silent_s` =
-    the limit for an address that has never answered; `waiting_s` = after that long, a person hears of the wait.
+    the limit for an address that has never answered; `waiting_s` = the wait is reported after this time.
     """
 
     answer_bytes: int = 256 << 20
@@ -44,8 +44,8 @@ class Bounds:
     waiting_s: float = 3.0
 
 
-class Overdue(Exception):  # not an error yet: the client says what it means for the cluster
-    """The `seconds` of a request are over. `stage` = how far it came; `silent` = its address has never answered."""
+class Overdue(Exception):  # not an error yet: the client turns it into one
+    """A request took longer than `seconds`. `stage` = how far it got; `silent` = its address has never answered."""
 
     def __init__(self, seconds: float, stage: str, *, silent: bool) -> None:
         super().__init__(f"{seconds:g} s")
@@ -56,9 +56,9 @@ class Overdue(Exception):  # not an error yet: the client says what it means for
 
 @dataclass(slots=True)
 class Contact:
-    """What is known of an address: whether it has ever answered, and whether the wait for it was reported.
+    """The state of an address: whether it has ever answered, and whether the wait for it was reported.
 
-    `interrupts` = how many times a person has interrupted the program. Python informs the main thread alone; a higher
+    `interrupts` = how many times the user has interrupted the program. Python raises only in the main thread; a higher
     count makes the other threads give up.
     """
 
@@ -69,15 +69,15 @@ class Contact:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def report(self) -> None:
-        """Report the wait, once for all requests that wait at a time."""
+        """Report the wait, once for all concurrent requests."""
         with self.lock:
             first, self.reported = not self.reported, True
         if first:
             self.on_waiting()
 
 
-class Patience:
-    """The time one request has, all its tries together."""
+class Deadline:
+    """The deadline of one request, all its tries together."""
 
     def __init__(self, contact: Contact, bounds: Bounds, total_s: float) -> None:
         self._contact = contact
@@ -88,7 +88,7 @@ class Patience:
         self._interrupts = contact.interrupts()
 
     def trace(self, event: str, _: Mapping[str, Any]) -> None:
-        """Note how far a try has come: connecting, tls or sent. httpcore calls this."""
+        """Note how far a try has got: connecting, tls or sent. httpcore calls this."""
         if event.startswith("connection."):
             self._stage = "tls" if event == "connection.start_tls.started" else "connecting"
         elif event.startswith("http"):
@@ -96,15 +96,15 @@ class Patience:
 
     @contextmanager
     def answer(self, send: Open) -> Iterator[tuple[httpx.Response, Iterator[bytes]]]:
-        """Send a request and give its answer, status and headers first, and its body in parts. Raises Overdue."""
+        """Send a request and yield its status and headers, and its body in parts. Raises Overdue."""
         fetch = Fetch(send)
         try:
             head = self._next_part(fetch)
             self._contact.answered = True
             yield head, iter(lambda: self._next_part(fetch), None)
-            self._contact.reported &= self._elapsed_s() >= self._bounds.waiting_s  # prompt again: report the next wait
+            self._contact.reported &= self._elapsed_s() >= self._bounds.waiting_s  # fast again: report the next wait
         finally:
-            fetch.leave()
+            fetch.abandon()
 
     def _next_part(self, fetch: Fetch) -> Any:  # noqa: ANN401  the first is an answer, the others are bytes
         while True:
@@ -124,23 +124,23 @@ class Patience:
 
 
 class Fetch:
-    """A request that is under way. Its parts: first the answer without its body, then the body's bytes, then None."""
+    """A request in progress. Its parts: first the answer without its body, then the body's bytes, then None."""
 
     def __init__(self, send: Open) -> None:
         self._parts: queue.Queue[httpx.Response | bytes | BaseException | None] = queue.Queue(PARTS_AHEAD)
-        self._left = threading.Event()
+        self._abandoned = threading.Event()
         threading.Thread(target=self._run, args=(send,), name="request", daemon=True).start()
 
     def next_part(self, timeout_s: float) -> httpx.Response | bytes | None:
-        """Return the next part; raises what went wrong on the way, and queue.Empty when none came in time."""
+        """Return the next part; raises the request's exception, or queue.Empty when no part arrived in time."""
         part = self._parts.get(timeout=timeout_s)
         if isinstance(part, BaseException):
             raise part
         return part
 
-    def leave(self) -> None:
-        """Ask for nothing more: the thread ends by itself as soon as it notices."""
-        self._left.set()
+    def abandon(self) -> None:
+        """Abandon the request: the thread ends as soon as it notices."""
+        self._abandoned.set()
 
     def _run(self, send: Open) -> None:
         try:
@@ -154,7 +154,7 @@ class Fetch:
             self._hand_over(error)
 
     def _hand_over(self, part: httpx.Response | bytes | BaseException | None) -> bool:
-        while not self._left.is_set():
+        while not self._abandoned.is_set():
             try:
                 self._parts.put(part, timeout=CHECK_S)
             except queue.Full:
@@ -164,13 +164,13 @@ class Fetch:
 
 
 def unpacked(answer: httpx.Response) -> Iterator[bytes]:
-    """Yield the body in parts of bounded size; raises httpx.DecodingError for a packing that was not asked for."""
+    """Yield the body in parts of bounded size; raises httpx.DecodingError for an encoding that was not requested."""
     import httpx
 
-    packing = answer.headers.get("content-encoding", "identity").strip().lower()
-    if packing not in ("identity", "gzip"):  # several at once would multiply
-        raise httpx.DecodingError("it is packed in a way that was not asked for")
-    if packing == "identity":
+    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip"):  # several encodings would multiply the size
+        raise httpx.DecodingError("its content encoding was not requested")
+    if encoding == "identity":
         yield from answer.iter_raw(PART_BYTES)
         return
     unpacker = zlib.decompressobj(_GZIP_OR_ZLIB)
@@ -178,9 +178,9 @@ def unpacked(answer: httpx.Response) -> Iterator[bytes]:
         for packed in answer.iter_raw(PART_BYTES):
             yield from _unpack(unpacker, packed)
     except zlib.error:
-        raise httpx.DecodingError("it is not the gzip it says it is") from None
+        raise httpx.DecodingError("it is labeled gzip but is not valid gzip") from None
     if not unpacker.eof:
-        raise httpx.DecodingError("it ends in the middle of its gzip")
+        raise httpx.DecodingError("its gzip data is truncated")
 
 
 def _unpack(unpacker: zlib._Decompress, packed: bytes) -> Iterator[bytes]:

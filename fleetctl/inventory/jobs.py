@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 TOOL = "fleetctl"
 JOBS_PATH = "/api/jobs/"
 DRAINING = "draining"
-"""The key of a job's metadata under which its agent notes the nodes it found draining; see agent/apply.py."""
+"""The metadata key under which a job's agent notes the draining nodes that it found; see agent/apply.py."""
 
 REPLICAS = "replicas"
-"""The key of a job's metadata under which an explicit verb names its replicas, as a JSON list of `<model>/<id>`."""
+"""The metadata key under which an explicit verb names its replicas, as a JSON list of `<model>/<id>`."""
 
 EXAMINE = "examine"
 CACHES = "caches"
-LOOKS = frozenset({EXAMINE, CACHES})
-"""The verbs of jobs that only look at nodes: for the doctor, and for `prune`."""
+READ_ONLY = frozenset({EXAMINE, CACHES})
+"""The verbs of jobs that only read from nodes: for the doctor, and for `prune`."""
 
 LOG_QUOTED, MESSAGE_SHOWN = ", last available logs", 200
 FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
@@ -35,7 +35,7 @@ FINAL_STATUSES = frozenset({"STOPPED", "SUCCEEDED", "FAILED"})
 class Job:
     """One run of the agent as Ray lists it. Times are since the epoch, 0 = not yet.
 
-    `driver_id` is the id that Ray gives the run's process, and that the actors it creates carry; empty = none yet.
+    `driver_id` is Ray's id for the run's process, which the actors it creates carry as well; empty = none yet.
     """
 
     submission_id: str
@@ -49,28 +49,28 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether Ray counts the job as over."""
+        """Whether the job is over, according to Ray."""
         return self.status in FINAL_STATUSES
 
     @property
     def end_text(self) -> str:
-        """Ray's text for its end, on one line, without the piece of the log that Ray quotes there."""
+        """Ray's text for its end, on one line, without the log excerpt that Ray appends."""
         text = self.message.partition(LOG_QUOTED)[0].partition("\n")[0].strip()
         return f"{self.status}: {text[:MESSAGE_SHOWN]}" if text else self.status
 
 
-def look(client: DashboardClient, submission_id: str) -> Job:
+def fetch_job(client: DashboardClient, submission_id: str) -> Job:
     """Return one job; raises ApplyError when the cluster does not know it, InventoryError for any other refusal."""
     answer = client.get(f"{JOBS_PATH}{submission_id}")
     if answer.status_code == 404:
-        raise ApplyError(f"the cluster knows no job {submission_id}")
+        raise ApplyError(f"the cluster has no job {submission_id}")
     if answer.status_code != 200:
-        raise InventoryError(f"asking for job {submission_id} answered {answer.status_code}")
+        raise InventoryError(f"the request for job {submission_id} was answered with {answer.status_code}")
     return _job(_content(answer))
 
 
-def ours(client: DashboardClient) -> list[Job]:
-    """Return all jobs fleetctl has submitted, oldest first; raises InventoryError when there is no list."""
+def list_jobs(client: DashboardClient) -> list[Job]:
+    """Return all jobs that fleetctl has submitted, oldest first; raises InventoryError if the answer is not a list."""
     records = client.get_json(JOBS_PATH)
     if not isinstance(records, list):
         raise InventoryError(f"{JOBS_PATH} answered without a list of jobs")
@@ -79,13 +79,13 @@ def ours(client: DashboardClient) -> list[Job]:
 
 
 def log_of(client: DashboardClient, submission_id: str) -> str | None:
-    """Return everything the job has written so far; None when its log cannot be served, now or any more."""
+    """Return everything the job has written so far; None if Ray does not serve its log, not yet or no longer."""
     answer = client.get(f"{JOBS_PATH}{submission_id}/logs")
     return str(_content(answer).get("logs") or "") if answer.status_code == 200 else None
 
 
-def listed(metadata: Mapping[str, str], key: str) -> list[Any]:
-    """Return what an agent has noted as a JSON list under a key; of another release it may be anything."""
+def noted_list(metadata: Mapping[str, str], key: str) -> list[Any]:
+    """Return the JSON list that an agent has noted under a key; entries of another release may be anything."""
     try:
         return list_of(json.loads(metadata.get(key, "[]")))
     except (ValueError, RecursionError):
@@ -93,8 +93,8 @@ def listed(metadata: Mapping[str, str], key: str) -> list[Any]:
 
 
 def named_replicas(metadata: Mapping[str, str]) -> list[str]:
-    """Return the replicas that an explicit verb's job names; `replica` is how an older release named its one."""
-    named = [name for name in listed(metadata, REPLICAS) if isinstance(name, str)]
+    """Return the replicas that an explicit verb's job names; older releases named a single one under `replica`."""
+    named = [name for name in noted_list(metadata, REPLICAS) if isinstance(name, str)]
     return named or ([metadata["replica"]] if metadata.get("replica") else [])
 
 
@@ -106,11 +106,11 @@ def _job(record: dict[str, Any]) -> Job:
 
 
 def _content(answer: Answer) -> dict[str, Any]:
-    """Return the JSON object of an answer; raises InventoryError when there is none."""
+    """Return the JSON object of an answer; raises InventoryError if it is not one."""
     try:
         content = answer.json()
     except ValueError:
         content = None
     if not isinstance(content, dict):
-        raise InventoryError(f"{answer.request.url.path} answered something that is not from Ray's Jobs API")
+        raise InventoryError(f"{answer.request.url.path} answered, but not in the format of Ray's Jobs API")
     return content

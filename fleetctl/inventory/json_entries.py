@@ -1,7 +1,7 @@
-"""The entries of one JSON object or list inside a large document, one after another, while the document comes in.
+"""The entries of one JSON object or list inside a large document, read one by one as the document arrives.
 
-Only one entry is in memory at a time. `result: false` on the way to it, as Ray's dashboard says that it failed, is an
-error.
+Only one entry is in memory at a time. `result: false` on the path to it, with which Ray's dashboard reports a failure,
+is an error.
 """
 
 from __future__ import annotations
@@ -12,33 +12,33 @@ import re
 from collections.abc import Iterator, MutableMapping, Sequence
 
 MAX_VALUES = 16_000_000
-"""Values in one JSON document: Python keeps up to a hundred bytes for each, however short its text is."""
+"""The most values in one JSON document: Python needs up to a hundred bytes for each, however short its text is."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _CLOSING = {"{": "}", "[": "]"}
 _ENDS, _FOLLOW = frozenset('"}]'), frozenset(",}] \t\n\r")
-_CUT_SHORT = 16
-"""An error within as many characters of the end may come from half a literal or escape, whose rest is on its way."""
+_LOOKAHEAD = 16
+"""An error within this many characters of the end may come from a partial literal or escape."""
 
 
 class NotTheAnswer(ValueError):
-    """Whole JSON, as far as it was read, but not what was asked for. The message goes on from the name of the path."""
+    """Valid JSON so far, but without the requested data. The message continues a sentence that begins with the path."""
 
 
 def entries_within(parts: Iterator[bytes], within: Sequence[str], opening: str, entry_chars: int,
-                   beside: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
+                   siblings: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
     """Yield keys and values of the object (`opening` "{") or list ("[", its keys are "") at the keys `within`.
 
-    All other values on the way there are put into `beside`. Raises ValueError for a text that is not JSON, is cut off
-    or has a value of more than `entry_chars`, NotTheAnswer where there is no such object or list.
+    All other values on the path go into `siblings`. Raises ValueError for text that is not JSON, is truncated or has a
+    value of more than `entry_chars`, and NotTheAnswer if there is no such object or list.
     """
     text = _Text(parts, entry_chars)
-    yield from _within(text, tuple(within), opening, beside)
+    yield from _within(text, tuple(within), opening, siblings)
     text.end()
 
 
 def _within(text: _Text, within: tuple[str, ...], opening: str,
-            beside: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
+            siblings: MutableMapping[str, object]) -> Iterator[tuple[str, object]]:
     if not within:
         for key in text.keys(opening):
             yield key, text.value()
@@ -46,21 +46,21 @@ def _within(text: _Text, within: tuple[str, ...], opening: str,
     found = failed = False
     for key in text.keys("{"):
         if key != within[0] or failed:
-            beside[key] = text.value()
-            failed |= key == "result" and beside[key] is False
+            siblings[key] = text.value()
+            failed |= key == "result" and siblings[key] is False
         elif found:
             raise ValueError(f"it has {key} twice")
         else:
             found = True
-            yield from _within(text, within[1:], opening, beside)
+            yield from _within(text, within[1:], opening, siblings)
     if failed:
-        raise NotTheAnswer(f"failed in the cluster: {beside.get('msg') or 'no reason given'}")
+        raise NotTheAnswer(f"failed in the cluster: {siblings.get('msg') or 'no reason given'}")
     if not found:
         raise NotTheAnswer(f"answered without {within[0]}")
 
 
-def few_values(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the same parts; raises ValueError once they hold more values than may be kept."""
+def limit_values(parts: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the same parts; raises ValueError once they contain more than MAX_VALUES."""
     values = 0
     for part in parts:
         values += count_values(part)
@@ -70,12 +70,12 @@ def few_values(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def count_values(data: bytes) -> int:
-    """Return how many values JSON text holds at most."""
+    """Return an upper bound of the number of values in JSON text."""
     return sum(map(data.count, (b",", b"[", b"{")))
 
 
 class _Text:
-    """The document as text, as much of it as is needed at a time."""
+    """The document as text, read only as far as needed."""
 
     def __init__(self, parts: Iterator[bytes], entry_chars: int) -> None:
         self._parts = parts
@@ -86,63 +86,63 @@ class _Text:
         self._at = 0
 
     def keys(self, opening: str) -> Iterator[str]:
-        """Yield the keys of the object, or "" for each item of the list, that begins here.
+        """Yield the keys of the object that begins here, or "" for each item of the list.
 
-        The caller reads each value before it asks for the next key.
+        The caller reads each value before it takes the next key.
         """
         self._expect(opening)
-        if self._next_sign() == _CLOSING[opening]:
+        if self._next_char() == _CLOSING[opening]:
             self._at += 1
             return
         while True:
             yield self._key() if opening == "{" else ""
-            sign = self._next_sign()
+            char = self._next_char()
             self._at += 1
-            if sign == _CLOSING[opening]:
+            if char == _CLOSING[opening]:
                 return
-            if sign != ",":
-                raise ValueError(f"it does not go on after an entry of {opening}{_CLOSING[opening]}")
+            if char != ",":
+                raise ValueError(f"no comma after an entry of {opening}{_CLOSING[opening]}")
 
     def _key(self) -> str:
-        if self._next_sign() != '"':
-            raise ValueError("a key that is not text")
+        if self._next_char() != '"':
+            raise ValueError("a key that is not a string")
         key = str(self.value())
         self._expect(":")
         return key
 
     def value(self) -> object:
         """Return the value that begins here."""
-        self._next_sign()
+        self._next_char()
         while True:
             try:
                 value, end = self._json.raw_decode(self._read, self._at)
             except RecursionError:
                 raise ValueError("nested too deep") from None
             except json.JSONDecodeError as error:
-                if error.pos < len(self._read) - _CUT_SHORT and not error.msg.startswith("Unterminated string"):
+                if error.pos < len(self._read) - _LOOKAHEAD and not error.msg.startswith("Unterminated string"):
                     raise ValueError(error.msg) from None
                 self._need_more()
                 continue
-            if self._read[end - 1] in _ENDS or self._read[end:end + 1] in _FOLLOW or end < len(self._read) - _CUT_SHORT:
+            if self._read[end - 1] in _ENDS or self._read[end:end + 1] in _FOLLOW or end < len(self._read) - _LOOKAHEAD:
                 self._at = end
                 return value
-            self._need_more()  # a number may go on: 1, 1., 1.5
+            self._need_more()  # a number may continue: 1, 1., 1.5
 
     def end(self) -> None:
-        """Read to the end, where a cut shows; raises ValueError when anything follows."""
+        """Read to the end, which detects truncation; raises ValueError when anything follows."""
         while not self._read[self._at:].strip(" \t\n\r"):
             self._at = len(self._read)
             if not self._more():
                 return
-        raise ValueError("something follows its end")
+        raise ValueError("text after its end")
 
-    def _expect(self, sign: str) -> None:
-        if self._next_sign() != sign:
-            raise ValueError(f"no {sign} where one belongs")
+    def _expect(self, char: str) -> None:
+        if self._next_char() != char:
+            raise ValueError(f"expected {char}")
         self._at += 1
 
-    def _next_sign(self) -> str:
-        """Go on to the next character that is not blank, and return it."""
+    def _next_char(self) -> str:
+        """Advance to the next character that is not whitespace, and return it."""
         while True:
             match = _SPACE.match(self._read, self._at)
             self._at = match.end() if match else self._at
@@ -151,7 +151,7 @@ class _Text:
             self._need_more()
 
     def _need_more(self) -> None:
-        """Read on until there is twice as much of the value, so that reading a long one again costs little."""
+        """Read until twice as much of the value is there, so that parsing a long value again stays cheap."""
         wanted = max(1, 2 * (len(self._read) - self._at))
         if len(self._read) - self._at > self._entry_chars:
             raise ValueError(f"a value of more than {self._entry_chars >> 20} MiB")
@@ -159,11 +159,11 @@ class _Text:
         while len(self._read) - self._at < wanted and self._more():
             grown = True
         if not grown:
-            raise ValueError("it ends too early")
+            raise ValueError("unexpected end")
 
     def _more(self) -> bool:
-        """Append the next part and drop what was read already; False at the end."""
+        """Append the next part and drop the text already read; False at the end."""
         part = next(self._parts, None)
-        fresh = self._utf8.decode(part or b"", final=part is None)
-        self._read, self._at = self._read[self._at:] + fresh, 0
+        added = self._utf8.decode(part or b"", final=part is None)
+        self._read, self._at = self._read[self._at:] + added, 0
         return part is not None

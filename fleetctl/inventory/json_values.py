@@ -1,4 +1,4 @@
-"""Values of an answer by the kind that is expected there; a value of another kind counts as absent."""
+"""Values of an answer by their expected type; a value of another type counts as absent."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ _MOMENT = TypeAdapter(Moment)
 
 
 def text_of(value: object) -> str | None:
-    """Return text that is not empty."""
+    """Return non-empty text, else None."""
     return value if isinstance(value, str) and value else None
 
 
 def object_of(value: object) -> Mapping[str, Any]:
-    """Return a JSON object, else an empty one."""
+    """Return a JSON object, else an empty object."""
     return value if isinstance(value, dict) else {}
 
 
 def list_of(value: object) -> list[Any]:
-    """Return a JSON list, else an empty one."""
+    """Return a JSON list, else an empty list."""
     return value if isinstance(value, list) else []
 
 
 def texts_of(value: object) -> list[str]:
-    """Return the texts in a JSON list."""
-    return [one for one in list_of(value) if isinstance(one, str)]
+    """Return the strings in a JSON list."""
+    return [text for text in list_of(value) if isinstance(text, str)]
 
 
 def moment_of(value: object) -> str | None:
-    """Return a point in time."""
+    """Return a moment in RFC 3339, else None."""
     try:
         return _MOMENT.validate_python(value)
     except ValidationError:
@@ -41,14 +41,14 @@ def moment_of(value: object) -> str | None:
 
 
 def moment_of_ms(value: object) -> str | None:
-    """Return a point in time that is given in milliseconds since the epoch; 0 = unknown."""
+    """Return the moment of a time in milliseconds since the epoch; None if it is 0, which means unknown."""
     ms = value if isinstance(value, (int, float)) else 0
     try:
         return moment_at(ms / 1000) if ms > 0 else None
-    except (OverflowError, ValueError):  # a number that is no time
+    except (OverflowError, ValueError):  # out of the range of dates
         return None
 
 
 def whole_of(value: object) -> int | None:
-    """Return a whole number that is not negative; JSON's true is no number."""
+    """Return a non-negative integer, else None; JSON's `true` is not a number."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

@@ -1,7 +1,7 @@
-"""Since when replicas are up or down, and why: Ray's times of their actors, and our own lines in their engines' logs.
+"""When replicas came up or went down, and why: Ray's times of their actors, and our own lines in their engines' logs.
 
-Ray keeps when an actor was last up, or died; not when nor why it ended before a restart: the agent writes that to the
-engine's log. What cannot be read is left out. Nothing is planned on it but on the time of a death: what fails cools.
+Ray keeps the time when an actor was last up or died, but not when or why it ended before a restart: the agent writes
+that to the engine's log. Parts that cannot be read are left out. Plans use only the times of deaths, for cooling.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fleetctl.inventory.json_values import moment_of_ms, object_of
 from fleetctl.inventory.marks import Marks
 
 AT_A_TIME = 200
-"""Actors in one request: a longer address than 8 KB is refused."""
+"""Actors per request: addresses over 8 KB are refused."""
 LOGS_READ, LINES = 50, 1000
 
 _TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -29,45 +29,49 @@ _LINE = re.compile(rf"^{_STAMP}fleetctl: (?:starting .* at (?P<began>{_TIME})|"
 NO_TIMES, NOT_PLANNED = ("", ""), Marks()
 
 Times = tuple[str, str]
-"""When an actor first became ready, and when it last did or died: `Moment`s of UTC without decimals; "" = unknown."""
+"""When an actor first became ready, and when it last did or died: UTC `Moment`s without decimals, "" = unknown."""
 
 
 def with_lives(
-    client: DashboardClient, replicas: Sequence[Replica], namespace: str, observed_at: str, *, all_of_them: bool
+    client: DashboardClient, replicas: Sequence[Replica], namespace: str, observed_at: str, *, all_replicas: bool
 ) -> tuple[list[Replica], list[str]]:
-    """Return the replicas with `since`, and the reason of a latest end as `error`; and why some could not be read.
+    """Return the replicas with `since` and, as `error`, why they last ended; and the problems of reading these.
 
-    Asks only about those that Ray has restarted, or about `all_of_them`. At most LOGS_READ logs are read.
+    Reads only replicas that Ray has restarted, unless `all_replicas`. At most LOGS_READ logs are read.
     """
-    asked = [one for one in replicas if one.actor_id and (all_of_them or one.restarts or one.state == "RESTARTING")]
-    if not asked:
+    chosen = {replica.actor_id: replica for replica in replicas
+              if replica.actor_id and (all_replicas or replica.restarts or replica.state == "RESTARTING")}
+    if not chosen:
         return list(replicas), []
     problems: list[str] = []
     try:
-        up = _times(client, [one.actor_id or "" for one in asked])
+        times = _times(client, list(chosen))
     except InventoryError as error:
-        up, problems = {}, [f"since when replicas are up could not be read: {error.message}"]
-    known = {one.actor_id: _with_time(one, up.get(one.actor_id or "", NO_TIMES)) for one in asked}
-    read = sorted((one for one in known.values() if _has_news(one, observed_at, all_of_them=all_of_them)),
-                  key=lambda one: (one.state != "RESTARTING", one.state == "ALIVE", one.model))[:LOGS_READ]
-    for one in ask_all(lambda one: _with_log(client, one, namespace, up.get(one.actor_id or "", NO_TIMES)), read):
-        known[one.actor_id] = one
-    return [known.get(one.actor_id, one) for one in replicas], problems
+        times, problems = {}, [f"the times when replicas became ready could not be read: {error.message}"]
+    known = {actor_id: _with_time(replica, times.get(actor_id, NO_TIMES)) for actor_id, replica in chosen.items()}
+    need_log = [actor_id for actor_id, replica in known.items()
+                if _needs_log(replica, observed_at, all_replicas=all_replicas)]
+    need_log.sort(key=lambda key: (known[key].state != "RESTARTING", known[key].state == "ALIVE", known[key].model))
+    with_logs = ask_all(lambda key: _with_log(client, known[key], namespace, times.get(key, NO_TIMES)),
+                        need_log[:LOGS_READ])
+    known |= zip(need_log, with_logs, strict=False)
+    return [known.get(replica.actor_id or "", replica) for replica in replicas], problems
 
 
 def with_deaths(
     client: DashboardClient, failures: Sequence[Failure], planned: Mapping[str, Marks]
 ) -> list[Failure]:
-    """Return the failures; those without a time get Ray's, and of what was `planned` for them what they do not say."""
-    silent = [one.actor_id for one in failures if one.at is None and one.actor_id]
-    if not silent:
+    """Return the failures; those without a time get Ray's time, and missing fields from the `planned` marks."""
+    untimed = [failure.actor_id for failure in failures if failure.at is None and failure.actor_id]
+    if not untimed:
         return list(failures)
     try:
-        died = _times(client, silent)
+        died = _times(client, untimed)
     except InventoryError:
         died = {}
-    return [one if one.at else _completed(one, died.get(one.actor_id or "", NO_TIMES)[1],
-                                          planned.get(one.actor_id or "", NOT_PLANNED)) for one in failures]
+    return [failure if failure.at else _completed(failure, died.get(failure.actor_id or "", NO_TIMES)[1],
+                                                  planned.get(failure.actor_id or "", NOT_PLANNED))
+            for failure in failures]
 
 
 def _completed(failure: Failure, at: str, plan: Marks) -> Failure:
@@ -77,7 +81,7 @@ def _completed(failure: Failure, at: str, plan: Marks) -> Failure:
 
 
 def _times(client: DashboardClient, actor_ids: Sequence[str]) -> dict[str, Times]:
-    """Return the times of these actors that Ray knows; raises InventoryError."""
+    """Return the times of those actors that Ray knows; raises InventoryError."""
     parts = [actor_ids[at:at + AT_A_TIME] for at in range(0, len(actor_ids), AT_A_TIME)]
     return {name: at for found in ask_all(lambda part: _times_of(client, part), parts) for name, at in found}
 
@@ -87,8 +91,8 @@ def _times_of(client: DashboardClient, actor_ids: Sequence[str]) -> list[tuple[s
         return actor_id, (moment_of_ms(object_of(entry).get("startTime")) or "",
                           moment_of_ms(object_of(entry).get("timestamp")) or "")
 
-    query = {"ids": ",".join(actor_ids)}  # what is cached is cached by address
-    return client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1", **query}, read, opening="{")[0]
+    query = {"nocache": "1", "ids": ",".join(actor_ids)}  # the dashboard caches by address
+    return client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, query, read, opening="{")[0]
 
 
 def _with_time(replica: Replica, up: Times) -> Replica:
@@ -96,28 +100,29 @@ def _with_time(replica: Replica, up: Times) -> Replica:
     return replica.model_copy(update={"since": up[1]}) if is_up and up[1] else replica
 
 
-def _has_news(replica: Replica, observed_at: str, *, all_of_them: bool) -> bool:
-    """Return whether the log of a replica of ours may say what Ray does not."""
+def _needs_log(replica: Replica, observed_at: str, *, all_replicas: bool) -> bool:
+    """Return whether the log of one of our replicas may have times that Ray does not keep."""
     if replica.level != "HOT" or replica.fleet is None or not replica.members or not replica.members[0].node_id:
         return False
     if replica.state == "ALIVE":
-        return bool(replica.restarts) and (all_of_them or was_restarted_recently(replica, observed_at))
-    return all_of_them or replica.state == "RESTARTING"
+        return bool(replica.restarts) and (all_replicas or was_restarted_recently(replica, observed_at))
+    return all_replicas or replica.state == "RESTARTING"
 
 
 def _with_log(client: DashboardClient, replica: Replica, namespace: str, up: Times) -> Replica:
-    """Return the replica with what the log of its first member says of it."""
+    """Return the replica with the times and reasons in the log of its first member."""
     log = read_log(client, member_log(namespace, replica, replica.members[0]), LINES)
-    return replica.model_copy(update=_news(replica, (log.data or b"").decode(errors="replace"), up))
+    return replica.model_copy(update=_fields_from_log(replica, (log.data or b"").decode(errors="replace"), up))
 
 
-def _news(replica: Replica, log: str, up: Times) -> Mapping[str, object]:
-    """Return what to update. A name is used again: what is older than this replica is no news of it.
+def _fields_from_log(replica: Replica, log: str, up: Times) -> Mapping[str, object]:
+    """Return the fields to update. Names are reused, so lines older than this replica are ignored.
 
-    One whose worker died before it was ready was never up, and is as old as its creation.
+    A replica whose worker died before it was ready was never up: it begins at its creation.
     """
     lines = list(_LINE.finditer(log))
-    begun = up[replica.state == "RESTARTING"] or ((replica.since or "") if replica.state == "RESTARTING" else "")
+    first_ready, last_up = up
+    begun = (last_up or replica.since or "") if replica.state == "RESTARTING" else first_ready
     ends = [line for line in lines if line["ended"] and line["ended"] >= begun > ""]
     if replica.state == "ALIVE":
         return {"error": ends[-1]["why"]} if ends else {}

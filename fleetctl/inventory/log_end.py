@@ -1,7 +1,7 @@
-"""The end of an engine's log: its last lines, or those since a time, also where a new file was begun meanwhile.
+"""The end of an engine's log: its last lines, or the lines since a time, across the rotation of the file.
 
-The guard beside an engine stamps each line with its time and number (agent/supervisor.py), which say what is new. The
-log of an earlier agent has no stamps.
+The guard beside an engine stamps each line with its time and number (agent/supervisor.py), which show which lines are
+new. Logs of earlier agents have no stamps.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog, LogRead, line_count, read_log
 
 MOST_LINES = 1_000_000
-MORE = 8
-"""Where the lines that were read do not reach far enough back, so many times more are."""
+GROWTH = 8
+"""The factor by which more lines are read when they do not reach far enough back."""
 COMPARED_BYTES = 1_000
 
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)#(\d+) ")
@@ -23,10 +23,10 @@ _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)#(\d+) ")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line without its stamp and its end.
+    """A line without its stamp and its line end.
 
-    `time` never falls within a log; without a stamp it is that of the line before, "" = not known. `number` counts from
-    1 all lines that the log ever had; None = no stamp.
+    `time` never decreases within a log; without a stamp it is the time of the line before, "" = unknown. `number` is
+    the position among all lines ever written to the log, from 1; None = no stamp.
     """
 
     time: str
@@ -40,14 +40,14 @@ Entry = tuple[EngineLog, Line]
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """The lines at the end of a log; `asked` = how many were requested; `unfinished` = the last has no end yet.
+    """The lines at the end of a log; `requested` = the number of lines requested; `unfinished` = the last is partial.
 
-    `earlier` = how many lines are before them; None = some, but not how many. `exists` False = no node has a file.
+    `earlier` = the number of lines before them; None = some, number unknown. `exists` False = no node has the file.
     """
 
     log: EngineLog
     lines: tuple[Line, ...] = ()
-    asked: int = 0
+    requested: int = 0
     unfinished: bool = False
     earlier: int | None = 0
     exists: bool = True
@@ -58,30 +58,30 @@ def read_end(
     client: DashboardClient, log: EngineLog, lines: int, enough: Enough, *, most: int = MOST_LINES,
     last_bytes: int = HELD_BYTES
 ) -> LogEnd:
-    """Read `lines` lines from the end, and more until it is `enough`: `most` lines, or the whole log."""
-    asked = min(lines, most)
+    """Read `lines` lines from the end, then more until `enough` is true, up to `most` lines or the whole log."""
+    requested = min(lines, most)
     while True:
-        read = read_log(client, log, asked, last_bytes)
+        read = read_log(client, log, requested, last_bytes)
         if read.data is None:
-            return LogEnd(log, asked=asked, exists=False, failed=read.failed)
+            return LogEnd(log, requested=requested, exists=False, failed=read.failed)
         found, exact = lines_of(read.data, whole=read.whole)
-        is_cut = not read.whole and line_count(read.data) < asked  # at `last_bytes`: there is no more to be had
-        if read.whole or is_cut or asked >= most or (exact and enough(found)):
+        is_cut = not read.whole and line_count(read.data) < requested  # cut at `last_bytes`: no more can be read
+        if read.whole or is_cut or requested >= most or (exact and enough(found)):
             break
-        asked = min(asked * MORE, most)
+        requested = min(requested * GROWTH, most)
     whole = read.whole
     if whole and not enough(found) and first_number(found) != 1:
-        found, whole = _with_file_before(client, read, asked, last_bytes)
+        found, whole = _with_file_before(client, read, requested, last_bytes)
     number = first_number(found)
     earlier = 0 if whole and number in (None, 1) else number - 1 if number else None
-    return LogEnd(log, tuple(found), asked, read.data[-1:] not in (b"", b"\n"), earlier)
+    return LogEnd(log, tuple(found), requested, read.data[-1:] not in (b"", b"\n"), earlier)
 
 
 def _with_file_before(
-    client: DashboardClient, read: LogRead, asked: int, last_bytes: int
+    client: DashboardClient, read: LogRead, requested: int, last_bytes: int
 ) -> tuple[list[Line], bool]:
-    """Return the lines of both files; a new log may have been begun between the two reads."""
-    before = read_log(client, replace(read.log, file_name=f"{read.log.file_name}.1"), asked, last_bytes)
+    """Return the lines of both files; the log may have been rotated between the two reads."""
+    before = read_log(client, replace(read.log, file_name=f"{read.log.file_name}.1"), requested, last_bytes)
     data = read.data or b""
     if before.data is None:
         return lines_of(data, whole=True)[0], True
@@ -90,9 +90,9 @@ def _with_file_before(
 
 
 def merged(ends: Sequence[LogEnd], tail: int, begin: str = "") -> tuple[list[Entry], int | None]:
-    """Return the last `tail` lines of all logs, by their times, and how many are before them; None = not known.
+    """Return the last `tail` lines of all logs, ordered by time, and the number of lines before them; None = unknown.
 
-    `begin` = the time of the first line; a log without times is shown whole.
+    `begin` = the time of the first line to show; a log without times is shown in full.
     """
     entries: list[Entry] = []
     earlier: int | None = 0
@@ -109,56 +109,56 @@ def merged(ends: Sequence[LogEnd], tail: int, begin: str = "") -> tuple[list[Ent
 
 
 def lines_of(data: bytes, *, whole: bool) -> tuple[list[Line], bool]:
-    """Return the lines, and whether their numbers are exact; `whole` = the log begins here.
+    """Return the lines, and whether their numbers are exact; `whole` = `data` begins at the start of the log.
 
-    Lines that came at once have one stamp. Where a log is cut among them, the next stamp says how many there were.
+    Lines that arrived together share one stamp. If the log is cut among them, the next stamp tells how many there were.
     """
     lines: list[Line] = []
-    time, number, stamp, second = "", 0, b"", None
+    time, number, stamp, second_stamp = "", 0, b"", None
     for text in data.removesuffix(b"\n").split(b"\n") if data else ():
         found = _STAMP.match(text)
         if found is None:
             lines.append(Line(time, None, text))
             continue
         if found[0] != stamp:
-            if stamp and second is None:
-                second = len(lines)
+            if stamp and second_stamp is None:
+                second_stamp = len(lines)
             stamp, number = found[0], int(found[2])
         time, number = max(time, found[1].decode()), number + 1
         lines.append(Line(time, number, text[found.end():]))
     if whole or not stamp:
         return lines, True
-    if second is None:
+    if second_stamp is None:
         return lines, False
-    first = [place for place in range(second) if lines[place].number is not None]
-    base = (lines[second].number or 0) - len(first)
-    for count, place in enumerate(first):
-        lines[place] = replace(lines[place], number=max(base + count, 1))
+    stamped = [index for index in range(second_stamp) if lines[index].number is not None]
+    base = (lines[second_stamp].number or 0) - len(stamped)
+    for count, index in enumerate(stamped):
+        lines[index] = replace(lines[index], number=max(base + count, 1))
     return lines, True
 
 
 def first_number(lines: Iterable[Line]) -> int | None:
-    """Return the lowest number that is known, of the first line with a stamp."""
+    """Return the number of the first line with a stamp."""
     return next((line.number for line in lines if line.number is not None), None)
 
 
 def after(seen: Sequence[Line], lines: Sequence[Line]) -> tuple[list[Line], int | None]:
-    """Return the lines that follow those `seen` last, and how many are missing between them; None = not known."""
+    """Return the lines after those last `seen`, and the number of lines missing in between; None = unknown."""
     if not seen:
         return list(lines), 0
     last = seen[-1]
     if last.number is None or not lines or lines[-1].number is None:
         known = _overlap([line.text for line in seen], [line.text for line in lines])
         return list(lines[known:]), 0 if known or not lines else None
-    for place in range(len(lines) - 1, -1, -1):
-        if lines[place].number == last.number and lines[place].text == last.text:
-            return list(lines[place + 1:]), 0
+    for index in range(len(lines) - 1, -1, -1):
+        if lines[index].number == last.number and lines[index].text == last.text:
+            return list(lines[index + 1:]), 0
     new = [line for line in lines if line.number is None or line.number > last.number or line.time > last.time]
     return new, max((first_number(new) or 0) - last.number - 1, 0)
 
 
 def _overlap(seen: Sequence[bytes], texts: Sequence[bytes]) -> int:
-    """Return how many of `texts` are known: they end as `seen` does. Lines that repeat may be taken for known."""
+    """Return how many of `texts` overlap with the end of `seen`. New lines that repeat old ones may count as known."""
     for known in range(len(texts), 0, -1):
         part = texts[max(0, known - len(seen)):known]
         if part == seen[-len(part):]:

@@ -1,8 +1,8 @@
-"""Following engines' logs: each is asked again and again for its last lines, those of idle engines less often.
+"""Following engine logs: the last lines of each are read repeatedly, less often for idle engines.
 
 Ray can also stream a file, but each stream takes one of the 100 requests that its state API answers at a time, which
-`status` and every apply need; it goes on with the old file when the guard begins a new one; and after an interruption
-it cannot go on where it was. The stamps of the lines say which are new, and how many are missing.
+`status` and every apply need; it stays with the old file after a rotation; and after an interruption it cannot resume
+where it was. The stamps of the lines show which are new, and how many are missing.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from fleetctl.inventory.engine_log import HELD_BYTES, EngineLog
 from fleetctl.inventory.log_end import Line, LogEnd, after, first_number, read_end
 
 BUSY_S, IDLE_S, IDLE_PER_LOG_S = 1.0, 2.0, 0.08
-"""Pauses between two reads of one log: of an engine that writes, and the longest of one that does not."""
+"""Pauses between two reads of one log: for an engine that writes, and the longest for one that does not."""
 TOGETHER_S = 0.5
-"""What is due so soon is read at the same time."""
+"""Logs that are due within this time are read together."""
 LIST_S = 10.0
 RECENT, MOST_LINES, JOINED_LINES = 20, 50_000, 1_000
 STARTING = b"fleetctl: starting "
-"""Our line that begins a life of an engine."""
+"""Our line at each start of an engine."""
 
 Listed = Callable[[], "Listing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The logs of the replicas that run now; `complete` = there are no others."""
+    """The logs of the running replicas; `complete` = there are no others."""
 
     logs: Sequence[EngineLog]
     complete: bool
@@ -38,7 +38,7 @@ class Listing:
 
 @dataclass(slots=True)
 class News:
-    """What one step found: lines in the order of their times; missing lines by log, None = not known how many."""
+    """The result of one step: lines ordered by time; the number of missing lines by log, None = unknown."""
 
     lines: list[tuple[EngineLog, Line]] = field(default_factory=list)
     missing: list[tuple[EngineLog, int | None]] = field(default_factory=list)
@@ -48,12 +48,12 @@ class News:
 
 @dataclass(slots=True)
 class _Followed:
-    """One log: what was seen last, and when to look again."""
+    """One log: the lines seen last, and when to read it again."""
 
     log: EngineLog
     seen: list[Line] = field(default_factory=list)
     is_new: bool = True
-    asked: int = RECENT
+    requested: int = RECENT
     pause_s: float = BUSY_S
     due: float = 0.0
     failure: str = ""
@@ -61,13 +61,13 @@ class _Followed:
     gone: bool = False
 
     def reaches(self, lines: Sequence[Line]) -> bool:
-        """Return whether nothing is missing between what was seen and `lines`."""
+        """Return whether `lines` follow the seen lines without a gap."""
         if self.is_new:
             return any(line.text.startswith(STARTING) for line in lines)
         return after(self.seen, lines)[1] == 0 if self.seen else first_number(lines) in (None, 1)
 
     def take(self, end: LogEnd) -> tuple[list[Line], int | None]:
-        """Return the new lines, and how many are missing before them; the last counts once it is finished."""
+        """Return the new lines, and the number of lines missing before them; an unfinished last line waits."""
         lines = list(end.lines[:-1] if end.unfinished and not self.leaving else end.lines)
         missing: int | None = 0
         if self.is_new:
@@ -79,15 +79,14 @@ class _Followed:
             new, missing = lines, max((first_number(lines) or 1) - 1, 0)
         self.is_new = self.is_new and not end.exists
         self.seen = [*self.seen, *new][-RECENT:]
-        self.asked = min(max(RECENT, 2 * len(new)), MOST_LINES) if new else end.asked
+        self.requested = min(max(RECENT, 2 * len(new)), MOST_LINES) if new else end.requested
         return new, missing
 
 
 class Follower:
-    """Follows logs; `shown` = their ends, as they were shown, of replicas that are `running` or have left them.
+    """Follows logs; `shown` = the ends of logs already shown, of replicas that are `running` or gone.
 
-    `listed` returns the logs of the replicas that run.
-    `absent` = how many listings in a row had no replica to follow.
+    `listed` returns the logs of the running replicas. `absent` = the number of listings in a row without any replica.
     """
 
     def __init__(self, client: DashboardClient, listed: Listed, shown: Iterable[LogEnd], running: bool,
@@ -105,43 +104,43 @@ class Follower:
                                                     due=clock() + BUSY_S, gone=not running)
 
     def step(self) -> News:
-        """Wait until something is due, and return what is new."""
-        due_at = min([self._list_due, *(one.due for one in self._now())])
+        """Wait until a log or the listing is due, and return the news."""
+        due_at = min([self._list_due, *(followed.due for followed in self._active())])
         if (pause_s := due_at - self._clock()) > 0:
             self._sleep(pause_s)
         news = News()
         if self._list_due <= self._clock():
             self._list(news)
-        due = [one for one in self._now() if one.due <= self._clock() + TOGETHER_S]
-        for one, end in zip(due, ask_all(self._read, due), strict=True):
-            self._take(one, end, news)
+        due = [followed for followed in self._active() if followed.due <= self._clock() + TOGETHER_S]
+        for followed, end in zip(due, ask_all(self._read, due), strict=True):
+            self._take(followed, end, news)
         news.lines.sort(key=lambda entry: entry[1].time)
         return news
 
-    def _now(self) -> list[_Followed]:
-        return [one for one in self._followed.values() if not one.gone]
+    def _active(self) -> list[_Followed]:
+        return [followed for followed in self._followed.values() if not followed.gone]
 
-    def _read(self, one: _Followed) -> LogEnd:
-        asked = JOINED_LINES if one.is_new else one.asked
+    def _read(self, followed: _Followed) -> LogEnd:
+        requested = JOINED_LINES if followed.is_new else followed.requested
         share = HELD_BYTES // max(len(self._followed), 1)
-        return read_end(self._client, one.log, asked, one.reaches, most=MOST_LINES, last_bytes=share)
+        return read_end(self._client, followed.log, requested, followed.reaches, most=MOST_LINES, last_bytes=share)
 
-    def _take(self, one: _Followed, end: LogEnd, news: News) -> None:
-        new, missing = one.take(end)
-        news.lines += [(one.log, line) for line in new]
+    def _take(self, followed: _Followed, end: LogEnd, news: News) -> None:
+        new, missing = followed.take(end)
+        news.lines += [(followed.log, line) for line in new]
         if missing != 0:
-            news.missing.append((one.log, missing))
+            news.missing.append((followed.log, missing))
         failure = end.failed[0] if end.failed else ""
-        if failure and failure != one.failure and failure not in news.failed:
+        if failure and failure != followed.failure and failure not in news.failed:
             news.failed.append(failure)
-        one.failure = failure
-        longest_s = max(IDLE_S, IDLE_PER_LOG_S * len(self._now()))
-        one.pause_s = BUSY_S if new else min(one.pause_s * 2, longest_s)
-        one.due = self._clock() + one.pause_s
-        one.gone = one.leaving
+        followed.failure = failure
+        longest_s = max(IDLE_S, IDLE_PER_LOG_S * len(self._active()))
+        followed.pause_s = BUSY_S if new else min(followed.pause_s * 2, longest_s)
+        followed.due = self._clock() + followed.pause_s
+        followed.gone = followed.leaving
 
     def _list(self, news: News) -> None:
-        """Let new replicas join, and read the logs of those that are gone for the last time."""
+        """Add the logs of new replicas, and schedule the last read of the logs of replicas that are gone."""
         self._list_due = self._clock() + LIST_S
         try:
             listing = self._listed()
@@ -151,15 +150,15 @@ class Follower:
             self._complaint = error.message
             return
         self._complaint = ""
-        running = {one.log.replica_id for one in self._now()}
-        here = {log.key: log for log in listing.logs if log.node_ids}
-        for key, log in here.items():
+        running = {followed.log.replica_id for followed in self._active()}
+        placed = {log.key: log for log in listing.logs if log.node_ids}
+        for key, log in placed.items():
             known = self._followed.setdefault(key, _Followed(log))
             known.leaving = known.gone = False
         unplaced = {log.file_name for log in listing.logs if not log.node_ids}
-        for key, one in self._followed.items():
-            if listing.complete and not one.gone and key not in here and one.log.file_name not in unplaced:
-                one.leaving, one.due = True, 0.0
+        for key, followed in self._followed.items():
+            if listing.complete and not followed.gone and key not in placed and followed.log.file_name not in unplaced:
+                followed.leaving, followed.due = True, 0.0
         ids = {log.replica_id for log in listing.logs}
         if listing.complete:
             news.ended = sorted(running - ids)

@@ -1,10 +1,10 @@
-"""What a replica says of itself: by its name, and in its repr once it is up, with fleet, spec, members and claims.
+"""A replica's description of itself: its name, and once it is up its repr, with fleet, spec, members and claims.
 
-The agent, perhaps another version of it, writes the repr, and Ray hands it on. A part that cannot be read is left out
-and named; nothing here raises.
+The agent, perhaps another version, writes the repr, and Ray passes it on. A part that cannot be read is left out and
+named; nothing here raises.
 
-Of names there are ours, HOT and WARM, and the two schemes of NDIF, which are in use but never ours.
-`ModelActor:<key>:<id>` and `WarmReplica:<key>:<id>` split at the *last* colon, because a key may hold colons itself.
+Names follow our schemes, HOT and WARM, or one of NDIF's two schemes, which are in use but never ours.
+`ModelActor:<key>:<id>` and `WarmReplica:<key>:<id>` split at the *last* colon, because a key may contain colons.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ID_FIRST = re.compile(rf"(?:[0-9a-f]{{5}}|{_HEX_ID}):ModelActor:(.+)", re.DOTAL
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What one repr says, or while there is none what was planned. `problems` name what could not be read."""
+    """The content of one repr, or the plan while there is none. `problems` name the parts that could not be read."""
 
     fleet: str | None = None
     namespace: str | None = None
@@ -42,32 +42,32 @@ class Marks:
     restart_max: int | None = None
     members: tuple[ReplicaMember, ...] = ()
     earlier_tries: frozenset[str] = frozenset()
-    """Ids of the actors that were to be this replica before, and got cards that others use."""
+    """Ids of earlier actors for this replica, which were given up because others used their cards."""
     failed: Mapping[str, Any] = field(default_factory=dict)
-    """Why it ended itself by force; empty where it did not."""
+    """Why it ended itself by force; empty if it did not."""
     problems: tuple[str, ...] = ()
     begun: str | None = None
-    """When the apply that planned it began, of one without a repr."""
+    """When the apply that planned it began; only without a repr."""
 
     @property
     def node_ids(self) -> list[str]:
-        """Its members' nodes, each once."""
+        """The nodes of its members, each once."""
         return list(dict.fromkeys(member.node_id for member in self.members if member.node_id))
 
     @property
     def gpu_uuids(self) -> list[str]:
-        """The cards that its members hold."""
+        """The cards of its members."""
         return [uuid for member in self.members for uuid in member.gpu_uuids]
 
 
 def read_marks(repr_name: str) -> Marks:
-    """Return what a repr says; a repr that is not ours belongs to a foreign actor, and is no problem."""
+    """Parse a repr; a repr in another format belongs to a foreign actor and is not a problem."""
     if not repr_name.startswith("{"):
         return Marks()
     try:
         mark = json.loads(repr_name)
     except (ValueError, RecursionError):
-        return Marks(problems=("its repr is not whole JSON",))
+        return Marks(problems=("its repr is not complete JSON",))
     if not isinstance(mark, dict):
         return Marks()
     problems: list[str] = []
@@ -91,7 +91,7 @@ def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:
 
 
 def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object:
-    """Return a member as the inventory has it: the agent says `ip`. Weights that cannot be read cost nothing else."""
+    """Return a member with the inventory's field names (the agent writes `ip`), without weights that cannot be read."""
     if not isinstance(member, dict):
         return member
     found = {"address": member["ip"], **member} if "ip" in member else dict(member)
@@ -113,7 +113,7 @@ class ReplicaName:
 
 
 def parse_actor_name(name: str) -> ReplicaName | None:
-    """Return what an actor's name says, or None when it is not the name of a replica of any known scheme."""
+    """Parse an actor's name; None if it is not the name of a replica in any known scheme."""
     if match := _OURS.fullmatch(name):
         return ReplicaName(match[2], int(match[3]), "HOT" if match[1] == "ModelActor" else "WARM")
     if match := _ID_LAST.fullmatch(name) or _ID_FIRST.fullmatch(name):

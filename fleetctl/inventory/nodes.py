@@ -1,4 +1,4 @@
-"""Nodes from the state API, each with a name that people know and that no other node has."""
+"""Nodes from the state API, each with a unique name that people know."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from fleetctl.inventory.json_values import moment_of_ms, object_of, text_of
 from fleetctl.inventory.state_api import Row
 
 NAME_LABEL = "fleet.io/node"
-"""The label that names a node where its host name and IP do not, as with several Ray nodes on one machine."""
+"""The label that names a node when its host name and IP are ambiguous, as with several Ray nodes on one machine."""
 
 _STATES: Mapping[str, NodeState] = {"ALIVE": "ALIVE", "DEAD": "DEAD"}
 
 
 def read_node(row: Row, record: Mapping[str, Any]) -> Node | None:
-    """Return the node of one row, whose name other nodes may have; `record` is the dashboard's own record, or empty.
+    """Return the node of one row, its name not yet unique; `record` is the dashboard's own record, or empty.
 
-    That a node is draining is in `record` only where the dashboard itself started after the drain; else only an agent
-    sees it. A state that is neither ALIVE nor DEAD counts as draining too: such a node offers nothing, and its replicas
-    are not lost.
+    `record` shows a drain only if the dashboard started after it; otherwise only an agent sees it. A state other than
+    ALIVE and DEAD also counts as draining: such a node offers nothing, and its replicas are not lost.
     """
     node_id = text_of(row.get("node_id"))
     if node_id is None:
@@ -30,7 +29,7 @@ def read_node(row: Row, record: Mapping[str, Any]) -> Node | None:
     drains = object_of(record.get("stateSnapshot")).get("state") == "DRAINING" and row.get("state") == "ALIVE"
     return Node(
         id=node_id,
-        name=_called(row, record),
+        name=_name(row, record),
         ip=text_of(row.get("node_ip")),
         state="DRAINING" if drains else _STATES.get(str(row.get("state")), "DRAINING"),
         labels={str(key): str(value) for key, value in object_of(row.get("labels")).items()},
@@ -38,8 +37,8 @@ def read_node(row: Row, record: Mapping[str, Any]) -> Node | None:
         started_at=moment_of_ms(row.get("start_time_ms")))
 
 
-def _called(row: Row, record: Mapping[str, Any]) -> str:
-    """Its label, else a name given to Ray, else its host name, else its IP."""
+def _name(row: Row, record: Mapping[str, Any]) -> str:
+    """Return the node's label, else the name given to Ray, else its host name, else its IP."""
     label = text_of(object_of(row.get("labels")).get(NAME_LABEL))
     given, ip = text_of(row.get("node_name")), text_of(row.get("node_ip"))
     own = given if given != ip else None
@@ -47,7 +46,7 @@ def _called(row: Row, record: Mapping[str, Any]) -> str:
 
 
 def unique_names(nodes: Sequence[Node]) -> dict[str, str]:
-    """Return node id -> name; nodes that would share one get the start of their id, but for a live one a dead one."""
+    """Return node id -> name. Nodes with the same name get the start of their id; a live node ignores dead ones."""
     live = Counter(node.name for node in nodes if node.state != "DEAD")
     dead = Counter(node.name for node in nodes if node.state == "DEAD")
     names = {}

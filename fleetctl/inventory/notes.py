@@ -1,6 +1,6 @@
-"""Notes of the cluster: what no file holds, as the metadata of finished jobs. The newest about a node counts.
+"""Notes about nodes, kept in the cluster as the metadata of finished jobs. The newest note about a node counts.
 
-A note holds for the node with its id, and for one with its name: a machine that was restarted has a new id.
+A note applies to the node with its id and to a node with its name: a restarted machine has a new id.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from pydantic import ValidationError
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.inventory import Cordon, Node, Replica, Slots
-from fleetctl.inventory.jobs import Job, listed, named_replicas
+from fleetctl.inventory.jobs import Job, named_replicas, noted_list
 from fleetctl.inventory.json_values import moment_of_ms
 
 CORDON, UNCORDON, SLOTS = "cordon", "uncordon", "slots"
-"""The verbs of notes. Their metadata, see apply/jobs.py:write_note, is the whole note."""
+"""The verbs of notes. The note is the job's metadata; see apply/jobs.py:write_note."""
 NOTES = frozenset({CORDON, UNCORDON, SLOTS})
 
 ENDING = "ending"
-"""The key of a job's metadata under which an eviction to WARM names what ends now; see agent/levels.py."""
+"""The metadata key under which an eviction to WARM names the replicas that it ends now; see agent/levels.py."""
 
 Note = Mapping[str, str]
-NONE = Job("", "")
+NO_NOTE = Job("", "")
 
 
 def with_notes(nodes: Sequence[Node], jobs: Sequence[Job], observed_at: str) -> list[Node]:
-    """Return the nodes with the notes that are in force at `observed_at`; `jobs` are in order, the oldest first."""
+    """Return the nodes with the notes in force at `observed_at`; `jobs` from the oldest to the newest."""
     cordons, slots = _newest(jobs, (CORDON, UNCORDON)), _newest(jobs, (SLOTS,))
     if not (cordons or slots):
         return list(nodes)
-    return [_noted(node, _of(node, cordons), _of(node, slots), observed_at) for node in nodes]
+    return [_noted(node, _note_of(node, cordons), _note_of(node, slots), observed_at) for node in nodes]
 
 
 def _noted(node: Node, cordoning: Job, slots: Job, observed_at: str) -> Node:
@@ -42,25 +42,24 @@ def _noted(node: Node, cordoning: Job, slots: Job, observed_at: str) -> Node:
 
 
 def with_draining(replicas: Sequence[Replica], jobs: Sequence[Job], namespace: str) -> list[Replica]:
-    """Return the replicas, marked where an eviction of ours that has not ended names them.
+    """Return the replicas; those that a running eviction names are marked as draining.
 
-    What becomes WARM serves until its weights are loaded: the agent names it then.
+    A replica that becomes WARM serves until its weights are loaded: only then does the agent name it.
     """
     ending = {name for job in jobs if job.metadata.get("verb") == "evict" and not job.ended
               and job.metadata.get("namespace") in (namespace, None) for name in _ending(job.metadata)}
-    return [one.model_copy(update={"draining": True})
-            if ending and one.fleet and one.level == "HOT" and f"{one.model}/{one.replica_id}" in ending else one
-            for one in replicas]
+    return [replica.model_copy(update={"draining": True}) if replica.fleet and replica.level == "HOT"
+            and f"{replica.model}/{replica.replica_id}" in ending else replica for replica in replicas]
 
 
 def _ending(metadata: Mapping[str, str]) -> list[str]:
-    return [str(name) for name in listed(metadata, ENDING)] if metadata.get("level") == "WARM" \
+    return [str(name) for name in noted_list(metadata, ENDING)] if metadata.get("level") == "WARM" \
         else named_replicas(metadata)
 
 
 def cordon_note(node: Node, jobs: Sequence[Job]) -> Cordon | None:
-    """Return the cordon that the newest note about a node sets, also one that has ended by now."""
-    return _cordon(_of(node, _newest(jobs, (CORDON, UNCORDON))).metadata)
+    """Return the cordon of the newest note about a node, even if it has expired."""
+    return _cordon(_note_of(node, _newest(jobs, (CORDON, UNCORDON))).metadata)
 
 
 def note_text(note: Note) -> str:
@@ -74,38 +73,38 @@ def note_text(note: Note) -> str:
 
 
 def _newest(jobs: Sequence[Job], verbs: Collection[str]) -> dict[str, tuple[int, Job]]:
-    """Return the newest note by the id and by the name of a node, with its place in time."""
+    """Return the newest note by node id and by node name, with its index in `jobs`."""
     found: dict[str, tuple[int, Job]] = {}
-    for place, job in enumerate(jobs):
+    for index, job in enumerate(jobs):
         if job.metadata.get("verb") in verbs:
             for key in ("node", "nodeName"):
-                found[job.metadata.get(key, "")] = place, job
+                found[job.metadata.get(key, "")] = index, job
     return found
 
 
-def _of(node: Node, newest: Mapping[str, tuple[int, Job]]) -> Job:
+def _note_of(node: Node, newest: Mapping[str, tuple[int, Job]]) -> Job:
     found = [newest[key] for key in (node.id, node.name) if key in newest]
-    return max(found, key=lambda one: one[0])[1] if found else NONE
+    return max(found, key=lambda entry: entry[0])[1] if found else NO_NOTE
 
 
 def _cordon(note: Note) -> Cordon | None:
-    """Return the cordon; one whose end cannot be read has none, so that nothing is placed by mistake."""
+    """Return the cordon; if its end cannot be read it has none, so that nothing is placed by mistake."""
     if note.get("verb") != CORDON:
         return None
-    said = {"reason": note.get("reason", ""), "by": note.get("who", "")}
+    cordon = {"reason": note.get("reason", ""), "by": note.get("who", "")}
     try:
-        return Cordon.model_validate({**said, "until": note.get("until") or None})
+        return Cordon.model_validate({**cordon, "until": note.get("until") or None})
     except ValidationError:
-        return Cordon.model_validate(said)
+        return Cordon.model_validate(cordon)
 
 
 def has_ended(cordon: Cordon, now: str) -> bool:
-    """Return whether a cordon has ended by itself."""
+    """Return whether a cordon has expired."""
     return cordon.until is not None and as_datetime(cordon.until) <= as_datetime(now)
 
 
 def _slots(note: Note) -> Slots | None:
-    """Return the slots; None for a note that takes an earlier one back, or says no number."""
+    """Return the slots; None for a note without a number, such as one that withdraws an earlier note."""
     try:
         return Slots.model_validate({"value": note.get("slots"), "source": f"note of {note.get('who', '')}"})
     except ValidationError:

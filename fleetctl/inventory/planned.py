@@ -1,7 +1,7 @@
-"""What our applies have planned for replicas that have no repr yet: from the logs of their jobs.
+"""The plans for replicas that have no repr yet, from the logs of the jobs that created them.
 
 A replica describes itself in its repr once it is up. Until then Ray knows its name and the job that created it, and
-that job writes its plan to its log before it creates anything.
+that job has written its plan to its log before creating anything.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ ACCEPTED = '"type":"planAccepted"'
 
 
 def draining_nodes(jobs: Sequence[Job]) -> frozenset[str]:
-    """Return the nodes that some apply of ours found draining; a drain is never undone."""
+    """Return the nodes that any of our applies found draining; a drain is never undone."""
     return frozenset(node_id for job in jobs for node_id in job.metadata.get(DRAINING, "").split())
 
 
 def find_planned(
     client: DashboardClient, jobs: Sequence[Job], actors: Collection[LiveActor | Silent]
 ) -> Mapping[str, Marks]:
-    """Return the plans for those of `actors` that our jobs created and that have no repr yet, by actor id.
+    """Return the plans by actor id, for the `actors` that our jobs created and that have no repr yet.
 
-    One without members is of a log that does not say. Logs are read at once, each once, and only those that are needed.
+    A plan has no members if the log does not have it. Only the needed logs are read, each once, in parallel.
     """
     by_driver = {job.driver_id: job for job in jobs if job.driver_id}
-    silent = {actor.actor_id: (actor.name, job) for actor in actors
-              if not actor.repr_name and (job := by_driver.get(actor.job_id))
-              and (name := parse_actor_name(actor.name)) and name.replica_id is not None}
+    silent: dict[str, tuple[str, Job]] = {}
+    for actor in actors:
+        job, name = by_driver.get(actor.job_id), parse_actor_name(actor.name)
+        if not actor.repr_name and job and name and name.replica_id is not None:
+            silent[actor.actor_id] = actor.name, job
     needed = list({job.submission_id: job for _, job in silent.values()}.values())
     records = ask_all(lambda job: dict(_records(client, job)), needed)
     logs = {job.submission_id: found for job, found in zip(needed, records, strict=True)}
-    return {actor_id: logs[job.submission_id].get(name) or _planned_by(job)
-            for actor_id, (name, job) in silent.items()}
+    return {actor_id: logs[job.submission_id].get(actor_name) or _planned_by(job)
+            for actor_id, (actor_name, job) in silent.items()}
 
 
 def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Marks]]:
-    """Yield what a job has planned, by actor name; nothing where its log cannot be read."""
+    """Yield a job's planned replicas by actor name; nothing if its log cannot be read."""
     try:
         log = log_of(client, job.submission_id) or ""
     except InventoryError:

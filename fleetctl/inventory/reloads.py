@@ -1,8 +1,8 @@
-"""What became of updates in place: which replicas have other weights than when they were started, and which failed.
+"""Outcomes of updates in place: which replicas have reloaded other weights since they started, and which failed.
 
-Ray keeps what a replica says of itself as it was when its actor started. So the agent notes each reload in the metadata
-of its job; the newest note about an actor counts. One that Ray restarts starts with what it has reloaded, and says so.
-Where engines were asked and no success is noted, the spec is not known: the replica is outdated whatever the file has.
+Ray keeps a replica's repr as it was when its actor started. So the agent notes each reload in the metadata of its job;
+the newest note about an actor counts. A replica that Ray restarts loads the same weights again, and its repr says so.
+If engines were asked to reload and no success is noted, the spec is unknown: the replica is outdated for any file.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pydantic import Field, ValidationError
 from fleetctl.documents.base import Moment, Stored, as_datetime
 from fleetctl.documents.inventory import RELOAD_ENDED, UNKNOWN_SPEC, Failure, Replica
 from fleetctl.documents.served_weights import ServedWeights
-from fleetctl.inventory.jobs import Job, listed
+from fleetctl.inventory.jobs import Job, noted_list
 
 RELOADS = "reloads"
-"""The key of a job's metadata under which its agent notes them; see agent/reloads.py."""
+"""The metadata key under which a job's agent notes reloads; see agent/reloads.py."""
 
 
 class ReloadNote(Stored):
-    """One reload; `code` says that it failed. `weights` = what each member serves, in their order.
+    """One reload; it failed if it has a `code`. `weights` = the weights that each member serves, in order.
 
-    `asked` = engines have been asked, or are about to be, and it is not known whether all have loaded the weights.
+    `asked` = engines were asked to reload, or are about to be, and may or may not have loaded the weights.
     """
 
     model: str
@@ -41,24 +41,25 @@ class ReloadNote(Stored):
 
     @property
     def spec(self) -> tuple[str, str]:
-        """Return what is loaded: a model's key and a spec hash."""
+        """Return the loaded spec: a model's key and a spec hash."""
         return self.model, self.spec_hash
 
 
 def with_reloads(replicas: Sequence[Replica], jobs: Sequence[Job]) -> list[Replica]:
-    """Return the replicas with the spec and the weights that they have reloaded; `jobs` are the oldest first."""
+    """Return the replicas with the spec and the weights that they have reloaded; `jobs` from oldest to newest."""
     newest = dict[str, ReloadNote]()
     for _, note in _notes(jobs):
         former = newest.get(note.actor_id)
         if (note.asked or note.code is None) and (former is None or as_datetime(former.at) <= as_datetime(note.at)):
             newest[note.actor_id] = note
-    return [_reloaded(one, newest[one.actor_id]) if one.actor_id in newest else one for one in replicas]
+    return [_reloaded(replica, newest[replica.actor_id]) if replica.actor_id in newest else replica
+            for replica in replicas]
 
 
 def failed_reloads(jobs: Sequence[Job], namespace: str) -> list[Failure]:
-    """Return the reloads that failed in `namespace`, the oldest first.
+    """Return the failed reloads in `namespace`, oldest first.
 
-    That an engine ended counts no more once a replica has loaded the same spec in place.
+    An engine's end no longer counts once a replica has loaded the same spec in place.
     """
     ours = [(job, note, as_datetime(note.at)) for job, note in _notes(jobs)
             if job.metadata.get("namespace") == namespace]
@@ -69,7 +70,7 @@ def failed_reloads(jobs: Sequence[Job], namespace: str) -> list[Failure]:
 
 
 def _reloaded(replica: Replica, note: ReloadNote) -> Replica:
-    if replica.state != "ALIVE":  # what it says of itself is of its last life
+    if replica.state != "ALIVE":  # its repr is from before the restart
         return replica.model_copy(update={"spec_hash": None if note.asked else note.spec_hash})
     if replica.restarts == note.restarts and note.asked:
         return replica.model_copy(update={"spec_hash": UNKNOWN_SPEC})
@@ -82,8 +83,8 @@ def _reloaded(replica: Replica, note: ReloadNote) -> Replica:
 
 def _notes(jobs: Sequence[Job]) -> Iterator[tuple[Job, ReloadNote]]:
     for job in jobs:
-        for row in listed(job.metadata, RELOADS):
+        for row in noted_list(job.metadata, RELOADS):
             try:
                 yield job, ReloadNote.model_validate(row)
-            except ValidationError:  # of another release
+            except ValidationError:  # written by another release
                 continue

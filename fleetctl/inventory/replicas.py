@@ -14,14 +14,14 @@ from fleetctl.inventory.marks import Marks, ReplicaName, parse_actor_name, read_
 
 @dataclass(frozen=True, slots=True)
 class FoundReplica:
-    """A replica together with the actor it was read from, and what could not be read of it."""
+    """A replica, the actor it was read from, and the parts that could not be read."""
 
     replica: Replica
     actor: LiveActor
     problems: tuple[str, ...] = ()
     earlier_tries: frozenset[str] = frozenset()
     success: Success | None = None
-    """Of one that is down: that it was ready."""
+    """That the replica was ready before; only while it is down."""
 
 
 def find_replicas(
@@ -29,9 +29,9 @@ def find_replicas(
 ) -> list[FoundReplica]:
     """Return the replicas among `actors`, ordered by model, id and name; `planned` by actor id.
 
-    Only in `namespace` can a replica be ours; elsewhere, and under foreign schemes, it is capacity in use. A replica of
-    an unknown namespace holds its id here, so that no other replica gets it. The members in a replica's repr count
-    in every namespace. `jobs` are our runs: the one that created a replica says which release did.
+    A replica can be ours only in `namespace`; in other namespaces, and under foreign naming schemes, it is capacity in
+    use. A replica of an unknown namespace keeps its id, so that no other replica gets it. The members in a replica's
+    repr count in every namespace. `jobs` are our runs: the job that created a replica records the release.
     """
     found, versions = [], {job.driver_id: job.metadata.get("toolVersion") for job in jobs if job.driver_id}
     for actor in actors:
@@ -43,8 +43,8 @@ def find_replicas(
             ours = name.replica_id is not None and within in (namespace, None)
             found.append(_replica(actor, name, marks, versions.get(actor.job_id), ours=ours,
                                   constructed=not (plan and actor.state == "ALIVE")))
-    return sorted(found, key=lambda one: (one.replica.model, one.replica.replica_id is None,
-                                          one.replica.replica_id or 0, one.actor.name, one.actor.actor_id))
+    return sorted(found, key=lambda item: (item.replica.model, item.replica.replica_id is None,
+                                          item.replica.replica_id or 0, item.actor.name, item.actor.actor_id))
 
 
 def _replica(
@@ -79,7 +79,7 @@ def _members(actor: LiveActor, marks: Marks) -> tuple[ReplicaMember, ...]:
 
 
 def _without_place(member: ReplicaMember) -> ReplicaMember:
-    """Leave out the places of the last life while a replica is being restarted."""
+    """Remove addresses and cards from before a restart."""
     return member.model_copy(update={"address": None, "port": None, "gpu_indices": [], "gpu_uuids": [],
                                       "weights": None})
 

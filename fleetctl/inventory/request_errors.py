@@ -1,4 +1,4 @@
-"""Why a request has no usable answer, as messages about the cluster: it cannot be reached, or it refuses us.
+"""Why a request has no usable answer, as messages about the cluster: unreachable, or refusing the request.
 
 Loads httpx: import it late.
 """
@@ -16,38 +16,38 @@ from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, Access
 from fleetctl.inventory.fetch import Overdue
 
-IS_IT_THIS = "is this the dashboard's address (http://ray-head:8265), and is it reachable from here?"
-IS_IT_TLS = "does it speak TLS there? The dashboard itself speaks plain http://"
+WRONG_ADDRESS = "is this the dashboard's address (http://ray-head:8265), and is it reachable from here?"
+NOT_TLS = "does that port speak TLS? The dashboard itself speaks plain http://"
 OVERLOADED = "the dashboard may be overloaded; look at its log on the head node"
-IN_BETWEEN = "try again; if it happens again, look at the dashboard's log and at any proxy in between"
+RETRY = "try again; if it fails again, check the dashboard's log and any proxy in between"
 TOKEN_SOURCES = "RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH names, or ~/.ray/auth_token"  # noqa: S105
 
 _NO_ROUTE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
-_NOT_IN_TIME = "no connection was made in time; is a firewall in between?"
+_NOT_IN_TIME = "the connection timed out; is a firewall in between?"
 _REASONS: tuple[tuple[type[BaseException], str], ...] = (
-    (socket.gaierror, "its name is not known here ({0.strerror})"),
+    (socket.gaierror, "its name cannot be resolved ({0.strerror})"),
     (ConnectionRefusedError, "connection refused, nothing listens there"),
     (TimeoutError, _NOT_IN_TIME),
     (httpx.ConnectTimeout, _NOT_IN_TIME),
-    (httpx.ProxyError, "the proxy that HTTP_PROXY or HTTPS_PROXY names refused ({0})"),
+    (httpx.ProxyError, "the proxy in HTTP_PROXY or HTTPS_PROXY refused ({0})"),
     (httpx.LocalProtocolError, "the request itself cannot be sent"),  # its text quotes a header, perhaps the token
 )
 _STUCK = {
     "connecting": "no connection was made",
-    "tls": "it accepted the connection and did not finish the TLS handshake",
-    "sent": "it accepted the connection and never answered",
+    "tls": "it accepted the connection but did not finish the TLS handshake",
+    "sent": "it accepted the connection but never answered",
 }
 
 _LOGINS = {"basic": "Basic", "digest": "Digest", "negotiate": "Negotiate", "ntlm": "NTLM"}
-"""Ways to log in that are never Ray's: Ray names none."""
+"""Authentication schemes of proxies; Ray's own answers name no scheme."""
 _NOT_SENT = "token, headers and certificate were not sent: only a file names this address"
-_SAY_ADDRESS = "if they are for this address, say so: --address URL, or FLEETCTL_ADDRESS"
+_NAME_ADDRESS = "if they are for this address, name it with --address URL or FLEETCTL_ADDRESS"
 _INSTEAD_OF_TOKEN = "it is sent instead of the cluster's token"  # noqa: S105
-_PROXY_CAN_REFUSE = "a proxy in front of the dashboard can also refuse a path or a method"
+_PROXY_MAY_REFUSE = "a proxy in front of the dashboard may also refuse a path or a method"
 
 
 def why_failed(base_url: str, path: str, error: Exception) -> InventoryError:
-    """Return the error for a request that failed in `error`: Overdue, or an exception of httpx."""
+    """Return the error for a request that failed with `error`: Overdue, or an exception of httpx."""
     if isinstance(error, Overdue):
         return _overdue(base_url, path, error)
     causes = list(_causes(error))
@@ -55,14 +55,14 @@ def why_failed(base_url: str, path: str, error: Exception) -> InventoryError:
     if tls is not None:
         return _tls_failed(base_url, tls)
     if isinstance(error, httpx.DecodingError):
-        return InventoryError(f"the answer to {path} cannot be read: {error}", hint=IN_BETWEEN)
+        return InventoryError(f"the answer to {path} cannot be read: {error}", hint=RETRY)
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError)):
-        return InventoryError(f"{path} was cut off while it was read ({type(error).__name__})", hint=IN_BETWEEN)
+        return InventoryError(f"the answer to {path} was cut off ({type(error).__name__})", hint=RETRY)
     if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
-        return ClusterUnreachable(f"{base_url} accepted the connection and did not answer {path} in time",
+        return ClusterUnreachable(f"{base_url} accepted the connection but did not answer {path} in time",
                                   hint=OVERLOADED)
     reasons = (reason for cause in causes if (reason := _reason(cause)))
-    return _unreachable(base_url, next(reasons, str(error) or type(error).__name__), IS_IT_THIS)
+    return _unreachable(base_url, next(reasons, str(error) or type(error).__name__), WRONG_ADDRESS)
 
 
 def _unreachable(base_url: str, reason: str, hint: str) -> ClusterUnreachable:
@@ -72,7 +72,7 @@ def _unreachable(base_url: str, reason: str, hint: str) -> ClusterUnreachable:
 def _overdue(base_url: str, path: str, overdue: Overdue) -> InventoryError:
     if overdue.silent:
         return _unreachable(base_url, f"{_STUCK[overdue.stage]} within {overdue.seconds:g} s",
-                            IS_IT_TLS if overdue.stage == "tls" else IS_IT_THIS)
+                            NOT_TLS if overdue.stage == "tls" else WRONG_ADDRESS)
     return ClusterUnreachable(f"{base_url} did not finish its answer to {path} within {overdue.seconds:g} s",
                               hint=OVERLOADED)
 
@@ -84,7 +84,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _reason(cause: BaseException) -> str | None:
-    """Return what a failure to connect means; None for an exception that only wraps another."""
+    """Explain a failure to connect; None for an exception that only wraps another."""
     if isinstance(cause, OSError) and cause.errno in _NO_ROUTE:
         return f"no route to it ({cause.strerror})"
     return next((words.format(cause) for kind, words in _REASONS if isinstance(cause, kind)), None)
@@ -93,62 +93,61 @@ def _reason(cause: BaseException) -> str | None:
 def _tls_failed(base_url: str, error: ssl.SSLError) -> InventoryError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return _unreachable(base_url, f"its certificate is not trusted ({error.verify_message})",
-                            "if its certificate comes from your own authority, name that authority's file in "
-                            "SSL_CERT_FILE")
+                            "if your own authority issued it, name that authority's file in SSL_CERT_FILE")
     reason = (getattr(error, "reason", None) or str(error)).replace("_", " ").lower()
-    wants_ours = "alert" in reason and ("certificate" in reason or "handshake" in reason or "unknown ca" in reason)
-    hint = f"does it require a client certificate? {CERTIFICATE_VARIABLE} and FLEETCTL_CLIENT_KEY name one"
-    return _unreachable(base_url, f"TLS failed ({reason})", hint if wants_ours else IS_IT_TLS)
+    rejects_ours = "alert" in reason and ("certificate" in reason or "handshake" in reason or "unknown ca" in reason)
+    hint = f"does it require a client certificate? Name it in {CERTIFICATE_VARIABLE} and FLEETCTL_CLIENT_KEY"
+    return _unreachable(base_url, f"TLS failed ({reason})", hint if rejects_ours else NOT_TLS)
 
 
 def raise_if_refused(base_url: str, path: str, answer: httpx.Response, access: Access) -> None:
-    """Raise ClusterRefused, with what to do, for 401, 403 and a redirect."""
+    """Raise ClusterRefused, with a hint, for 401, 403 and a redirect."""
     if answer.status_code == 401:
         login = _login(answer)
-        raise _proxy_login(base_url, path, login, access) if login else _unknown(base_url, path, access)
+        raise _proxy_login(base_url, path, login, access) if login else _unauthorized(base_url, path, access)
     if answer.status_code == 403:
         raise _forbidden(base_url, path, access)
     if answer.has_redirect_location:
         target = answer.url.join(answer.headers["location"]).host
         raise ClusterRefused(f"{base_url} redirects {path} to {target} ({answer.status_code})",
-                             hint="is a login page in front of it? Use an address that answers without one, or put "
-                                  f"what it accepts into {HEADERS_VARIABLE}")
+                             hint="is a login page in front of it? Use an address without one, or put the headers "
+                                  f"that it accepts into {HEADERS_VARIABLE}")
 
 
 def _login(answer: httpx.Response) -> str | None:
-    """Return the requested way to log in, if it is not one of Ray's."""
-    asked = [challenge.split(" ", 1)[0].lower() for challenge in answer.headers.get_list("www-authenticate", True)]
-    return next((_LOGINS[scheme] for scheme in asked if scheme in _LOGINS), None)
+    """Return the authentication scheme that a proxy requests, if any."""
+    schemes = [challenge.split(" ", 1)[0].lower() for challenge in answer.headers.get_list("www-authenticate", True)]
+    return next((_LOGINS[scheme] for scheme in schemes if scheme in _LOGINS), None)
 
 
 def _proxy_login(base_url: str, path: str, login: str, access: Access) -> ClusterRefused:
     message = f"a proxy in front of {base_url} requires a login of its own (401 on {path}, {login})"
     if access.withheld:
-        return ClusterRefused(f"{message}; {_NOT_SENT}", hint=_SAY_ADDRESS)
+        return ClusterRefused(f"{message}; {_NOT_SENT}", hint=_NAME_ADDRESS)
     if access.own_authorization:
         return ClusterRefused(f"{message}, and did not accept the Authorization in {HEADERS_VARIABLE}")
     return ClusterRefused(
         f"{message}; the cluster's token is for the cluster alone",
         hint=f'put the login into {HEADERS_VARIABLE}, as {{"Authorization": "{login} ..."}}; a token for the '
-             'cluster behind it then goes there as "X-Ray-Authorization": "Bearer ..."')
+             'cluster behind it then also goes there, as "X-Ray-Authorization": "Bearer ..."')
 
 
-def _unknown(base_url: str, path: str, access: Access) -> ClusterRefused:
+def _unauthorized(base_url: str, path: str, access: Access) -> ClusterRefused:
     if access.withheld:
-        return ClusterRefused(f"{base_url} requires a token (401 on {path}); {_NOT_SENT}", hint=_SAY_ADDRESS)
+        return ClusterRefused(f"{base_url} requires a token (401 on {path}); {_NOT_SENT}", hint=_NAME_ADDRESS)
     if access.own_authorization:
         return ClusterRefused(f"{base_url} did not accept the Authorization in {HEADERS_VARIABLE} (401 on {path})",
                               hint=_INSTEAD_OF_TOKEN)
-    had = "did not accept the way the token was sent" if access.token else "requires a token, and there is none"
-    return ClusterRefused(f"{base_url} {had} (401 on {path})", hint=f"put the cluster's token in {TOKEN_SOURCES}")
+    problem = "did not recognize the token header" if access.token else "requires a token, and there is none"
+    return ClusterRefused(f"{base_url} {problem} (401 on {path})", hint=f"put the cluster's token in {TOKEN_SOURCES}")
 
 
 def _forbidden(base_url: str, path: str, access: Access) -> ClusterRefused:
     if access.withheld:
-        return ClusterRefused(f"{base_url} refused the request (403 on {path}); {_NOT_SENT}", hint=_SAY_ADDRESS)
+        return ClusterRefused(f"{base_url} refused the request (403 on {path}); {_NOT_SENT}", hint=_NAME_ADDRESS)
     if access.own_authorization:
         return ClusterRefused(f"{base_url} refused the Authorization in {HEADERS_VARIABLE} (403 on {path})",
-                              hint=f"{_INSTEAD_OF_TOKEN}; {_PROXY_CAN_REFUSE}")
-    had = "refused the token: it is the wrong one" if access.token else "refused the request"
-    return ClusterRefused(f"{base_url} {had} (403 on {path})",
-                          hint=f"the token comes from {TOKEN_SOURCES}, the first that is set; {_PROXY_CAN_REFUSE}")
+                              hint=f"{_INSTEAD_OF_TOKEN}; {_PROXY_MAY_REFUSE}")
+    problem = "refused the token: it is the wrong one" if access.token else "refused the request"
+    return ClusterRefused(f"{base_url} {problem} (403 on {path})",
+                          hint=f"the token comes from the first of {TOKEN_SOURCES}; {_PROXY_MAY_REFUSE}")

@@ -1,4 +1,4 @@
-"""An inventory document on disk as the source of an inventory; needs nothing of what asks a cluster."""
+"""An inventory document on disk as the source of an inventory; imports no HTTP client."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
 
 _SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")
-"""Nodes as `--add-node` takes them, such as 8xH100, and hardly the name of a file."""
+"""Nodes in the syntax of `--add-node`, such as 8xH100, and hardly the name of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """An inventory document on disk, JSON or YAML; `-` is standard input, which `stdin` reads."""
+    """An inventory document on disk, JSON or YAML; `-` is standard input, read by `stdin`."""
 
     path: str
     stdin: Callable[[], bytes] | None = None
 
-    def read(self, *, ages: bool = False) -> Inventory:  # noqa: ARG002  for `Live.read`: a snapshot has what it has
+    def read(self, *, ages: bool = False) -> Inventory:  # noqa: ARG002  the signature of `Live.read`
         """Return the inventory.
 
         Raises DocumentError when it cannot be read or is not an inventory, and when two nodes share an id or a name.
         """
-        where, data = ("standard input", self.stdin()) if self.path == "-" and self.stdin is not None else (
-            self.path, _file_bytes(self.path))
+        if self.path == "-" and self.stdin is not None:
+            where, data = "standard input", self.stdin()
+        else:
+            where, data = self.path, _file_bytes(self.path)
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -47,18 +49,17 @@ class Snapshot:
 
 
 def _odd_amounts(inventory: Inventory) -> Iterator[str]:
-    """Yield warnings about amounts that are in another unit than who wrote them by hand thinks."""
+    """Yield warnings about amounts that were probably written in the wrong unit."""
     yield from card_warnings(node for node in inventory.nodes if node.gpus and node.state != "DEAD")
     for replica in inventory.replicas:
         for member in replica.members:
             if 0 < member.gpus < SHARE / 100:
-                yield (f"a member of {replica.model} holds gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a "
-                       f"card; did you mean {member.gpus * SHARE}, "
-                       f"{count_of(member.gpus, 'whole card')}?")
+                yield (f"a member of {replica.model} has gpus: {member.gpus}, which is {member.gpus}/{SHARE} of a "
+                       f"card; did you mean {member.gpus * SHARE}, {count_of(member.gpus, 'whole card')}?")
 
 
 def _with_node_ids(inventory: Inventory) -> Inventory:
-    """Return the inventory with the ids of nodes that members name by name, as who writes by hand does."""
+    """Return the inventory with node names replaced by node ids in members; people write names by hand."""
     ids, names = {node.id for node in inventory.nodes}, {node.name: node.id for node in inventory.nodes}
     if not any(member.node_id in names for replica in inventory.replicas for member in replica.members
                if member.node_id not in ids):
@@ -77,7 +78,7 @@ def _file_bytes(path: str) -> bytes:
         near = nearest_file(path, DISK) if isinstance(error, FileNotFoundError) else None
         hint = f"did you mean {near}?" if near else None
         if _SHAPE.fullmatch(path):
-            hint = f"`fleetctl inventory --add-node {path} --format json > FILE` makes an inventory of such nodes"
+            hint = f"`fleetctl inventory --add-node {path} --format json > FILE` writes an inventory of such nodes"
         raise DocumentError(f"{path} cannot be read: {error.strerror}", hint=hint) from None
 
 
@@ -88,5 +89,5 @@ def _check_nodes(inventory: Inventory, where: str) -> None:
             value = getattr(node, what)
             if value in seen:
                 raise DocumentError(f"{where} lists two nodes with the {what} {value!r}",
-                                    hint=f"each node has a {what} of its own")
+                                    hint=f"each node needs its own {what}")
             seen.add(value)

@@ -1,4 +1,4 @@
-"""Lists from Ray's state API, read with explicit limits; whether a list is whole is always checked."""
+"""Lists from Ray's state API, requested with explicit limits and always checked for completeness."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.json_values import whole_of
 
 LIMIT = 10_000
-"""The most rows Ray gives in one answer; without a limit it gives 100."""
+"""The most rows in one answer of Ray; without a limit it gives 100."""
 
 Row = Mapping[str, Any]
 Read = TypeVar("Read")
@@ -19,9 +19,9 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Read]):
-    """The rows of one list, as they were read; `unread` = how many could not be read.
+    """The rows of one list, parsed; `unread` = the number of rows that could not be read.
 
-    `cut` = Ray left rows out because there are too many; `problems` = some may be missing.
+    `cut` = Ray left rows out because there are too many; `problems` = other reasons why rows may be missing.
     """
 
     rows: tuple[Read, ...] = ()
@@ -36,16 +36,16 @@ class Listing(Generic[Read]):
 
 
 def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | None], *,
-              where: Sequence[tuple[str, str, str]] = ()) -> Listing[Read]:
-    """Return the result of `read` for each row of /api/v0/<what>, filtered by all of `where` = (column, is, value).
+              filters: Sequence[tuple[str, str, str]] = ()) -> Listing[Read]:
+    """Return the result of `read` for each row of /api/v0/<what>; `filters` = (column, operator, value), all required.
 
-    Ray looks up `state = X` at the source, so dead actors cost nothing; other filters run after reading. Rows are read
-    while they come in. Raises InventoryError when there is no list of rows in the answer.
+    Ray applies `state = X` at the source, so dead actors cost nothing; it applies other filters after reading. Rows are
+    read as they arrive. Raises InventoryError when the answer has no list of rows.
     """
     path = f"/api/v0/{what}"
     params: dict[str, str | Sequence[str]] = {"limit": str(LIMIT), "detail": "true"}
-    if where:
-        columns = zip(*where, strict=True)
+    if filters:
+        columns = zip(*filters, strict=True)
         params |= dict(zip(("filter_keys", "filter_predicates", "filter_values"), columns, strict=True))
 
     def read_row(_: str, row: object) -> Read | None:
@@ -59,7 +59,7 @@ def list_rows(client: DashboardClient, what: str, read: Callable[[Row], Read | N
 
 
 def _cut(path: str, listing: Mapping[str, Any], count: int) -> str | None:
-    """Say how many rows were left out, at the source or by the limit of the answer."""
+    """Report rows that were left out, at the source or by the limit of the answer."""
     total, kept, matching = (whole_of(listing.get(key)) for key in ("total", "num_after_truncation", "num_filtered"))
     if total is not None and kept is not None and total > kept:
         return f"{path} was cut: {kept} of {total} rows"
@@ -69,7 +69,7 @@ def _cut(path: str, listing: Mapping[str, Any], count: int) -> str | None:
 
 
 def _problems(path: str, listing: Mapping[str, Any]) -> list[str]:
-    """Say what else makes the list less than whole: a source that failed, or a warning."""
+    """Report other reasons why the list is incomplete: a source that failed, or a warning."""
     warning = listing.get("partial_failure_warning")
     partial = [f"{path} is partial: {warning}"] if warning else []
     return partial + [f"{path}: {warning}" for warning in listing.get("warnings") or ()]

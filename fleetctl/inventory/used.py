@@ -1,7 +1,7 @@
-"""What lists show to be in use on each node, or to be in use soon. Ray's own sums are in claims.py.
+"""The use of each node according to the lists, starting replicas included. Ray's own sums are in claims.py.
 
-Ray counts everything, tasks too, but it is some seconds behind and does not count actors that wait for a worker. A
-replica that is starting counts on its planned node, so that the next plan does not use the same room twice.
+Ray's sums cover everything, tasks too, but lag some seconds and omit actors that wait for a worker. A starting replica
+counts on its planned node, so that the next plan does not use the same room twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fleetctl.inventory.state_api import Listing, Row, list_rows
 
 @dataclass(frozen=True, slots=True)
 class PlacementGroup:
-    """One placement group that is not removed. `held` has one entry per bundle that Ray has put on a node."""
+    """One placement group that is not removed. `held` has one entry per bundle that is placed on a node."""
 
     name: str
     held: tuple[tuple[str, Claim], ...]
@@ -29,15 +29,15 @@ class PlacementGroup:
 
 
 def list_placement_groups(client: DashboardClient) -> Listing[PlacementGroup]:
-    """Return the groups that hold or await something.
+    """Return the groups that are placed or pending.
 
-    Ray keeps 10,000 groups on its list, removed ones too, so the inventory reads it only where Ray gives no sums.
+    Ray's list has up to 10,000 groups, removed ones included, so the inventory reads it only if Ray gives no sums.
     """
-    return list_rows(client, "placement_groups", read_placement_group, where=[("state", "!=", "REMOVED")])
+    return list_rows(client, "placement_groups", read_placement_group, filters=[("state", "!=", "REMOVED")])
 
 
 def read_placement_group(row: Row) -> PlacementGroup | None:
-    """Return the group of one row, or None for a removed one."""
+    """Return the group of one row, or None if it is removed."""
     return None if row.get("state") == "REMOVED" else PlacementGroup(
         str(row.get("name") or ""), tuple(_held(row)), text_of(row.get("placement_group_id")) or "")
 
@@ -50,14 +50,14 @@ def _held(row: Row) -> Iterator[tuple[str, Claim]]:
 
 def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica], dead: Set[str],
                    groups: Sequence[PlacementGroup] = ()) -> Mapping[str, Claim]:
-    """Return what each node id has granted according to the lists, starting replicas included.
+    """Return the claims on each node, by node id, according to the lists, starting replicas included.
 
-    Actors count on their nodes, and our gangs by their members, whose placement group they hold. A replica with a node
-    among the `dead` ones holds nothing elsewhere: a gang is pinned and cannot start again. `groups` are all placement
-    groups, where Ray gives no sums; those of our gangs are left out. What is WARM counts as the actors that it is.
+    Actors count on their nodes, and our gangs by their members, which hold the gang's placement group. A gang with a
+    member on one of the `dead` nodes holds nothing elsewhere: it is pinned and cannot start again. `groups` are all
+    placement groups, if Ray gives no sums; our gangs' groups are left out. WARM replicas count as plain actors.
     """
-    hot = [one for one in replicas if one.replica.level == "HOT"]
-    members_of = {one.actor.actor_id: one.replica.members for one in hot}
+    hot = [item for item in replicas if item.replica.level == "HOT"]
+    members_of = {item.actor.actor_id: item.replica.members for item in hot}
     used: defaultdict[str, Claim] = defaultdict(Claim)
     for actor in actors:
         planned = members_of.get(actor.actor_id, ())
@@ -71,7 +71,7 @@ def listed_by_node(actors: Sequence[LiveActor], replicas: Sequence[FoundReplica]
             for member in gang.replica.members:
                 if member.node_id:
                     used[member.node_id] += Claim(member.gpus, member.cpus, member.memory)
-    gangs = {one.actor.name for one in hot if len(one.replica.members) > 1}
+    gangs = {item.actor.name for item in hot if len(item.replica.members) > 1}
     for group in groups:
         for node_id, claim in group.held if group.name not in gangs else ():
             used[node_id] += claim

@@ -1,6 +1,6 @@
-"""What only the doctor asks a dashboard, beside the inventory: its clock, disks, placement groups, our last job's log.
+"""The doctor's reads beside the inventory: the dashboard's clock, disks, placement groups, the log of our last job.
 
-Sends only GETs. A part that cannot be read is None or empty: what is wrong with the cluster is in the inventory.
+Sends only GETs. A part that cannot be read is None or empty: the inventory reports what is wrong with the cluster.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fleetctl.documents.diagnosis import Disk
 from fleetctl.errors import ClusterUnreachable, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import SUMMARY_PARAMS, SUMMARY_PATH
-from fleetctl.inventory.jobs import LOOKS, Job, log_of, ours
+from fleetctl.inventory.jobs import READ_ONLY, Job, list_jobs, log_of
 from fleetctl.inventory.json_values import object_of, text_of, whole_of
 from fleetctl.inventory.notes import NOTES
 from fleetctl.inventory.used import PlacementGroup, list_placement_groups
@@ -24,9 +24,9 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """`clock` is the dashboard's time. `disks` are by node id; Ray reports the root and its folder.
+    """`clock` is the dashboard's time. `disks` are by node id; Ray reports the root and its own folder.
 
-    `failed` is the log of our latest run where Ray calls that run failed.
+    `failed` is our latest run and its log, if Ray reports the run as failed.
     """
 
     clock: datetime | None = None
@@ -37,19 +37,19 @@ class Vitals:
 
 
 def read_vitals(client: DashboardClient) -> Vitals:
-    """Ask for all of it; raises ClusterUnreachable.
+    """Read all of it; raises ClusterUnreachable.
 
-    Call it before the inventory is read: a group is then never newer than the list of actors.
+    Call it before the inventory is read, so that no group is newer than the list of actors.
     """
-    groups: Sequence[PlacementGroup] = _asked(lambda: list_placement_groups(client).rows, ())
-    jobs: Sequence[Job] = _asked(lambda: ours(client), [])
-    return Vitals(_asked(lambda: client.get("/api/version").given_at, None), jobs, groups,
-                  _asked(lambda: _disks(client), {}), _failed(client, jobs))
+    groups: Sequence[PlacementGroup] = _read_or(lambda: list_placement_groups(client).rows, ())
+    jobs: Sequence[Job] = _read_or(lambda: list_jobs(client), [])
+    return Vitals(_read_or(lambda: client.get("/api/version").given_at, None), jobs, groups,
+                  _read_or(lambda: _disks(client), {}), _failed(client, jobs))
 
 
-def _asked(question: Callable[[], Answer], otherwise: Answer) -> Answer:
+def _read_or(read: Callable[[], Answer], otherwise: Answer) -> Answer:
     try:
-        return question()
+        return read()
     except ClusterUnreachable:
         raise
     except InventoryError:
@@ -69,8 +69,8 @@ def _disks(client: DashboardClient) -> dict[str, list[Disk]]:
 
 
 def _failed(client: DashboardClient, jobs: Sequence[Job]) -> tuple[Job, str] | None:
-    runs = (job for job in reversed(jobs) if job.ended and job.metadata.get("verb") not in {*NOTES, *LOOKS})
+    runs = (job for job in reversed(jobs) if job.ended and job.metadata.get("verb") not in {*NOTES, *READ_ONLY})
     latest = next(runs, None)
     if latest is None or latest.status != "FAILED":
         return None
-    return latest, _asked(lambda: log_of(client, latest.submission_id), None) or ""
+    return latest, _read_or(lambda: log_of(client, latest.submission_id), None) or ""

@@ -1,1 +1,1 @@
-"""The loop: what a watcher sees, decides and applies, again and again."""
+"""The loop of `watch`: look, decide, plan, apply, repeat."""

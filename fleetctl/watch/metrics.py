@@ -1,6 +1,6 @@
-"""What a watcher tells Prometheus: the fleet as last planned, the nodes as last read, and how the loop itself goes.
+"""Prometheus metrics of a watcher: the fleet as last planned, the nodes as last read, and the loop itself.
 
-Names follow Prometheus' rules: base units, `_total` for what only grows, `_timestamp_seconds` for moments.
+Names follow Prometheus' conventions: base units, `_total` for counters, `_timestamp_seconds` for moments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class WatchCollector:
-    """Collects from a watcher when it is asked; the watcher replaces what it holds and changes nothing of it."""
+    """Collects from a watcher on each scrape. Thread-safe: the watcher replaces its values and never mutates them."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -31,31 +31,31 @@ class WatchCollector:
         good, planned, seen = self._watcher.good, self._watcher.planned, self._watcher.seen
         cool = list(what_cools(good.sound(), seen)) if good and seen else []
         if planned is not None:
-            yield from _models(planned.plan, {one.name for one in cool if not one.node})
+            yield from _models(planned.plan, {cooling.name for cooling in cool if not cooling.node})
         if seen is not None:
-            yield from _nodes(seen, {one.node for one in cool if one.node == one.name})
+            yield from _nodes(seen, {cooling.node for cooling in cool if cooling.node == cooling.name})
 
 
 def _loop(watcher: Watcher) -> Iterator[Metric]:
     fleet, state = watcher.good.sound().name if watcher.good else "", watcher.state
-    yield _gauges("watch_info", "What is watched, and which revision is in force.", ("fleet", "revision", "version"),
+    yield _gauges("watch_info", "The watched fleet and the revision in force.", ("fleet", "revision", "version"),
                   [((fleet, state.good or "", __version__), 1)])
     for name, text, holds in (
-        ("source_up", "Whether the repository answered at the last look.", "source" not in state.told),
+        ("source_up", "Whether the repository answered at the last look.", "source" not in state.conditions),
         ("revision_usable", "Whether the newest revision is the one in force.", state.seen == state.good),
-        ("cluster_up", "Whether the cluster could be read whole at the last look.", "cluster" not in state.told),
+        ("cluster_up", "Whether the cluster was read completely at the last look.", "cluster" not in state.conditions),
         ("in_sync", "Whether an apply of the last good revision has nothing to do.",
          state.good is not None and state.behind_at is None),
-        ("refused", "Whether a policy leaves the newest plan to a person.", "policy" in state.told),
-        ("locked", "Whether another apply of the fleet runs, and is waited for.", "locked" in state.told),
+        ("refused", "Whether a policy requires a person to apply the newest plan.", "policy" in state.conditions),
+        ("locked", "Whether the watch waits for another apply of the fleet.", "locked" in state.conditions),
     ):
         yield _gauge(name, text, float(holds))
     behind_s = 0.0 if state.behind_at is None else watcher.clock() - state.behind_at
-    yield _gauge("out_of_sync_seconds", "For how long an apply has had something to do; 0 = it has nothing.", behind_s)
-    yield _gauge("last_look_timestamp_seconds", "When source and cluster were last asked.", watcher.looked_at)
+    yield _gauge("out_of_sync_seconds", "How long an apply has had something to do; 0 = nothing to do.", behind_s)
+    yield _gauge("last_look_timestamp_seconds", "When source and cluster were last read.", watcher.looked_at)
     yield _gauge("plan_seconds", "How long the last plan took, reading the cluster included.", watcher.plan_s)
-    yield _gauge("failures", "How often in a row an apply has failed.", state.failures)
-    applies = CounterMetricFamily("fleetctl_watch_applies", "How the applies of this watch ended.", labels=("outcome",))
+    yield _gauge("failures", "Number of consecutive failed applies.", state.failures)
+    applies = CounterMetricFamily("fleetctl_watch_applies", "Applies of this watch, by outcome.", labels=("outcome",))
     for outcome, count in sorted(watcher.applies.items()):
         applies.add_metric((outcome,), count)
     yield applies
@@ -66,10 +66,10 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def _gauges(name: str, text: str, labels: Sequence[str], rows: Iterable[tuple[Sequence[str], float]]) -> Metric:
-    """Return a gauge with a value for each row: the texts of its labels, and the number."""
+    """Return a gauge with a value for each row of label values and number."""
     family = GaugeMetricFamily(f"fleetctl_{name}", text, labels=labels)
-    for texts, number in rows:
-        family.add_metric(texts, number)
+    for label_values, number in rows:
+        family.add_metric(label_values, number)
     return family
 
 
@@ -80,19 +80,19 @@ def _models(plan: Plan, cool: set[str]) -> Iterator[Metric]:
                         "outdated": row.outdated, "missing": row.create + row.blocked} for row in plan.models}
     yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),
                   (((fleet, key, state), count) for key, found in counts.items() for state, count in found.items()))
-    yield _gauges("model_cooling", "Whether the model has failed several times, and waits.", ("fleet", "model"),
+    yield _gauges("model_cooling", "Whether the model cools down after several failures.", ("fleet", "model"),
                   (((fleet, key), float(key in cool)) for key in counts))
-    yield _gauges("model_blocked_replicas", "Replicas that have no place, by reason code.", ("fleet", "model", "code"),
-                  (((fleet, one.model, one.code), one.replicas) for one in plan.blocked))
+    yield _gauges("model_blocked_replicas", "Blocked replicas, by reason code.", ("fleet", "model", "code"),
+                  (((fleet, row.model, row.code), row.replicas) for row in plan.blocked))
 
 
 def _nodes(seen: Inventory, cool: set[str]) -> Iterator[Metric]:
     alive = [node for node in seen.nodes if node.state == "ALIVE"]
     gpus = ((node.name, state, amounts.gpu if amounts else 0) for node in alive
             for state, amounts in (("total", node.resources.total), ("used", node.resources.used)))
-    yield _gauges("node_gpus", "GPUs that a node offers to Ray, and those that Ray has granted.", ("node", "state"),
+    yield _gauges("node_gpus", "GPUs that a node offers to Ray, and GPUs that Ray has granted.", ("node", "state"),
                   (((name, state), count) for name, state, count in gpus))
-    yield _gauges("node_cordoned", "Whether a note of the cluster keeps new replicas off.", ("node",),
+    yield _gauges("node_cordoned", "Whether a note in the cluster keeps new replicas off the node.", ("node",),
                   (((node.name,), float(node.cordon is not None)) for node in alive))
-    yield _gauges("node_cooling", "Whether replicas have failed on the node, and it waits.", ("node",),
+    yield _gauges("node_cooling", "Whether the node cools down after failures of replicas.", ("node",),
                   (((node.name,), float(node.name in cool)) for node in alive))

@@ -1,6 +1,6 @@
-"""The status page of a watch: what is watched, what runs, what the plan would do now, the placement map, the news.
+"""The status page of a watch: the watched fleet, its replicas, the plan, the placement map, the news.
 
-Made of the same parts as the page of a plan. Nothing on it is asked of the cluster for the page alone.
+Built from the same parts as the page of a plan. The page alone causes no request to the cluster.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ REVISION_SHOWN = 10
 FAILED, PARTIAL, REFUSED = 1, 3, 4
 """The state of the page, in the exit codes of an apply."""
 TEXT = Column("text", "what")
-TOLD = (Column("about", "about"), TEXT)
+CONDITIONS = (Column("about", "about"), TEXT)
 NEWS = (Column("time", "time"), TEXT)
 ABOUT = {"source": "repository", "revision": "newest revision", "cluster": "cluster",
-         "policy": "a person has to apply", "locked": "waiting", "error": "failed"}
-"""What needs attention and is in no other table."""
+         "policy": "a person must apply", "locked": "waiting", "error": "failed"}
+"""Conditions that need attention and are in no other table."""
 
 
 @dataclass(frozen=True)
 class LivePage:
-    """A page, and the digest by which a browser knows that it has this one. The digest leaves out when it `looked`.
+    """A page, and the digest by which a browser knows its version; the time when it `looked` is not in the digest.
 
-    `map` and `rules` are the placement map and its style rules, drawn `of` this plan or inventory.
+    `map` and `rules` are the placement map and its style rules, made from `drawn_from`: a plan or an inventory.
     """
 
     report: Report
-    of: object
+    drawn_from: object
     map: Part | None
     rules: str
     digest: str
@@ -54,16 +54,16 @@ class LivePage:
 
     @cached_property
     def html(self) -> str:
-        """Return the page. At most times nobody asks for it: who has the digest has the page."""
+        """The HTML of the page, built on first use: most requests only compare the digest."""
         dated = replace(self.report, facts=(*self.report.facts, ("last look", self.looked)))
         return whole_page(dated.title, report_content(dated, self.map), rules=self.rules, live=self.digest)
 
 
 def watch_page(watcher: Watcher, before: LivePage | None = None) -> LivePage:
-    """Return the page as it is now. The map of the page `before` is taken where it shows the same."""
+    """Return the current page. The map of the page `before` is reused if it shows the same plan or inventory."""
     report = _report(watcher)
     shown = watcher.planned or watcher.seen
-    drawn, rules = (before.map, before.rules) if before and before.of is shown else _drawn(watcher)
+    drawn, rules = (before.map, before.rules) if before and before.drawn_from is shown else _drawn(watcher)
     digest = sha256_hex(repr((report, drawn, rules)).encode())[:16]
     return LivePage(report, shown, drawn, rules, digest, moment_at(watcher.looked_at))
 
@@ -84,20 +84,20 @@ def _report(watcher: Watcher) -> Report:
 
 
 def _state(watcher: Watcher) -> tuple[str, int]:
-    """Return what matters most, as a sentence and as an exit code of an apply."""
-    told, plan = watcher.state.told, watcher.planned.plan if watcher.planned else None
+    """Return the most important fact, as a sentence and as an exit code of an apply."""
+    conditions, plan = watcher.state.conditions, watcher.planned.plan if watcher.planned else None
     revision = f"revision {(watcher.state.good or '')[:REVISION_SHOWN]}"
     if watcher.good is None:
-        return "There is no revision yet that can be used.", FAILED
-    if told.keys() & {"source", "cluster", "error"}:
-        return f"The loop goes on trying; {revision} stays in force.", FAILED
-    if "policy" in told:
-        return f"A person has to apply {revision}.", REFUSED
+        return "There is no usable revision yet.", FAILED
+    if conditions.keys() & {"source", "cluster", "error"}:
+        return f"The loop keeps trying; {revision} stays in force.", FAILED
+    if "policy" in conditions:
+        return f"A person must apply {revision}.", REFUSED
     if plan is None:
         return f"Not planned yet: {revision}.", PARTIAL
-    if "revision" in told or plan.summary.blocked or plan.summary.create:
+    if "revision" in conditions or plan.summary.blocked or plan.summary.create:
         return f"In force: {revision}. {plan.summary.create} to create, {plan.summary.blocked} blocked.", PARTIAL
-    return f"All that {revision} wants is there or starting.", 0
+    return f"Everything in {revision} is live or starting.", 0
 
 
 def _facts(watcher: Watcher) -> Iterator[tuple[str, str]]:
@@ -111,9 +111,9 @@ def _facts(watcher: Watcher) -> Iterator[tuple[str, str]]:
 
 
 def _tables(watcher: Watcher, of_plan: Iterable[Table]) -> Iterator[Table]:
-    rows = tuple((ABOUT[about], text) for about, text in watcher.state.told.items() if about in ABOUT)
+    rows = tuple((ABOUT[about], text) for about, text in watcher.state.conditions.items() if about in ABOUT)
     if rows:
-        yield Table("told", "Needs attention", TOLD, rows)
+        yield Table("conditions", "Needs attention", CONDITIONS, rows)
     yield from _running(watcher)
     yield from (table for table in of_plan if table.key != "model")
     if watcher.news:
@@ -123,15 +123,16 @@ def _tables(watcher: Watcher, of_plan: Iterable[Table]) -> Iterator[Table]:
 
 
 def _running(watcher: Watcher) -> Iterator[Table]:
-    """Yield models, replicas, failures and what cools, as `status` has them."""
+    """Yield the tables of `status`: models, replicas, failures and cooling."""
     if watcher.seen is None or watcher.good is None:
         return
     seen, fleet = watcher.seen, watcher.good.sound()
     drift = watcher.planned.plan.drift if watcher.planned else ()
     report = status_report(
-        [one for one in seen.replicas if one.fleet == fleet.name], {node.id: node.name for node in seen.nodes},
-        dead_node_ids(seen), [one for one in drift if one.code == OUTDATED],
-        {one.key: one.replicas for one in fleet.models}, observed_at=None,  # ages would make it another page each time
-        failed=failed_lately(seen, fleet.name), cooling=[(one.name, one.why) for one in what_cools(fleet, seen)],
-        differences=False)  # the plan's own table says more
+        [replica for replica in seen.replicas if replica.fleet == fleet.name],
+        {node.id: node.name for node in seen.nodes}, dead_node_ids(seen),
+        [item for item in drift if item.code == OUTDATED], {model.key: model.replicas for model in fleet.models},
+        observed_at=None,  # ages would change the digest each time
+        failed=failed_lately(seen, fleet.name), cooling=[(item.name, item.why) for item in what_cools(fleet, seen)],
+        differences=False)  # the plan's own table has more detail
     yield from (replace(table, folded=table.key == "replica") for table in report.tables)

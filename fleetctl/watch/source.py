@@ -1,4 +1,4 @@
-"""Where a watcher gets its fleet files: the newest commit of a branch, or files on this disk."""
+"""The source of a watcher's fleet files: the newest commit of a branch, or files on this disk."""
 
 from __future__ import annotations
 
@@ -20,42 +20,42 @@ from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 
 PATIENCE_S = 10.0
-"""How long a look waits for the server. A fetch that takes longer goes on beside the loop."""
+"""How long a look waits for the server. A longer fetch continues in the background."""
 STALE_S = 2 * SERVER_TIMEOUT_S
-"""A lock or half a pack that is older than this has no git any more: none of ours runs for so long."""
+"""The age at which a lock or partial pack is stale: none of our git processes runs that long."""
 
 
 class Source(ABC):
-    """The fleet files, and how they change; each revision may be used, and none is remembered, unless one says more."""
+    """The fleet files and their revisions. By default every revision may be used and none is remembered."""
 
     paths: Sequence[str]
     """The fleet files and folders, as given."""
 
     @abstractmethod
     def newest(self) -> str:
-        """Return the newest revision; raises RevisionError where it cannot be asked for."""
+        """Return the newest revision; raises RevisionError when it cannot be determined."""
 
     @abstractmethod
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a revision."""
 
     def fault(self, revision: str) -> str:  # noqa: ARG002  files on a disk have no author
-        """Return why a revision is not to be used, whatever is in its files; empty where it may be."""
+        """Return why a revision must not be used, whatever its files contain; empty = it may be used."""
         return ""
 
     def accept(self, revision: str) -> None:  # noqa: B027
         """Remember a revision as the last good one."""
 
     def remembered(self) -> str | None:
-        """Return the last good revision that any watch like this one has remembered; None where there is none."""
+        """Return the last good revision, remembered by any equal watch; None if there is none."""
         return None
 
     def facts(self, revision: str) -> GitFacts | None:  # noqa: ARG002
-        """Return what a plan says about its commit; None = planning looks for it by itself."""
+        """Return the commit for the plan; None = planning determines it."""
         return None
 
     def close(self) -> None:  # noqa: B027
-        """End what still asks for the newest revision."""
+        """End a running fetch."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ class Files(Source):
     _composed_of: Sequence[str] = ()
 
     def newest(self) -> str:
-        """Return the digest; the files that the fleet was composed from last time count, too."""
+        """Return the digest, which includes the files from which the fleet was last composed."""
         found = [file for path in self.paths for file in ([path, *_below(path)])]
         return sha256_hex("\n".join(
             f"{path} {_state(path)}" for path in sorted({*found, *self._composed_of})).encode())[:12]
@@ -98,9 +98,9 @@ def _state(path: str) -> str:
 class Branch(Source):
     """A branch (or another ref) of a repository, fetched into a bare clone in `folder`; nothing is checked out.
 
-    `signed` = only commits whose signature git can verify are used; `rewind` = also commits that do not follow the last
-    good one. The clone remembers that one for this watch alone: these files, these rules and this `cluster`. `clock` in
-    seconds since the epoch.
+    `signed` = use only commits whose signature git can verify; `rewind` = also use commits that do not follow the last
+    good one. The clone remembers the last good commit separately for each combination of files, rules and `cluster`.
+    `clock` in seconds since the epoch.
     """
 
     url: str
@@ -113,35 +113,35 @@ class Branch(Source):
     rewind: bool = False
     cluster: str = ""
     _fetch: Child | None = None
-    """The fetch that goes on."""
+    """The running fetch."""
     _fetch_began: float = 0
 
     @property
     def key(self) -> str:
-        """Return what tells this watch apart from others of the same clone."""
+        """Return a digest that distinguishes this watch from others of the same clone."""
         return sha256_hex(repr((*self.paths, self.signed, self.rewind, self.cluster)).encode())[:16]
 
     def newest(self) -> str:
-        """Fetch, and return the commit; raises RevisionError also while the server has not answered yet."""
+        """Fetch, and return the newest commit; raises RevisionError, also while the server has not answered yet."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise RevisionError(f"the clone in {self.folder} cannot be made: {error.strerror}") from None
+            raise RevisionError(f"the clone in {self.folder} cannot be created: {error.strerror}") from None
         before = self._commit_at("newest")
         try:
-            self._fetched()
+            self._run_fetch()
         except RevisionError as error:
-            if self._cleared():
+            if self._removed_stale():
                 return self.newest()
-            if self._commit_at("newest") == before:  # else another watch of the clone was answered meanwhile
+            if self._commit_at("newest") == before:  # otherwise another watch of the clone has just fetched it
                 message = error.message.replace(self.url, without_secret(self.url))
                 raise RevisionError(message, hint=error.hint) from None
         commit = Repository(self._git(), None).find(self._ref("newest"))
         if commit is None:
-            raise RevisionError(f"{self.ref} of {without_secret(self.url)} is no commit")
+            raise RevisionError(f"{self.ref} of {without_secret(self.url)} is not a commit")
         return commit.id
 
-    def _fetched(self) -> None:
+    def _run_fetch(self) -> None:
         if not (self.folder / "HEAD").is_file():
             self._git().do("init", "--bare", "--quiet")
         if self._fetch is None:
@@ -159,40 +159,40 @@ class Branch(Source):
         check(done, "fetch")
 
     def close(self) -> None:
-        """End the fetch that goes on."""
+        """End the running fetch."""
         if self._fetch is not None:
             self._fetch.end()
             self._fetch = None
 
-    def _cleared(self) -> bool:
-        """Remove the locks and half packs of a git that was killed, at its timeout or with us; return if any."""
+    def _removed_stale(self) -> bool:
+        """Remove the locks and partial packs of a killed git process; return whether there were any."""
         try:
-            left = [file for name in ("*.lock", "tmp_pack_*") for file in self.folder.rglob(name)
-                    if self.clock() - file.stat().st_mtime > STALE_S]
-            for file in left:
+            stale = [file for name in ("*.lock", "tmp_pack_*") for file in self.folder.rglob(name)
+                     if self.clock() - file.stat().st_mtime > STALE_S]
+            for file in stale:
                 file.unlink()
         except OSError:
             return False
-        return bool(left)
+        return bool(stale)
 
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a commit, read from the clone."""
         return inspect_fleet(self.paths, tree=GitTree(Repository(self._git(), None), Commit(self.ref, revision)))
 
     def fault(self, revision: str) -> str:
-        """Return that it rewinds the branch, or has no signature that git can verify."""
+        """Report a commit that rewinds the branch, or has no signature that git can verify."""
         git = self._git()
         good = self.remembered()
         if good and not self.rewind and (done := git.run("merge-base", "--is-ancestor", good, revision)).returncode:
             if done.returncode != 1:
-                check(done, "merge-base")  # git failed, which says nothing of the branch
+                check(done, "merge-base")  # git failed, so the branch may be fine
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
         if self.signed and (done := git.run("verify-commit", revision)).returncode:
             return f"its signature cannot be verified: {error_line(done)}" if done.stderr else "it is not signed"
         return ""
 
     def accept(self, revision: str) -> None:
-        """Remember a commit as the last good one, also for the next watcher that uses the clone."""
+        """Remember a commit as the last good one, also for the next watch that uses the clone."""
         self._git().do("update-ref", self._ref("good"), revision)
 
     def remembered(self) -> str | None:
@@ -205,7 +205,7 @@ class Branch(Source):
 
     def _commit_at(self, name: str) -> str | None:
         if not (self.folder / "HEAD").is_file():
-            return None  # git would look for a repository above
+            return None  # git would look for a repository in a parent folder
         return self._git().ask("rev-parse", "--verify", "--quiet", self._ref(name))
 
     def _ref(self, name: str) -> str:

@@ -1,5 +1,4 @@
-"""Carries out what `step` decides: asks the source and the cluster, plans, applies. No clock and no output of its own.
-"""
+"""Executes the commands of `step`: reads the source and the cluster, plans, applies. Has no clock and no output."""
 
 from __future__ import annotations
 
@@ -37,22 +36,22 @@ SHOWN = 3
 NEWS_KEPT = 50
 RUNS_SHOWN = 20
 LATE_S = 600.0
-"""How long a look and a plan may take, with all that they wait for: git, the dashboard, a large plan."""
+"""How long a look and a plan may take, with every wait: git, the dashboard, a large plan."""
 
 Run = Callable[[ApplyTask], RunSummary]
 """Submits an apply that ends when everything is created, and follows it to its end."""
-_PASSING: Any = {
+_VOLATILE: Any = {
     "observed_at": True, "warnings": True, "unread": True, "failures": True, "successes": True,
     "replicas": {"__all__": {"error", "restarts", "since", "ready_at", "tool_version"}},
     "nodes": {"__all__": {"gpus": {"__all__": {"processes"}}}}}
-"""What changes all the time and decides nothing. What failures decide is what cools; see below."""
-_STEP = 1 << 30
-"""Bytes of card memory in use that count as a change: engines that serve move by less."""
+"""Fields that change constantly and affect no plan. Failures affect plans by cooling, which is added below."""
+_MEMORY_STEP = 1 << 30
+"""The change of a card's memory in use, in bytes, that counts: serving engines fluctuate by less."""
 
 
 @dataclass(slots=True)
 class Watcher:
-    """One source, one cluster. `clock` gives seconds that only grow; `run` applies."""
+    """One source, one cluster. `clock` is monotonic, in seconds; `run` applies."""
 
     invocation: Invocation
     source: Source
@@ -67,45 +66,45 @@ class Watcher:
     plan_s: float = 0
     """How long the last plan took."""
     looked_at: float = 0
-    """When it looked last, in seconds since 1970."""
-    turns_by: float | None = None
-    """Until when the loop is to turn again, by `clock`; None = not known: it applies, or has not begun."""
+    """The time of the last look, in seconds since the epoch."""
+    next_turn_by: float | None = None
+    """When the next turn of the loop is due, by `clock`; None = unknown: it applies, or has not begun."""
     applies: Counter[str] = field(default_factory=Counter)
-    """How many applies ended in which way."""
+    """The number of applies by outcome."""
     keeps_history: bool = False
     """The history of the fleet is read with each plan, for the status page."""
     history: History | None = None
     news: tuple[tuple[str, str], ...] = ()
-    """What was said last, each with its time; the newest is last."""
-    _used: str | None = None
+    """The latest news, each with its time; the newest is last."""
+    _judged_good: str | None = None
     """The revision that was judged last, and found good."""
 
     def say(self, at: str, text: str) -> None:
-        """Remember something that is new."""
+        """Add to the news."""
         self.news = (*self.news[1 - NEWS_KEPT:], (at, text))
 
-    def turns_within(self, seconds: float | None) -> None:
-        """Note that the loop turns now, and again after so many seconds; None = not known."""
-        self.turns_by = None if seconds is None else self.clock() + seconds + max(LATE_S, 3 * self.state.interval_s)
+    def note_turn(self, seconds: float | None) -> None:
+        """Note that the loop turns now, and again after this time; None = unknown."""
+        self.next_turn_by = None if seconds is None else self.clock() + seconds + max(LATE_S, 3 * self.state.interval_s)
 
     @property
     def is_late(self) -> bool:
-        """Return whether the loop has not turned although it should have."""
-        turns_by = self.turns_by  # once: the loop's thread may replace it meanwhile
-        return turns_by is not None and self.clock() > turns_by
+        """Return whether the next turn of the loop is overdue."""
+        next_turn_by = self.next_turn_by  # read once: the loop's thread may replace it
+        return next_turn_by is not None and self.clock() > next_turn_by
 
     def look(self) -> Looked:
-        """Ask the source for its newest revision, judge it, and read the cluster."""
+        """Get the newest revision from the source, judge it, and read the cluster."""
         free_frozen()
-        revision, unreadable, fault = None, "", ""
+        revision, source_problem, fault = None, "", ""
         try:
             revision = self.source.newest()
             fault = self._fault(revision)
         except RevisionError as error:
-            revision, unreadable = None, error.message  # one that could not be judged is not known to be good
+            revision, source_problem = None, error.message  # a revision that could not be judged may not be good
         remembered = self._remembered() if self.good is None else None
-        cluster, away = self._cluster()
-        return Looked(self.clock(), revision, unreadable, fault, remembered, cluster, away)
+        cluster, cluster_problem = self._cluster()
+        return Looked(self.clock(), revision, source_problem, fault, remembered, cluster, cluster_problem)
 
     def plan(self, revision: str) -> PlanMade | ApplyEnded:
         """Plan the last good fleet."""
@@ -119,25 +118,25 @@ class Watcher:
             return ApplyEnded(self.clock(), "error", error.message)
         plan, self.plan_s = self.planned.plan, self.clock() - begun
         if self.keeps_history:
-            fleet = self.planned.fleet  # the next plan reads it again; nothing is decided by it
+            fleet = self.planned.fleet  # only for display, so a failure is ignored: the next plan reads it again
             with (suppress(FleetctlError),
                   open_dashboard(self.invocation, self.where.address, fleet.cluster.address) as client):
                 self.history = read_history(client, fleet.name, RUNS_SHOWN)
         inventory = self.planned.inventory
         cooled_at = find_cooled(self.planned.fleet, inventory).next_try
-        again_s = None if cooled_at is None else cooled_at - seconds(inventory.observed_at)
+        replan_s = None if cooled_at is None else cooled_at - seconds(inventory.observed_at)
         blocked = _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
                            for row in plan.blocked])
         return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
-                        "; ".join(finding.message for finding in refusing(plan.policy)), again_s,
-                        "".join(one.model_dump_json() for one in plan.growth))
+                        "; ".join(finding.message for finding in refusing(plan.policy)), replan_s,
+                        "".join(growth.model_dump_json() for growth in plan.growth))
 
     def apply(self) -> ApplyEnded:
-        """Apply the plan that was made last."""
+        """Apply the last plan."""
         if self.planned is None:
             raise ValueError("there is no plan to apply")
         ended = self._applied(self.planned)
-        self.applies = self.applies + Counter([ended.outcome])  # another one: /metrics may be reading
+        self.applies = self.applies + Counter([ended.outcome])  # a new object: /metrics may be reading the old one
         return ended
 
     def _applied(self, planned: Planned) -> ApplyEnded:
@@ -155,35 +154,35 @@ class Watcher:
         return ApplyEnded(self.clock(), "fine" if fine else "partial", summary.message)
 
     def _fault(self, revision: str) -> str:
-        if revision == self._used:
+        if revision == self._judged_good:
             return ""
-        # a fault is not remembered: a git that found no memory or no room says nothing lasting of a commit
+        # a fault is not remembered: git may fail for lack of memory or disk space, which is not the commit's fault
         fault = self.source.fault(revision) or self._fault_of_files(revision)
-        self._used = self._used if fault else revision
+        self._judged_good = self._judged_good if fault else revision
         return fault
 
     def _remembered(self) -> str | None:
-        """Take the last good revision of the watch before this one into force, by the same rules, and return it."""
+        """Put an earlier watch's last good revision in force, by the same rules, and return it."""
         try:
             good = self.source.remembered()
             return good if good and not (self.source.fault(good) or self._fault_of_files(good)) else None
         except RevisionError:
-            return None  # the next look asks again
+            return None  # the next look tries again
 
     def _fault_of_files(self, revision: str) -> str:
-        """Take the fleet of a revision into force, or return what is wrong with its files."""
+        """Put the fleet of a revision in force, or return what is wrong with its files."""
         loaded = self.source.load(revision)
         if loaded.fleet is None:
             return _listed([f"{error.file}:{error.line}:{error.column}: {error.message}" for error in loaded.errors])
         if self.good and self.good.sound().name != loaded.fleet.name:
-            return (f"it renames fleet {self.good.sound().name} to {loaded.fleet.name}, which would start everything "
-                    "again beside what runs; start another watch for it")
+            return (f"it renames fleet {self.good.sound().name} to {loaded.fleet.name}, which would start all replicas "
+                    "again beside the running ones; start another watch for it")
         self.source.accept(revision)
         self.good = loaded
         return ""
 
     def _cluster(self) -> tuple[str | None, str]:
-        """Return the cluster's digest, or why there is none; without a good fleet it is not asked."""
+        """Return the cluster's digest, or why there is none; without a good fleet it is not read."""
         if self.good is None:
             return None, ""
         try:
@@ -200,22 +199,22 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def cluster_digest(fleet: ResolvedFleet, inventory: Inventory) -> str | None:
-    """Return the digest of an inventory for the plans of a fleet; None where it is not complete.
+    """Return the digest of an inventory for the plans of a fleet; None if it is incomplete.
 
-    The memory in use of a card of which all is granted decides nothing, and that of a host moves all the time.
+    The memory in use of a fully granted card affects no plan, and that of a host changes constantly.
     """
     if not inventory.complete:
         return None
-    state = inventory.model_dump(mode="json", exclude=_PASSING)
+    state = inventory.model_dump(mode="json", exclude=_VOLATILE)
     for node in state["nodes"]:
         for card in node["gpus"]:
             if card["unified"] or card["share"] == 1:
                 card["memory_used"] = None
             for key in ("memory_used", "memory_foreign"):
-                card[key] = (card[key] or 0) // _STEP
+                card[key] = (card[key] or 0) // _MEMORY_STEP
     cooled = find_cooled(fleet, inventory)
-    cools: dict[str, Cooling] = {f"model {key}": one for key, one in cooled.models.items()}
-    for of, nodes in (("", cooled.nodes), *cooled.left_out.items()):
-        cools |= {f"node {node_id} {of}": one for node_id, one in nodes.items()}
-    state["cools"] = {about: [one.until, one.over] for about, one in cools.items()}
+    cools: dict[str, Cooling] = {f"model {key}": cooling for key, cooling in cooled.models.items()}
+    for model_key, nodes in (("", cooled.nodes), *cooled.left_out.items()):
+        cools |= {f"node {node_id} {model_key}": cooling for node_id, cooling in nodes.items()}
+    state["cools"] = {about: [cooling.until, cooling.over] for about, cooling in cools.items()}
     return sha256_hex(canonical_json(state))

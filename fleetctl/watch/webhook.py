@@ -1,4 +1,4 @@
-"""News for a webhook, as JSON that Slack and others show: sent beside the loop, which never waits for it."""
+"""News for a webhook, as JSON that Slack and others show, sent in the background: the loop never waits for it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from fleetctl.forge.http import ForgeClient
 
 MOST_WAITING = 100
 LAST_S = 5.0
-"""How long the end of a watch waits for what is still to be sent."""
+"""How long the end of a watch waits for unsent news."""
 
 
 class Webhook:
-    """Sends the news in order; `failed` gets a sentence when one is given up, without the address.
+    """Sends the news in order; `failed` is called with a message, without the address, for each one given up.
 
-    What the receiver did not confirm is sent again, so it may get a piece of news twice.
-
-    The address is a secret: who knows it may write. Raises ForgeError for one that cannot be used.
+    Unconfirmed news is sent again, so the receiver may get it twice. The address is a secret, because anyone who knows
+    it may write. Raises ForgeError for an unusable address.
     """
 
     def __init__(self, url: str, failed: Callable[[str], None]) -> None:
         if not url.startswith(("http://", "https://")):
-            raise ForgeError("the address of the webhook is no URL", hint="such as https://hooks.example.org/services/...")
+            raise ForgeError("the address of the webhook is not a URL", hint="such as https://hooks.example.org/...")
         self._client = ForgeClient(url, {})
         self._failed = failed
         self._news: queue.Queue[dict[str, object] | None] = queue.Queue(MOST_WAITING)
@@ -33,23 +32,23 @@ class Webhook:
         self._thread.start()
 
     def send(self, text: str, more: Mapping[str, object]) -> None:
-        """Send news soon; where too much waits already, it is left out. `more` = fields for programs.
+        """Queue news for sending, or drop it if the queue is full. `more` = fields for programs.
 
-        The three signs that Slack reads as markup are escaped: a text may hold names from anywhere.
+        The three characters that Slack reads as markup are escaped: a text may contain arbitrary names.
         """
         plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
         try:
             self._news.put_nowait({**more, "text": plain})
         except queue.Full:
-            self._failed("too much waits for the webhook; news are left out")
+            self._failed("the webhook is too slow; some news is dropped")
 
     def close(self) -> None:
-        """Send what waits, for some seconds at most."""
+        """Send queued news, for at most some seconds."""
         with suppress(queue.Full):
             self._news.put(None, timeout=LAST_S)
             self._thread.join(LAST_S)
         if self._thread.is_alive():
-            self._failed("the webhook has not taken all news")
+            self._failed("the webhook has not accepted all news")
 
     def _send_all(self) -> None:
         with self._client:
@@ -58,4 +57,4 @@ class Webhook:
                     self._client.send("POST", "", body=news)
                 except ForgeError as error:
                     status = f" ({error.status})" if error.status else ""
-                    self._failed(f"the webhook did not take the news{status}")
+                    self._failed(f"the webhook did not accept the news{status}")

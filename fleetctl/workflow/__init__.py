@@ -1,1 +1,1 @@
-"""What `plan`, `apply`, `ci` and the questions share: read the fleet and the cluster, plan, compare, save and check."""
+"""Steps shared by `plan`, `apply`, `ci` and the questions: read fleet and cluster, plan, compare, save and check."""

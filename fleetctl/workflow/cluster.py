@@ -1,6 +1,6 @@
-"""Which cluster, and how to read it.
+"""Choosing and reading the cluster.
 
-The flag, the environment, the named context, the fleet file or the saved plan, the current context; see `contexts.py`.
+The order: flag, environment, named context, fleet file or saved plan, current context; see `contexts.py`.
 """
 
 from __future__ import annotations
@@ -24,29 +24,31 @@ if TYPE_CHECKING:
 
 
 def fleet_of(invocation: Invocation, files: Sequence[str] | None) -> ResolvedFleet | None:
-    """Return the fleet in the files; None where no file is given. Raises FleetFileError when they have problems."""
+    """Return the fleet in the files; None without files. Raises FleetFileError when they have problems."""
     if not files:
         return None
-    from fleetctl.fleetfile.load import load_fleet  # YAML: without files it is not needed
+    from fleetctl.fleetfile.load import load_fleet  # loads YAML
 
     return load_fleet(files, stdin=invocation.stdin)
 
 
 def cluster_of(fleet: ResolvedFleet | None) -> Cluster:
-    """Return what the fleet says about its cluster; the defaults without a fleet."""
+    """Return the fleet's `spec.cluster`; the defaults without a fleet."""
     return fleet.cluster if fleet else Cluster()
 
 
 def given_address(invocation: Invocation, flag: str | None) -> str | None:
-    """Return the address that the person gives: by --address, FLEETCTL_ADDRESS, or the name of a context."""
-    address = flag or invocation.environ.get(ADDRESS_VARIABLE)
-    return address or ((chosen := named_context(invocation)) and chosen.context.address) or None
+    """Return the address that the user gives: by --address, FLEETCTL_ADDRESS, or the name of a context."""
+    if address := flag or invocation.environ.get(ADDRESS_VARIABLE):
+        return address
+    chosen = named_context(invocation)
+    return (chosen.context.address or None) if chosen else None
 
 
 def resolve_namespace(invocation: Invocation, where: Where, cluster: Cluster) -> str:
     """Return the Ray namespace of the replicas.
 
-    --namespace, FLEETCTL_NAMESPACE, the named context, spec.cluster.namespace, the current context.
+    In this order: --namespace, FLEETCTL_NAMESPACE, the named context, spec.cluster.namespace, the current context.
     """
     if given := where.namespace or invocation.environ.get(NAMESPACE_VARIABLE):
         return given
@@ -55,14 +57,14 @@ def resolve_namespace(invocation: Invocation, where: Where, cluster: Cluster) ->
     return (chosen.context.namespace if chosen and counts else None) or cluster.namespace
 
 
-def asking_about(source: InventorySource, fleet: ResolvedFleet | None) -> InventorySource:
-    """Return a source that is also asked which weights are on the disks of the nodes that the fleet names."""
+def with_cold_selectors(source: InventorySource, fleet: ResolvedFleet | None) -> InventorySource:
+    """Return a source that also reads the weights on the disks of the nodes that the fleet's `cold` selects."""
     cold = tuple(model.cold for model in fleet.models if model.cold is not None) if fleet else ()
     return source if not cold or isinstance(source, Snapshot) else replace(source, cold=cold)
 
 
 def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> AbstractContextManager[InventorySource]:
-    """Return what gives the source of the inventory: the document of --inventory, or else the cluster."""
+    """Return a context manager for the source of the inventory: the document of --inventory, or the cluster."""
     if where.inventory:
         return nullcontext(Snapshot(where.inventory, stdin=invocation.stdin))
     from fleetctl.workflow.dashboard import live_source  # the client, which a document does not need
@@ -73,11 +75,11 @@ def inventory_source(invocation: Invocation, where: Where, cluster: Cluster) -> 
 def read_from(invocation: Invocation, where: Where, fleet: ResolvedFleet | None, *, ages: bool = False) -> Inventory:
     """Return the inventory that the flags and the fleet point to; it may be incomplete."""
     with inventory_source(invocation, where, cluster_of(fleet)) as source:
-        return read(invocation, asking_about(source, fleet), ages=ages)
+        return read(invocation, with_cold_selectors(source, fleet), ages=ages)
 
 
 def read(invocation: Invocation, source: InventorySource, *, ages: bool = False) -> Inventory:
-    """Return the inventory of the source, and show that it is being read; `ages` as for `Live.read`."""
+    """Read the inventory of the source while a message shows it; `ages` as for `Live.read`."""
     with invocation.working("reading the inventory" if isinstance(source, Snapshot) else "reading the cluster"):
         return source.read(ages=ages)
 
@@ -86,7 +88,7 @@ def read_scenario(
     invocation: Invocation, files: Sequence[str] | None, where: Where, adopt_from: str | None = None,
     selector: LabelSelector | None = None,
 ) -> Scenario:
-    """Return the fleet and the inventory that a question is about; warnings of the inventory go to standard error.
+    """Return the fleet and the inventory for a question; warnings of the inventory go to standard error.
 
     `selector` = the labels of the models to plan.
     """

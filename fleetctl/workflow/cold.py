@@ -1,4 +1,4 @@
-"""Which nodes `prefetch` and `prune` are about, and which weights fleet files name."""
+"""The nodes for `prefetch` and `prune`, and the weights that fleet files name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fleetctl.workflow.invocation import Invocation
 def nodes_for(
     fleet: ResolvedFleet, model: ResolvedModel, seen: Inventory, chosen: Sequence[Node] | None
 ) -> Mapping[str, Sequence[Part]]:
-    """Return what each node is to have of a model's weights, by its id.
+    """Return the parts of a model's weights to fetch, by node id.
 
-    All of it on the nodes that were `chosen`, else what the members need that may run there.
+    All parts on the `chosen` nodes, if given; otherwise the parts of the members that may run on each node.
     """
     parts = parts_of(model)
     if not parts:
-        raise FleetctlError(f"{model.key} has no weights in the fleet file, so nothing can be fetched for it",
+        raise FleetctlError(f"{model.key} has no weights in the fleet file, so there is nothing to fetch",
                             hint="see `fleetctl explain spec.models.workers.members.weights`")
     if chosen is not None:
         return {node.id: parts for node in chosen}
@@ -37,13 +37,13 @@ def nodes_for(
 
 
 def selected(seen: Inventory, selector: LabelSelector | None) -> list[Node]:
-    """Return the nodes that are alive and have these labels."""
+    """Return the living nodes with these labels."""
     return [node for node in seen.nodes
             if node.state == "ALIVE" and (selector is None or selector.matches(node.all_labels))]
 
 
 def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFleet]:
-    """Return the fleet that all files are together, or else the fleet of each; raises FleetFileError."""
+    """Return the one fleet that all files form together, else the fleet of each file; raises FleetFileError."""
     try:
         return [load_fleet(files, stdin=invocation.stdin)]
     except FleetFileError as together:
@@ -54,8 +54,8 @@ def fleets_in(invocation: Invocation, files: Sequence[str]) -> list[ResolvedFlee
 
 
 def named_weights(fleets: Sequence[ResolvedFleet], seen: Inventory) -> list[str]:
-    """Return every artifact that a model of the fleets names, or that a replica of the cluster serves."""
+    """Return every artifact that a model of the fleets names or a replica of the cluster serves."""
     files = [member.weights.index for fleet in fleets for model in fleet.models for group in model.workers
              for member in group.members if member.weights]
-    served = [member.weights.artifact for one in seen.replicas for member in one.members if member.weights]
+    served = [member.weights.artifact for replica in seen.replicas for member in replica.members if member.weights]
     return list(dict.fromkeys((*files, *served)))

@@ -1,7 +1,7 @@
-"""Contexts: clusters by name, from the configuration file of the person. Reads, chooses and writes them.
+"""Contexts: named clusters in the user's configuration file. Reads, chooses and writes them.
 
-A chosen context acts through the environment variables that it stands for. All of it belongs to its own address: where
-another address is used, nothing of the context is, so its token goes nowhere else.
+A chosen context acts through environment variables. Everything in it belongs to its own address: if another address is
+used, no part of the context is, so its token goes nowhere else.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, Inv
 from fleetctl.workflow.output_files import real_path, write_file
 
 COMMAND_TIMEOUT_S = 60.0
-TO_SEE = "`fleetctl context list` shows all, `fleetctl context set NAME --address URL` adds one"
+LIST_OR_ADD = "`fleetctl context list` shows all, `fleetctl context set NAME --address URL` adds one"
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The context that counts. `named` = by --context or FLEETCTL_CONTEXT, else it is the current one of the file."""
+    """The context in use. `named` = chosen by --context or FLEETCTL_CONTEXT; otherwise it is the file's current one."""
 
     name: str
     context: Context
@@ -44,13 +44,13 @@ def config_path(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def user_folder(environ: Mapping[str, str], home: Path, variable: str, usual: str) -> Path:
-    """Return our folder in one of the user's, as the XDG base directory specification has them; `usual` is in home."""
+    """Return our folder below an XDG base directory; `usual` is that directory's default, relative to `home`."""
     named = environ.get(variable, "")
     return (Path(named) if named.startswith("/") else home / usual) / "fleetctl"
 
 
 def read_contexts(path: Path) -> Contexts:
-    """Return the contexts in the file, none where there is no file; raises DocumentError for one that is damaged."""
+    """Return the contexts in the file, none if there is no file; raises DocumentError for a damaged file."""
     try:
         return _checked(_parsed(read_whole(path).decode("utf-8"), path), path)
     except FileNotFoundError:
@@ -60,14 +60,14 @@ def read_contexts(path: Path) -> Contexts:
 
 
 def find_context(contexts: Contexts, name: str) -> Context:
-    """Return the context of that name; raises FleetctlError with the nearest name where there is none."""
+    """Return the context of that name; raises FleetctlError with the nearest name if there is none."""
     if name not in contexts.contexts:
-        raise FleetctlError(f"there is no context {name}", hint=did_you_mean(name, contexts.contexts) or TO_SEE)
+        raise FleetctlError(f"there is no context {name}", hint=did_you_mean(name, contexts.contexts) or LIST_OR_ADD)
     return contexts.contexts[name]
 
 
 def named_context(invocation: Invocation) -> Chosen | None:
-    """Return the context that --context or FLEETCTL_CONTEXT names; raises FleetctlError where it does not exist."""
+    """Return the context that --context or FLEETCTL_CONTEXT names; raises FleetctlError if it does not exist."""
     name = invocation.context or invocation.environ.get(CONTEXT_VARIABLE)
     if not name:
         return None
@@ -75,10 +75,10 @@ def named_context(invocation: Invocation) -> Chosen | None:
 
 
 def context_for(invocation: Invocation, address: str | None, written: str | None) -> Chosen | None:
-    """Return the context that says which cluster; None where --address, FLEETCTL_ADDRESS or a file says it.
+    """Return the context that determines the cluster; None if --address, FLEETCTL_ADDRESS or a file does.
 
-    A context that is named wins over `written`, the address in a file; the current context counts where the file has
-    no address, or the same one.
+    A named context wins over `written`, the address in a file; the current context counts if the file has no address
+    or the same one.
     """
     if address or invocation.environ.get(ADDRESS_VARIABLE):
         return None
@@ -92,9 +92,9 @@ def context_for(invocation: Invocation, address: str | None, written: str | None
 
 
 def variables_of(chosen: Chosen, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables that the context stands for, with its secrets; raises InventoryError.
+    """Return the environment variables of a context, with its secrets; raises InventoryError.
 
-    Only where the context names no token or no certificate, those of the environment go to its address.
+    The environment's own token or certificate goes to the context's address only if the context names none.
     """
     context, variables = chosen.context, {ADDRESS_VARIABLE: chosen.context.address}
     if context.token:
@@ -109,9 +109,9 @@ def variables_of(chosen: Chosen, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> Contexts:
-    """Write new values into the file, or into the part of it `below` these keys; None removes one. Comments stay.
+    """Write new values into the file, or into the mapping `below` these keys; None removes a key. Comments stay.
 
-    Returns the contexts as they are then; raises DocumentError, nothing written, where they would not be sound.
+    Returns the changed contexts; raises DocumentError and writes nothing if they would not be valid.
     """
     read_contexts(path)
     text, rest = path.read_text(encoding="utf-8") if path.exists() else "", dict(changes)
@@ -126,9 +126,9 @@ def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> C
 
 
 def _without_lines(text: str, keys: Sequence[str]) -> str | None:
-    """Return the text without the lines of a key, and of the comment right above it; None where it has none of its own.
+    """Return the text without the lines of a key and the comment right above it; None if the key shares its line.
 
-    What ruamel removes takes the comment of the next key along. The last key takes its mapping with it.
+    ruamel cannot do it: it also removes the comment of the next key. The last key takes its mapping with it.
     """
     import yaml
 
@@ -138,7 +138,7 @@ def _without_lines(text: str, keys: Sequence[str]) -> str | None:
     value: Any = yaml.compose(text, Loader=PlainLoader)
     for number, key in enumerate(keys, 1):
         entries = value.value if isinstance(value, yaml.MappingNode) and not value.flow_style else []
-        start, value = next((one for one in entries if one[0].value == key), (None, None))
+        start, value = next((entry for entry in entries if entry[0].value == key), (None, None))
         if start is None:
             return None
         if 1 < number == len(keys) and len(entries) == 1:
@@ -150,7 +150,7 @@ def _without_lines(text: str, keys: Sequence[str]) -> str | None:
 
 
 def _last_line(node: Any) -> int:  # noqa: ANN401 (PyYAML has no types)
-    """Return the number of the last line of a value, from 0 on; comments behind it are not of it."""
+    """Return the number of the last line of a value, from 0; comments after the value do not count."""
     while isinstance(node.value, list) and node.value and not node.flow_style:
         node = node.value[-1][1] if isinstance(node.value[-1], tuple) else node.value[-1]
     line: int = node.end_mark.line
@@ -173,12 +173,12 @@ def _rewritten(before: str, changes: Mapping[str, object], *below: str) -> str:
         else:
             part[_quoted(key)] = _quoted(value) if isinstance(value, str) else value
     yaml.dump(tree, out)
-    # a text of nothing but comments has no value that could carry them
+    # ruamel attaches comments to values, and so loses those of a text without any value
     return (f"{before.rstrip()}\n" if loaded is None and before.strip() else "") + out.getvalue()
 
 
 def _quoted(text: str) -> str:
-    """Return text that is written in quotes where some reader takes it for something else, as `on`."""
+    """Return the text, to be quoted if some YAML reader takes it for another type, such as `on`."""
     from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
     quoted: str = DoubleQuotedScalarString(text)
@@ -202,19 +202,19 @@ def _checked(raw: object, path: Path) -> Contexts:
     try:
         return Contexts.model_validate(raw)
     except ValidationError as error:
-        # no value is shown: somebody may have written a secret here
+        # no value is shown: it may be a secret
         problems = [f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}"
                     for item in error.errors(include_url=False, include_input=False)]
         raise DocumentError(f"{path} is not a configuration of fleetctl: {'; '.join(problems[:5])}",
-                            hint="correct it, or write it with `fleetctl context set`") from None
+                            hint="fix it, or write it with `fleetctl context set`") from None
 
 
 def _secret(source: SecretSource, what: str, environ: Mapping[str, str]) -> str:
-    """Return the secret; raises InventoryError, which never shows it or what a command printed."""
+    """Return the secret; raises InventoryError, which never shows the secret or a command's output."""
     if source.env:
         if value := environ.get(source.env, "").strip():
             return value
-        raise InventoryError(f"{what} is in the variable {source.env}, which is not set")
+        raise InventoryError(f"{what} comes from the variable {source.env}, which is not set")
     command = source.command or []
     try:
         found = subprocess.run(command, env=dict(environ), stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
@@ -227,4 +227,4 @@ def _secret(source: SecretSource, what: str, environ: Mapping[str, str]) -> str:
         why = f"it ended with exit code {error.returncode}"
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         why = getattr(error, "strerror", None) or type(error).__name__
-    raise InventoryError(f"{what} comes from the command {command[0]}, and {why}")
+    raise InventoryError(f"{what} comes from the command {command[0]}, but {why}")

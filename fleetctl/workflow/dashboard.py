@@ -1,4 +1,4 @@
-"""The dashboard of the cluster that a command is about: at which address, and with which access."""
+"""The dashboard of a command's cluster: its address, and the credentials for it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
 def resolve_address(
     flag: str | None, environ: Mapping[str, str], written: str | None, *, or_inventory: bool = False
 ) -> str:
-    """Return the cluster's address: --address, FLEETCTL_ADDRESS, or what the fleet or the plan says.
+    """Return the cluster's address: --address, FLEETCTL_ADDRESS, or the address in the fleet file or the plan.
 
-    Raises InventoryError, with the ways to give an address, when there is none; `or_inventory` = --inventory is one.
+    Raises InventoryError, with the ways to give an address, if there is none; `or_inventory` = mention --inventory.
     """
     address = flag or environ.get(ADDRESS_VARIABLE) or written
     if address:
@@ -37,18 +37,18 @@ def resolve_address(
 def open_dashboard(
     invocation: Invocation, address: str | None, written: str | None, *, or_inventory: bool = False
 ) -> DashboardClient:
-    """Return a client for the cluster's dashboard; see `resolve_address`. It says on standard error when it waits.
+    """Return a client for the cluster's dashboard; see `resolve_address`. Long waits are reported on standard error.
 
     Token, headers and client certificate go only to an address that --address, FLEETCTL_ADDRESS or a context names, or
-    to this machine: `written` comes from a file, and its author may not own the token. Raises InventoryError for an
-    address, a token, a header or a certificate that cannot be used.
+    to this machine: `written` comes from a file, whose author may not own the token. Raises InventoryError for an
+    unusable address, token, header or certificate.
     """
     chosen, environ = context_for(invocation, address, written), invocation.environ
     if chosen:
         environ = {**environ, **variables_of(chosen, environ)}
     elif invocation.context:
-        by = "--address" if address else ADDRESS_VARIABLE
-        invocation.say("warning", f"context {invocation.context} is not used: {by} names a cluster, and wins")
+        winner = "--address" if address else ADDRESS_VARIABLE
+        invocation.say("warning", f"context {invocation.context} is not used: {winner} wins over it")
     named = resolve_address(address, environ, written, or_inventory=or_inventory)
     given = bool(address or environ.get(ADDRESS_VARIABLE))
     access = find_access(environ, invocation.home).only_for_given(named, given=given)
@@ -62,6 +62,6 @@ def open_dashboard(
 def live_source(
     invocation: Invocation, where: Where, cluster: Cluster, *, or_inventory: bool = False
 ) -> Iterator[Live]:
-    """Give the cluster as the source of the inventory; `or_inventory` as for `resolve_address`."""
+    """Yield the cluster as the source of the inventory; `or_inventory` as for `resolve_address`."""
     with open_dashboard(invocation, where.address, cluster.address, or_inventory=or_inventory) as client:
         yield Live(client, invocation.now(), resolve_namespace(invocation, where, cluster))

@@ -1,4 +1,4 @@
-"""`drain`: which replicas leave a node, how many replacements they need elsewhere, and which of them may go."""
+"""`drain`: which replicas leave a node, how many replacements they need elsewhere, and which of them may end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 
 @dataclass(frozen=True, slots=True)
 class Draining:
-    """A node, and the inventory before anything was done."""
+    """A node to drain; `before` is the inventory before the drain began."""
 
     loaded: LoadedFleet
     before: Inventory
@@ -24,33 +24,33 @@ class Draining:
         """The fleet whose replicas leave."""
         return self.loaded.sound()
 
-    def here(self) -> list[Replica]:
+    def on_node(self) -> list[Replica]:
         """Return all live replicas with a member on the node, of any fleet."""
         dead = dead_node_ids(self.before)
-        return [one for one in self.before.replicas
-                if is_live(one, dead) and any(member.node_id == self.node.id for member in one.members)]
+        return [replica for replica in self.before.replicas
+                if is_live(replica, dead) and any(member.node_id == self.node.id for member in replica.members)]
 
     def warm(self) -> list[Replica]:
-        """Return what is WARM there, of any fleet: no drain moves it."""
-        return [one for one in self.before.replicas
-                if one.level == "WARM" and any(member.node_id == self.node.id for member in one.members)]
+        """Return the WARM replicas on the node, of any fleet: no drain moves them."""
+        return [replica for replica in self.before.replicas
+                if replica.level == "WARM" and any(member.node_id == self.node.id for member in replica.members)]
 
     def staying(self) -> list[Replica]:
-        """Return those there that a drain of this fleet leaves alone."""
+        """Return the replicas on the node that a drain of this fleet leaves alone."""
         leaving = self.leaving()
-        return [one for one in self.here() if one not in leaving]
+        return [replica for replica in self.on_node() if replica not in leaving]
 
     def leaving(self) -> list[Replica]:
-        """Return the replicas there that the fleet file has a model for: they can be replaced."""
+        """Return the replicas on the node whose model is in the fleet file: they can be replaced."""
         keys = {model.key for model in self.fleet.models}
-        return [one for one in self.here() if _is_of(self.fleet, one) and one.model in keys]
+        return [replica for replica in self.on_node() if _is_of(self.fleet, replica) and replica.model in keys]
 
     def with_replacements(self) -> LoadedFleet:
-        """Return the fleet that wants replacements: as many as keep min(target, live) without those that leave.
+        """Return the fleet with targets that keep min(target, live) replicas of each model beside the leaving ones.
 
-        What it keeps on disks is left to the next apply.
+        Weights on disks are left to the next apply.
         """
-        live, leaving = Counter(_live(self.fleet, self.before)), Counter(one.model for one in self.leaving())
+        live, leaving = Counter(_live(self.fleet, self.before)), Counter(replica.model for replica in self.leaving())
         models = tuple(
             replace(model, replicas=max(live[model.key], min(model.replicas, live[model.key]) + leaving[model.key]),
                     surge=0, reload=None, cold=None)
@@ -58,38 +58,41 @@ class Draining:
         return replace(self.loaded, fleet=replace(self.fleet, models=models))
 
     def cordoned(self, inventory: Inventory, cordon: Cordon) -> Inventory:
-        """Return the inventory as if the node were cordoned."""
+        """Return the inventory with the node cordoned."""
         nodes = [node.model_copy(update={"cordon": cordon}) if node.id == self.node.id else node
                  for node in inventory.nodes]
         return inventory.model_copy(update={"nodes": nodes})
 
-    def may_go(self, now: Inventory) -> tuple[list[Replica], list[Replica]]:
-        """Return which of the leaving replicas may end, as things are `now`, and which must stay.
+    def may_end(self, now: Inventory) -> tuple[list[Replica], list[Replica]]:
+        """Return which of the leaving replicas may end `now`, and which must stay.
 
         Of each model min(target, before) stay live, and min(target, ready before) stay ready.
         """
-        dead, agreed = dead_node_ids(now), {(one.model, one.replica_id, one.actor_id) for one in self.leaving()}
-        left = [one for one in now.replicas
-                if (one.model, one.replica_id, one.actor_id) in agreed and _is_of(self.fleet, one)
-                and is_live(one, dead)]
+        dead = dead_node_ids(now)
+        agreed = {(replica.model, replica.replica_id, replica.actor_id) for replica in self.leaving()}
+        remaining = [replica for replica in now.replicas
+                     if (replica.model, replica.replica_id, replica.actor_id) in agreed and _is_of(self.fleet, replica)
+                     and is_live(replica, dead)]
         spare, spare_ready = self._spare(now, ready=False), self._spare(now, ready=True)
-        go, stay = list[Replica](), list[Replica]()
-        for one in sorted(left, key=serves):
-            counted = (spare, spare_ready) if serves(one) else (spare,)
-            may = all(count[one.model] > 0 for count in counted)
-            (go if may else stay).append(one)
-            for count in counted if may else ():
-                count[one.model] -= 1
-        return go, stay
+        end, stay = list[Replica](), list[Replica]()
+        for replica in sorted(remaining, key=serves):
+            counts = (spare, spare_ready) if serves(replica) else (spare,)
+            if all(count[replica.model] > 0 for count in counts):
+                end.append(replica)
+                for count in counts:
+                    count[replica.model] -= 1
+            else:
+                stay.append(replica)
+        return end, stay
 
     def _spare(self, now: Inventory, *, ready: bool) -> Counter[str]:
-        """Return how many replicas of each model there are beyond what must stay."""
+        """Return the number of replicas of each model beyond those that must stay."""
         spare = Counter(_live(self.fleet, now, ready=ready))
         spare.subtract(self.least(ready=ready))
         return spare
 
     def least(self, *, ready: bool = True) -> dict[str, int]:
-        """Return how many replicas of each model must stay: min(target, before)."""
+        """Return the number of replicas of each model that must stay: min(target, before)."""
         before = Counter(_live(self.fleet, self.before, ready=ready))
         return {model.key: min(model.replicas, before[model.key]) for model in self.fleet.models}
 
@@ -99,7 +102,7 @@ def _is_of(fleet: ResolvedFleet, replica: Replica) -> bool:
 
 
 def _live(fleet: ResolvedFleet, seen: Inventory, *, ready: bool = False) -> Iterator[str]:
-    """Yield the model of each live replica of the fleet, or of each that is ready."""
+    """Yield the model of each live replica of the fleet, or only of each ready one."""
     dead = dead_node_ids(seen)
-    yield from (one.model for one in seen.replicas
-                if _is_of(fleet, one) and is_live(one, dead) and (serves(one) or not ready))
+    yield from (replica.model for replica in seen.replicas
+                if _is_of(fleet, replica) and is_live(replica, dead) and (serves(replica) or not ready))

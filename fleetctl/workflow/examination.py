@@ -1,4 +1,4 @@
-"""What is looked at beside a plan: the evidence for the doctor, read and asked of nodes; for CI, what failed lately."""
+"""Evidence beyond a plan: for the doctor, from the cluster and its nodes; for CI, recent failures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
-from fleetctl.inventory.jobs import ours
+from fleetctl.inventory.jobs import list_jobs
 from fleetctl.inventory.vitals import Vitals, read_vitals
 from fleetctl.workflow.cluster import cluster_of, read
 from fleetctl.workflow.dashboard import live_source
@@ -30,7 +30,7 @@ from fleetctl.workflow.invocation import Invocation, Where
 
 @dataclass
 class Examination:
-    """One run of the doctor: which cluster, which fleet, and in whose name its jobs are submitted.
+    """One run of the doctor: the cluster, the fleet, and the user who submits its jobs.
 
     `opened` closes the connections to the cluster.
     """
@@ -42,11 +42,11 @@ class Examination:
     opened: ExitStack
 
     def asker(self) -> JobRunner:
-        """Return what submits jobs to the cluster; raises InventoryError for a cluster that is not known."""
+        """Return the submitter of jobs to the cluster; raises InventoryError for an unknown cluster."""
         return JobRunner(self._source.client, self._source.namespace, self.starter)
 
     def evidence(self, job: str | None) -> Evidence:
-        """Read the cluster; `job` = the id of the job that asks the nodes, None = they are not asked."""
+        """Read the cluster, and its nodes by the job with this id; None = do not examine the nodes."""
         found = Evidence(self.invocation.now(), self.loaded)
         try:
             source = self._source
@@ -56,20 +56,20 @@ class Examination:
                 source, observed_at=self.invocation.now())))
         except FleetctlError as error:
             return replace(found, refusal=error)
-        return self._asked(found, job) if job else found
+        return self._with_nodes(found, job) if job else found
 
     @cached_property
     def _source(self) -> Live:
         fleet = self.loaded.fleet if self.loaded else None
         return self.opened.enter_context(live_source(self.invocation, self.where, cluster_of(fleet)))
 
-    def _asked(self, found: Evidence, job: str) -> Evidence:
+    def _with_nodes(self, found: Evidence, job: str) -> Evidence:
         needs = needs_by_node(found.fleet, found.inventory.nodes)
         if not needs:
             return found
-        self.invocation.say("note", f"asking {count_of(len(needs), 'node')}; this takes some seconds")
+        self.invocation.say("note", f"examining {count_of(len(needs), 'node')}; this takes some seconds")
         try:
-            with self.invocation.working("asking the nodes"):
+            with self.invocation.working("examining the nodes"):
                 nodes, locks = examine(self.asker(), job, needs)
         except FleetctlError as error:
             return replace(found, unasked=error)
@@ -77,7 +77,7 @@ class Examination:
 
 
 def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
-    """Return the failed replicas of the latest apply whose models the plan still finds short of their target.
+    """Return the failed replicas of the latest apply whose models are still short of their target in the plan.
 
     Raises InventoryError when the history cannot be read.
     """
@@ -90,11 +90,11 @@ def failures_of(client: DashboardClient, plan: Plan) -> list[ReplicaOutcome]:
     return [row for row in outcomes if row.outcome == "failed" and row.model in short]
 
 
-def diagnosed(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
-    """Return what changes capacity without a word: foreign memory, cordons that have ended, what cools or has failed.
+def capacity_findings(client: DashboardClient, loaded: LoadedFleet, seen: Inventory) -> list[Diagnosed]:
+    """Return findings that change capacity silently: foreign memory, expired cordons, cooling, recent failures.
 
     Raises InventoryError when the list of jobs, which has the cordons, cannot be read.
     """
-    evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(jobs=ours(client)))
+    evidence = Evidence(seen.observed_at, loaded, seen=seen, vitals=Vitals(jobs=list_jobs(client)))
     return [*nodes.check_foreign_memory(evidence), *nodes.check_cordons(evidence),
             *replicas.check_failures(evidence)]

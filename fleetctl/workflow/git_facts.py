@@ -1,6 +1,6 @@
-"""The git state of the fleet files: commit, branch, and whether they have changes that are not committed.
+"""The git state of the fleet files: commit, branch, and whether they have uncommitted changes.
 
-Reads only, runs nothing that the repository configures, and whatever goes wrong means "not known".
+Reads only and runs no program that the repository configures. Any failure means "unknown".
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from fleetctl.review.git_command import Git
 
 TIMEOUT_S = 5.0
 NO_SUCH_KEY = 1
-OF_A_PERSON = frozenset({"system", "global", "command"})
+TRUSTED_SCOPES = frozenset({"system", "global", "command"})
+"""Scopes of git's configuration that a repository cannot set."""
 
 
 def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | None:
-    """Return commit and branch of the first file's repository, or None where there is none or all came from
-    standard input; `dirty` is about the fleet files alone.
+    """Return commit and branch of the first file's repository, or None if there is none or all files are standard
+    input; `dirty` covers the fleet files alone.
     """
     paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
     if not paths:
@@ -45,18 +46,18 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
 
 
 def _without_filters(git: Git) -> list[str] | None:
-    """Return options for `git` that switch off the filters this repository configures; None where that cannot be done.
+    """Return options for `git` that turn off the filters this repository configures; None if that is impossible.
 
-    A filter is a program that `git status` runs on a file to see whether it has changed. One that a person has set up
-    for all repositories, such as Git LFS, stays. A file whose filter is off is dirty unless its time proves otherwise.
+    A filter is a program that `git status` runs on a file to see whether it has changed. Filters that the user has set
+    up for all repositories, such as Git LFS, stay. A file whose filter is off is dirty unless its time shows otherwise.
     """
     answer = git.run("config", "-z", "--show-scope", "--name-only", "--get-regexp", r"^filter\.")
     if answer.returncode not in (0, NO_SUCH_KEY):
         return None
     words = os.fsdecode(answer.stdout).split("\0")
     names = {name.rpartition(".")[0] for scope, name in zip(words[::2], words[1::2], strict=False)
-             if scope not in OF_A_PERSON}
-    if any("=" in name for name in names):  # git takes what is before the first one for the name
+             if scope not in TRUSTED_SCOPES}
+    if any("=" in name for name in names):  # git would end the name at the first "="
         return None
     off = ("clean=", "process=", "required=false")
     return [word for name in sorted(names) for setting in off for word in ("-c", f"{name}.{setting}")]

@@ -1,4 +1,4 @@
-"""What one run of the command line brings along; `cli/` reads it from this process and hands it down."""
+"""The environment of one run of the command line; `cli/` reads it from this process and passes it down."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ CONTEXT_VARIABLE = "FLEETCTL_CONTEXT"
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """Environment, home folder, clock (RFC 3339, UTC), standard input, labelled messages, count of interrupts.
+    """Environment, home folder, clock (RFC 3339, UTC), standard input, labeled messages, count of interrupts.
 
-    `context` is --context, as given. `working` shows what is being done, such as "planning", as long as its block runs.
-    `make_plan` = another way to call the planner than at once.
+    `context` is --context, as given. `working` shows an activity, such as "planning", while its block runs.
+    `make_plan` replaces the direct call of the planner.
     """
 
     environ: Mapping[str, str]

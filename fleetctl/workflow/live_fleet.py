@@ -1,4 +1,4 @@
-"""What runs of a fleet as a draft of its file, with the shapes that its applies recorded; and what its file lacks."""
+"""A running fleet as a draft of its file, with the shapes that its applies recorded; and the models its file lacks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetctl.inventory.dashboard import InventorySource, Live
 
 
 def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: str) -> Draft:
-    """Return a fleet that runs as a draft of its file; a note says where the shapes could not be read."""
+    """Return a running fleet as a draft of its file; a note reports shapes that could not be read."""
     problem, recorded, wanted = "", {}, wanted_specs(seen, fleet)
     if not isinstance(source, Live):
         problem = "An inventory document has no commands: import from the cluster itself to find them."
@@ -28,10 +28,11 @@ def draft_of(source: InventorySource, seen: Inventory, fleet: str, namespace: st
     return draft
 
 
-def unwritten(source: Live, seen: Inventory, fleet: ResolvedFleet) -> tuple[Draft, dict[str, int]]:
-    """Return which models of a fleet run and are not in its file, and of which more replicas do; `seen` is complete."""
-    live = Counter(one.model for one in live_replicas(seen) if one.fleet == fleet.name and not one.draining)
+def running_beyond(source: Live, seen: Inventory, fleet: ResolvedFleet) -> tuple[Draft, dict[str, int]]:
+    """Return the running models that the file lacks, and the live counts above the file's; `seen` is complete."""
+    own = (replica for replica in live_replicas(seen) if replica.fleet == fleet.name and not replica.draining)
+    live = Counter(replica.model for replica in own)
     written = {model.key: model.replicas for model in fleet.models}
-    absent = [one for one in seen.replicas if one.fleet == fleet.name and one.model not in written]
+    absent = [replica for replica in seen.replicas if replica.fleet == fleet.name and replica.model not in written]
     draft = draft_of(source, seen.model_copy(update={"replicas": absent}), fleet.name, source.namespace)
     return draft, {key: live[key] for key, wanted in written.items() if live[key] > wanted}

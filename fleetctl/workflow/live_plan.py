@@ -1,9 +1,8 @@
-"""What only a running cluster adds to a plan: newer sums, what outdated replicas run, what the autoscaler says.
+"""Additions of a running cluster to a plan: newer sums, the specs of outdated replicas, the autoscaler's reports.
 
-The cluster does not keep what a replica was started with; the apply that created it recorded it. The answer is shown
-and never saved: the bytes of a plan do not depend on which logs are left. A record has no values of engine
-environments. They are taken from the file; where the spec hash then differs, all that is known is that some value of an
-environment is another one.
+The cluster does not keep the spec that a replica was started with; the apply that created it recorded it. The
+differences are shown and never saved: the bytes of a plan do not depend on which logs still exist. A record has no
+values of engine environments, so they are taken from the file; if the spec hash then differs, some value has changed.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from fleetctl.review.source_view import ModelView
 from fleetctl.workflow.invocation import Invocation
 from fleetctl.workflow.planned import Changes, Planned
 
-NOT_KNOWN = "it reloads, or a reload has failed: which weights it has is not known"
-NOT_RECORDED = "what it was started with is no longer recorded"
-SAME = "written in another way, which means the same"
-HIDDEN_ALONE = "engine.env: a value is different (values are not recorded)"
-HIDDEN_BESIDE = "engine.env: values may be different, too (they are not recorded)"
+UNKNOWN_WEIGHTS = "it is reloading, or a reload has failed: its weights are unknown"
+NOT_RECORDED = "the spec it was started with is no longer recorded"
+SAME = "written differently, with the same meaning"
+HIDDEN_ALONE = "engine.env: a value differs (values are not recorded)"
+HIDDEN_BESIDE = "engine.env: values may differ, too (they are not recorded)"
 
 
 def with_answers(invocation: Invocation, source: Live, planned: Planned, plan_again: Callable[[], Planned]) -> Planned:
-    """Return the plan with the cluster's answers; it is made again where what blocked something was a sum too old."""
+    """Return the plan with the cluster's answers, made again if a blocked replica may be due to outdated sums."""
     if planned.plan.blocked and sums_caught_up(source.client, planned.inventory, lambda: invocation.say(
             "note", "reading the cluster again: Ray's sums of what is in use are some seconds old")):
         planned = plan_again()
@@ -48,22 +47,22 @@ def with_answers(invocation: Invocation, source: Live, planned: Planned, plan_ag
 
 
 def look_up_changes(client: DashboardClient, fleet: ResolvedFleet, drift: Iterable[Drift]) -> Changes:
-    """Return what differs for each spec that runs and is not the file's; asks the cluster only if there is one."""
+    """Return the differences of each outdated spec that runs; asks the cluster only if there is one."""
     models = {model.key: model for model in fleet.models}
-    wanted = {(one.model, one.runs): None for one in drift if one.runs is not None and one.model in models}
+    wanted = {(item.model, item.runs): None for item in drift if item.runs is not None and item.model in models}
     known = [spec for spec in wanted if spec[1] != UNKNOWN_SPEC]
     try:
         recorded = find_recorded(client, fleet.name, known) if known else {}
     except (ApplyError, InventoryError) as error:
-        return dict.fromkeys(wanted, (f"what it was started with could not be looked up: {error.message}",))
-    changes = {spec: [NOT_RECORDED] if spec in known else [NOT_KNOWN] for spec in wanted}
-    return changes | {spec: changed_since(one.shape, spec[1], models[spec[0]]) for spec, one in recorded.items()}
+        return dict.fromkeys(wanted, (f"the spec it was started with could not be looked up: {error.message}",))
+    changes = {spec: [NOT_RECORDED] if spec in known else [UNKNOWN_WEIGHTS] for spec in wanted}
+    return changes | {spec: changed_since(record.shape, spec[1], models[spec[0]]) for spec, record in recorded.items()}
 
 
 def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel) -> list[str]:
-    """Compare a recorded shape, which had that spec hash, with the model as the file has it now, as `diff` does.
+    """Compare a recorded shape with that spec hash to the model in the file, as `diff` does.
 
-    A record that is damaged makes no shape.
+    A damaged record counts as not recorded.
     """
     try:
         placement = Placement.model_validate(shape.get("placement", {}))
@@ -80,15 +79,15 @@ def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel
 
 
 def _unmasked(group: dict[str, Any], model: ResolvedModel) -> dict[str, Any]:
-    """Return a recorded group with the file's values where its own are masked."""
-    there = next((one for one in model.workers if one.name == group["name"]), None)
-    if there is None:
+    """Return a recorded group with its masked values replaced by the file's values."""
+    current = next((candidate for candidate in model.workers if candidate.name == group["name"]), None)
+    if current is None:
         return group
-    mine = members_by_name(there)
+    indices = members_by_name(current)
     names = member_names(str(member.get("role", "Standalone")) for member in group["members"])
     members = []
     for name, member in zip(names, group["members"], strict=True):
-        engine, env = member["engine"], there.members[mine[name]].engine.env if name in mine else {}
+        engine, env = member["engine"], current.members[indices[name]].engine.env if name in indices else {}
         filled = {key: env[key] if value == MASK and isinstance(env.get(key), str) else value
                   for key, value in engine.get("env", {}).items()}
         members.append({**member, "engine": {**engine, **({"env": filled} if "env" in engine else {})}})

@@ -1,4 +1,4 @@
-"""How many replicas a query of Prometheus asks for, by model."""
+"""The number of replicas by model that a Prometheus query returns."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fleetctl.forge.http import ForgeClient, json_object
 
 
 def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
-    """Return replicas by model: what an instant query says whose series carry the model's key in `label`.
+    """Return replicas by model, from an instant query whose series have the model's key in `label`.
 
-    Raises FleetctlError where Prometheus does not answer, refuses the query, or answers with no such series.
+    Raises FleetctlError when Prometheus does not answer, refuses the query, or returns no such series.
     """
     try:
         with ForgeClient(url, {}) as client:
@@ -21,7 +21,7 @@ def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
                             ) from None
     data = answer.get("data")
     if not isinstance(data, dict) or data.get("resultType") != "vector":
-        raise FleetctlError("the query is no instant vector", hint="such as: ceil(sum by (model) (queue_length) / 20)")
+        raise FleetctlError("the query is not an instant vector", hint="such as: ceil(sum by (model) (queue) / 20)")
     found: dict[str, float] = {}
     for row in data["result"]:
         _, value = map(float, row.get("value", (0, math.nan)))  # a native histogram has none
@@ -29,5 +29,5 @@ def ask_prometheus(url: str, query: str, label: str) -> dict[str, float]:
             found[row["metric"][label]] = max(value, found.get(row["metric"][label], value))
     if not found:
         raise FleetctlError(f"no series of the query has a number and the label {label}",
-                            hint="the query is to give replicas by model, such as: ceil(sum by (model) (queue) / 20)")
+                            hint="the query must return replicas by model: ceil(sum by (model) (queue) / 20)")
     return found

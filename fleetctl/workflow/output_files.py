@@ -1,4 +1,4 @@
-"""Files that a run writes: each whole or not at all, and none over a file that the run reads."""
+"""Files that a run writes: each completely or not at all, and never over a file that the run reads."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from fleetctl.fleetfile.sources import fleet_files
 def write_file(path: Path, text: str, *, mode: int | None, make_folder: bool = False) -> None:
     """Write `text` to `path` in one step: a temporary file beside it, then one move.
 
-    With a `mode` the file is new, whatever had the name before. With None it must exist: its permissions stay, and a
-    link to it stays a link. `make_folder` = its folder is made where it is not there. Raises FleetctlError, `path`
-    untouched, when it cannot be written.
+    With a `mode` the file is new and replaces any earlier one. With None it must exist: its permissions stay, and a
+    link to it stays a link. `make_folder` = create its folder if missing. Raises FleetctlError, `path` untouched, when
+    it cannot be written.
     """
     target = path if mode is not None else real_path(path)
     try:
         if not target.is_file() and (mode is None or target.exists()):
             raise FleetctlError(f"cannot write {path}: it is not a regular file", hint="name a file")
         if make_folder:
-            with suppress(OSError):  # writing says why it cannot
+            with suppress(OSError):  # writing the file reports the reason
                 target.parent.mkdir(parents=True, exist_ok=True)
         kept = stat.S_IMODE(target.stat().st_mode) if mode is None else mode
         descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
@@ -45,9 +45,9 @@ def write_file(path: Path, text: str, *, mode: int | None, make_folder: bool = F
 
 
 def check_out(out: Path | None, reading: Iterable[str | None] = ()) -> None:
-    """Raise UsageError when the --out of a plan is standard output, as it holds env values, or a file that is read."""
+    """Raise UsageError if a plan's --out is standard output, as it contains env values, or a file that is read."""
     if str(out) == "-":
-        raise UsageError("--out needs a file: a saved plan holds env values", hint="--format json prints it, masked")
+        raise UsageError("--out needs a file: a saved plan has env values", hint="--format json prints it, masked")
     refuse_to_overwrite("--out", out, reading)
 
 
@@ -58,20 +58,20 @@ def refuse_to_overwrite(flag: str, out: Path | None, reading: Iterable[str | Non
 
 
 def already_read(path: Path) -> str:
-    """Return why a file is not to be written."""
+    """Return why a file must not be written."""
     return f"{path} is read by this run"
 
 
 def files_read(paths: Iterable[str | None]) -> set[Path]:
-    """Return the real paths of the files that flags and arguments name, those in folders included.
+    """Return the real paths of the files that flags and arguments name, including files in folders.
 
-    None and standard input are skipped, and so is a folder that cannot be listed: reading it reports that.
+    Skips None, standard input, and folders that cannot be listed: reading them reports that.
     """
     return {real_path(file) for path in paths if path and path != "-" for file in _files(path)}
 
 
 def real_path(path: Path) -> Path:
-    """Return a path with every link in it followed, also where they lead in a circle, for which Path.resolve raises."""
+    """Return a path with every link followed, even in a circle of links, for which Path.resolve raises."""
     return Path(os.path.realpath(path))
 
 

@@ -1,4 +1,4 @@
-"""Whether a saved plan could be applied now, found out without applying it; and the map to draw beside it."""
+"""Checks whether a saved plan could be applied now, without applying it; and draws its placement map."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Checked:
     refusal: PlanStale | PlanUsed | None
 
     def map(self) -> PlacementMap | None:
-        """Return the placement map with the plan drawn in; None without an inventory or where it does not fit."""
+        """Return the placement map with the plan drawn in; None without an inventory or if the plan does not fit."""
         from fleetctl.planner.questions.occupancy import placement_map  # NumPy
         from fleetctl.planner.questions.scenario import Scenario
 
@@ -38,14 +38,14 @@ class Checked:
         scenario = Scenario(_fleet_of(self.plan), self.inventory, self.plan.options.adopt_from)
         try:
             return placement_map(scenario, self.plan)
-        except ValueError:  # it fits only by a policy of the fleet file, which is not here
+        except ValueError:  # it fits only with a policy of the fleet file, which is not available
             return None
 
 
 def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, *, ask: bool) -> Checked:
-    """Find out whether the plan, saved as that file, could be applied now; the cluster is read only with `ask`.
+    """Check whether the plan, saved as that file, could be applied now; the cluster is read only with `ask`.
 
-    Raises InventoryError when the inventory to check against could not be read whole.
+    Raises InventoryError when the inventory to check against is incomplete.
     """
     now, seen, refusal = invocation.now(), None, None
     try:
@@ -60,7 +60,7 @@ def check_plan(invocation: Invocation, plan: Plan, saved_as: str, where: Where, 
 
 
 def _read(invocation: Invocation, plan: Plan, saved_as: str, now: str, where: Where) -> Inventory:
-    """Return the inventory to check against; a cluster is asked first whether it has applied the plan."""
+    """Return the inventory to check against; first checks whether the cluster has applied the plan before."""
     if where.inventory:
         seen = Snapshot(where.inventory, stdin=invocation.stdin).read()
     else:
@@ -72,7 +72,7 @@ def _read(invocation: Invocation, plan: Plan, saved_as: str, now: str, where: Wh
 
 
 def _fleet_of(plan: Plan) -> ResolvedFleet:
-    """Return the fleet the plan was made for if its files are still here unchanged, else one with its name alone."""
+    """Return the plan's fleet if its files still exist unchanged, else an empty fleet with its name."""
     files = plan.options.files
     plain = all(Path(file).is_file() or Path(file).is_dir() for file in files)  # plans may come from anywhere
     try:

@@ -1,4 +1,4 @@
-"""A plan with everything it was made from."""
+"""A plan with all its inputs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 
 Changes = Mapping[tuple[str, str], Sequence[str]]
-"""What differs, in words, by model key and the spec hash that its replicas run."""
+"""Differences in words, by model key and the spec hash of running replicas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A plan and its inputs. To be shown: `changes` = what outdated replicas run differently, and what the autoscaler
-    says of the nodes that it was asked for.
+    """A plan and its inputs. Only for display: `changes` = how outdated replicas differ from the file, and the
+    `autoscaler`'s reports about requested nodes.
     """
 
     fleet: ResolvedFleet
@@ -30,7 +30,7 @@ class Planned:
     autoscaler: Sequence[str] = ()
 
     def shown(self) -> Plan:
-        """Return the plan with what is only to be shown. Its id stays that of the plan itself."""
+        """Return the plan with the additions for display. Its id stays that of the plan itself."""
         if not self.changes and not self.autoscaler:
             return self.plan
         return self.plan.model_copy(update={"drift": add_changes(self.plan.drift, self.changes),
@@ -45,6 +45,6 @@ class Planned:
 
 
 def add_changes(drift: Iterable[Drift], changes: Changes) -> list[Drift]:
-    """Return drift with what differs."""
-    return [one.model_copy(update={"changes": list(changes[one.model, one.runs])})
-            if one.runs is not None and (one.model, one.runs) in changes else one for one in drift]
+    """Return the drift with the differences filled in."""
+    return [item.model_copy(update={"changes": list(changes[item.model, item.runs])})
+            if item.runs is not None and (item.model, item.runs) in changes else item for item in drift]

@@ -1,4 +1,4 @@
-"""The one way to a plan, for `plan`, `apply` and `ci`: read the inventory, add git, time and version, and plan."""
+"""The one way to make a plan, for `plan`, `apply` and `ci`: read the inventory, add git, time and version, and plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.version import __version__
-from fleetctl.workflow.cluster import asking_about, inventory_source, read, resolve_namespace
+from fleetctl.workflow.cluster import inventory_source, read, resolve_namespace, with_cold_selectors
 from fleetctl.workflow.git_facts import git_facts
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
@@ -26,27 +26,28 @@ if TYPE_CHECKING:
     from fleetctl.inventory.dashboard import InventorySource
     from fleetctl.review.inputs import Side
 
-AsIf = Callable[[Inventory], Inventory]
+Adjust = Callable[[Inventory], Inventory]
+"""Changes the inventory before it is planned on."""
 
 
 def plan_fleet(
     invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, *,
-    base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, as_if: AsIf | None = None, git: GitFacts | None = None,
+    base: Side | None = None, expires_s: float = USUAL_EXPIRY_S, adjust: Adjust | None = None,
+    git: GitFacts | None = None,
 ) -> Planned:
-    """Read the inventory and plan the fleet on it; with a `base` the plan says what the change since then causes alone.
+    """Read the inventory and plan the fleet on it; with a `base` the plan has the effect of the change alone.
 
-    `as_if` = what to take the inventory for; `git` = the commit of the files, where they are not on disk. Warnings go
-    to standard error. Raises FleetFileError for a fleet with errors, InventoryError when the inventory could not be
-    read whole, UsageError when --target or --exclude name no model.
+    `git` = the commit of the files, if they are not on disk. Warnings go to standard error. Raises FleetFileError for
+    a fleet with errors, InventoryError for an incomplete inventory, UsageError if --target or --exclude name no model.
     """
     fleet = loaded.sound()
     with inventory_source(invocation, where, fleet.cluster) as source:
         def plan() -> Planned:
-            return plan_on(invocation, source, fleet, options, where, expires_s, as_if, git)
+            return plan_on(invocation, source, fleet, options, where, expires_s, adjust, git)
 
         planned = plan()
         if not isinstance(source, Snapshot):
-            from fleetctl.workflow.live_plan import with_answers  # needs the client and the history of applies
+            from fleetctl.workflow.live_plan import with_answers  # loads the client and the history of applies
 
             planned = with_answers(invocation, source, planned, plan)
     for warning in planned.inventory.warnings:
@@ -59,20 +60,20 @@ def plan_fleet(
 
 
 def expiry(observed_at: str, after_s: float = USUAL_EXPIRY_S) -> str | None:
-    """Return when a plan made at `observed_at` (RFC 3339) expires; None for text that is not a time."""
+    """Return when a plan made at `observed_at` (RFC 3339) expires; None for an invalid time."""
     try:
         return (as_datetime(observed_at) + timedelta(seconds=int(after_s))).isoformat().replace("+00:00", "Z")
-    except (ValueError, OverflowError):  # the latter for the last day there is
+    except (ValueError, OverflowError):  # OverflowError: the end of the calendar
         return None
 
 
 def plan_on(
     invocation: Invocation, source: InventorySource, fleet: ResolvedFleet, options: PlanOptions, where: Where,
-    expires_s: float, as_if: AsIf | None = None, git: GitFacts | None = None,
+    expires_s: float, adjust: Adjust | None = None, git: GitFacts | None = None,
 ) -> Planned:
     """Read the inventory from `source` and plan the fleet on it, once; warnings stay in the inventory."""
-    seen = read(invocation, asking_about(source, fleet))
-    seen = as_if(seen) if as_if else seen
+    seen = read(invocation, with_cold_selectors(source, fleet))
+    seen = adjust(seen) if adjust else seen
     facts = PlanFacts(
         tool_version=__version__,
         git=git or git_facts([file.path for file in fleet.files], invocation.environ),
@@ -81,10 +82,10 @@ def plan_on(
         address=seen.cluster.address,
     )
     with invocation.working(f"planning {count_of(len(fleet.models), 'model')}"):
-        return Planned(fleet, seen, options, facts, (invocation.make_plan or _at_once)(fleet, seen, options, facts))
+        return Planned(fleet, seen, options, facts, (invocation.make_plan or _make_plan)(fleet, seen, options, facts))
 
 
-def _at_once(fleet: ResolvedFleet, seen: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
-    from fleetctl.planner.plan import make_plan  # NumPy: --help and an attached apply need none
+def _make_plan(fleet: ResolvedFleet, seen: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
+    from fleetctl.planner.plan import make_plan  # loads NumPy, which --help and an attached apply do not need
 
     return make_plan(fleet, seen, options, facts)

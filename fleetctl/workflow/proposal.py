@@ -1,6 +1,6 @@
-"""What an apply is to carry out: a plan made now or a saved one, checked against the cluster and the fleet's policy.
+"""The plan of an apply: made now or saved, checked against the cluster and the fleet's policy.
 
-The plan made now is made again while it runs, for the replicas that nodes refuse, and no more than those.
+A plan made now is made again during the apply, only for the replicas that nodes refuse.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from fleetctl.planner.policy import refusing
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned
-from fleetctl.workflow.planning import AsIf, plan_fleet, plan_on
+from fleetctl.workflow.planning import Adjust, plan_fleet, plan_on
 from fleetctl.workflow.saved_plan import read_saved_plan
 
 FINDINGS_LISTED = 20
-"""A policy may be broken for thousands of models."""
+"""Thousands of models may violate a policy."""
 
 OfferNewPlan = Callable[[PlanStale, Plan], Plan]
-"""Offers a new plan for a stale one and returns it if a person takes it; raises the PlanStale otherwise."""
+"""Offers a new plan for a stale one and returns it if the user accepts; raises the PlanStale otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What is to be applied; `shown` = its plan for the eye, `agreed` = a person has seen this plan and said yes.
+    """A plan to apply; `shown` = the plan with additions for display, `agreed` = the user has confirmed this plan.
 
-    `loaded` = the fleet it was planned from; None = it was saved.
+    `loaded` = the fleet it was planned from; None = the plan was saved.
     """
 
     task: ApplyTask
@@ -46,14 +46,11 @@ class Proposal:
 
 @contextmanager
 def proposed_by_fleet(
-    invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, as_if: AsIf | None = None
+    invocation: Invocation, loaded: LoadedFleet, options: PlanOptions, where: Where, adjust: Adjust | None = None
 ) -> Iterator[Proposal]:
-    """Plan now; such an apply is never stale, and plans around what its agent finds. Raises what planning raises.
-
-    `as_if` = what to take the inventory for.
-    """
+    """Plan now; such an apply is never stale, and adapts to its agent's findings. Raises as `plan_fleet` does."""
     with open_dashboard(invocation, where.address, loaded.sound().cluster.address) as client:
-        planned = plan_fleet(invocation, loaded, options, where, as_if=as_if)
+        planned = plan_fleet(invocation, loaded, options, where, adjust=adjust)
         replanner = FleetReplanner(invocation, planned, where)
         yield Proposal(ApplyTask(client, planned.plan, replanner=replanner), planned.shown(), loaded=loaded)
 
@@ -62,9 +59,9 @@ def proposed_by_fleet(
 def proposed_by_plan(
     invocation: Invocation, plan_file: str, address: str | None, offer_new_plan: OfferNewPlan
 ) -> Iterator[Proposal]:
-    """Load a saved plan and check that it still holds; `offer_new_plan` is called where it does not.
+    """Load a saved plan and check that it is still valid; `offer_new_plan` is called if it is not.
 
-    Raises PlanStale, with what has moved, unless a person takes the new plan instead; and PlanUsed.
+    Raises PlanStale, with the differences, unless the user accepts the new plan instead; and PlanUsed.
     """
     plan = read_saved_plan(invocation, plan_file)
     with open_dashboard(invocation, address, plan.inventory.address) as client:
@@ -77,7 +74,7 @@ def proposed_by_plan(
 
 
 def plan_again(invocation: Invocation, plan: Plan, address: str | None, *, force: bool) -> Plan:
-    """Plan from the files and flags of a saved plan, on the cluster as it is; raises FleetctlError where it cannot."""
+    """Plan from the files and flags of a saved plan, on the cluster as it is now; raises FleetctlError."""
     options = options_of(plan)
     options = replace(options, force=force or options.force)
     if not options.files:
@@ -87,21 +84,21 @@ def plan_again(invocation: Invocation, plan: Plan, address: str | None, *, force
     loaded = inspect_fleet(options.files)
     fleet = loaded.sound()
     if fleet.name != plan.fleet.name:  # the same file names in another folder
-        raise FleetctlError(f"the files here are those of fleet {fleet.name}, the plan is of {plan.fleet.name}")
-    # as an address in a file, not as a given one: the plan is a file, too, and may not say where a token goes
+        raise FleetctlError(f"the files here belong to fleet {fleet.name}, the plan to fleet {plan.fleet.name}")
+    # an address in a file, not a given one: the plan is also a file, and must not decide where a token goes
     there = fleet.cluster.model_copy(update={"address": plan.inventory.address})
     loaded = replace(loaded, fleet=replace(fleet, cluster=there))
     return plan_fleet(invocation, loaded, options, Where(None, address, plan.fleet.namespace)).plan
 
 
 def edited_since(plan: Plan, fresh: Plan) -> Iterator[str]:
-    """Return the fleet files whose text has changed since the plan was made; their content may be unreviewed."""
+    """Yield the fleet files whose text has changed since the plan was made; the changes may be unreviewed."""
     then = {source.path: source.sha256 for source in plan.fleet.files}
     return (str(Path(source.path)) for source in fresh.fleet.files if then.get(source.path) != source.sha256)
 
 
 def refuse_by_policy(invocation: Invocation, plan: Plan, *, force: bool) -> None:
-    """As `require_allowed`, and say what is lifted."""
+    """As `require_allowed`, with a warning for each limit that --force lifts."""
     require_allowed(plan, force=force)
     for finding in plan.policy:
         invocation.say("warning", f"lifted by --force: {finding.key}: {finding.limit}; the plan {finding.found}")
@@ -115,20 +112,20 @@ def require_allowed(plan: Plan, *, force: bool) -> None:
         listed, left_out = [finding.message for finding in findings[:FINDINGS_LISTED]], len(findings) - FINDINGS_LISTED
         listed += [f"and {left_out} more; `fleetctl plan --format json` lists them"] if left_out > 0 else []
         raise PolicyRefused(f"refused by the policy of the fleet{reasons}; nothing was started", listed=listed,
-                            hint="go in smaller steps, or change spec.policy in a review of its own")
+                            hint="use smaller steps, or change spec.policy in a separate review")
 
 
 class FleetReplanner:
     """Makes the plan of one apply again, each time for the replicas that nodes have refused."""
 
     def __init__(self, invocation: Invocation, planned: Planned, where: Where) -> None:
-        self._invocation = replace(invocation, working=nullcontext)  # the apply has a display of its own
+        self._invocation = replace(invocation, working=nullcontext)  # the apply has its own display
         self._planned = planned
         self._where = where
         self._blocked = {row.model: row for row in planned.plan.blocked}
 
     def __call__(self, wanted: ReplanWanted) -> Plan:
-        """Return the plan for the refused replicas, on the cluster as its agent sees it; raises FleetctlError."""
+        """Return the plan for the refused replicas, with the agent's view of the cluster; raises FleetctlError."""
         refused, planned = wanted.refused_by_model(), self._planned
         options = replace(planned.options, targets=tuple(sorted(refused)))
         with live_source(self._invocation, self._where, planned.fleet.cluster) as source:

@@ -1,4 +1,4 @@
-"""The rounds of `replace`: what the next step is, from what runs now alone. An apply never imports this."""
+"""The rounds of `replace`: the next step follows from the running replicas alone. An apply never imports this."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.workflow.proposal import require_allowed
 
 TRIED = 5
-"""Outdated replicas of which it is tried, before one is ended in place, whether a current one fits instead."""
+"""In place: the most outdated replicas to check for one whose end makes room for a current one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What runs of one model, and its spec in the file; `model.surge` 0 = in place."""
+    """The running replicas of one model, and its spec in the file; `model.surge` 0 = in place."""
 
     fleet: ResolvedFleet
     model: ResolvedModel
@@ -28,89 +28,88 @@ class Round:
 
     @property
     def outdated(self) -> list[Replica]:
-        """Return the live outdated replicas, those that do not serve first."""
-        found = [one for one in self.state.live if is_outdated(one, self.model)]
+        """Return the live outdated replicas; those that do not serve come first."""
+        found = [replica for replica in self.state.live if is_outdated(replica, self.model)]
         return sorted(found, key=_serves)
 
     @property
     def creates(self) -> bool:
-        """Whether a current replica is to be created, or to be waited for, before one is ended."""
-        starting = (not _serves(one) and not is_outdated(one, self.model) for one in self.state.live)
+        """Whether a current replica must be created or awaited before an outdated one is ended."""
+        starting = (not _serves(replica) and not is_outdated(replica, self.model) for replica in self.state.live)
         return self.state.to_create(self.model) > 0 or any(starting)
 
     @property
     def progress(self) -> str:
-        """Return how far the update is, in words."""
+        """Return the progress of the update, in words."""
         live, outdated = len(self.state.live), len(self.outdated)
         return f"{live - outdated} current of {self.model.replicas}, {outdated} outdated"
 
-    def serving_without(self, one: Replica) -> int:
-        """Return how many would go on serving without this replica."""
-        return sum(_serves(other) for other in self.state.live if other is not one)
+    def serving_without(self, replica: Replica) -> int:
+        """Return the number of replicas that would keep serving without this one."""
+        return sum(_serves(other) for other in self.state.live if other is not replica)
 
     @property
     def serving(self) -> int:
-        """Return how many serve."""
+        """Return the number of serving replicas."""
         return sum(map(_serves, self.state.live))
 
     def least(self, before: int, *, allow_outage: bool) -> int:
-        """Return how many an end leaves serving, where `before` served when the update began: one less in place."""
+        """Return how many replicas must keep serving, if `before` served when the update began; in place one fewer."""
         least = min(self.model.replicas, before)
         return least if self.model.surge or not least else max(least - 1, 0 if allow_outage else 1)
 
     def next_to_end(self, agreed: Set[str | None], least: int, options: PlanOptions) -> Replica | None:
         """Return the outdated replica to end next, of those agreed to (by actor id); None = there is none.
 
-        In place it is one that leaves room to a replica that a plan with `options` may create. Raises FleetctlError
-        where none does or a policy forbids it, where fewer than `least` would serve then, where others were started
-        with another spec meanwhile, and while an eviction that runs is about to end another one, which therefore does
-        not count.
+        In place, its end must make room for a replica that a plan with `options` may create. Raises FleetctlError if
+        no end does or a policy forbids it, if fewer than `least` would serve, if replicas with yet another spec were
+        started meanwhile, and while a running eviction is about to end another replica.
         """
-        if leaving := [f"{self.model.key}/{one.replica_id}" for one in self.state.live if one.draining]:
-            raise FleetctlError(f"{', '.join(leaving)}: an eviction that runs is about to end it",
+        if leaving := [f"{self.model.key}/{replica.replica_id}" for replica in self.state.live if replica.draining]:
+            raise FleetctlError(f"{', '.join(leaving)}: a running eviction is about to end it",
                                 hint="run this again when it is gone; `fleetctl status` shows it")
-        candidates = [one for one in self.outdated if one.actor_id in agreed]
+        candidates = [replica for replica in self.outdated if replica.actor_id in agreed]
         if not candidates:
-            if later := [f"{self.model.key}/{one.replica_id}" for one in self.outdated]:
-                raise FleetctlError(f"{', '.join(later)}: started meanwhile, with another spec than the file's",
-                                    hint="is an older file applied somewhere? Run this again to replace it, too")
+            if later := [f"{self.model.key}/{replica.replica_id}" for replica in self.outdated]:
+                raise FleetctlError(f"{', '.join(later)}: started meanwhile, with a spec that differs from the file's",
+                                    hint="is an older file applied elsewhere? Run this again to replace it, too")
             return None
         has_room = self.model.surge or len(self.state.live) > self.model.replicas
-        one = candidates[0] if has_room else self._leaving_room(candidates[:TRIED], options)
-        left = self.serving_without(one)
-        if _serves(one) and left < least:
+        replica = candidates[0] if has_room else self._making_room(candidates[:TRIED], options)
+        left = self.serving_without(replica)
+        if _serves(replica) and left < least:
             if not left and not self.model.surge:
-                raise FleetctlError(f"{self.model.key}: nothing would serve while the new replica starts",
-                                    hint="--allow-outage accepts that; without --in-place another is ready first")
-            raise FleetctlError(f"{self.model.key}/{one.replica_id} stays: {left} would serve without it, and {least} "
-                                "have to", hint="run this again when more are ready; `fleetctl status` shows them")
-        return one
+                raise FleetctlError(f"{self.model.key}: no replica would serve while the new one starts",
+                                    hint="--allow-outage accepts that; without --in-place the new one is ready first")
+            raise FleetctlError(f"{self.model.key}/{replica.replica_id} stays: {left} would serve without it, and "
+                                f"{least} must", hint="run this again when more are ready, see `fleetctl status`")
+        return replica
 
-    def _leaving_room(self, candidates: Sequence[Replica], options: PlanOptions) -> Replica:
+    def _making_room(self, candidates: Sequence[Replica], options: PlanOptions) -> Replica:
         from fleetctl.planner.plan import make_plan  # NumPy
         from fleetctl.planner.questions.changes import without_replica
 
         why = ""
-        for one in candidates:
-            plan = make_plan(self.fleet, without_replica(self.seen, one), options, PlanFacts(tool_version=""))
+        for replica in candidates:
+            plan = make_plan(self.fleet, without_replica(self.seen, replica), options, PlanFacts(tool_version=""))
             if not plan.blocked:
                 require_allowed(plan, force=options.force)
-                return one
+                return replica
             why = why or plan.blocked[0].message
-        raise FleetctlError(f"{self.model.key}: a replica of the new spec would not fit in the place of an outdated "
-                            f"one: {why}", hint="nothing was ended")
+        raise FleetctlError(f"{self.model.key}: a replica of the new spec would not fit in place of an outdated one: "
+                            f"{why}", hint="nothing was ended")
 
 
 def round_of(fleet: ResolvedFleet, key: str, seen: Inventory, ended: Set[str | None] = frozenset()) -> Round:
-    """Return what is to do for a model of the fleet; `ended` = actor ids that count no more, listed or not.
+    """Return the round for a model of the fleet; `ended` = actor ids to ignore, even if still listed.
 
     Raises InventoryError when the inventory is not complete.
     """
     require_complete(seen)
-    left = seen.model_copy(update={"replicas": [one for one in seen.replicas if one.actor_id not in ended]})
-    model = next(one for one in fleet.models if one.key == key)
+    left = seen.model_copy(update={"replicas": [replica for replica in seen.replicas if replica.actor_id not in ended]})
+    model = next(model for model in fleet.models if model.key == key)
     return Round(fleet, model, left, sort_out(left, fleet.name, [key]).models[key])
 
 
-def _serves(one: Replica) -> bool:
-    return one.state not in STARTING_STATES
+def _serves(replica: Replica) -> bool:
+    return replica.state not in STARTING_STATES

@@ -18,7 +18,7 @@ from fleetctl.workflow.output_files import write_file
 
 
 def save_plan(invocation: Invocation, plan: Plan, out: Path) -> None:
-    """Write the plan for its owner alone, and say how it can be applied."""
+    """Write the plan, readable only by its owner, and print how to apply it."""
     write_file(out, saved_plan_json(plan), mode=0o600)
     refused = _why_refused(plan, invocation.now())
     if refused:
@@ -32,7 +32,7 @@ def save_plan(invocation: Invocation, plan: Plan, out: Path) -> None:
 def read_saved_plan(invocation: Invocation, path: str, *, masked_too: bool = False) -> Plan:
     """Return the plan in `path`, or on standard input for `-`; raises DocumentError for a file that is not a plan.
 
-    `masked_too` = also take the output of `plan --format json`, which can be shown but not applied.
+    `masked_too` = also accept the output of `plan --format json`, which can be shown but not applied.
     """
     try:
         text = (invocation.stdin() if path == "-" else read_whole(path)).decode("utf-8")
@@ -44,20 +44,20 @@ def read_saved_plan(invocation: Invocation, path: str, *, masked_too: bool = Fal
 
 
 def origin_of(plan: Plan, now: str) -> str:
-    """Return where a saved plan comes from, and until when it may be applied. `now` is RFC 3339."""
+    """Return the origin of a saved plan, and until when it may be applied. `now` is RFC 3339."""
     git = plan.fleet.git
-    commit = f"commit {git.commit[:10]}{' with uncommitted changes' if git.dirty else ''}" if git else "no commit known"
+    commit = f"commit {git.commit[:10]}{' with uncommitted changes' if git.dirty else ''}" if git else "commit unknown"
     other = "" if plan.tool_version == __version__ else f" (this is {__version__})"
-    until = (f"{'expired at' if has_expired(plan, now) else 'good until'} {plan.expires_at}" if plan.expires_at
+    until = (f"{'expired at' if has_expired(plan, now) else 'valid until'} {plan.expires_at}" if plan.expires_at
              else "never expires")
     return f"{plan.plan_id[:10]}, {commit}, made by fleetctl {plan.tool_version}{other}, {until}"
 
 
 def _why_refused(plan: Plan, now: str) -> str | None:
-    """Return why an apply would refuse the plan as soon as it is made, or None."""
+    """Return why an apply would refuse the new plan right away, or None."""
     if has_expired(plan, now):
-        return f"its inventory is of {plan.inventory.observed_at}, so it expired at {plan.expires_at}"
+        return f"its inventory is from {plan.inventory.observed_at}, so it expired at {plan.expires_at}"
     if not refusing(plan.policy):
         return None
     return ("a policy of the fleet forbids it" if refusing(plan.policy, force=True)
-            else "it is above a threshold of the fleet's policy; make it with --force, or apply it with --force")
+            else "it exceeds a threshold of the fleet's policy; plan or apply it with --force")

@@ -1,4 +1,4 @@
-"""`scale` and `deploy`: the number of replicas of one model comes from the command line, all else from the file."""
+"""`scale` and `deploy`: the number of replicas of one model comes from the command line, the rest from the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetctl.workflow.invocation import Invocation, Where
 
 @dataclass(frozen=True, slots=True)
 class Scaling:
-    """A model of the fleet file, how many replicas the file wants, and how many are live."""
+    """A model of the fleet file, the number of replicas in the file, and the number of live ones."""
 
     loaded: LoadedFleet
     model: str
@@ -25,23 +25,23 @@ class Scaling:
     live: int
 
     def to(self, replicas: int, surge: int = 0, *, dedicated: bool = False) -> LoadedFleet:
-        """Return the fleet with this many replicas of the model wanted; the rest as in `ResolvedModel`.
+        """Return the fleet with this number of replicas of the model; the other parameters as in `ResolvedModel`.
 
-        What it keeps on disks is left to the next apply.
+        Weights on disks are left to the next apply.
         """
         fleet = self.loaded.sound()
-        models = tuple(replace(one, replicas=replicas, surge=surge, reload=None, dedicated=dedicated, cold=None)
-                       if one.key == self.model else replace(one, cold=None) for one in fleet.models)
+        models = tuple(replace(model, replicas=replicas, surge=surge, reload=None, dedicated=dedicated, cold=None)
+                       if model.key == self.model else replace(model, cold=None) for model in fleet.models)
         return replace(self.loaded, fleet=replace(fleet, models=models))
 
 
 def model_of(fleet: ResolvedFleet, key: str) -> ResolvedModel:
     """Return a model of the fleet file; raises UsageError when the file has no such model."""
-    found = next((one for one in fleet.models if one.key == key), None)
+    found = next((model for model in fleet.models if model.key == key), None)
     if found is None:
         raise UsageError(f"the fleet file has no model {key}",
-                         hint=did_you_mean(key, [one.key for one in fleet.models])
-                         or "its shape comes from the file: add it there first")
+                         hint=did_you_mean(key, [model.key for model in fleet.models])
+                         or "its shape comes from the fleet file: add it there first")
     return found
 
 

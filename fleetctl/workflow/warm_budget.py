@@ -1,4 +1,4 @@
-"""How much of a node's memory the weights of WARM replicas may have, and what more of them would take."""
+"""The memory budget of a node for the weights of WARM replicas, and the memory that more of them would take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetctl.planner.notes import policy_of
 
 @dataclass(frozen=True, slots=True)
 class WarmRoom:
-    """One node: its budget for weights, how much of it WARM replicas have, and how much `more` are to have. Bytes."""
+    """One node, in bytes: its budget for weights, the part `held` by WARM replicas, and the size of the new weights."""
 
     node: Node
     budget: int
@@ -23,21 +23,21 @@ class WarmRoom:
     more: int
 
     def __str__(self) -> str:
-        return (f"{self.node.name}: {format_bytes(self.more)} of weights stay in memory; with what is WARM already "
+        return (f"{self.node.name}: {format_bytes(self.more)} of weights stay in memory; with those already WARM "
                 f"{format_bytes(self.held + self.more)} of at most {format_bytes(self.budget)}")
 
 
 def budget_of(node: Node, policies: Sequence[NodePolicy]) -> int:
-    """Return the bytes of weights that may be WARM on a node: what the fleet file says, else half of Ray's memory."""
-    said = policy_of(node, policies).warm
-    return node.resources.total.memory // 2 if said is None else said
+    """Return the bytes of weights that may be WARM on a node: the fleet file's value, else half of Ray's memory."""
+    warm = policy_of(node, policies).warm
+    return node.resources.total.memory // 2 if warm is None else warm
 
 
 def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[NodePolicy] = ()) -> list[WarmRoom]:
-    """Return the nodes on which the weights of these replicas would be; raises FleetctlError where they cannot be.
+    """Return the nodes on which the weights of these replicas would stay; raises FleetctlError if they do not fit.
 
-    What an eviction that was broken off has loaded of them counts once. Where others have weights, the agent
-    says of one without that it stays.
+    Weights that an interrupted eviction has already loaded count once. Replicas without weights are left to the agent,
+    which reports that they stay.
     """
     more: Counter[str] = Counter()
     for replica in chosen:
@@ -49,7 +49,7 @@ def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[Nod
         raise FleetctlError("nothing can be WARM: no member that is ready has `weights` in the fleet file",
                             hint="docs/weights.md says how fleetctl fetches them")
     held: Counter[str | None] = Counter()
-    again = {(one.model, one.replica_id) for one in chosen}
+    again = {(replica.model, replica.replica_id) for replica in chosen}
     for replica in seen.replicas:
         if replica.level == "WARM" and (replica.model, replica.replica_id) not in again:
             for member in replica.members:
@@ -57,5 +57,5 @@ def rooms_for(seen: Inventory, chosen: Sequence[Replica], policies: Sequence[Nod
     rooms = [WarmRoom(node, budget_of(node, policies), held[node.id], more[node.id])
              for node in seen.nodes if node.id in more]
     if full := [room for room in rooms if room.held + room.more > room.budget]:
-        raise FleetctlError("; ".join(map(str, full)), hint="`fleetctl evict` of a WARM one gives some back")
+        raise FleetctlError("; ".join(map(str, full)), hint="`fleetctl evict` a WARM replica to free memory")
     return rooms

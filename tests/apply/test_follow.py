@@ -110,7 +110,7 @@ def test_rays_reason_is_shown_without_its_excerpt_of_the_log(cluster: ClusterSta
 
 
 def test_a_job_the_cluster_does_not_know_is_an_error(client: DashboardClient) -> None:
-    with pytest.raises(ApplyError, match="knows no job j"):
+    with pytest.raises(ApplyError, match="has no job j"):
         follow(client)
 
 

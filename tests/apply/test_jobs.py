@@ -9,7 +9,7 @@ from fleetctl.apply import jobs
 from fleetctl.apply.jobs import CONFIRM_S, JOB_AGENT_S, Patience, agent_package
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import Job, log_of, look, ours
+from fleetctl.inventory.jobs import Job, fetch_job, list_jobs, log_of
 
 JOB = "fleetctl-apply-1"
 REQUEST = {"job": "x", "secret": "hush-hush"}
@@ -182,13 +182,13 @@ def test_a_package_that_ray_does_not_keep_is_an_error(cluster: ClusterStandIn, c
 
 def test_one_job_is_read(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("j", ("RUNNING", ""), ("FAILED", ""), fleet="lab").message = "exit code 1"
-    assert look(client, "j") == Job("j", "RUNNING", {"tool": "fleetctl", "fleet": "lab"}, "exit code 1", 1)
-    assert look(client, "j").ended
+    assert fetch_job(client, "j") == Job("j", "RUNNING", {"tool": "fleetctl", "fleet": "lab"}, "exit code 1", 1)
+    assert fetch_job(client, "j").ended
 
 
 def test_an_unknown_job_is_reported_as_such(client: DashboardClient) -> None:
     with pytest.raises(ApplyError, match="knows no job nowhere"):
-        look(client, "nowhere")
+        fetch_job(client, "nowhere")
 
 
 @pytest.mark.parametrize("answer", [(502, "Bad Gateway"), (503, ""), (200, "<html>login</html>"), (200, "[]")])
@@ -198,7 +198,7 @@ def test_a_response_that_is_not_a_job_is_an_error(
     cluster.add_job("j")
     cluster.refusals["GET", "/api/jobs/j"] = [answer]
     with pytest.raises(InventoryError):
-        look(client, "j")
+        fetch_job(client, "j")
 
 
 def test_only_fleetctls_jobs_are_listed_oldest_first(cluster: ClusterStandIn, client: DashboardClient) -> None:
@@ -206,7 +206,7 @@ def test_only_fleetctls_jobs_are_listed_oldest_first(cluster: ClusterStandIn, cl
     cluster.add_job("old", start_time=10)
     cluster.add_job("foreign", tool="other")
     cluster.add_job("bare").body["metadata"] = None
-    assert [job.submission_id for job in ours(client)] == ["old", "young"]
+    assert [job.submission_id for job in list_jobs(client)] == ["old", "young"]
 
 
 def test_a_log_that_cannot_be_served_is_not_an_empty_one(

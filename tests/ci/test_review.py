@@ -100,7 +100,7 @@ def test_a_change_that_fixes_a_broken_main_is_reviewed(
     [comment] = hub.of(BOT)
     assert "2 to create" in comment
     for told in (comment, ended.log, ended.summary):
-        assert "cannot be read (1 problem), so what the change causes alone is unknown" in " ".join(told.split())
+        assert "cannot be read (1 problem), so the effect of the change alone is unknown" in " ".join(told.split())
     assert "fleet.yaml:7:15" not in ended.log
 
 

@@ -65,7 +65,7 @@ def test_the_refusal_says_why_no_token_was_sent_and_what_to_do(
     shown = cli("plan", "-f", fits)
     assert shown.code == 1
     assert "were not sent: only a file names this address" in shown.err
-    assert "--address URL, or FLEETCTL_ADDRESS" in shown.err
+    assert "--address URL or FLEETCTL_ADDRESS" in shown.err
     assert SECRET not in shown.err
 
 

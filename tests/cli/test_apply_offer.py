@@ -113,7 +113,7 @@ def test_the_files_of_another_fleet_are_no_new_plan(cli, cluster: ClusterStandIn
     fits.write_text(fits.read_text().replace("name: lab", "name: other"))
     shown = cli("apply", stale, typed="y\n")
     assert shown.code == 6
-    assert "no new plan can be made here: the files here are those of fleet other, the plan is of lab" in shown.err
+    assert "no new plan can be made here: the files here belong to fleet other, the plan to fleet lab" in shown.err
     assert "[y/N]" not in shown.err
     assert cluster.writes() == []
 

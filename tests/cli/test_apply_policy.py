@@ -109,7 +109,7 @@ def test_saving_a_plan_that_is_refused_says_what_apply_will_do(cli, fits: Path) 
     under(fits, THRESHOLDS)
     shown = cli("plan", "-f", fits, "--out", fits.with_name("p"), "--detailed-exitcode")
     assert shown.code == 4
-    assert "`fleetctl apply` will refuse it: it is above a threshold" in shown.err
+    assert "`fleetctl apply` will refuse it: it exceeds a threshold" in shown.err
     assert "apply it with --force" in shown.err
 
 

@@ -216,7 +216,7 @@ def test_the_question_about_a_saved_plan_names_its_origin(cli, cluster: ClusterS
             fleet={**json.loads(saved.read_text())["fleet"], "git": git})
     shown = cli("apply", saved, typed="n\n")
     told = (f"plan: {json.loads(saved.read_text())['planId'][:10]}, commit 0123456789 with uncommitted changes, "
-            f"made by fleetctl 0.0.1 (this is {__version__}), good until 2126-01-01T00:00:00Z\n")
+            f"made by fleetctl 0.0.1 (this is {__version__}), valid until 2126-01-01T00:00:00Z\n")
     assert told in shown.err
     assert shown.err.index(told) < shown.err.index("Create 3 replicas? [y/N]")
     assert cluster.writes() == []

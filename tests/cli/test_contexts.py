@@ -118,7 +118,7 @@ def test_another_address_never_gets_them(
 def test_a_context_that_is_named_and_not_used_is_reported(cli, elsewhere: str, cluster: ClusterStandIn) -> None:
     shown = cli("inventory", "--context", "other", "--address", cluster.url)
     assert shown.code == 0
-    assert "context other is not used: --address names a cluster" in shown.err
+    assert "context other is not used: --address wins" in shown.err
     assert "not used" not in cli("inventory", "--address", cluster.url).err  # and the next run has no context
 
 
@@ -132,8 +132,8 @@ def test_a_job_trusts_the_context_it_names_and_not_the_file_of_a_change(
 
 
 @pytest.mark.parametrize(("source", "why"), [
-    ("{env: NOT_SET}", "is in the variable NOT_SET, which is not set"),
-    (f"{{command: [sh, -c, 'echo {SECRET}; exit 3']}}", "from the command sh, and it ended with exit code 3"),
+    ("{env: NOT_SET}", "comes from the variable NOT_SET, which is not set"),
+    (f"{{command: [sh, -c, 'echo {SECRET}; exit 3']}}", "from the command sh, but it ended with exit code 3"),
     (f"{{command: [printf, '{SECRET}\\n{SECRET}']}}", "it printed 2 lines instead of one"),
     ("{command: [no-such-program]}", "No such file"),
 ])
@@ -225,7 +225,7 @@ def test_comments_stay_and_any_name_is_a_name(cli, config: Path) -> None:
 @pytest.mark.parametrize(("words", "code", "why"), [
     (["set", "new"], 64, "needs an address"), (["set", "far", "--token-env", "s3cr/et"], 64, "not the name of"),
     (["set", "far", "--header", "X=s3cr/et"], 64, "not the name of"), (["use", "fra"], 1, "did you mean far?"),
-    (["set", "far", "--address", "http://me:s3cr/et@far:1"], 1, "is not an address"),
+    (["set", "far", "--address", "http://me:s3cr/et@far:1"], 1, "is not a cluster address"),
     (["set", "far", "--token-command", "a 'b"], 64, "no closing quotation"),
     (["set", "far", "--client-key", "key.pem", "--token-env", "A", "--token-command", "b"], 64, "give either"),
 ])

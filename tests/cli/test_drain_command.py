@@ -217,7 +217,7 @@ def test_whatever_happens_no_model_drops_below_its_ready_or_wanted_replicas(tmp_
         draining = Draining(loaded[target], seen(before), Node(id="a", name="a"))
         now = [(node, dice.choice(states), drains) for node, _, drains in before]
         now += [("b", dice.choice(states), False) for _ in range(dice.randrange(4))]
-        go, stay = draining.may_go(seen(now))
+        go, stay = draining.may_end(seen(now))
         ended = {one.replica_id for one in go}
         left = [one for number, one in enumerate(now) if number not in ended]
         assert len(left) >= min(target, len(before), len(now)) or not go

@@ -285,7 +285,7 @@ def test_to_warm_shows_its_memory_and_sends_the_budget(cli, running: ClusterStan
     with_weights(running, 3 << 30)
     dry = cli("evict", f"{MODEL}/0", "--to", "warm", "--dry-run")
     assert f"evict to warm: {MODEL}/0 (fleet lab, ready, on node-a)" in dry.err
-    assert "node-a: 3Gi of weights stay in memory; with what is WARM already 3Gi of at most 512Gi" in dry.err
+    assert "node-a: 3Gi of weights stay in memory; with those already WARM 3Gi of at most 512Gi" in dry.err
     assert running.writes() == []
     assert cli("evict", f"{MODEL}/0", "--to", "warm", typed="y\n").code == 0
     request = asked(running)
@@ -325,5 +325,5 @@ def test_an_interrupted_demotion_continues_within_the_budget(
     running.actors.append({**hot, "actor_id": "e" * 32, "name": hot["name"].replace("ModelActor:", "WarmReplica:"),
                            "repr_name": json.dumps(mark)})
     shown = cli("evict", f"{MODEL}/0", f"{MODEL}/1", "--to", "warm", "--yes")
-    assert "with what is WARM already 400Gi of at most 512Gi" in shown.err
+    assert "with those already WARM 400Gi of at most 512Gi" in shown.err
     assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]

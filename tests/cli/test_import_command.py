@@ -135,7 +135,7 @@ def test_an_empty_input_is_an_error_that_lists_what_can_be_imported(run_cli, tmp
     assert (done.returncode, done.stdout) == (1, "")
     assert "above" not in done.stderr
     assert done.stderr.endswith("error: no model could be read\n"
-                                "hint: there is no document in the named files: expected ModelDeployments, "
+                                "hint: the files have no document to import: expected ModelDeployments, "
                                 "LeaderWorkerSets, RayServices, Serve applications or NDIF models\n")
 
 

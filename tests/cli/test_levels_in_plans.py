@@ -126,7 +126,7 @@ def test_a_node_that_does_not_answer_is_named_and_nothing_is_fetched_there(
     cluster.answer_of_node[ids(cluster)["node-a"]] = 500, '{"result": false, "msg": "no agent", "data": {}}'
     planned = cli("plan", "-f", write(tmp_path / "lab.yaml", cold={}))
     assert "onto node-b from" in planned.out
-    assert "node-a: what is on its disk is not known" in planned.err
+    assert "node-a: the weights on its disk are unknown" in planned.err
 
 
 def test_no_node_is_examined_for_a_fleet_without_cold(cli: Cli, cluster: ClusterStandIn, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_no_log_is_searched_for_a_reload_with_unknown_result(cli, cluster: Clust
             "at": "2026-03-04T12:00:00Z", "asked": True}
     cluster.add_job("then", verb="apply", fleet="lab", namespace="fleet", create="2", reloads=json.dumps([note]))
     shown = cli("plan", "-f", file)
-    assert "which weights it has is not known" in shown.out
+    assert "its weights are unknown" in shown.out
     assert not [path for _, path in cluster.requests if path.endswith("/logs")]
 
 
@@ -105,7 +105,7 @@ def test_of_what_an_older_release_started_the_same_spelling_is_current_and_anoth
     file.write_text(spelled.replace("in(l4,a100)", "in(a100, l4)"))
     shown = " ".join(cli("plan", "-f", file).out.split())
     assert "2 of 2 live, 1 outdated" in shown
-    assert "written in another way, which means the same" in shown
+    assert "written differently, with the same meaning" in shown
 
 
 def test_looked_up_differences_are_shown_and_not_saved(
@@ -135,9 +135,9 @@ def test_looked_up_differences_are_shown_and_not_saved(
 def test_a_missing_record_is_reported(cli, cluster: ClusterStandIn, file: Path) -> None:
     running(cluster, hash_of(OLD))
     recorded(cluster, FLEET.replace("8192", "1024"))
-    assert "what it was started with is no longer recorded" in cli("plan", "-f", file).out
+    assert "the spec it was started with is no longer recorded" in cli("plan", "-f", file).out
     cluster.jobs.clear()
-    assert "what it was started with is no longer recorded" in cli("plan", "-f", file).out
+    assert "the spec it was started with is no longer recorded" in cli("plan", "-f", file).out
 
 
 def test_an_unreadable_list_of_applies_is_reported_and_the_plan_is_valid(
@@ -147,7 +147,7 @@ def test_an_unreadable_list_of_applies_is_reported_and_the_plan_is_valid(
     cluster.refusals["GET", "/api/jobs/"] = [(404, "a proxy lets nothing else pass")] * 10
     shown = cli("plan", "-f", file, "--detailed-exitcode")
     assert shown.code == 2
-    assert "what it was started with could not be looked up: " in shown.out
+    assert "the spec it was started with could not be looked up: " in shown.out
 
 
 def test_a_changed_masked_value_is_reported_without_the_value(cli, cluster: ClusterStandIn, file: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_changed_masked_value_is_reported_without_the_value(cli, cluster: Clus
     running(cluster, hash_of(secret))
     recorded(cluster, secret)
     out = cli("plan", "-f", file).out
-    assert "engine.env: a value is different (values are not recorded)" in out
+    assert "engine.env: a value differs (values are not recorded)" in out
     assert "hush" not in out
 
 

@@ -163,8 +163,8 @@ def test_a_change_that_fixes_a_broken_base_is_planned(folder: Path, capsys: pyte
     assert (code, out) == plan(capsys, "--format", "json", "--detailed-exitcode")[:2]
     assert code == 2
     assert json.loads(out)["change"] is None
-    assert " ".join(err.split()) == (f"warning: the fleet at main ({commit}) cannot be read (1 problem), so what the "
-                                     "change causes alone is unknown")
+    assert " ".join(err.split()) == (f"warning: the fleet at main ({commit}) cannot be read (1 problem), so the effect "
+                                     "of the change alone is unknown")
 
 
 def test_no_format_shows_a_secret_of_either_side(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

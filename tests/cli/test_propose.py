@@ -183,7 +183,7 @@ def test_an_unusable_query_result_changes_nothing(desk: Path, prometheus: Promet
     assert "no series of the query has a number and the label model" in failed("native_histogram")
     assert "Prometheus: " in failed("(")
     prometheus.kind = "matrix"
-    assert "no instant vector" in failed("load[5m]")
+    assert "is not an instant vector" in failed("load[5m]")
 
 
 def test_an_unknown_model_gets_a_suggestion(desk: Path) -> None:

@@ -171,7 +171,7 @@ def test_in_place_refuses_an_outage_unless_it_is_allowed(cli, acting: Acting, tm
     fleet = fleet_of(tmp_path / "f.yaml", 1, gpus=8)
     shown = cli("replace", MODEL, "-f", fleet, "--yes", "--in-place")
     assert (shown.code, acting.steps) == (1, [])
-    assert "nothing would serve while the new replica starts" in shown.err
+    assert "no replica would serve while the new one starts" in shown.err
     assert cli("replace", MODEL, "-f", fleet, "--yes", "--in-place", "--allow-outage").code == 0
     assert acting.steps == ["-0", "+0"]
 
@@ -180,7 +180,7 @@ def test_in_place_ends_nothing_if_the_new_spec_would_not_fit(cli, acting: Acting
     run_outdated(acting, 4)
     shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 4, gpus=8), "--yes", "--in-place")
     assert (shown.code, acting.steps) == (1, [])
-    assert "would not fit in the place of an outdated one: needs 8 free GPUs" in shown.err
+    assert "would not fit in place of an outdated one: needs 8 free GPUs" in shown.err
 
 
 def test_in_place_ends_nothing_if_the_policy_forbids_the_replacement(
@@ -236,7 +236,7 @@ def test_one_that_drains_is_not_counted_as_serving(cli, acting: Acting, tmp_path
                             replicas=json.dumps([f"{MODEL}/1"])).step()
     shown = cli("replace", MODEL, "-f", fleet, "--yes")
     assert (shown.code, acting.steps) == (1, [])
-    assert f"{MODEL}/1: an eviction that runs is about to end it" in shown.err
+    assert f"{MODEL}/1: a running eviction is about to end it" in shown.err
 
 
 def test_an_older_file_applied_in_between_is_reported_and_its_replica_stays(
@@ -253,7 +253,7 @@ def test_an_older_file_applied_in_between_is_reported_and_its_replica_stays(
     acting._end = end_and_start_an_old_one  # type: ignore[method-assign]
     shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes")
     assert (shown.code, acting.steps) == (3, ["+2", "-0", "+3", "-1"])
-    assert f"{MODEL}/9: started meanwhile, with another spec than the file's" in shown.err
+    assert f"{MODEL}/9: started meanwhile, with a spec that differs from the file's" in shown.err
 
 
 def test_serving_replicas_stay_while_a_replica_of_another_update_is_not_ready(
@@ -273,7 +273,7 @@ def test_serving_replicas_stay_while_a_replica_of_another_update_is_not_ready(
     acting._create = create_late  # type: ignore[method-assign]
     shown = cli("replace", MODEL, "-f", fleet, "--yes", "--surge", "1")
     assert (shown.code, acting.steps) == (3, ["+2"])
-    assert f"{MODEL}/1 stays: 1 would serve without it, and 2 have to" in shown.err
+    assert f"{MODEL}/1 stays: 1 would serve without it, and 2 must" in shown.err
 
 
 def test_a_cluster_lost_halfway_hides_no_finished_step(

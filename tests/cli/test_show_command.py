@@ -69,7 +69,7 @@ def test_it_shows_the_origin_of_the_plan(cli, saved: Path) -> None:
     rewrite(saved, fleet={**json.loads(saved.read_text())["fleet"], "git": git}, expiresAt="2126-01-01T00:00:00Z")
     plan = json.loads(saved.read_text())
     assert (f"plan: {plan['planId'][:10]}, commit 0123456789 with uncommitted changes, made by fleetctl {__version__}, "
-            "good until 2126-01-01T00:00:00Z\n") in cli("show", saved).err
+            "valid until 2126-01-01T00:00:00Z\n") in cli("show", saved).err
 
 
 def test_another_version_and_an_expired_plan_are_reported(cli, saved: Path) -> None:

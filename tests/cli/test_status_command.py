@@ -105,7 +105,7 @@ def test_unreadable_ages_are_left_out_and_reported(cli, crashing: ClusterStandIn
     crashing.refusals["GET", "/logical/actors"] = [(404, "")]
     shown = cli("status")
     assert shown.code == 0
-    assert "since when replicas are up could not be read" in shown.err
+    assert "the times when replicas became ready could not be read" in shown.err
 
 
 def test_only_a_replica_that_was_restarted_costs_a_plan_a_further_request(

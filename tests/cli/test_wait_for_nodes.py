@@ -183,8 +183,8 @@ def test_messages_of_the_autoscaler_are_shown_if_something_waits_for_nodes(
 
     assert says(600) == [], "that was about an earlier request"
     [refused] = says(5)
-    assert refused.startswith("Ray's autoscaler adds none of the nodes asked for: ")
-    assert refused.endswith("may add fewer of it: {'GPU': 8.0}*4")
+    assert refused.startswith("Ray's autoscaler adds none of the requested nodes: ")
+    assert refused.endswith("its maximum of that type is lower: {'GPU': 8.0}*4")
     assert says(600, STATUS) == ["Ray's autoscaler: pending: big, 2 launching",
                                  "Ray's autoscaler: big: LaunchFailed (latest_attempt: 23:50:01)"]
     assert "LaunchFailed" in cli("plan", "-f", growing).out

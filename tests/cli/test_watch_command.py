@@ -18,7 +18,7 @@ from fleetctl.cli import watch
 from fleetctl.documents.events import RunSummary
 from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.watch.step import Tell
+from fleetctl.watch.step import Notify
 from fleetctl.watch.webhook import Webhook
 
 SUMMARY = RunSummary(seq=1, time="2026-03-04T12:00:00Z", message="1 of 1 ready", exit_code=0)
@@ -76,7 +76,7 @@ def test_flags_that_would_do_harm_are_refused(
 def test_a_binary_file_has_no_webhook_address(cli, fleet_file: Path, tmp_path: Path) -> None:
     (tmp_path / "hook").write_bytes(b"\xff\xfeh\0")
     refused = cli("watch", "-f", fleet_file, "--webhook-file", tmp_path / "hook")
-    assert (refused.code, "is no URL" in refused.err) == (1, True)
+    assert (refused.code, "is not a URL" in refused.err) == (1, True)
 
 
 @pytest.mark.parametrize("output", get_args(watch.WatchFormat))
@@ -85,7 +85,7 @@ def test_news_with_invalid_text_are_still_sent(
 ) -> None:
     sent: list[str] = []
     hook = cast("Webhook", SimpleNamespace(send=lambda text, more: sent.append(f"{text} {more}")))
-    watch._tell(watcher_of(cluster, tmp_path / "fleet.yaml"), output, hook, "", Tell("error", "no \udcff"))
+    watch._tell(watcher_of(cluster, tmp_path / "fleet.yaml"), output, hook, "", Notify("error", "no \udcff"))
     assert r"no \udcff" in capfd.readouterr().out.replace(r"\\", "\\")
     assert sent[0].encode()
 
@@ -106,7 +106,7 @@ def test_news_for_the_webhook_have_the_link_and_the_numbers_of_the_plan(
     hook = cast("Webhook", SimpleNamespace(send=lambda text, more: sent.append((text, more))))
     advance(watcher)
     for about in ("good", "blocked"):
-        watch._tell(watcher, "text", hook, "https://git.example.org/{revision}", Tell(about, "x"))
+        watch._tell(watcher, "text", hook, "https://git.example.org/{revision}", Notify(about, "x"))
     link = f"https://git.example.org/{watcher.state.good}"
     assert [text for text, _ in sent] == [f"lab: revision x is in force\n{link}", f"lab: blocked: x\n{link}"]
     assert [more.get("plan", {}).get("wanted") for _, more in sent] == [None, 3]

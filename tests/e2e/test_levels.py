@@ -114,7 +114,7 @@ def test_what_finds_no_room_in_memory_stays_hot(world: World, monkeypatch: pytes
     ready = applied(world)
     over = world.run("evict", "one/0", "--to", "warm", "--yes")
     assert over.returncode == 1
-    assert "a: 9.00Mi of weights stay in memory; with what is WARM already 9.00Mi of at most 4Mi" in over.stderr
+    assert "a: 9.00Mi of weights stay in memory; with those already WARM 9.00Mi of at most 4Mi" in over.stderr
     monkeypatch.setattr("fleetctl.workflow.warm_budget.budget_of", lambda *_: 2 * NODE_MEMORY)
     row = evicted(world, "one/0", "--to", "warm")
     assert (row["outcome"], row["code"]) == ("failed", "NO_MEMORY"), row

@@ -70,12 +70,12 @@ def test_nothing_secret_is_in_what_a_debugger_or_a_report_would_show(tmp_path: P
     ("http://ray-head:8265", False), ("10.0.0.1:6379", False), ("http://0.0.0.0:1", False), ("http://127.1:1", False),
     ("http://localhost.example.com", False), ("http://127.0.0.1.example.com", False), ("ray-head:6379", False),
 ])
-def test_what_stays_on_this_machine(address: str, local: bool):
+def test_which_addresses_are_local(address: str, local: bool):
     assert is_local(address) is local
 
 
 @pytest.mark.parametrize("challenge", ['Basic realm="corp"', "Negotiate", 'Bearer, basic realm="x"', "NTLM"])
-def test_a_login_of_a_proxys_own_is_told_from_the_clusters_token(dashboard: FakeDashboard, challenge: str):
+def test_a_login_of_the_proxy_is_distinguished_from_the_clusters_token(dashboard: FakeDashboard, challenge: str):
     dashboard.behaviours["version"] = lambda handler: answer(handler, 401, b"", headers={"WWW-Authenticate": challenge})
     with DashboardClient(dashboard.url, Access(SECRET)) as client, pytest.raises(ClusterRefused) as caught:
         client.get_json("/api/version")
@@ -85,15 +85,15 @@ def test_a_login_of_a_proxys_own_is_told_from_the_clusters_token(dashboard: Fake
 
 
 @pytest.mark.parametrize("headers", [{}, {"WWW-Authenticate": 'Bearer realm="ray"'}])
-def test_what_asks_for_no_such_login_is_about_the_token(dashboard: FakeDashboard, headers: dict[str, str]):
+def test_a_401_without_such_a_login_is_about_the_token(dashboard: FakeDashboard, headers: dict[str, str]):
     dashboard.behaviours["version"] = lambda handler: answer(handler, 401, b"", headers=headers)
     with DashboardClient(dashboard.url, Access(SECRET)) as client, \
-            pytest.raises(ClusterRefused, match="the way the token was sent"):
+            pytest.raises(ClusterRefused, match="the token header"):
         client.get_json("/api/version")
 
 
 @pytest.mark.parametrize(("code", "challenge"), [(401, "Basic"), (401, ""), (403, "")])
-def test_an_authorization_of_ones_own_that_is_refused_is_named_as_what_was_sent(
+def test_a_refused_authorization_is_named_as_the_cause(
     dashboard: FakeDashboard, code: int, challenge: str
 ):
     dashboard.behaviours["version"] = lambda handler: answer(

@@ -59,7 +59,7 @@ def test_without_ray_it_says_what_to_install(tmp_path: Path):
     assert "ray[default]" in caught.value.hint
 
 
-def test_an_interpreter_without_ray_is_told_apart(tmp_path: Path):
+def test_an_interpreter_without_ray_is_distinguished(tmp_path: Path):
     empty = tmp_path / "site"
     empty.mkdir()
     python = stand_in(tmp_path, f'exec {sys.executable} -S -I "$@"')
@@ -67,14 +67,14 @@ def test_an_interpreter_without_ray_is_told_apart(tmp_path: Path):
         dashboard_url("auto", {}, python=python)
 
 
-def test_no_ray_there_gives_its_last_words_and_guesses_the_dashboard(tmp_path: Path):
+def test_without_a_ray_there_the_error_quotes_the_last_line_and_guesses_the_dashboard(tmp_path: Path):
     python = stand_in(tmp_path, "echo 'Traceback' >&2; echo 'ConnectionError: nobody home' >&2; exit 1")
     with pytest.raises(ClusterUnreachable, match="ConnectionError: nobody home") as caught:
         dashboard_url("ray-head:6379", {}, python=python)
     assert "did you mean the dashboard at http://ray-head:6379?" in caught.value.hint
 
 
-def test_a_look_up_that_takes_long_is_told_of_and_one_that_does_not_is_not(
+def test_only_a_slow_lookup_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     told: list[str] = []
@@ -92,6 +92,6 @@ def test_a_look_up_that_takes_long_is_told_of_and_one_that_does_not_is_not(
     assert told == ["now"]
 
 
-def test_where_the_token_is_withheld_the_look_up_has_none_either():
+def test_a_withheld_token_is_withheld_from_the_lookup_too():
     kept = without_token({"RAY_AUTH_TOKEN": "t", "RAY_AUTH_TOKEN_PATH": "p", "RAY_AUTH_MODE": "token", "PATH": "x"})
     assert kept == {"RAY_AUTH_MODE": "disabled", "PATH": "x"}

@@ -58,7 +58,7 @@ def test_a_card_without_a_memory_of_its_own_has_the_hosts(entry, declared, kind,
     assert (card.memory_total, card.memory_used, card.unified) == expected
 
 
-def test_processes_of_a_card_are_read_and_what_is_odd_is_left_out():
+def test_processes_of_a_card_are_read_without_malformed_entries():
     odd = ["?", {"pid": "7"}, {"gpuMemoryUsage": 5}, {"pid": 8, "gpuMemoryUsage": -1}, {"pid": 9, "gpuMemoryUsage": 5}]
     entry = {"gpus": [{"index": 0, "processesPids": odd}, {"index": 1, "processesPids": {"9": {}}}]}
     first, second = read_cards(entry, 20000, workers={9: "ray::Trainer"})
@@ -67,7 +67,7 @@ def test_processes_of_a_card_are_read_and_what_is_odd_is_left_out():
     assert pids_of(entry) == {8, 9}
 
 
-def test_what_is_granted_explains_its_memory_and_the_rest_is_foreign():
+def test_grants_explain_their_memory_and_the_rest_is_foreign():
     cards = [Gpu(index=index, uuid=f"GPU-{index}", memory_total=80 << 30, memory_used=used << 30,
                  memory_foreign=0) for index, used in enumerate([30, 1, 75, 30])]
     on = Node(id="n", name="n", resources=NodeResources(total=Amounts(gpu=4), used=Amounts(gpu=1.5)),
@@ -77,7 +77,7 @@ def test_what_is_granted_explains_its_memory_and_the_rest_is_foreign():
     assert [card.memory_foreign for card in found] == [20 << 30, 0, 0, 30 << 30, None]
 
 
-def test_a_mig_device_has_foreign_memory_of_its_own():
+def test_a_mig_device_has_its_own_foreign_memory():
     """A member reports its device by UUID, and the number of the card that is divided."""
     cards = read_cards({"gpus": [{"index": 1000 + place, "uuid": f"MIG-{place}", "memoryTotal": 9856,
                                   "memoryUsed": 9000}
@@ -87,12 +87,12 @@ def test_a_mig_device_has_foreign_memory_of_its_own():
     assert [card.memory_foreign for card in found.gpus] == [9000 * MIB, 0]
 
 
-def test_a_node_that_declares_other_than_it_has_is_named():
+def test_a_node_that_declares_another_number_of_gpus_than_it_has_is_named():
     cards = [Gpu(index=0), Gpu(index=1)]
     nodes = [Node(id=name, name=name, resources=NodeResources(total=Amounts(gpu=gpus)), gpus=cards)
              for name, gpus in (("a", 4), ("b", 0), ("c", 2))]
     assert list(card_warnings(nodes)) == [
-        "a offers 4 GPUs to Ray but reports 2 cards; which of them Ray hands out is not known"]
+        "a offers 4 GPUs to Ray but reports 2 cards; which of them Ray grants is unknown"]
 
 
 def worker(actor_id: str, slot: str, allocation: float, name: str = "GPU") -> dict:
@@ -124,11 +124,11 @@ def test_other_actors_are_placed_by_their_workers_slots():
     assert granted(workers=[worker("x", "1", 1.0, in_group), worker("x", "1", 1.0, indexed)]) == {1: 10000}
 
 
-def test_workers_of_actors_that_are_gone_or_report_themselves_do_not_count():
+def test_workers_of_ended_or_self_reporting_actors_do_not_count():
     assert granted(workers=[worker("gone", "1", 0.25), "?", {"actorId": "x"}, worker("x", "many", 1)]) == {}
 
 
-def test_slots_say_nothing_where_cards_and_declared_gpus_differ():
+def test_slots_are_ignored_when_cards_and_declared_gpus_differ():
     assert granted(workers=[worker("x", "1", 0.25)], declared=10000) == {}
 
 

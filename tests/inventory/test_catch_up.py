@@ -43,40 +43,40 @@ class Status:
         self.now += seconds
 
 
-def test_newer_sums_are_waited_for_and_that_is_said_once() -> None:
+def test_newer_sums_are_awaited_and_the_wait_is_reported_once() -> None:
     now = time.time()
     status = Status(now - 3, now - 3, now - 3, now + 10)
     assert status.caught_up()
     assert (status.told, status.now) == (1, 0.75)
 
 
-def test_sums_that_were_read_before_the_question_and_written_after_it_are_not_new_enough() -> None:
+def test_sums_read_before_the_request_and_written_after_it_are_too_old() -> None:
     now = time.time()
     status = Status(now - 6, now - 1, now - 1, now + 10)
     assert status.caught_up()
     assert len(status.times) == 1
 
 
-def test_where_the_clocks_of_a_proxy_and_the_head_node_differ_newer_sums_are_taken_in_the_end() -> None:
+def test_newer_sums_are_accepted_when_the_clocks_of_proxy_and_head_node_differ() -> None:
     status = Status(100.5, 105.5)
     assert status.caught_up()
     assert LONGEST_S <= status.now <= LONGEST_S + 1
 
 
-def test_where_lists_explain_all_that_is_in_use_nothing_is_asked() -> None:
+def test_nothing_is_requested_when_the_lists_explain_everything_in_use() -> None:
     status = Status(100.5, 105.5)
     assert not status.caught_up(unexplained=False)
     assert len(status.times) == 2
 
 
 @pytest.mark.parametrize("status", [None, {}, {"time": "soon"}])
-def test_sums_that_are_read_when_asked_for_are_as_new_as_they_get(status: Any) -> None:
+def test_sums_read_on_request_are_not_awaited_again(status: Any) -> None:
     told = Status(status)
     assert not told.caught_up()
     assert told.told == 0
 
 
-def test_sums_that_nobody_writes_any_more_are_not_waited_for_without_end() -> None:
+def test_the_wait_for_sums_that_are_never_written_ends() -> None:
     status = Status(100.5)
     assert not status.caught_up()
     assert LONGEST_S <= status.now <= LONGEST_S + 1

@@ -45,7 +45,7 @@ def test_the_certificate_is_shown(guarded: FakeDashboard, authority: Authority):
     assert told == guarded.bodies["version"]
 
 
-def test_key_and_certificate_may_lie_in_one_file(guarded: FakeDashboard, authority: Authority, tmp_path: Path):
+def test_key_and_certificate_may_be_in_one_file(guarded: FakeDashboard, authority: Authority, tmp_path: Path):
     mine = authority.sign("mine")
     both = tmp_path / "both.pem"
     both.write_bytes(mine.certificate.read_bytes() + mine.key.read_bytes())
@@ -58,7 +58,7 @@ def test_without_one_the_error_says_how_to_name_one(guarded: FakeDashboard):
     assert "FLEETCTL_CLIENT_CERT" in caught.value.hint
 
 
-def test_an_authority_that_is_not_trusted_is_said_with_the_way_out(
+def test_an_untrusted_authority_is_reported_with_a_hint(
     guarded: FakeDashboard, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("SSL_CERT_FILE")
@@ -67,13 +67,13 @@ def test_an_authority_that_is_not_trusted_is_said_with_the_way_out(
     assert "SSL_CERT_FILE" in caught.value.hint
 
 
-def test_an_authority_that_cannot_be_read_is_said(guarded: FakeDashboard, monkeypatch: pytest.MonkeyPatch):
+def test_an_unreadable_authority_is_reported(guarded: FakeDashboard, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent.pem")
     with pytest.raises(InventoryError, match="SSL_CERT_FILE or SSL_CERT_DIR cannot be read: no such file"):
         ask(guarded)
 
 
-def test_files_that_are_no_pair_are_named(guarded: FakeDashboard, authority: Authority, tmp_path: Path):
+def test_files_that_are_not_a_pair_are_named(guarded: FakeDashboard, authority: Authority, tmp_path: Path):
     mine, other, locked = authority.sign("mine"), authority.sign("other"), authority.sign("locked", password=b"pass")
     empty = tmp_path / "empty.pem"
     empty.write_text("")

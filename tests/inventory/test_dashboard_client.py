@@ -26,7 +26,7 @@ def test_without_a_token_no_header_is_sent(dashboard: FakeDashboard):
 
 @pytest.mark.parametrize(("code", "token", "words"), [
     (401, None, "requires a token, and there is none"),
-    (401, TOKEN, "did not accept the way the token was sent"),
+    (401, TOKEN, "did not recognize the token header"),
     (403, TOKEN, "it is the wrong one"),
     (403, None, "refused the request"),
 ])
@@ -49,7 +49,7 @@ def test_gets_are_tried_again_with_growing_waits_and_then_given_up(dashboard: Fa
     assert len(dashboard.heard) == 3
 
 
-def test_what_may_change_something_is_sent_once(dashboard: FakeDashboard):
+def test_requests_that_change_something_are_sent_once(dashboard: FakeDashboard):
     dashboard.behaviours["/api/jobs/"] = hang_up
     waits: list[float] = []
     with DashboardClient(dashboard.url, sleep=waits.append) as client, pytest.raises(FleetctlError):
@@ -79,7 +79,7 @@ def test_an_error_answer_is_quoted_by_its_first_line_only(dashboard: FakeDashboa
 
 
 @pytest.mark.parametrize("url", ["http://host.invalid:8265", "http://127.0.0.1:1"])
-def test_nothing_there_is_said_with_a_way_out(url: str):
+def test_a_refused_connection_is_reported_with_a_hint(url: str):
     with DashboardClient(url, sleep=lambda _: None) as client, pytest.raises(ClusterUnreachable) as caught:
         client.get("/api/version")
     assert url in caught.value.message

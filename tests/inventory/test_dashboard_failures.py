@@ -16,9 +16,9 @@ FAILURES = {
     "hung up": (hang_up, "cut off"),
     "500": (status(500, b'{"result": false, "msg": "GCS is down"}'), "500: GCS is down"),
     "404": (status(404), "404"),
-    "garbage": (status(200, b"<html>hello"), "not with whole JSON"),
-    "empty": (status(200, b""), "not with whole JSON"),
-    "half": (status(200, b'{"result": true, "data": {"re'), "not with whole JSON"),
+    "garbage": (status(200, b"<html>hello"), "not with complete JSON"),
+    "empty": (status(200, b""), "not with complete JSON"),
+    "half": (status(200, b'{"result": true, "data": {"re'), "not with complete JSON"),
     "no list": (status(200, b'{"result": true, "data": {}}'), "without"),
     "a list": (status(200, b"[1, 2]"), "answered"),
     "result false": (status(200, b'{"result": false, "msg": "no"}'), ""),
@@ -98,7 +98,7 @@ def test_a_list_of_nodes_that_is_cut_makes_the_reading_incomplete(read, dashboar
 
 @pytest.mark.parametrize("part", ACTORS)
 @pytest.mark.parametrize(("counts", "words"), CUTS)
-def test_a_list_of_actors_that_is_cut_is_told_and_loses_no_replica(read, dashboard: FakeDashboard, part, counts, words):
+def test_a_cut_list_of_actors_is_reported_and_loses_no_replica(read, dashboard: FakeDashboard, part, counts, words):
     whole = read()
     dashboard.listing(part).update(counts)
     dashboard.beyond += dashboard.rows(part)
@@ -117,7 +117,7 @@ def beyond_the_cut(dashboard: FakeDashboard, number: int = 3, **fields: object) 
 
 
 @pytest.mark.parametrize(("namespace", "fleet"), [("invfleet", "lab"), ("elsewhere", None)])
-def test_a_starting_replica_beyond_the_cut_is_where_the_apply_that_made_it_is(
+def test_a_starting_replica_beyond_the_cut_is_in_the_namespace_of_its_apply(
         read, dashboard: FakeDashboard, namespace: str, fleet: str | None):
     dashboard.bodies["jobs"][0]["metadata"]["namespace"] = namespace
     beyond_the_cut(dashboard, name="ModelActor:org/slow:0", node_id=None)
@@ -130,7 +130,7 @@ def test_a_starting_replica_beyond_the_cut_is_where_the_apply_that_made_it_is(
     assert [member.node_id for member in slow.members] == [planned]
 
 
-def test_what_may_be_in_our_namespace_beyond_the_cut_holds_its_id_however_many(read, dashboard: FakeDashboard):
+def test_replicas_of_unknown_namespace_beyond_the_cut_keep_their_ids(read, dashboard: FakeDashboard):
     for number in range(300):
         beyond_the_cut(dashboard, number, state="ALIVE", job_id="08000000", ray_namespace="theirs")
     inventory = read()
@@ -140,7 +140,7 @@ def test_what_may_be_in_our_namespace_beyond_the_cut_holds_its_id_however_many(r
     assert not [heard for heard in dashboard.heard if heard.query.get("filter_keys") == "actor_id"]
 
 
-def test_what_a_foreign_replica_takes_of_its_group_is_read_of_both_lists(read, dashboard: FakeDashboard):
+def test_the_claim_of_a_foreign_replica_on_its_group_is_read_from_both_lists(read, dashboard: FakeDashboard):
     group = "9690ca3677668088d0dcb743c6de17000000"
     row = dashboard.rows("actors_alive")[0] | {
         "name": "ModelActor:org/far:3", "repr_name": "", "placement_group_id": group, "job_id": "08000000",
@@ -182,7 +182,7 @@ def test_no_nodes_at_all_is_not_an_empty_cluster(read, dashboard: FakeDashboard)
 
 
 @pytest.mark.parametrize("part", ["nodes", "actors_alive"])
-def test_rows_that_say_nothing_make_the_reading_incomplete(read, dashboard: FakeDashboard, part: str):
+def test_empty_rows_make_the_reading_incomplete(read, dashboard: FakeDashboard, part: str):
     dashboard.rows(part)[0].clear()
     inventory = read()
     assert not inventory.complete

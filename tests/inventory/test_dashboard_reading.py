@@ -27,7 +27,7 @@ def replica(inventory: Inventory, model: str, replica_id: int) -> Replica:
     return next(r for r in inventory.replicas if (r.model, r.replica_id) == (model, replica_id))
 
 
-def test_a_whole_reading_is_complete_and_knows_its_cluster(read, dashboard: FakeDashboard):
+def test_a_full_reading_is_complete_and_names_its_cluster(read, dashboard: FakeDashboard):
     inventory = read()
     assert inventory.complete
     assert inventory.warnings == []
@@ -50,7 +50,7 @@ def test_only_gets_are_sent_each_with_an_explicit_limit_and_past_the_cache(read,
             assert heard.query == {"view": "summary", "nocache": "1"}
 
 
-def test_actors_are_asked_for_state_by_state_in_the_order_they_move(read, dashboard: FakeDashboard):
+def test_actors_are_queried_by_state_in_the_order_they_pass_through(read, dashboard: FakeDashboard):
     read()
     asked = [heard.query for heard in dashboard.heard
              if heard.path == "/api/v0/actors" and heard.query["filter_keys"] == "state"]
@@ -66,7 +66,7 @@ def test_an_actor_that_comes_up_between_two_queries_is_one_replica_and_up(read, 
     assert [r.state for r in found] == ["ALIVE"]
 
 
-def test_nodes_that_share_a_host_get_names_of_their_own(read):
+def test_nodes_that_share_a_host_get_unique_names(read):
     names = [node.name for node in read().nodes]
     assert names == ["vm-26dddf", "vm-818433", "vm-8ccf24", "vm-c4c267"]
 
@@ -90,7 +90,7 @@ def test_a_card_has_a_share_only_where_everything_on_the_node_is_explained(read)
     assert [card.memory_total for card in node(inventory, "p1").gpus] == [None, None]
 
 
-def test_a_single_replica_that_is_up_tells_where_it_is(read):
+def test_a_single_replica_that_is_up_reports_its_place(read):
     found = replica(read(), "org/plain", 0)
     member = found.members[0]
     assert (found.state, found.fleet, found.spec_hash, found.foreign_id) == ("ALIVE", "lab", "aaaa", None)
@@ -102,7 +102,7 @@ def test_a_key_with_colons_keeps_them(read):
     assert replica(read(), "org/co:lon:7", 3).fleet == "lab"
 
 
-def test_a_starting_replica_stands_where_it_was_planned(read):
+def test_a_starting_replica_is_where_it_was_planned(read):
     inventory = read()
     found = replica(inventory, "org/slow", 0)
     assert found.state == "PENDING_CREATION"
@@ -110,7 +110,7 @@ def test_a_starting_replica_stands_where_it_was_planned(read):
     assert found.members[0].gpu_indices == []
 
 
-def test_a_restarting_replica_says_so_and_shows_no_address_of_its_last_life(read, dashboard: FakeDashboard):
+def test_a_restarting_replica_shows_no_address_from_before_the_restart(read, dashboard: FakeDashboard):
     found = replica(read(), "org/crash", 1)
     assert found.state == "RESTARTING"
     assert (found.members[0].address, found.members[0].gpu_indices) == (None, [])
@@ -126,7 +126,7 @@ def test_a_gang_has_all_its_members_with_cards_and_ports(read):
     ]
 
 
-def test_what_is_not_ours_is_listed_but_never_as_ours(read):
+def test_foreign_replicas_are_listed_as_foreign(read):
     inventory = read()
     foreign = {r.foreign_id: (r.model, r.fleet, r.replica_id) for r in inventory.replicas if r.foreign_id}
     ndif = 'nnsight.LanguageModel:{"repo_id": "openai-community/gpt2"}'
@@ -145,7 +145,7 @@ def test_in_another_namespace_nothing_is_ours(read):
     assert {r.spec_hash for r in inventory.replicas} == {None}
 
 
-def test_in_another_namespace_as_much_is_in_use_and_on_the_same_cards(read):
+def test_from_another_namespace_use_and_cards_are_the_same(read):
     ours, theirs = read(), read(namespace="fleet")
     assert [(n.resources.used, n.gpus) for n in theirs.nodes] == [(n.resources.used, n.gpus) for n in ours.nodes]
     assert sorted(r.members[0].node_id for r in theirs.replicas) == sorted(r.members[0].node_id for r in ours.replicas)
@@ -176,7 +176,7 @@ def used_by(pid: int, mib: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("version", "memory"), [("2.49.2", 20480 * MI), ("2.55.1", None), ("2.57.1", 20480 * MI)])
-def test_foreign_memory_is_told_with_the_processes_of_the_card(read, dashboard: FakeDashboard, version: str, memory):
+def test_foreign_memory_is_shown_with_the_processes_of_the_card(read, dashboard: FakeDashboard, version: str, memory):
     """Card 0 of p1 is granted in part, with 4Gi to a replica; Ray 2.50 to 2.56 report a percentage as memory."""
     entry = summary_entry(dashboard, "p1")
     [stranger] = [worker for worker in entry["raylet"]["coreWorkersStats"] if worker["workerType"] == "WORKER"][:1]
@@ -215,7 +215,7 @@ def test_a_node_whose_cards_are_not_reported_is_named(read, dashboard: FakeDashb
     dashboard.bodies["summary"]["data"]["summary"].remove(summary_entry(dashboard, "p2"))
     inventory = read()
     assert inventory.complete
-    assert inventory.warnings == ["192.0.2.2 is not in the dashboard's node summary: its cards are not known"]
+    assert inventory.warnings == ["192.0.2.2 is not in the dashboard's node summary: its cards are unknown"]
 
 
 def test_a_node_alive_in_the_summary_alone_makes_the_reading_incomplete(read, dashboard: FakeDashboard):
@@ -228,7 +228,7 @@ def test_a_node_alive_in_the_summary_alone_makes_the_reading_incomplete(read, da
         f"node {'f' * 56} is alive in the dashboard's node summary but not in the cluster's list of nodes"]
 
 
-def test_a_node_dead_in_the_summary_alone_says_nothing(read, dashboard: FakeDashboard):
+def test_a_node_dead_in_the_summary_alone_is_ignored(read, dashboard: FakeDashboard):
     stray = deepcopy(summary_entry(dashboard, "p2"))
     stray["raylet"] |= {"nodeId": "f" * 56, "state": "DEAD"}
     dashboard.bodies["summary"]["data"]["summary"].append(stray)
@@ -288,7 +288,7 @@ def test_a_starting_replica_whose_log_is_gone_is_still_ours(read, dashboard: Fak
     assert (found.fleet, found.spec_hash, found.members[0].gpus) == ("lab", None, 7500)
 
 
-def test_logs_are_read_only_for_replicas_that_cannot_tell_themselves(read, dashboard: FakeDashboard):
+def test_logs_are_read_only_for_replicas_without_a_repr(read, dashboard: FakeDashboard):
     for rows in (dashboard.rows("actors_pending_creation"),):
         rows.clear()
     dashboard.listing("actors_pending_creation").update({"total": 0, "num_after_truncation": 0, "num_filtered": 0})
@@ -296,29 +296,29 @@ def test_logs_are_read_only_for_replicas_that_cannot_tell_themselves(read, dashb
     assert [heard.path for heard in dashboard.heard if heard.path.endswith("/logs")] == []
 
 
-def test_without_the_jobs_nobody_knows_whose_a_starting_replica_is(read, dashboard: FakeDashboard):
+def test_without_the_jobs_the_fleet_of_a_starting_replica_is_unknown(read, dashboard: FakeDashboard):
     dashboard.behaviours["jobs"] = status(404)
     inventory = read()
     assert not inventory.complete
-    assert "the fleet of ModelActor:org/gang:1, ModelActor:org/slow:0 is not known" in inventory.warnings
+    assert "the fleet of ModelActor:org/gang:1, ModelActor:org/slow:0 is unknown" in inventory.warnings
 
 
-def test_without_the_jobs_a_cluster_in_which_nothing_starts_is_read_whole(read, dashboard: FakeDashboard):
+def test_without_the_jobs_a_cluster_in_which_nothing_starts_is_complete(read, dashboard: FakeDashboard):
     dashboard.behaviours["jobs"] = status(404)
     dashboard.rows("actors_pending_creation").clear()
     dashboard.listing("actors_pending_creation").update({"total": 0, "num_after_truncation": 0, "num_filtered": 0})
     assert read().complete
 
 
-def test_a_list_of_jobs_that_could_not_be_read_may_hold_cordons(read, dashboard: FakeDashboard):
+def test_an_unreadable_list_of_jobs_may_hide_cordons(read, dashboard: FakeDashboard):
     dashboard.behaviours["jobs"] = status(500)
     inventory = read()
     assert not inventory.complete
-    start = "the jobs, and with them cordons, could not be read: "
+    start = "the jobs could not be read, so cordons are unknown: "
     assert any(warning.startswith(start) for warning in inventory.warnings)
 
 
-def test_an_actor_that_is_alive_and_was_never_constructed_is_said_and_not_ready(read, dashboard: FakeDashboard):
+def test_an_alive_actor_that_was_never_constructed_is_listed_and_not_ready(read, dashboard: FakeDashboard):
     """Its constructor raised while its process could not leave: for Ray it is ALIVE for good."""
     row = next(row for row in dashboard.rows("actors_alive") if row["name"] == "ModelActor:org/plain:0")
     row["repr_name"] = ""
@@ -342,7 +342,7 @@ def test_cards_that_ray_tasks_hold_are_not_offered(read, dashboard: FakeDashboar
     assert (found.used.gpu, found.listed.gpu) == (2.0, 1.75)
 
 
-def test_what_waits_for_a_worker_is_not_in_rays_sum_and_counts_all_the_same(read):
+def test_an_actor_waiting_for_a_worker_counts_although_rays_sum_lacks_it(read):
     found = node(read(), "p1").resources
     assert (found.used.gpu, found.listed) == (1.75, None)
 
@@ -360,7 +360,7 @@ def test_placement_groups_are_asked_for_only_where_ray_gives_no_sums(read, dashb
     inventory = read()
     assert "/api/v0/placement_groups" in {heard.path for heard in dashboard.heard}
     assert inventory.complete
-    assert inventory.warnings == ["Ray gives no sums of what is in use: cards that Ray tasks hold are not known"]
+    assert inventory.warnings == ["Ray gives no sums of what is in use: cards that Ray tasks hold are unknown"]
     assert node(inventory, "p2").resources.used.gpu == 3.1
 
 
@@ -383,12 +383,12 @@ def test_a_node_that_an_apply_found_draining_offers_nothing(read, dashboard: Fak
     assert node(inventory, "p1").state == "ALIVE"
 
 
-def test_a_drain_that_the_dashboard_knows_of_is_believed(read, dashboard: FakeDashboard):
+def test_a_drain_in_the_dashboards_record_counts(read, dashboard: FakeDashboard):
     summary_entry(dashboard, "p2")["raylet"]["stateSnapshot"]["state"] = "DRAINING"
     assert node(read(), "p2").state == "DRAINING"
 
 
-def test_what_an_agent_has_seen_counts_for_more_than_the_dashboard(dashboard: FakeDashboard):
+def test_an_agents_view_wins_over_the_dashboard(dashboard: FakeDashboard):
     by_pool = {pool: summary_entry(dashboard, pool)["raylet"]["nodeId"] for pool in ("p0", "p1", "p2")}
     seen = AgentView({by_pool["p1"]: Claim(0, 70_000, 1 << 30)}, frozenset({by_pool["p2"]}))
     with DashboardClient(dashboard.url) as client:
@@ -406,6 +406,6 @@ def test_the_same_cluster_reads_to_the_same_bytes_in_any_order(read, dashboard: 
     assert indented_json(read()) == first
 
 
-def test_what_is_written_is_read_back_as_it_was(read):
+def test_a_written_inventory_reads_back_equal(read):
     inventory = read()
     assert load_document(indented_json(inventory), Inventory, where="x") == inventory

@@ -54,7 +54,7 @@ def test_a_replica_that_is_not_on_a_node_yet_has_no_place_to_look() -> None:
     assert log.node_ids == ()
 
 
-def test_a_replica_that_is_gone_is_searched_for_on_living_nodes(
+def test_the_logs_of_an_ended_replica_are_searched_on_living_nodes(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     worker = log_name("fleet", "org/m:1", 3, "a-1", 2, 10)
@@ -71,12 +71,12 @@ def test_a_replica_that_is_gone_is_searched_for_on_living_nodes(
     ((500, '{"result": false, "msg": "no agent", "data": {}}'), "/api/v0/logs answered 500: no agent"),
     ((404, ""), "does not exist (404)"),
     ((403, ""), "403 on /api/v0/logs"),
-    ((200, "<html>"), "not with whole JSON"),
+    ((200, "<html>"), "not with complete JSON"),
     ((200, '{"result": false, "msg": "no agent", "data": {"result": null}}'), "without a list of files: no agent"),
     ((200, "{}"), "without a list of files"),
     ((200, "[1]"), "without a list of files"),
 ])
-def test_a_node_that_cannot_say_what_it_has_is_named_and_does_not_hide_the_others(
+def test_a_node_that_does_not_answer_is_named_and_hides_no_other(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str], why: str
 ) -> None:
     cluster.log_files["b", NAME] = "x"
@@ -102,7 +102,7 @@ def test_the_last_lines_are_read_and_nothing_is_written(cluster: ClusterStandIn,
     assert cluster.writes() == []
 
 
-def test_a_log_nobody_has_is_none_and_an_empty_one_is_empty(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_missing_log_is_none_and_an_empty_one_is_empty(cluster: ClusterStandIn, client: DashboardClient) -> None:
     assert read_log(client, EngineLog(3, "main", 0, 0, NAME, ("a",)), 10).data is None
     assert read_log(client, EngineLog(3, "main", 0, 0, NAME, ()), 10).data is None
     cluster.log_files["a", NAME] = ""
@@ -113,7 +113,7 @@ def test_a_log_nobody_has_is_none_and_an_empty_one_is_empty(cluster: ClusterStan
     (500, "A file is not found at: /tmp/ray/session/logs/x.log"), (500, 'File "x.log" not found on node a'),
     (200, "[failed] File not found"), (404, "Not Found"),
 ])
-def test_a_file_that_is_not_there_is_no_failure(
+def test_a_missing_file_is_not_a_failure(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
 ) -> None:
     cluster.answer_of_node["a"] = answer
@@ -128,7 +128,7 @@ def test_a_file_that_is_not_there_is_no_failure(
     ((200, "[failed] the agent is gone"), "the dashboard answered: [failed] the agent is gone"),
     ((403, ""), "403 on /api/v0/logs/file"),
 ])
-def test_a_failure_is_told_from_a_log_that_is_not_there(
+def test_a_failure_is_distinguished_from_a_missing_log(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str], why: str
 ) -> None:
     cluster.answer_of_node["a"] = answer

@@ -57,7 +57,7 @@ def test_an_end_after_ready_leaves_the_same(dashboard: FakeDashboard, read: Any)
     assert (one.code, one.message, one.node_ids, one.gpu_uuids) == ("ENGINE_EXITED", "the engine exited", ["n1"], [])
 
 
-def test_what_an_older_agent_and_what_the_kernel_leave_is_read_as_far_as_it_goes(
+def test_records_of_older_agents_and_of_the_kernel_are_read_as_far_as_possible(
     dashboard: FakeDashboard, read: Any
 ) -> None:
     marks = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
@@ -78,7 +78,7 @@ def test_what_an_older_agent_and_what_the_kernel_leave_is_read_as_far_as_it_goes
 LOW_ON_MEMORY = {"oom_context": {"error_message": "killed: the node runs low on memory\nmuch more"}}
 
 
-def test_what_ray_or_the_kernel_ended_has_rays_time_and_the_plan_of_its_apply(
+def test_a_replica_ended_by_ray_or_the_kernel_has_rays_time_and_its_applys_plan(
     dashboard: FakeDashboard, read: Any
 ) -> None:
     job = dashboard.bodies["jobs"][0]
@@ -105,11 +105,11 @@ def test_what_ray_or_the_kernel_ended_has_rays_time_and_the_plan_of_its_apply(
     dead(raised("boom"), name="ModelActor:org/m:0123456789abcdef0123456789abcdef"),
 ], ids=["evicted", "node died", "no cause", "empty cause", "another namespace", "another actor", "no name", "live",
         "foreign"])
-def test_what_is_no_failure_of_ours(dashboard: FakeDashboard, read: Any, row: dict[str, Any]) -> None:
+def test_which_ends_are_not_failures(dashboard: FakeDashboard, read: Any, row: dict[str, Any]) -> None:
     assert len(found(dashboard, read, row, dead(raised("boom"), actor_id="a2"))) == 1  # the other one
 
 
-def test_a_gang_that_had_to_end_itself_by_force_says_in_its_repr_that_it_failed(
+def test_a_gang_that_ended_itself_by_force_records_the_failure_in_its_repr(
     dashboard: FakeDashboard, read: Any
 ) -> None:
     killed = ended("The actor is dead because it was killed by `ray.kill`.", "RAY_KILL")
@@ -129,7 +129,7 @@ def tried(actor_id: str, *earlier: str) -> dict[str, Any]:
     return dead(raised(encode_failure("CARD_IN_USE", "card 0", about(retried(*earlier), PLACE))), actor_id=actor_id)
 
 
-def test_the_tries_of_one_create_are_one_failure_and_none_where_it_got_up(
+def test_the_tries_of_one_create_are_one_failure_and_none_if_it_came_up(
     dashboard: FakeDashboard, read: Any
 ) -> None:
     three = [tried("a1"), tried("a2", "a1"), tried("a3", "a1", "a2")]
@@ -151,7 +151,7 @@ def cut(total: int) -> Any:
 @pytest.mark.parametrize(("behaviour", "why"), [
     (cut(10_001), "was cut"), (status(403), "refused"), (status(500), "500"),
 ], ids=["cut", "refused", "error"])
-def test_an_answer_that_is_not_whole_is_a_warning_and_no_failures(
+def test_an_incomplete_answer_is_a_warning_and_no_failures(
     dashboard: FakeDashboard, read: Any, behaviour: Any, why: str
 ) -> None:
     dashboard.behaviours["failures"] = behaviour
@@ -159,7 +159,7 @@ def test_an_answer_that_is_not_whole_is_a_warning_and_no_failures(
     assert [why in warning for warning in read().warnings if "nothing cools down" in warning] == [True]
 
 
-def test_nodes_say_since_when_they_are_there(dashboard: FakeDashboard, read: Any) -> None:
+def test_nodes_have_their_start_time(dashboard: FakeDashboard, read: Any) -> None:
     dashboard.rows("nodes")[0]["start_time_ms"] = 1_772_625_600_123
     node_id = dashboard.rows("nodes")[0]["node_id"]
     assert {node.id: node.started_at for node in read().nodes}[node_id] == "2026-03-04T12:00:00Z"
@@ -175,7 +175,7 @@ FAILED = dead(raised(encode_failure("ENGINE_EXITED", "no", BEFORE)), actor_id="b
 SUCCESS = ("org/m", "abc", ["n1"], ["GPU-aa"], "2026-03-04T12:00:00Z")
 
 
-def test_what_became_ready_after_a_failure_and_was_evicted_is_a_success(dashboard: FakeDashboard, read: Any) -> None:
+def test_an_evicted_replica_that_was_ready_after_a_failure_is_a_success(dashboard: FakeDashboard, read: Any) -> None:
     killed = ended("killed by `ray.kill`", "RAY_KILL")
 
     def gone(at: str = SUCCESS[-1], cause: Any = killed, restarts: str = "0", **more: Any) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def test_what_became_ready_after_a_failure_and_was_evicted_is_a_success(dashboar
         assert succeeded(dashboard, read, *nothing) == []
 
 
-def test_what_is_lost_with_its_node_was_ready(dashboard: FakeDashboard, read: Any) -> None:
+def test_a_replica_lost_with_its_node_was_ready(dashboard: FakeDashboard, read: Any) -> None:
     row = next(one for one in dashboard.rows("actors_alive") if one["name"].startswith("ModelActor:"))
     at = {**PLACE, "nodeId": row["node_id"]}
     row.update(name="ModelActor:org/m:3", state="RESTARTING", num_restarts="1",

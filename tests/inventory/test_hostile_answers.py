@@ -23,7 +23,7 @@ def client_of(dashboard: FakeDashboard, **bounds: float) -> DashboardClient:
     return DashboardClient(dashboard.url, bounds=Bounds(**bounds), sleep=lambda _: None)
 
 
-def test_an_answer_without_end_is_read_as_far_as_its_bound(dashboard: FakeDashboard):
+def test_an_endless_answer_is_read_up_to_its_bound(dashboard: FakeDashboard):
     endless = dashboard.behaviours["version"] = Endless()
     with client_of(dashboard, answer_bytes=MIB) as client, pytest.raises(InventoryError, match="more than 1 MiB"):
         client.get_json("/api/version")
@@ -39,7 +39,7 @@ def test_the_bound_holds_for_every_request(dashboard: FakeDashboard, method: str
 
 
 @pytest.mark.slow
-def test_a_gzip_bomb_is_unpacked_as_far_as_its_bound(dashboard: FakeDashboard):
+def test_a_gzip_bomb_is_unpacked_up_to_its_bound(dashboard: FakeDashboard):
     dashboard.behaviours["version"] = gzip_bomb(1024 * MIB)
     program = """
 import resource, sys
@@ -62,9 +62,9 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.parametrize("packing", ["br", "gzip, gzip", "zstd", "deflate"])
-def test_what_is_packed_in_a_way_nobody_asked_for_is_not_unpacked(dashboard: FakeDashboard, packing: str):
+def test_a_content_encoding_that_was_not_requested_is_refused(dashboard: FakeDashboard, packing: str):
     dashboard.behaviours["version"] = lambda handler: answer(handler, 200, b"x", headers={"Content-Encoding": packing})
-    with client_of(dashboard) as client, pytest.raises(InventoryError, match="not asked for"):
+    with client_of(dashboard) as client, pytest.raises(InventoryError, match="was not requested"):
         client.get_json("/api/version")
     assert dashboard.heard[0].headers["accept-encoding"] == "gzip"
 
@@ -79,7 +79,7 @@ def test_broken_gzip_is_an_error(dashboard: FakeDashboard, body: bytes):
 @pytest.mark.parametrize("begin", [
     b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Long: ",
 ], ids=["body", "headers"])
-def test_an_answer_that_comes_byte_by_byte_has_a_time_for_all_of_it(dashboard: FakeDashboard, begin: bytes):
+def test_an_answer_that_arrives_byte_by_byte_has_a_total_time_limit(dashboard: FakeDashboard, begin: bytes):
     dashboard.behaviours["nodes"] = drip(dashboard, begin)
     with client_of(dashboard, total_s=0.5) as client:
         client.get_json("/api/version")
@@ -87,23 +87,23 @@ def test_an_answer_that_comes_byte_by_byte_has_a_time_for_all_of_it(dashboard: F
             client.get_json("/api/v0/nodes")
 
 
-def test_a_body_that_comes_byte_by_byte_is_bounded_too_where_nothing_was_heard_before(dashboard: FakeDashboard):
+def test_a_body_that_arrives_byte_by_byte_is_bounded_at_a_new_address_too(dashboard: FakeDashboard):
     dashboard.behaviours["nodes"] = drip(dashboard, b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
     with client_of(dashboard, total_s=0.5, silent_s=0.4) as client, pytest.raises(ClusterUnreachable, match="finish"):
         client.get_json("/api/v0/nodes")
 
 
 @pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 100_000 + b"]" * 100_000])
-def test_json_that_nests_too_deep_is_no_usable_json(dashboard: FakeDashboard, body: bytes):
+def test_json_that_nests_too_deep_is_refused(dashboard: FakeDashboard, body: bytes):
     dashboard.behaviours["version"] = status(200, body)
     with client_of(dashboard) as client:
-        with pytest.raises(InventoryError, match="not with whole JSON"):
+        with pytest.raises(InventoryError, match="not with complete JSON"):
             client.get_json("/api/version")
         with pytest.raises(ValueError, match="deep"):
             client.get("/api/version").json()
 
 
-def test_json_of_more_values_than_can_be_held_is_no_usable_json(
+def test_json_of_too_many_values_is_refused(
     dashboard: FakeDashboard, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(answers, "MAX_VALUES", 100)

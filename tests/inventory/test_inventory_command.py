@@ -69,7 +69,7 @@ def test_an_incomplete_reading_shows_what_is_known_and_exits_1(inventory, dashbo
     assert "nothing is planned or applied on it" in err
 
 
-def test_a_slot_label_that_does_not_count_is_told(inventory, capfd, tmp_path: Path, fleet_file: Path):
+def test_an_ignored_slot_label_is_reported(inventory, capfd, tmp_path: Path, fleet_file: Path):
     nodes = [Node(id=name, name=name, labels={"fleet.io/replica-slots": text})
              for name, text in (("a", "2"), ("b", "-1"), ("c", "3"))]
     saved = tmp_path / "snapshot.json"
@@ -124,7 +124,7 @@ def test_the_table_says_whose_the_slots_and_the_cordon_are():
     assert "SLOTS" not in shown(document)
 
 
-def test_the_table_names_cards_and_who_holds_them():
+def test_the_table_names_cards_and_their_holders():
     lines = [line.rstrip() for line in shown(small()).splitlines()]
     held = next(line for line in lines if "card 0" in line)
     assert held.split()[2:] == ["0.5", "of", "1", "3Gi", "of", "24Gi", "21Gi", "org/a/0"]
@@ -133,7 +133,7 @@ def test_the_table_names_cards_and_who_holds_them():
     assert lines[-1] == "1 node alive (1 not), 0.5 of 2 GPUs in use, 1 replica live (1 up)"
 
 
-def test_cards_of_which_all_is_equal_share_a_row_and_their_model_is_beside_the_node():
+def test_equal_cards_share_a_row_and_their_model_is_beside_the_node():
     cards = [Gpu(index=index, uuid=f"GPU-{index}", model="NVIDIA L4", memory_total=24 << 30) for index in range(8)]
     document = small()
     text = shown(document.model_copy(update={
@@ -167,7 +167,7 @@ def test_the_table_says_how_much_foreign_memory_is_on_a_card_and_whose():
     assert line.split()[-5:] == ["20Gi", "by", "process", "4242", "(ray::[red]Trainer)"]
 
 
-def test_what_a_cluster_says_cannot_steer_the_terminal():
+def test_text_from_a_cluster_cannot_control_the_terminal():
     hostile = small().model_copy(update={
         "replicas": [Replica(model="[red]\x1b[2J\u202e", replica_id=1, error="\x1b]0;title\x07", state="RESTARTING")],
         "nodes": [Node(id="a", name="\x1b[31mnode")],

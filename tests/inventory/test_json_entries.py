@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from fleetctl.errors import ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.fetch import Bounds
-from fleetctl.inventory.json_entries import MAX_VALUES, entries_within, few_values
+from fleetctl.inventory.json_entries import MAX_VALUES, entries_within, limit_values
 
 WITHIN = ("data", "actors")
 PATH = "/logical/actors"
@@ -53,33 +53,33 @@ def test_the_entries_are_those_of_the_whole_document(
 
 
 @given(step=st.integers(1, 12), data=st.data())
-def test_what_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObject):
+def test_a_document_cut_off_anywhere_is_an_error(step: int, data: st.DataObject):
     body = json.dumps(answered({"a": {"n": 1}, "b": [2, "ü"]}), ensure_ascii=False).encode()
     with pytest.raises(ValueError):  # noqa: PT011  a cut in a character is a UnicodeDecodeError
         read(body[:data.draw(st.integers(0, len(body) - 1))], step=step)
 
 
 @pytest.mark.parametrize(("body", "words"), [
-    (b"", "ends too early"),
-    (b"[1, 2]", "no {"),
-    (b'{"data": {"actors": [1]}}', "no {"),
+    (b"", "unexpected end"),
+    (b"[1, 2]", "expected {"),
+    (b'{"data": {"actors": [1]}}', "expected {"),
     (b'{"data": {}}', "answered without actors"),
     (b"{}", "answered without data"),
     (b'{"data": {"actors": {}}, "data": {}}', "data twice"),
     (b'{"result": false, "msg": "no", "data": {}}', "failed in the cluster: no"),
-    (b'{"data": {"actors": {"a": 1 "b": 2}}}', "does not go on"),
-    (b'{"data": {"actors": {"a" 1}}}', "no : where"),
-    (b'{"data": {"actors": {1: 1}}}', "not text"),
-    (b'{"data": {"actors": {"a": 1,}}}', "not text"),
-    (b'{"data": {"actors": {"a": 1.}, "and": "much more behind it"}}', "does not go on"),
-    (b'{"data": {"actors": {"a": 1}}} {}', "something follows"),
+    (b'{"data": {"actors": {"a": 1 "b": 2}}}', "no comma after"),
+    (b'{"data": {"actors": {"a" 1}}}', "expected :"),
+    (b'{"data": {"actors": {1: 1}}}', "not a string"),
+    (b'{"data": {"actors": {"a": 1,}}}', "not a string"),
+    (b'{"data": {"actors": {"a": 1.}, "and": "much more behind it"}}', "no comma after"),
+    (b'{"data": {"actors": {"a": 1}}} {}', "text after its end"),
     (b'{"data": {"actors": {"a": nope, "and": "much more behind it"}}}', "Expecting value"),
     (b'{"data": {"actors": {"a": "\xff"}}}', "utf-8"),
     (b'{"data": {"actors": {"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}}}", "deep"),
     (b'{"data": {"actors": {"a": "' + b"x" * (2 << 20) + b'"}}}', "more than 1 MiB"),
     (b'{"skipped": "' + b"x" * (2 << 20), "more than 1 MiB"),
 ])
-def test_what_is_not_such_a_document_is_an_error_that_says_why(body: bytes, words: str):
+def test_another_document_is_an_error_with_the_reason(body: bytes, words: str):
     with pytest.raises(ValueError, match=words):
         read(body, step=64 << 10)
 
@@ -102,21 +102,21 @@ def test_a_list_that_is_cut_off_anywhere_is_an_error(step: int, data: st.DataObj
 
 
 @pytest.mark.parametrize(("body", "words"), [
-    (b'{"data": {"actors": {"a": 1}}}', r"no \["),
-    (b'{"data": {"actors": [1 2]}}', "does not go on"),
+    (b'{"data": {"actors": {"a": 1}}}', r"expected \["),
+    (b'{"data": {"actors": [1 2]}}', "no comma after"),
     (b'{"data": {"actors": [1,], "and": "much more behind it"}}', "Expecting value"),
     (b'{"data": {}}', "answered without actors"),
     (b'{"result": false, "data": {"actors": [1]}, "msg": "GCS is down"}', "failed in the cluster: GCS is down"),
 ])
-def test_what_is_not_such_a_list_is_an_error_that_says_why(body: bytes, words: str):
+def test_another_list_is_an_error_with_the_reason(body: bytes, words: str):
     with pytest.raises(ValueError, match=words):
         read_list(body, 5)
 
 
-def test_more_values_than_may_be_kept_are_an_error():
+def test_too_many_values_are_an_error():
     parts = [b"[" * (1 << 20)] * (MAX_VALUES // (1 << 20) + 2)
     with pytest.raises(ValueError, match="too many"):
-        list(few_values(iter(parts)))
+        list(limit_values(iter(parts)))
 
 
 def test_a_damaged_entry_ends_the_reading_without_reading_on():
@@ -168,10 +168,10 @@ def test_the_client_reads_each_entry_that_the_dashboard_answers(dashboard: FakeD
 
 
 @pytest.mark.parametrize(("behaviour", "words"), [
-    (cut_off, "cut off while it was read"),
+    (cut_off, "was cut off"),
     (status(500, b'{"msg": "GCS is down"}'), "answered 500: GCS is down"),
     (status(404), "does not exist"),
-    (status(200, b"<html>"), "not with whole JSON"),
+    (status(200, b"<html>"), "not with complete JSON"),
 ])
 def test_a_stream_that_fails_is_an_error_like_any_answer(dashboard: FakeDashboard, behaviour, words: str):
     dashboard.behaviours[PATH] = behaviour
@@ -186,7 +186,7 @@ def test_a_stream_that_is_refused_says_so(dashboard: FakeDashboard, code: int):
         entries_of(dashboard)
 
 
-def test_a_stream_has_bounds_of_its_own(dashboard: FakeDashboard):
+def test_a_stream_has_its_own_bounds(dashboard: FakeDashboard):
     dashboard.behaviours[PATH] = Endless()
     with pytest.raises(InventoryError, match="more than 2 MiB"):
         entries_of(dashboard, stream_bytes=2 << 20, answer_bytes=1)
@@ -195,7 +195,7 @@ def test_a_stream_has_bounds_of_its_own(dashboard: FakeDashboard):
         entries_of(dashboard, stream_s=0.3, total_s=0.1)
 
 
-def test_a_stream_that_is_left_early_is_hung_up(dashboard: FakeDashboard):
+def test_a_stream_that_is_left_early_is_closed(dashboard: FakeDashboard):
     endless = Endless()
 
     def begun(handler) -> None:

@@ -24,7 +24,7 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_where_lists_are_cut_inventory_and_plan_are_whole(tmp_path: Path):
+def test_inventory_and_plan_are_complete_when_lists_are_cut(tmp_path: Path):
     fleet = tmp_path / "fleet.yaml"
     world = with_hashes(CUT, fleet)
     with serve(world) as (url, heard):
@@ -52,7 +52,7 @@ def test_actors_of_others_cost_little_memory(tmp_path: Path):
     ("/api/v0/actors", {"filter_values": "ALIVE"}, "actors_alive"),
     ("/api/v0/actors", {"filter_values": "PENDING_CREATION"}, "actors_pending_creation"),
 ])
-def test_the_stand_in_answers_with_the_fields_that_ray_was_recorded_to_give(path: str, query, part: str):
+def test_the_stand_in_answers_with_the_fields_recorded_from_ray(path: str, query, part: str):
     body = Rendered(World(nodes=2, models=1, foreign=3, starting=2)).answer(path, query)
     assert body is not None
     ours, theirs = json.loads(body)["data"]["result"], recorded_bodies()[part]["data"]["result"]

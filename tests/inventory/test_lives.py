@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleetctl.documents.inventory import Replica
-from fleetctl.inventory.lives import NO_TIMES, _news
+from fleetctl.inventory.lives import NO_TIMES, _fields_from_log
 
 LOG = """\
 fleetctl: starting main/0 rank 0 at 2026-03-04T09:00:00Z
@@ -31,8 +31,8 @@ ENDED = {"since": "2026-03-04T12:00:00Z", "error": "signal 9"}
     ("ALIVE", None, UP, OLDER_ALONE, {}),
 ], ids=["ended", "was never up", "has not ended", "nothing is known of it", "is back", "since when is not known",
         "the older one ended"])
-def test_only_what_ended_after_this_replica_began_is_its_end(
+def test_only_ends_after_the_start_of_this_replica_count(
     state: Any, since: str | None, up: tuple[str, str], log: str, news: dict[str, str]
 ) -> None:
     replica = Replica(model="m", replica_id=0, state=state, since=since, restarts=1)
-    assert dict(_news(replica, log, up)) == news
+    assert dict(_fields_from_log(replica, log, up)) == news

@@ -56,13 +56,13 @@ def test_a_number_that_begins_again_loses_and_repeats_nothing() -> None:
 @pytest.mark.parametrize(("seen", "lines", "new"), [
     ("abc", "bcde", "de"), ("abc", "abc", ""), ("c", "abcd", "d"), ("ab", "b", ""), ("ab", "", ""),
 ])
-def test_without_stamps_what_is_new_follows_what_was_last(seen: str, lines: str, new: str) -> None:
+def test_without_stamps_new_lines_follow_the_last_ones(seen: str, lines: str, new: str) -> None:
     found, missing = after([Line("", None, text.encode()) for text in seen],
                            [Line("", None, text.encode()) for text in lines])
     assert (b"".join(line.text for line in found).decode(), missing) == (new, 0)
 
 
-def test_without_stamps_nobody_knows_how_many_are_missing() -> None:
+def test_without_stamps_the_number_of_missing_lines_is_unknown() -> None:
     lines = [Line("", None, b"x")]
     assert after([Line("", None, b"a")], lines) == (lines, None)
 

@@ -15,7 +15,7 @@ MEMBER = {"group": "main", "copy": 1, "role": "Leader", "rank": 0, "nodeId": "a"
 REPR = {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc", "members": [MEMBER]}
 
 
-def test_a_repr_tells_whose_a_replica_is_what_it_claims_and_where_it_is():
+def test_a_repr_has_fleet_claims_and_place_of_a_replica():
     marks = read_marks(json.dumps(REPR))
     assert (marks.fleet, marks.namespace, marks.spec_hash, marks.problems) == ("lab", "prod", "abc", ())
     [member] = marks.members
@@ -25,11 +25,11 @@ def test_a_repr_tells_whose_a_replica_is_what_it_claims_and_where_it_is():
 
 
 @pytest.mark.parametrize("text", ["", "<Engine object>", "Actor(Engine, 01ab)"])
-def test_the_repr_of_a_stranger_tells_nothing_and_is_no_problem(text: str):
+def test_the_repr_of_a_foreign_actor_is_ignored_without_a_problem(text: str):
     assert read_marks(text) == Marks()
 
 
-def test_a_newer_repr_is_read_as_far_as_it_is_known():
+def test_a_newer_repr_is_read_as_far_as_possible():
     marks = read_marks('{"v": 2, "fleet": "lab", "specHash": "x", "members": [], "extra": 1}')
     assert (marks.fleet, marks.problems) == ("lab", ())
 
@@ -45,7 +45,7 @@ WEIGHTS = {"artifact": "1" * 64, "view": None, "port": 7000, "bytes": 5,
            "fetched": {"source": "peer", "from": "m/0", "left": []}}
 
 
-def test_a_member_says_which_weights_it_serves():
+def test_a_member_names_the_weights_that_it_serves():
     [member] = read_marks(json.dumps({**REPR, "members": [{**MEMBER, "weights": {**WEIGHTS, "new": 1}}]})).members
     assert member.weights
     assert (member.weights.artifact, member.weights.port, member.weights.bytes) == ("1" * 64, 7000, 5)
@@ -63,9 +63,9 @@ def test_weights_that_cannot_be_read_are_named_and_the_member_counts(weights: ob
 
 @pytest.mark.parametrize("text", ["{", '{"v": 1', "{" * 100_000])
 def test_an_unreadable_repr_is_named(text: str):
-    assert read_marks(text).problems == ("its repr is not whole JSON",)
+    assert read_marks(text).problems == ("its repr is not complete JSON",)
 
 
 @given(st.text() | st.from_regex(r"\{.*\}"))
-def test_nothing_an_actor_says_can_break_the_reading(repr_name: str):
+def test_no_repr_can_break_the_reading(repr_name: str):
     read_marks(repr_name)

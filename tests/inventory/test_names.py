@@ -43,7 +43,7 @@ def test_an_id_in_front_is_ndifs(key: str, foreign: str):
     ("FleetLock:lab", None),
     ("", None),
 ])
-def test_names_are_read_for_what_they_are(name: str, expected: ReplicaName | None):
+def test_names_are_parsed(name: str, expected: ReplicaName | None):
     assert parse_actor_name(name) == expected
 
 

@@ -15,7 +15,7 @@ def node(node_id: str, record: dict | None = None, **row) -> Node:
     return found
 
 
-def test_a_node_is_called_by_label_then_given_name_then_host_then_ip():
+def test_a_node_is_named_by_label_then_given_name_then_host_then_ip():
     host = {"nodeManagerHostname": "gpu-17"}
     assert node("a", host, labels={"fleet.io/node": "node-a"}, node_name="given").name == "node-a"
     assert node("a", host, node_name="given").name == "given"
@@ -31,13 +31,13 @@ def test_names_are_unique_and_a_live_node_keeps_its_own():
     assert sorted(unique_names([node("a"), node("b")]).values()) == ["10.0.0.1-aaaaaa", "10.0.0.1-bbbbbb"]
 
 
-def test_only_what_ray_calls_dead_is_dead_and_an_unknown_state_offers_nothing():
+def test_only_dead_nodes_are_dead_and_an_unknown_state_offers_nothing():
     assert node("a", state="DEAD").state == "DEAD"
     assert node("a", state="SOMETHING_NEW").state == "DRAINING"
     assert node("a", state=None).state == "DRAINING"
 
 
-def test_a_start_that_is_no_time_is_unknown():
+def test_an_invalid_start_time_is_unknown():
     assert [node("a", start_time_ms=ms).started_at for ms in (1_700_000_000_000, 0, -1, 10**20, "?", None)] == [
         "2023-11-14T22:13:20Z", None, None, None, None, None]
 
@@ -49,7 +49,7 @@ def test_a_bare_row_of_an_actor_is_read():
     assert (actor.repr_name, actor.job_id, actor.restarts, actor.error) == ("", "", 0, None)
 
 
-def test_the_dead_and_the_nameless_are_no_live_actors():
+def test_dead_actors_and_rows_without_an_id_are_not_live_actors():
     assert read_actor({"actor_id": "x", "state": "DEAD"}) is None
     assert read_actor({"state": "ALIVE"}) is None
 

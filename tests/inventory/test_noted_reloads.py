@@ -35,13 +35,13 @@ def seen(one: Replica, *jobs: Job) -> tuple[str | None, str | None]:
     return found.spec_hash, weights.artifact if weights else None
 
 
-def test_the_newest_note_counts_and_says_since_when() -> None:
+def test_the_newest_note_counts_and_gives_the_time() -> None:
     assert seen(replica(), job(note("first"), note()), job(note("later"))) == ("later", B)
     [found] = with_reloads([replica()], [job(note())])
     assert found.ready_at == "2026-03-04T12:00:00Z"
 
 
-def test_what_ray_has_restarted_says_itself_what_it_has_and_while_it_starts_has_what_it_reloaded() -> None:
+def test_a_restarted_replica_reports_its_weights_and_while_it_starts_has_the_reloaded_spec() -> None:
     assert seen(replica(restarts=2), job(note())) == ("old", A)
     assert seen(replica(restarts=2, state="RESTARTING"), job(note())) == ("new", A)
     assert seen(replica(actorId="y"), job(note())) == ("old", A)
@@ -50,7 +50,7 @@ def test_what_ray_has_restarted_says_itself_what_it_has_and_while_it_starts_has_
 @pytest.mark.parametrize("damaged", [
     "no JSON", "{}", "[7]", json.dumps([{**note(), "at": "noon"}]), json.dumps([{**note(), "weights": []}]),
     json.dumps([{**note(), "weights": [{"artifact": "?"}]}]), "[" * 9999])
-def test_a_note_that_cannot_be_read_is_none(damaged: str) -> None:
+def test_an_unreadable_note_is_ignored(damaged: str) -> None:
     assert seen(replica(), Job("j", "SUCCEEDED", {RELOADS: damaged})) == ("old", A)
 
 
@@ -78,7 +78,7 @@ def test_an_engine_that_ended_counts_until_a_replica_has_loaded_that_spec() -> N
 
 
 @pytest.mark.parametrize("code", [None, "RELOAD_FAILED"])
-def test_where_engines_were_asked_and_no_success_is_noted_neither_spec_is_what_the_replica_runs(
+def test_after_a_reload_without_a_noted_success_the_spec_is_unknown(
     code: str | None
 ) -> None:
     asked = job(note(asked=True, weights=[], **({"code": code} if code else {})))
@@ -88,5 +88,5 @@ def test_where_engines_were_asked_and_no_success_is_noted_neither_spec_is_what_t
     assert seen(replica(), asked, job(note("later", at="2026-03-04T12:01:00Z"))) == ("later", B)
 
 
-def test_the_newest_note_is_that_of_the_latest_time_whichever_job_began_first() -> None:
+def test_the_newest_note_has_the_latest_time_whichever_job_began_first() -> None:
     assert seen(replica(), job(note("later", at="2026-03-04T12:01:00Z")), job(note("first"))) == ("later", B)

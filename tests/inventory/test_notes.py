@@ -47,7 +47,7 @@ def test_a_machine_that_was_restarted_is_still_cordoned_by_its_name() -> None:
     assert noted(note("cordon"), note("uncordon", node="id-new"), node_id="id-new").cordon is None
 
 
-def test_an_uncordon_says_when_until_the_node_is_cordoned_again() -> None:
+def test_an_uncordon_has_its_time_until_the_node_is_cordoned_again() -> None:
     good = Job("u", "SUCCEEDED", {"verb": "uncordon", "node": "id-a", "nodeName": "a"}, start_time_ms=1_772_625_600_123)
     assert noted(good).uncordoned_at == "2026-03-04T12:00:00Z"
     assert noted(note("cordon"), good).uncordoned_at == "2026-03-04T12:00:00Z"
@@ -55,13 +55,13 @@ def test_an_uncordon_says_when_until_the_node_is_cordoned_again() -> None:
 
 
 @pytest.mark.parametrize(("said", "value"), [("4", 4), ("0", 0), ("", None), ("-1", None), ("1e9", None), ("x", None)])
-def test_slots_are_a_number_or_the_note_says_nothing(said: str, value: int | None) -> None:
+def test_a_note_of_slots_without_a_number_is_ignored(said: str, value: int | None) -> None:
     slots = noted(note("slots", slots="2"), note("slots", slots=said)).slots
     assert (slots.value if slots else None) == value
     assert slots is None or slots.source == "note of ana"
 
 
-def test_a_note_without_its_fields_is_no_note_of_any_node() -> None:
+def test_a_note_without_its_fields_is_ignored() -> None:
     assert noted(Job("j", "SUCCEEDED", {"verb": "cordon"}), Job("k", "SUCCEEDED", {"verb": "slots"})) == Node(
         id="id-a", name="a")
     assert note_text({"verb": "cordon"}) == "cordoned "

@@ -48,17 +48,17 @@ def test_more_gpus_than_cards_are_a_warning_once(tmp_path: Path):
     text = MINIMAL.replace("name: node-a", f"name: node-a, {eight}").replace("GPU: 8", "GPU: 80000")
     seen = Snapshot(written(tmp_path, text)).read()
     assert seen.warnings == [
-        "node-a offers 80000 GPUs to Ray but reports 8 cards; which of them Ray hands out is not known"]
+        "node-a offers 80000 GPUs to Ray but reports 8 cards; which of them Ray grants is unknown"]
     assert Snapshot(written(tmp_path, seen.model_dump_json(by_alias=True))).read().warnings == seen.warnings
 
 
-def test_what_a_hand_got_wrong_is_a_warning(tmp_path: Path):
+def test_mistakes_in_a_snapshot_by_hand_are_warnings(tmp_path: Path):
     """A key that is ignored, or a member that holds a ten thousandth of a card, makes a wrong plan in silence."""
     text = MINIMAL.replace("gpus: 10000", "gpus: 1").replace("{total:", "{totals: {GPU: 1}, total:") + "nods: []\n"
     assert Snapshot(written(tmp_path, text)).read().warnings == [
         "nodes[0].resources.totals is not a key of an Inventory and is ignored; did you mean total?",
         "nods is not a key of an Inventory and is ignored; did you mean nodes?",
-        "a member of m holds gpus: 1, which is 1/10000 of a card; did you mean 10000, 1 whole card?"]
+        "a member of m has gpus: 1, which is 1/10000 of a card; did you mean 10000, 1 whole card?"]
 
 
 def test_a_snapshot_comes_from_standard_input(tmp_path: Path):
@@ -93,7 +93,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path):
         Snapshot(str(tmp_path / "none")).read()
 
 
-def test_nodes_typed_where_a_file_belongs_get_the_command_that_makes_one():
+def test_nodes_given_as_a_file_get_the_command_that_writes_one():
     with pytest.raises(DocumentError) as caught:
         Snapshot("8xH100").read()
     assert "fleetctl inventory --add-node 8xH100 --format json" in (caught.value.hint or "")
@@ -106,7 +106,7 @@ def test_nodes_typed_where_a_file_belongs_get_the_command_that_makes_one():
     ('{"kind": "Inventory",', "incomplete JSON"),
     (MINIMAL.replace("GPU: 8", "memory: 1Ti"), "1Ti is not a number of bytes; did you mean 1099511627776?"),
 ])
-def test_a_slip_of_the_hand_is_named_at_its_place(tmp_path: Path, text: str, said: str):
+def test_a_typing_error_is_named_at_its_place(tmp_path: Path, text: str, said: str):
     with pytest.raises(DocumentError) as caught:
         Snapshot(written(tmp_path, text)).read()
     assert said in caught.value.message

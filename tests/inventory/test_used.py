@@ -54,7 +54,7 @@ def test_a_starting_replica_counts_where_it_was_planned(namespace: str):
     assert listed([starting], {"ModelActor:m:0": [("a", 5000)]}) == {"a": 5000}
 
 
-def test_a_starting_stranger_without_a_node_counts_nowhere():
+def test_a_starting_foreign_actor_without_a_node_counts_nowhere():
     assert listed([actor("other", gpus=5000, state="PENDING_CREATION")]) == {}
 
 
@@ -71,7 +71,7 @@ def test_a_gang_that_lost_a_node_holds_nothing_on_the_others():
     assert listed([gang], GANG, dead=frozenset({"b"})) == {}
 
 
-def test_the_placement_group_of_a_gang_of_ours_does_not_count_beside_its_members():
+def test_the_placement_group_of_our_gang_does_not_count_beside_its_members():
     gang = actor("ModelActor:m:0", node="a", state="PENDING_CREATION")
     ours, theirs = group("ModelActor:m:0", ("a", 10000), ("b", 20000)), group("x", ("a", 5000))
     assert listed([gang], GANG, groups=(ours, theirs)) == {"a": 15000, "b": 20000}
@@ -84,14 +84,14 @@ def test_bundles_without_a_node_and_removed_groups_count_nothing():
     assert read_placement_group({**row, "state": "REMOVED"}) is None
 
 
-def test_amounts_become_integers_without_dust():
+def test_amounts_become_exact_integers():
     assert read_claim({"GPU": 0.1 + 0.2, "CPU": 1, "memory": 1048576.0, "node:x": 0.001}) == Claim(3000, 10000, 1 << 20)
     assert read_claim({"GPU": True, "CPU": "4", "memory": -1}) == Claim()
     assert read_claim(None) == Claim()
     assert sum((read_claim({"GPU": 0.1}) for _ in range(10)), Claim()).as_amounts().gpu == 1.0
 
 
-def test_resources_out_of_a_group_are_read_from_rays_names_for_them():
+def test_resources_from_a_group_are_read_by_rays_names():
     assert read_claim_in_group({f"GPU_group_0_{GROUP}": 1.0, f"GPU_group_{GROUP}": 1.0, f"bundle_group_{GROUP}": 0.001,
                                 f"CPU_group_{GROUP}": 2.0}) == Claim(10000, 20000)
 
@@ -106,13 +106,13 @@ def test_resources_out_of_a_group_are_read_from_rays_names_for_them():
     ("512.00KiB/21.26GiB memory\n1.0/1.0 accelerator_type:H100\n0.001/1.0 spot", Claim(0, 0, 512 << 10)),
     ("-0.0/4.0 GPU", Claim()),
 ])
-def test_a_sum_of_rays_is_what_is_used_and_what_is_reserved(text: str, used: Claim):
+def test_rays_sum_is_used_plus_reserved(text: str, used: Claim):
     """As `parse_usage` of Ray 2.49 to 2.60 writes it: of a reservation it counts only what is used."""
     assert read_sum(text).used == used
 
 
 @pytest.mark.parametrize("text", ["", "hello", None, 3, "x/y GPU", "1e/2 GPU", "3.0/4.0 TPU", {"GPU": 1}])
-def test_what_is_no_sum_is_unknown(text: object):
+def test_an_unparsable_sum_is_unknown(text: object):
     assert read_sum(text) is None
     assert read_sums({"n": text}) == {}
 
@@ -123,7 +123,7 @@ def test_a_dashboard_without_sums_has_none(table: object):
 
 
 @given(st.integers(0, 1 << 42))
-def test_rounded_memory_is_not_taken_for_a_holder_nobody_knows(memory: int):
+def test_rounded_memory_is_not_taken_for_an_unknown_holder(memory: int):
     """Ray rounds to two decimals of a unit; where that explains the difference, the exact number counts."""
     told = read_sum(f"{rounded(memory)}/8.00TiB memory")
     assert told.at_least(Claim(memory=memory)).memory == memory

@@ -52,7 +52,7 @@ class Held:
         answer(handler, 200, b"{}")
 
 
-def test_who_waits_is_told_once_and_again_after_it_has_answered_promptly(
+def test_a_wait_is_reported_once_and_again_after_a_fast_answer(
         dashboard: FakeDashboard, monkeypatch: pytest.MonkeyPatch):
     held = dashboard.behaviours["nodes"] = Held()
     monkeypatch.setattr("fleetctl.inventory.fetch.time", held)
@@ -66,7 +66,7 @@ def test_who_waits_is_told_once_and_again_after_it_has_answered_promptly(
     assert held.told == 2
 
 
-def test_requests_that_wait_together_tell_once(silent: str):
+def test_concurrent_waits_are_reported_once(silent: str):
     told: list[str] = []
     bounds = Bounds(waiting_s=0.1, silent_s=0.5)
     with DashboardClient(f"http:{silent}", bounds=bounds, on_waiting=lambda: told.append("now")) as client, \
@@ -78,15 +78,15 @@ def test_requests_that_wait_together_tell_once(silent: str):
 
 def test_an_address_that_takes_the_connection_and_never_answers_is_given_up(silent: str):
     with DashboardClient(f"http:{silent}", bounds=Bounds(silent_s=0.3)) as client, \
-            pytest.raises(ClusterUnreachable, match=r"accepted the connection and never answered within 0\.3 s"):
+            pytest.raises(ClusterUnreachable, match=r"accepted the connection but never answered within 0\.3 s"):
         client.get_json("/api/version")
 
 
-def test_one_that_does_not_finish_the_tls_handshake_says_so(silent: str):
+def test_an_unfinished_tls_handshake_is_reported(silent: str):
     with DashboardClient(f"https:{silent}", bounds=Bounds(silent_s=0.3)) as client, \
             pytest.raises(ClusterUnreachable, match="did not finish the TLS handshake") as caught:
         client.get_json("/api/version")
-    assert "does it speak TLS there?" in caught.value.hint
+    assert "does that port speak TLS?" in caught.value.hint
 
 
 def test_a_name_that_cannot_be_looked_up_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch):
@@ -98,7 +98,7 @@ def test_a_name_that_cannot_be_looked_up_in_time_is_given_up(monkeypatch: pytest
     never.set()
 
 
-def test_one_that_has_answered_before_is_given_more_time(dashboard: FakeDashboard):
+def test_an_address_that_has_answered_before_gets_more_time(dashboard: FakeDashboard):
     held = dashboard.behaviours["nodes"] = Held()
     bounds = Bounds(silent_s=2, waiting_s=2.5)  # on_waiting comes, and lets go, when a silent one is given up already
     with DashboardClient(dashboard.url, bounds=bounds, on_waiting=held.on_waiting) as client:
@@ -123,15 +123,15 @@ def os_error(number: int) -> OSError:
     (httpx.ConnectError("x"), os_error(errno.ECONNREFUSED), "connection refused, nothing listens there"),
     (httpx.ConnectError("x"), os_error(errno.EHOSTUNREACH), "no route to it (No route to host)"),
     (httpx.ConnectError("x"), os_error(errno.ENETUNREACH), "no route to it (Network is unreachable)"),
-    (httpx.ConnectError("x"), socket.gaierror(-2, "Name or service not known"), "its name is not known here"),
-    (httpx.ConnectTimeout("x"), None, "no connection was made in time"),
+    (httpx.ConnectError("x"), socket.gaierror(-2, "Name or service not known"), "its name cannot be resolved"),
+    (httpx.ConnectTimeout("x"), None, "the connection timed out"),
     (httpx.ConnectError(str(os_error(errno.EPERM))), os_error(errno.EPERM), "Operation not permitted"),
     (httpx.ConnectError("x"), ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"), "TLS failed"),
-    (httpx.ProxyError("407 Proxy Authentication Required"), None, "the proxy that HTTP_PROXY or HTTPS_PROXY names"),
+    (httpx.ProxyError("407 Proxy Authentication Required"), None, "the proxy in HTTP_PROXY or HTTPS_PROXY refused"),
     (httpx.LocalProtocolError("Illegal header value b'hush'"), None, "the request itself cannot be sent"),
     (httpx.UnsupportedProtocol("no such scheme"), None, "no such scheme"),
 ], ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None)
-def test_the_cause_is_said_in_words(error: Exception, cause: Exception | None, words: str):
+def test_the_cause_is_explained(error: Exception, cause: Exception | None, words: str):
     error.__cause__ = cause
     found = why_failed("http://ray-head:8265", "/api/version", error)
     assert isinstance(found, ClusterUnreachable)

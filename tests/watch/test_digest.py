@@ -39,7 +39,7 @@ def planned(failures: int, inventory: Inventory) -> Plan:
     (0, {"failures": 5}), (3, {"failures": 2}), (3, {"card": {0: 75 * GIB}}), (3, {"host": {0: 23 * GIB}}),
     (3, {"tool_version": "0.1.0"}), (3, {"ready_at": before("1m")}), (3, {"since": before("1m"), "restarts": 1}),
 ], ids=["no cooldown", "too few failures", "a granted card", "memory of a host", "release", "ready", "restarted"])
-def test_what_changes_no_plan_is_no_change(threshold: int, change: dict[str, Any]) -> None:
+def test_fields_that_affect_no_plan_do_not_change_the_digest(threshold: int, change: dict[str, Any]) -> None:
     now, then = cluster(**change), cluster()
     assert now != then
     assert planned(threshold, now).actions == planned(threshold, then).actions
@@ -50,13 +50,13 @@ def test_what_changes_no_plan_is_no_change(threshold: int, change: dict[str, Any
     {"failures": 3}, {"card": {1: 9 * GIB}}, {"node": {"cordon": {"reason": "disk"}}}, {"state": "RESTARTING"},
     {"node": {"labels": {"fleet.io/pool": "big"}}}, {"node": {"share": {0: 1, 1: 1}}},
 ], ids=["it cools", "a card in use", "cordon", "state", "labels", "a card is freed"])
-def test_what_may_change_one_is(change: dict[str, Any]) -> None:
+def test_fields_that_may_affect_a_plan_change_the_digest(change: dict[str, Any]) -> None:
     assert cluster_digest(fleet(), cluster(**change)) != cluster_digest(fleet(), cluster())
     assert cluster_digest(fleet(), cluster().model_copy(update={"complete": False})) is None
 
 
 @pytest.mark.parametrize("gone", ["nodes", "replicas"])
-def test_a_node_or_a_replica_that_has_gone_or_come_is_a_change(gone: str) -> None:
+def test_an_added_or_removed_node_or_replica_changes_the_digest(gone: str) -> None:
     then = cluster()
     now = then.model_copy(update={gone: getattr(then, gone)[1:]})
     assert cluster_digest(fleet(), now) != cluster_digest(fleet(), then)

@@ -63,9 +63,9 @@ def event(stream: http.client.HTTPResponse) -> list[str]:
     return lines
 
 
-def test_the_page_says_what_runs_what_is_missing_and_why(watcher: Watcher, cluster: ClusterStandIn) -> None:
+def test_the_page_shows_running_and_missing_replicas_and_why(watcher: Watcher, cluster: ClusterStandIn) -> None:
     cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"])
-    assert "There is no revision yet that can be used." in words(watch_page(watcher).html)
+    assert "There is no usable revision yet." in words(watch_page(watcher).html)
     log = event_line(0, "version", "fleetctl agent", version="1.0") + summary(1)
     cluster.add_job("fleetctl-apply-8dd5457ba23d", ("SUCCEEDED", log), verb="apply", fleet="lab", create="0").step()
     watcher.keeps_history = True
@@ -103,7 +103,7 @@ def test_a_look_that_finds_nothing_new_leaves_the_page_alone(watcher: Watcher, c
     assert watch_page(watcher).html != before.html
 
 
-def test_the_stream_tells_of_a_look_and_ends_with_a_change(watcher: Watcher, cluster: ClusterStandIn) -> None:
+def test_the_stream_reports_each_look_and_ends_with_a_change(watcher: Watcher, cluster: ClusterStandIn) -> None:
     advance(watcher)
     with served(watcher) as page:
         stream = ask(page, f"/events?have={watch_page(watcher).digest}")
@@ -119,7 +119,7 @@ def test_the_stream_tells_of_a_look_and_ends_with_a_change(watcher: Watcher, clu
         assert "org/m/2" in words(ask(page, "/").read().decode())
 
 
-def test_only_so_many_may_listen(watcher: Watcher) -> None:
+def test_the_number_of_listeners_is_limited(watcher: Watcher) -> None:
     advance(watcher)
     have = watch_page(watcher).digest
     with served(watcher) as page:
@@ -129,7 +129,7 @@ def test_only_so_many_may_listen(watcher: Watcher) -> None:
         assert ask(page, "/").status == 200
 
 
-def test_page_and_stream_ask_for_the_token_and_probes_do_not(watcher: Watcher) -> None:
+def test_page_and_stream_require_the_token_and_probes_do_not(watcher: Watcher) -> None:
     basic = base64.b64encode(b"anyone:tok:en").decode()
     with served(watcher, "tok:en") as page:
         for path in ("/", "/events", "/metrics", "/other"):
@@ -141,7 +141,7 @@ def test_page_and_stream_ask_for_the_token_and_probes_do_not(watcher: Watcher) -
         assert ask(page, "/healthz").status == 200
 
 
-def test_a_page_may_ask_its_own_server_and_nothing_else(watcher: Watcher) -> None:
+def test_a_page_may_contact_only_its_own_server(watcher: Watcher) -> None:
     with served(watcher) as page:
         answer = ask(page, "/")
         html = answer.read().decode()

@@ -19,7 +19,7 @@ from watched import advance, watcher_of
 from fleetctl.errors import RevisionError
 from fleetctl.watch import source as source_module
 from fleetctl.watch.source import Branch, Files
-from fleetctl.watch.step import Apply, Tell
+from fleetctl.watch.step import Apply, Notify
 from fleetctl.watch.watcher import Watcher
 
 FLEET = """\
@@ -70,7 +70,7 @@ def branch(upstream: Upstream, folder: str = "clone", **settings: bool) -> Branc
                   **settings)
 
 
-def test_what_is_fetched_is_on_the_disk_before_the_branch_moves(upstream: Upstream) -> None:
+def test_fetched_objects_are_synced_to_disk_before_the_branch_moves(upstream: Upstream) -> None:
     """Git leaves small objects and branches to the system, and after a power failure they are empty."""
     upstream.push(FLEET % 1)
     trace = upstream.work.parent / "trace"
@@ -102,7 +102,7 @@ def test_the_default_branch_needs_no_name(upstream: Upstream, tmp_path: Path) ->
 
 @pytest.mark.parametrize(("url", "ref"), [("repo.git", "no-such-branch"), ("no-such-repo.git", "main"),
                                           ("ext::touch hacked", "main"), ("--upload-pack=touch hacked", "main")])
-def test_what_cannot_be_fetched_says_so_and_runs_nothing(
+def test_a_failed_fetch_is_reported_and_runs_nothing(
     upstream: Upstream, tmp_path: Path, url: str, ref: str
 ) -> None:
     upstream.push(FLEET % 1)
@@ -144,7 +144,7 @@ def hung_up(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("protocol", ["git", "http"])
-def test_a_server_that_never_answers_is_waited_for_beside_the_loop_and_then_left(
+def test_a_server_that_never_answers_is_awaited_in_the_background_and_given_up(
     upstream: Upstream, silent: Silent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
 ) -> None:
     monkeypatch.setattr(source_module, "PATIENCE_S", 0.01)
@@ -166,7 +166,7 @@ def test_a_server_that_never_answers_is_waited_for_beside_the_loop_and_then_left
     assert hung_up(again), "a watch that ends leaves none behind"
 
 
-def test_a_fetch_that_takes_its_time_is_not_begun_again(
+def test_a_slow_fetch_is_not_started_again(
     upstream: Upstream, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pushed = upstream.push(FLEET % 1)
@@ -186,16 +186,16 @@ def test_a_fetch_that_takes_its_time_is_not_begun_again(
     assert (tmp_path / "begun").read_text() == "begun\n"
 
 
-def test_a_clone_that_cannot_be_made_is_a_source_that_does_not_answer(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_clone_that_cannot_be_created_is_a_source_that_does_not_answer(upstream: Upstream, tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("")
-    with pytest.raises(RevisionError, match="cannot be made: Not a directory"):
+    with pytest.raises(RevisionError, match="cannot be created: Not a directory"):
         branch(upstream, "a-file/clone").newest()
 
 
 @pytest.mark.parametrize("url", ["https//ana:s3cret@git.example.org/fleets", "ext://ana:s3cret@git.example.org/fleets",
                                  "https://ana:s3cret@127.0.0.1:1/fleets", "https://s3cret@127.0.0.1:1/fleets",
                                  "https://ana:s3/cret@127.0.0.1:1/fleets"])
-def test_a_token_in_the_address_is_not_told(upstream: Upstream, tmp_path: Path, url: str) -> None:
+def test_a_token_in_the_address_is_not_shown(upstream: Upstream, tmp_path: Path, url: str) -> None:
     source = Branch(url, "main", ("fleets",), tmp_path / "clone", upstream.environ, time.time)
     with pytest.raises(RevisionError, match="git fetch: ") as caught:
         source.newest()
@@ -240,8 +240,8 @@ def test_a_watch_that_is_started_again_goes_on_with_the_last_good_commit(
         assert isinstance(done[-1], Apply)
         assert again.state.good == good
         assert again.state.seen == (broken if newest == "is broken" else None)
-        assert again.state.told.keys() == {"revision" if newest == "is broken" else "source"}, "and it says so"
-        assert not [do for do in advance(again) if isinstance(do, Tell)], "once"
+        assert again.state.conditions.keys() == {"revision" if newest == "is broken" else "source"}, "and it says so"
+        assert not [do for do in advance(again) if isinstance(do, Notify)], "once"
 
 
 def test_a_remembered_commit_is_judged_again(upstream: Upstream, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def git_that(upstream: Upstream, tmp_path: Path, does: str) -> dict[str, str]:
     return {**upstream.environ, "PATH": f"{tmp_path}/bin:{upstream.environ['PATH']}"}
 
 
-def test_a_git_that_is_killed_says_nothing_of_the_branch(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_killed_git_is_not_a_verdict_on_the_branch(upstream: Upstream, tmp_path: Path) -> None:
     source = branch(upstream)
     good, pushed = upstream.push(FLEET % 1), upstream.push(FLEET % 2)
     source.newest()
@@ -299,7 +299,7 @@ def test_a_failure_of_git_is_no_lasting_verdict_on_a_commit(
         advance(watcher)
     assert watcher.state.good == pushed
     assert [len(one.sound().models) for one in (*in_force, watcher.good) if one] in ([2], [2, 2]), "never half of it"
-    assert not watcher.state.told.keys() & {"source", "revision"}
+    assert not watcher.state.conditions.keys() & {"source", "revision"}
 
 
 def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream: Upstream) -> None:
@@ -314,7 +314,7 @@ def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream
     assert source.fault(first), "what the other one has accepted is not accepted here"
 
 
-def test_what_a_killed_git_has_left_does_not_stop_the_watch(upstream: Upstream) -> None:
+def test_leftovers_of_a_killed_git_do_not_stop_the_watch(upstream: Upstream) -> None:
     source = branch(upstream)
     upstream.push(FLEET % 1)
     source.newest()
@@ -332,7 +332,7 @@ def test_what_a_killed_git_has_left_does_not_stop_the_watch(upstream: Upstream) 
     assert [file.exists() for file in packs] == [True, False], "a large one may be what fills the disk"
 
 
-def test_what_another_watch_has_fetched_meanwhile_is_an_answer(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_commit_received_by_another_watch_meanwhile_counts(upstream: Upstream, tmp_path: Path) -> None:
     pushed = upstream.push(FLEET % 1)
     overtaken = f'case "$*" in *fetch*) {shutil.which("git")} "$@"; echo "error: cannot lock ref" >&2; exit 1;; esac'
     source = replace(branch(upstream), environ=git_that(upstream, tmp_path, overtaken))
@@ -341,7 +341,7 @@ def test_what_another_watch_has_fetched_meanwhile_is_an_answer(upstream: Upstrea
         source.newest()
 
 
-def test_only_signed_commits_are_used_where_that_is_asked_for(upstream: Upstream, tmp_path: Path) -> None:
+def test_only_signed_commits_are_used_if_required(upstream: Upstream, tmp_path: Path) -> None:
     source = branch(upstream, signed=True)
     unsigned = upstream.push(FLEET % 1)
     source.newest()
@@ -359,7 +359,7 @@ def test_only_signed_commits_are_used_where_that_is_asked_for(upstream: Upstream
     assert source.fault(unsigned)
 
 
-def test_files_are_another_revision_when_any_of_them_changes(tmp_path: Path) -> None:
+def test_files_are_a_new_revision_when_any_of_them_changes(tmp_path: Path) -> None:
     folder, base = tmp_path / "fleets", tmp_path / "base.yaml"
     folder.mkdir()
     (folder / "lab.yaml").write_text(f"extends: ../base.yaml\n{FLEET % 1}")
@@ -376,7 +376,7 @@ def test_files_are_another_revision_when_any_of_them_changes(tmp_path: Path) -> 
     assert source.newest() != other
 
 
-def test_a_base_that_was_broken_and_is_repaired_is_another_revision_each_time(tmp_path: Path) -> None:
+def test_breaking_and_repairing_a_base_are_new_revisions(tmp_path: Path) -> None:
     base, over = tmp_path / "bases" / "base.yaml", tmp_path / "over.yaml"
     base.parent.mkdir()
     base.write_text(FLEET % 1)

@@ -15,14 +15,14 @@ from fleetctl.watch.step import (
     SOONEST_S,
     Apply,
     ApplyEnded,
-    Do,
-    Happened,
+    Command,
+    Event,
     Looked,
     MakePlan,
+    Notify,
     PlanMade,
     Rest,
     State,
-    Tell,
     step,
 )
 
@@ -45,9 +45,9 @@ class Loop:
 
     state: State
     at: float = 0.0
-    log: list[tuple[float, Happened, list[Do]]] = field(default_factory=list)
+    log: list[tuple[float, Event, list[Command]]] = field(default_factory=list)
 
-    def feed(self, happened: Happened) -> list[Do]:
+    def feed(self, happened: Event) -> list[Command]:
         self.state, todo = step(self.state, happened)
         self.log.append((self.at, happened, todo))
         if isinstance(todo[-1], Rest):
@@ -57,7 +57,7 @@ class Loop:
 
 @settings(max_examples=cases(2400), deadline=None)
 @given(st.lists(LOOKS, max_size=30), st.data(), st.booleans())
-def test_through_any_history(looks: list[tuple[str | None, str | None]], data: st.DataObject,
+def test_invariants_hold_through_any_history(looks: list[tuple[str | None, str | None]], data: st.DataObject,
                              report_only: bool) -> None:
     loop = Loop(State(INTERVAL_S, report_only))
     sound: set[str] = set()
@@ -68,7 +68,7 @@ def test_through_any_history(looks: list[tuple[str | None, str | None]], data: s
         assert not isinstance(todo[-1], MakePlan) or (cluster is not None and todo[-1].revision in sound)
         if isinstance(todo[-1], MakePlan):
             made = data.draw(PLANS)
-            acts = (made.create > 0 or made.nodes != loop.state.asked) and not made.refused and not report_only
+            acts = (made.create > 0 or made.nodes != loop.state.requested) and not made.refused and not report_only
             todo = loop.feed(replace(made, at=loop.at))
             assert isinstance(todo[-1], Apply if acts else Rest)
         if isinstance(todo[-1], Apply):
@@ -77,13 +77,13 @@ def test_through_any_history(looks: list[tuple[str | None, str | None]], data: s
             todo = loop.feed(ApplyEnded(loop.at, end.outcome, end.message))
         assert isinstance(todo[-1], Rest)
         assert SOONEST_S <= todo[-1].seconds <= SLOWEST_S
-        due = loop.at >= loop.state.again_at
+        due = loop.at >= loop.state.replan_at
         assert todo is not first or due or todo[-1].seconds > INTERVAL_S - 0.01, "no busy loop"
         assert loop.state.good in {*sound, None}
         assert loop.state.behind_at is None or loop.state.behind_at <= loop.at
         assert loop.state.behind_at is not None or loop.state.good
     for _, _, todo in loop.log:
-        assert all(isinstance(do, Tell) for do in todo[:-1])
+        assert all(isinstance(do, Notify) for do in todo[:-1])
     _assert_news_is_new(loop)
 
 
@@ -91,7 +91,7 @@ def _assert_news_is_new(loop: Loop) -> None:
     last: dict[str, str] = {}
     for _, _, todo in loop.log:
         for do in todo:
-            if isinstance(do, Tell) and do.about not in ("applied", "good"):
+            if isinstance(do, Notify) and do.about not in ("applied", "good"):
                 assert last.get(do.about, "") != do.text, f"told twice: {do}"
                 last[do.about] = do.text
 
@@ -109,7 +109,7 @@ def plans(loop: Loop) -> list[float]:
     return [at for at, _, todo in loop.log if isinstance(todo[-1], MakePlan)]
 
 
-def test_nothing_new_is_planned_again_only_from_time_to_time() -> None:
+def test_an_unchanged_state_is_planned_again_only_after_the_resync_time() -> None:
     loop = Loop(State(INTERVAL_S))
     while loop.at < 3600:
         at_rest(loop)
@@ -127,11 +127,11 @@ def test_the_last_good_revision_stays_in_force() -> None:
     loop = Loop(State(INTERVAL_S))
     at_rest(loop, "a")
     todo = loop.feed(looked(loop.at, "bad", "two"))
-    assert todo == [Tell("revision", "bad: it is broken"), MakePlan("a")]
+    assert todo == [Notify("revision", "bad: it is broken"), MakePlan("a")]
     assert (loop.state.seen, loop.state.good) == ("bad", "a")
 
 
-def test_what_keeps_failing_is_tried_ever_more_slowly() -> None:
+def test_repeated_failures_are_retried_with_growing_pauses() -> None:
     loop = Loop(State(INTERVAL_S))
     while loop.at < 3600:
         if isinstance(loop.feed(looked(loop.at))[-1], MakePlan):
@@ -143,37 +143,37 @@ def test_what_keeps_failing_is_tried_ever_more_slowly() -> None:
     assert (rests[0], rests[-1]) == (60, 300)
 
 
-def test_a_cluster_that_is_away_is_asked_ever_more_slowly_and_at_once_when_it_is_back() -> None:
+def test_an_unreachable_cluster_is_read_with_growing_pauses_until_it_is_back() -> None:
     loop = Loop(State(INTERVAL_S))
     rests = [loop.feed(looked(loop.at, "a", None))[-1] for _ in range(6)]
     assert rests == [Rest(seconds) for seconds in (60, 120, 240, 300, 300, 300)]
     assert loop.feed(looked(loop.at))[-1] == MakePlan("a")
-    assert loop.state.away == 0
+    assert loop.state.cluster_failures == 0
 
 
-def test_a_held_lock_is_tried_again_at_the_next_look_and_told_once() -> None:
+def test_a_held_lock_is_tried_again_at_the_next_look_and_reported_once() -> None:
     loop = Loop(State(INTERVAL_S))
     told = []
     for _ in range(3):
         assert isinstance(loop.feed(looked(loop.at))[-1], MakePlan)
         loop.feed(PlanMade(loop.at, 1))
         told += loop.feed(ApplyEnded(loop.at, "locked", "held"))[:-1]
-    assert told == [Tell("locked", "held")]
+    assert told == [Notify("locked", "held")]
     assert plans(loop) == [0, 30, 60]
 
 
-def test_what_a_policy_refuses_is_told_once_per_revision() -> None:
+def test_a_plan_refused_by_policy_is_reported_once_per_revision() -> None:
     loop, told = Loop(State(INTERVAL_S)), []
     for revision, cluster in [("a", "one"), ("a", "two"), ("b", "two")]:
         loop.feed(looked(loop.at, revision, cluster))
-        told += [do for do in loop.feed(PlanMade(loop.at, 9, refused="too much")) if isinstance(do, Tell)]
-    assert told == [Tell("policy", "a: too much"), Tell("policy", "b: too much")]
+        told += [do for do in loop.feed(PlanMade(loop.at, 9, refused="too much")) if isinstance(do, Notify)]
+    assert told == [Notify("policy", "a: too much"), Notify("policy", "b: too much")]
 
 
-def test_a_plan_may_say_when_it_is_worth_another() -> None:
+def test_a_plan_may_set_the_time_of_the_next_one() -> None:
     loop = Loop(State(INTERVAL_S))
     loop.feed(looked(0))
-    loop.feed(PlanMade(0, 0, "it cools", again_s=45))
+    loop.feed(PlanMade(0, 0, "it cools", replan_s=45))
     while loop.at < 100:
         at_rest(loop)
     assert plans(loop) == [0, 45]
@@ -191,33 +191,33 @@ def test_the_next_look_is_an_interval_after_the_last_however_long_plan_and_apply
     assert loop.feed(PlanMade(93, 0))[-1] == Rest(INTERVAL_S - 2)
 
 
-def test_a_source_that_does_not_answer_says_nothing_of_the_revision_that_is_left_out() -> None:
+def test_a_source_that_does_not_answer_keeps_the_fault_of_the_unused_revision() -> None:
     loop, told = Loop(State(INTERVAL_S)), []
     for revision in ("a", "bad", None, "bad", "a"):
-        told += [do for do in loop.feed(looked(loop.at, revision)) if isinstance(do, Tell) and do.about == "revision"]
-    assert told == [Tell("revision", "bad: it is broken"), Tell("revision", "")]
+        told += [do for do in loop.feed(looked(loop.at, revision)) if isinstance(do, Notify) and do.about == "revision"]
+    assert told == [Notify("revision", "bad: it is broken"), Notify("revision", "")]
 
 
 def test_an_error_is_over_when_a_plan_finds_nothing_to_create() -> None:
     loop = Loop(State(INTERVAL_S))
     loop.feed(looked(0))
     loop.feed(ApplyEnded(0, "error", "the cluster went away"))
-    assert loop.state.told == {"error": "the cluster went away"}
+    assert loop.state.conditions == {"error": "the cluster went away"}
     loop.feed(PlanMade(60, 0))
-    assert not loop.state.told
+    assert not loop.state.conditions
 
 
-def test_what_a_policy_refuses_is_not_taken_for_nothing_missing() -> None:
+def test_a_plan_refused_by_policy_is_not_in_sync() -> None:
     loop = Loop(State(INTERVAL_S, report_only=True))
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 3))
-    assert loop.feed(PlanMade(30, 3, refused="too much"))[:-1] == [Tell("policy", "a: too much")]
+    assert loop.feed(PlanMade(30, 3, refused="too much"))[:-1] == [Notify("policy", "a: too much")]
 
 
-def test_since_when_something_is_missing_is_known_until_nothing_is() -> None:
+def test_behind_at_is_kept_until_nothing_is_missing() -> None:
     loop, since = Loop(State(INTERVAL_S)), list[float | None]()
 
-    def then(at: float, happened: Happened) -> None:
+    def then(at: float, happened: Event) -> None:
         loop.feed(replace(happened, at=at))
         since.append(loop.state.behind_at)
 
@@ -240,7 +240,7 @@ def test_since_when_something_is_missing_is_known_until_nothing_is() -> None:
     assert since[13:] == [None, 31]
 
 
-def test_the_autoscaler_is_asked_once_for_what_is_needed_and_again_when_that_is_another() -> None:
+def test_the_autoscaler_is_asked_once_and_again_when_the_needed_nodes_change() -> None:
     loop = Loop(State(INTERVAL_S))
     for nodes, outcome in (("two", "error"), ("two", "fine"), ("two", None), ("one", "fine"), ("", "fine"), ("", None)):
         loop.feed(looked(loop.at))

@@ -87,7 +87,7 @@ def test_prometheus_reads_the_fleet_the_nodes_and_the_loop(watcher: Watcher) -> 
     assert found["fleetctl_watch_info", "lab", watcher.state.good or ""] == 1
 
 
-def test_prometheus_reads_since_when_the_fleet_is_not_in_sync(watcher: Watcher, cluster: ClusterStandIn) -> None:
+def test_prometheus_reads_how_long_the_fleet_is_out_of_sync(watcher: Watcher, cluster: ClusterStandIn) -> None:
     now = [100.0]
     watcher.clock = lambda: now[0]
 
@@ -121,7 +121,7 @@ def test_prometheus_reads_what_cools(watcher: Watcher, cluster: ClusterStandIn) 
     assert found["fleetctl_watch_locked",] == 0
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are(watcher: Watcher) -> None:
+def test_the_dashboard_queries_existing_metrics(watcher: Watcher) -> None:
     with served(watcher, "127.0.0.1:0", None) as url:
         advance(watcher)
         watcher.state, _ = step(watcher.state, watcher.apply())
@@ -139,11 +139,11 @@ def test_a_loop_that_does_not_turn_is_not_healthy(watcher: Watcher) -> None:
     now = 0.0
     watcher.clock = lambda: now
     with served(watcher, "127.0.0.1:0", None) as url:
-        watcher.turns_within(30)
+        watcher.note_turn(30)
         for now, status in ((30 + 3 * 30, 200), (30 + LATE_S, 200), (31 + LATE_S, 503)):
             assert get(f"{url}/healthz")[0] == status, now
         assert "has not turned" in get(f"{url}/healthz")[1]
-        watcher.turns_within(None)
+        watcher.note_turn(None)
         assert get(f"{url}/healthz")[0] == 200, "an apply takes its time"
 
 
@@ -193,13 +193,13 @@ def test_a_real_prometheus_scrapes_the_watch_and_evaluates_the_alerts(watcher: W
             eventually(lambda: state("FleetctlReplicasBlocked") == "pending", "the alerts are evaluated", log)
 
 
-def test_metrics_may_ask_for_a_token(watcher: Watcher) -> None:
+def test_metrics_may_require_a_token(watcher: Watcher) -> None:
     with served(watcher, "127.0.0.1:0", "a-secret") as url:
         assert [get(f"{url}/metrics", token)[0] for token in (None, "guess", "a-secret")] == [401, 401, 200]
         assert get(f"{url}/healthz")[0] == 200
 
 
-def test_a_token_may_be_any_text_and_the_scheme_in_small_letters(watcher: Watcher) -> None:
+def test_a_token_may_be_any_text_and_the_scheme_is_case_insensitive(watcher: Watcher) -> None:
     def asked(header: str) -> int:
         sent = {"Authorization": header.encode().decode("latin-1")}
         try:
@@ -230,19 +230,19 @@ def test_without_an_address_it_listens_on_this_machine_alone(watcher: Watcher) -
             get(f"{url.replace('127.0.0.1', '127.0.0.2')}/healthz")
 
 
-def test_report_only_says_what_is_missing_and_only_reads(watcher: Watcher, cluster: ClusterStandIn) -> None:
+def test_report_only_reports_missing_replicas_and_only_reads(watcher: Watcher, cluster: ClusterStandIn) -> None:
     watcher.state = State(30, report_only=True)
     for _ in range(2):
         assert not [do for do in advance(watcher) if isinstance(do, Apply)]
-    assert watcher.state.told["wanted"] == "2"
+    assert watcher.state.conditions["wanted"] == "2"
     assert cluster.requests
     assert cluster.writes() == []
 
 
-def test_an_inventory_that_is_not_whole_is_not_planned_on(watcher: Watcher, cluster: ClusterStandIn) -> None:
+def test_an_incomplete_inventory_is_not_planned_on(watcher: Watcher, cluster: ClusterStandIn) -> None:
     cluster.refusals[("GET", "/api/v0/actors")] = [Answer(500, {"msg": "no"}) for _ in range(20)]
     assert not [do for do in advance(watcher) if isinstance(do, MakePlan)]
-    assert watcher.state.away == 1
+    assert watcher.state.cluster_failures == 1
     cluster.refusals.clear()
     assert [do for do in advance(watcher) if isinstance(do, MakePlan)]
 
@@ -283,4 +283,4 @@ def test_a_revision_that_cannot_be_judged_is_not_in_force(watcher: Watcher, monk
     monkeypatch.setattr(Files, "fault", no_answer)
     advance(watcher)
     assert (watcher.good, watcher.state.good) == (None, None)
-    assert watcher.state.told["source"].startswith("git merge-base did not answer")
+    assert watcher.state.conditions["source"].startswith("git merge-base did not answer")

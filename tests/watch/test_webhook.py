@@ -45,15 +45,15 @@ def sent(receiver: Receiver, *texts: str) -> list[str]:
     return failed
 
 
-def test_news_arrive_in_order_and_again_after_a_failure() -> None:
+def test_news_arrives_in_order_and_again_after_a_failure() -> None:
     receiver = Receiver(refusals=[Answer(503), Answer(502)])
     assert not sent(receiver, "one", "two", "<!channel> & more")
     assert receiver.taken == ["one", "two", "&lt;!channel&gt; &amp; more"]
 
 
-def test_what_is_given_up_is_said_without_the_address() -> None:
+def test_news_given_up_is_reported_without_the_address() -> None:
     receiver = Receiver(refusals=[Answer(404)])
-    assert sent(receiver, "one", "two") == ["the webhook did not take the news (404)"]
+    assert sent(receiver, "one", "two") == ["the webhook did not accept the news (404)"]
     assert receiver.taken == ["two"]
 
 
@@ -61,22 +61,22 @@ def test_what_is_given_up_is_said_without_the_address() -> None:
     Answer(0), Answer(403, "no", {"Content-Type": "text/plain; charset=base64"}),
     Answer(403, "no", {"Content-Type": "text/plain; charset=idna"}), Answer(429, "", {"Retry-After": "\u00b2"}),
     Answer(429, "", {"X-RateLimit-Reset": "\u00b2", "Date": "Wed, 04 Mar 2026 12:00:00 GMT"})])
-def test_no_answer_ends_the_sending(refusal: Answer) -> None:
+def test_a_refusal_does_not_end_the_sending(refusal: Answer) -> None:
     receiver = Receiver(refusals=[refusal] * 4)
     assert sent(receiver, "1", "2", "3", "4", "5")
     assert receiver.taken[-1] == "5"
 
 
 @pytest.mark.parametrize("url", ["http://a..b/", f"http://{'a' * 64}.example.org/", "http://127.0.0.1:99999/"])
-def test_an_address_that_cannot_be_looked_up_is_said(url: str) -> None:
+def test_an_unresolvable_address_is_reported(url: str) -> None:
     failed: list[str] = []
     webhook = Webhook(url, failed.append)
     webhook.send("one", {})
     webhook.close()
-    assert failed == ["the webhook did not take the news"]
+    assert failed == ["the webhook did not accept the news"]
 
 
-def test_more_than_can_wait_is_left_out_at_once() -> None:
+def test_news_beyond_the_queue_is_dropped_at_once() -> None:
     class Stuck(Webhook):
         def _send_all(self) -> None:
             return
@@ -85,10 +85,10 @@ def test_more_than_can_wait_is_left_out_at_once() -> None:
     webhook = Stuck("http://127.0.0.1:9/services/a-secret", failed.append)
     for number in range(MOST_WAITING + 1):
         webhook.send(str(number), {})
-    assert failed == ["too much waits for the webhook; news are left out"]
+    assert failed == ["the webhook is too slow; some news is dropped"]
 
 
-def test_what_the_end_cannot_wait_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unsent_news_at_the_end_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, failed = threading.Event(), list[str]()
 
     class Slow(Webhook):
@@ -99,9 +99,9 @@ def test_what_the_end_cannot_wait_for_is_said(monkeypatch: pytest.MonkeyPatch) -
     webhook = Slow("http://127.0.0.1:9/services/a-secret", failed.append)
     webhook.close()
     begun.set()
-    assert failed == ["the webhook has not taken all news"]
+    assert failed == ["the webhook has not accepted all news"]
 
 
-def test_what_is_no_url_is_refused() -> None:
-    with pytest.raises(ForgeError, match="no URL"):
+def test_an_address_that_is_not_a_url_is_refused() -> None:
+    with pytest.raises(ForgeError, match="not a URL"):
         Webhook("a-secret", print)

@@ -22,7 +22,7 @@ from fleetctl.render.plan_json import render_plan_json
 from fleetctl.render.report.of_drift import drift_report
 from fleetctl.render.report.of_problems import failure_report
 from fleetctl.workflow.dashboard import open_dashboard
-from fleetctl.workflow.examination import diagnosed, failures_of
+from fleetctl.workflow.examination import capacity_findings, failures_of
 from fleetctl.workflow.planning import plan_fleet
 
 app = command_app(
@@ -73,7 +73,7 @@ def _checked(job: Job) -> tuple[JobResult, bool]:
     loaded, where = inspect_fleet(job.files), trusted_where(job)
     plan = (planned := plan_fleet(job.invocation, loaded, PlanOptions(files=job.files), where)).plan
     with open_dashboard(job.invocation, where.address, planned.fleet.cluster.address) as client:
-        failed, beside = failures_of(client, plan), diagnosed(client, loaded, planned.inventory)
+        failed, beside = failures_of(client, plan), capacity_findings(client, loaded, planned.inventory)
     report = drift_report(planned.shown(), failed, beside)
     formats, reports = Formats(json=lambda: render_plan_json(plan), report=lambda: report), parse_reports(job.reports)
     show(formats, "table")

@@ -1,5 +1,5 @@
-"""Plans in a process of their own, which ends with its plan: a watch keeps neither NumPy (20 MiB) nor SciPy (40 more),
-and a plan that does not end does not stop it.
+"""Planning in a subprocess that ends with its plan: the watch loads neither NumPy (20 MiB) nor SciPy (40 more), and a
+plan that never ends does not stop it.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.options import PlanFacts, PlanOptions
 
 PACKAGES = Path(__file__).parents[2]
-"""Where this fleetctl is imported from: another one in the working folder must not be."""
+"""The folder of this fleetctl: the subprocess must not import another one from the working folder."""
 LONGEST_S = 300.0
 
 
-def make_plan_apart(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
-    """Return what `make_plan` returns; raises what it raises, and ApplyError where the process that plans fails."""
-    with Child([sys.executable, "-m", "fleetctl.watch.apart"], cwd=str(PACKAGES),
+def make_plan_in_subprocess(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
+    """Return the plan of `make_plan`; raises its errors, and ApplyError when the subprocess fails."""
+    with Child([sys.executable, "-m", "fleetctl.watch.plan_process"], cwd=str(PACKAGES),
                stdin=pickle.dumps((fleet, inventory, options, facts))) as child:
         try:
             done = child.wait(LONGEST_S)
         except subprocess.TimeoutExpired:
-            raise ApplyError(f"the process that plans has no plan after {LONGEST_S:g} s") from None
+            raise ApplyError(f"the planning process has no plan after {LONGEST_S:g} s") from None
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise ApplyError(f"the process that plans ended with {done.returncode}{''.join(f': {line}' for line in last)}")
-    answer: Plan | FleetctlError = pickle.loads(done.stdout)  # noqa: S301  of our own process
+        raise ApplyError(f"the planning process ended with {done.returncode}{''.join(f': {line}' for line in last)}")
+    answer: Plan | FleetctlError = pickle.loads(done.stdout)  # noqa: S301  from our own process
     if isinstance(answer, FleetctlError):
         raise answer
     return answer
 
 
-def _answer(asked: bytes) -> Plan | FleetctlError:
+def _answer(inputs: bytes) -> Plan | FleetctlError:
     from fleetctl.planner.plan import make_plan
 
     try:
-        return make_plan(*pickle.loads(asked))  # noqa: S301  of our own process
+        return make_plan(*pickle.loads(inputs))  # noqa: S301  from our own process
     except FleetctlError as error:
         return error
 

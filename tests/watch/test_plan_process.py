@@ -15,7 +15,7 @@ from planner.planner_worlds import short_fleet, short_inventory
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
-from fleetctl.watch import apart
+from fleetctl.watch import plan_process
 
 ASKED = """
 import sys
@@ -24,13 +24,13 @@ from pathlib import Path
 from cluster_stand_in import ClusterStandIn, serve
 from watched import advance, watcher_of
 from fleetctl.cli import watch
-from fleetctl.watch.apart import make_plan_apart
+from fleetctl.watch.plan_process import make_plan_in_subprocess
 
 cluster = ClusterStandIn()
 cluster.add_node("a")
 with serve(cluster):
     watcher = watcher_of(cluster, Path(sys.argv[1]) / "fleet.yaml")
-    watcher.invocation = replace(watcher.invocation, make_plan=make_plan_apart)
+    watcher.invocation = replace(watcher.invocation, make_plan=make_plan_in_subprocess)
     advance(watcher)
 assert watcher.planned.plan.actions
 assert not {"numpy", "scipy"} & sys.modules.keys(), "loaded here"
@@ -39,8 +39,8 @@ assert not {"numpy", "scipy"} & sys.modules.keys(), "loaded here"
 
 def asked(**inventory: Any) -> None:
     fleet = short_fleet({"models": [{"key": "one", "replicas": 1, "gpus": 1}]})
-    apart.make_plan_apart(fleet, short_inventory({"nodes": [{"name": "n", "gpus": 8}]}).model_copy(update=inventory),
-                          PlanOptions(), PlanFacts(tool_version="1"))
+    seen = short_inventory({"nodes": [{"name": "n", "gpus": 8}]}).model_copy(update=inventory)
+    plan_process.make_plan_in_subprocess(fleet, seen, PlanOptions(), PlanFacts(tool_version="1"))
 
 
 def planner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
@@ -57,21 +57,21 @@ def test_a_watch_that_plans_loads_no_numpy(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_plan_is_the_same_to_a_byte() -> None:
+def test_the_plan_is_identical() -> None:
     fleet = short_fleet({"models": [
         {"key": "three", "replicas": 8, "gpus": 3}, {"key": "five", "replicas": 4, "gpus": 5},
         {"key": "gang", "replicas": 2, "gang": {"gpus": 4, "workers": 1}}]})
     seen = short_inventory({"nodes": [{"name": f"n{number}", "gpus": 8} for number in range(5)]})
     inputs = fleet, seen, PlanOptions(), PlanFacts(tool_version="1")
-    assert apart.make_plan_apart(*inputs) == make_plan(*inputs)
+    assert plan_process.make_plan_in_subprocess(*inputs) == make_plan(*inputs)
 
 
-def test_what_the_planner_refuses_is_refused_in_its_words() -> None:
+def test_an_error_of_the_planner_is_raised_unchanged() -> None:
     with pytest.raises(InventoryError, match="is not complete"):
         asked(complete=False)
 
 
-def test_a_planner_that_does_not_end_is_ended_with_all_that_it_has_started(
+def test_a_planner_that_does_not_end_is_killed_with_its_children(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pipe = tmp_path / "pipe"
@@ -80,7 +80,7 @@ def test_a_planner_that_does_not_end_is_ended_with_all_that_it_has_started(
     planner(monkeypatch, tmp_path, f"(echo begun; exec sleep 1000) > {pipe} & wait")
     said, limit_s = b"", 0.2
     while not said:  # a shell may take longer than that to start
-        monkeypatch.setattr(apart, "LONGEST_S", limit_s := 2 * limit_s)
+        monkeypatch.setattr(plan_process, "LONGEST_S", limit_s := 2 * limit_s)
         with pytest.raises(ApplyError, match="no plan after"):
             asked()
         said = until_its_end(reader)
@@ -97,7 +97,7 @@ def until_its_end(reader: int) -> bytes:
     raise AssertionError("what the planner has started goes on")
 
 
-def test_a_planner_that_fails_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_failed_planner_is_reported_with_its_last_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     planner(monkeypatch, tmp_path, "echo Traceback >&2; echo MemoryError >&2; exit 1")
     with pytest.raises(ApplyError, match="ended with 1: MemoryError"):
         asked()
