@@ -187,7 +187,7 @@ def test_one_job_is_read(cluster: ClusterStandIn, client: DashboardClient) -> No
 
 
 def test_an_unknown_job_is_reported_as_such(client: DashboardClient) -> None:
-    with pytest.raises(ApplyError, match="knows no job nowhere"):
+    with pytest.raises(ApplyError, match="has no job nowhere"):
         fetch_job(client, "nowhere")
 
 
