@@ -1,7 +1,7 @@
-"""Problems in fleet files: message, place, what is allowed, the nearest spelling.
+"""Problems in fleet files: message, place, allowed values, nearest spelling.
 
-Codes are stable: an unused one stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
-FL040-FL059 several fields together, FL060-FL079 warnings, from FL080 on errors in weights and their updates.
+Codes are stable: an unused one stays reserved. FL001-FL019 are about reading the text, FL020-FL039 about one value or
+key, FL040-FL059 about several fields together; FL060-FL079 are warnings; from FL080: errors in weights and updates.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CODES: dict[str, str] = {
     "FL014": "nested too deeply, or too much in one document",
     "FL015": "a merge key (<<) that does not name mappings",
     "FL016": "a number that is too long",
-    "FL017": "a layout that fmt cannot keep",
+    "FL017": "a layout that fmt cannot preserve",
     "FL018": "extends names a file that cannot be read",
     "FL019": "too many problems to list",
     "FL020": "unknown key",
@@ -42,7 +42,7 @@ CODES: dict[str, str] = {
     "FL028": "not a label key",
     "FL029": "not a DNS label",
     "FL030": "not a model key",
-    "FL031": "GPUs that no set of cards can make up",
+    "FL031": "a number of GPUs that no set of cards adds up to",
     "FL032": "an environment value that is not text",
     "FL033": "an environment name that cannot be used",
     "FL034": "a probe without exactly one of http, tcp and exec",
@@ -50,7 +50,7 @@ CODES: dict[str, str] = {
     "FL036": "a base that is not exactly one Fleet document",
     "FL037": "house rules that cannot be read, or are not a JSON Schema",
     "FL038": "a house rule is broken",
-    "FL039": "a shape that is not in spec.shapes, is there twice, or is beside workers",
+    "FL039": "a shape that is not in spec.shapes, is defined twice, or is set together with workers",
     "FL040": "a model key twice in one fleet",
     "FL041": "a group name twice in one model",
     "FL042": "count on a member that is not a Worker",
@@ -67,34 +67,34 @@ CODES: dict[str, str] = {
     "FL053": "a placement that can never be satisfied",
     "FL054": "a replica with too many members",
     "FL055": "files that extend each other in a circle, too deeply, or too many",
-    "FL056": "a base that would count twice",
+    "FL056": "a base that would be merged twice",
     "FL057": "spec.policy twice in one fleet",
     "FL058": "a node type twice in spec.cluster.grow",
     "FL059": "serving.groups names a group that the model does not have",
     "FL060": "a probe that is never used",
     "FL061": "a placement setting without effect",
     "FL062": "a shell variable where no shell will expand it",
-    "FL063": "a $(FLEETCTL_...) reference in an environment value, where nothing is expanded",
+    "FL063": "a $(FLEETCTL_...) reference in an environment value, which is not expanded",
     "FL064": "a protected model that is not in the fleet",
     "FL065": "a fixed port that replicas on one node cannot share",
-    "FL066": "flags that divide a model over another number of GPUs than its shape has",
+    "FL066": "flags that divide a model over a different number of GPUs than its shape has",
     "FL067": "a gang that may mix types of cards",
-    "FL068": "a variable in an environment value, where nothing is expanded",
-    "FL069": "an amount of memory of a few bytes",
+    "FL068": "a variable in an environment value, which is not expanded",
+    "FL069": "an amount of memory of only a few bytes",
     "FL075": "a shape that no model uses",
-    "FL076": "a quota that counts no model",
-    "FL079": "a cooldown that is at first longer than at most",
+    "FL076": "a quota that selects no model",
+    "FL079": "a cooldown whose first is longer than its max",
     "FL080": "an origin or a view of weights without exactly one kind",
     "FL081": "not a regular expression",
-    "FL082": "a shard of more or fewer parts than its group has members",
+    "FL082": "a shard with more or fewer parts than its group has members",
     "FL083": "cold on a model without weights",
-    "FL085": "an update in place without the request by which engines reload",
-    "FL086": "an update in place of a model whose engines have no weights",
+    "FL085": "an in-place update without the request that makes engines reload",
+    "FL086": "an in-place update of a model whose engines have no weights",
 }
 
 
 def as_utf8(text: str) -> str:
-    """Return a text with escapes for what UTF-8 lacks: bytes of a file's name, or half a character in JSON."""
+    """Return the text with what UTF-8 cannot encode escaped: raw bytes of a file name, lone surrogates in JSON."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -102,7 +102,7 @@ def as_utf8(text: str) -> str:
 class Problem:
     """One problem at one place; line and column count from 1.
 
-    `source_line` is for terminals, and absent where the line may hold a secret.
+    `source_line` is for terminals, and absent if the line may hold a secret.
     """
 
     code: str
@@ -117,12 +117,12 @@ class Problem:
 
     def __post_init__(self) -> None:
         for name in ("message", "file", "allowed", "suggestion"):
-            if value := getattr(self, name):  # what is no UTF-8 in the name of a file is shown: no document takes it
+            if value := getattr(self, name):  # a file name may not be UTF-8, which no document can hold
                 object.__setattr__(self, name, as_utf8(value))
 
     @property
     def severity(self) -> Severity:
-        """How grave it is; only errors keep a fleet from being used."""
+        """The severity of its code; only errors keep a fleet from being used."""
         return severity_of(self.code)
 
     def __str__(self) -> str:
@@ -133,7 +133,7 @@ class Problem:
         return f"{self.file}:{self.line}:{self.column}: {self.severity} {self.code}: {self.message}{extra}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the problem as a JSON object; keys without a value are left out."""
+        """Return the problem as a JSON object, without empty keys."""
         keys = ("code", "severity", "message", "file", "line", "column", "path", "allowed", "suggestion")
         return {key: value for key in keys if (value := getattr(self, key)) not in (None, "")}
 
