@@ -30,7 +30,7 @@ class HttpReload(Authored):
 
     path: PathFromRoot = Field(description="the path, such as /update_weights_from_disk")
     method: Literal["POST", "PUT", "GET"] = Field("POST", description="POST, PUT or GET")
-    port: Port | None = Field(None, description="default: the port of the readiness probe")
+    port: Port | None = Field(None, description="default: the port that passed the readiness probe, else FLEETCTL_PORT")
     body: Body | None = Field(
         None, description="sent as JSON; $(FLEETCTL_NEW_MODEL_DIR) in its strings is the folder with the new weights")
 

@@ -1,4 +1,4 @@
-"""Who serves: the endpoints of all replicas that are ready and not draining. Pure."""
+"""The endpoints of all replicas that are ready and not draining. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 
 
 def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
-    """Return the endpoints of the fleet's models; without a fleet those of all replicas that some fleet started."""
+    """Return the endpoints of the fleet's models; without a fleet, those of all replicas that any fleet started."""
     dead, names = dead_node_ids(seen), {node.id: node.name for node in seen.nodes}
     ready: defaultdict[str, list[Replica]] = defaultdict(list)
     for replica in seen.replicas:
-        whose = replica.fleet if fleet is None else replica.fleet == fleet.name
-        if whose and serves(replica) and is_live(replica, dead):
+        wanted = replica.fleet if fleet is None else replica.fleet == fleet.name
+        if wanted and serves(replica) and is_live(replica, dead):
             ready[replica.model].append(replica)
     known = {model.key: model.serving for model in fleet.models} if fleet else {}
     keys = [*known, *sorted(ready.keys() - known.keys())]

@@ -28,7 +28,7 @@ def planned(*nodes: dict[str, Any], **more: Any) -> Plan:
 def test_a_node_that_has_just_joined_is_the_one_that_was_asked_for() -> None:
     [row] = planned({"name": "a", "joined": "20s"}).blocked
     assert (row.code, row.message) == (
-        "WAITS_FOR_NODES", "would run on p nodes that have just joined, and do not report their cards yet")
+        "WAITS_FOR_NODES", "would run on p nodes that have just joined and do not report their cards yet")
     assert planned({"name": "a", "joined": "20s"}).growth[0].nodes == 0
     assert planned({"name": "a", "joined": "20s"}, replicas=2).growth[0].nodes == 1
     assert planned({"name": "a", "joined": "5m"}).growth[0].nodes == 1, "its cards will never be known"

@@ -38,7 +38,7 @@ def test_the_same_world_leaves_a_plan_good() -> None:
 
 
 def test_another_session_is_another_cluster() -> None:
-    assert moved(made(), session="s2") == ["the cluster is another session: s1 when planned, s2 now"]
+    assert moved(made(), session="s2") == ["the cluster has a new session: s1 when planned, s2 now"]
 
 
 def test_a_new_live_replica_of_a_planned_model_is_told() -> None:
@@ -136,7 +136,7 @@ def test_another_node_may_die() -> None:
 
 
 def test_a_relabelled_target_node_is_told_only_if_the_selector_minds() -> None:
-    assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "y"}}]) == ["node a: was relabelled; m/0 needs pool=x"]
+    assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "y"}}]) == ["node a: was relabeled; m/0 needs pool=x"]
     assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "x", "rack": "9"}}]) == []
 
 
@@ -166,7 +166,7 @@ def test_the_selector_of_each_rank_counts() -> None:
         {**member, "role": "Worker", "nodeSelector": {"pool": "x"}}, {**member, "role": "Leader"}]}]}
     plan = made(models=[gang])
     assert [member.node for member in plan.actions[0].members] == ["b", "a"]
-    assert moved(plan, nodes=[{**NODES[0], "labels": {}}, NODES[1]]) == ["node a: was relabelled; m/0 needs pool=x"]
+    assert moved(plan, nodes=[{**NODES[0], "labels": {}}, NODES[1]]) == ["node a: was relabeled; m/0 needs pool=x"]
 
 
 @some
