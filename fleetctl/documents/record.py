@@ -1,7 +1,7 @@
 """The record of the replicas that an apply creates or reloads, without secrets.
 
-The agent writes it to the log of the apply as the event `planAccepted`, before it creates anything. `import` reads it,
-and the inventory, for replicas that are still starting.
+The agent writes it to its log as the event `planAccepted` before it creates anything. `import` reads it, and the
+inventory does for replicas that are still starting.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Turns placed replicas into the actions of a plan: ids, lifecycle, members with their nodes.
 
-All actions first become plain documents with sorted keys; their canonical JSON, which goes into the plan's id, and the
-models are both derived from those in bulk. Building the 50,000 actions of a large fleet one by one would take longer
-than placing them.
+All actions first become plain documents with sorted keys, from which their canonical JSON (for the plan's id) and the
+models are derived in bulk: one by one, the 50,000 actions of a large fleet would take longer than placing them.
 """
 
 from __future__ import annotations

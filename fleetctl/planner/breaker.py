@@ -7,7 +7,6 @@ cooldown ends with a success, or when the node, the spec or an uncordon makes th
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,7 +14,7 @@ from itertools import chain
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Cooldown, Member
 from fleetctl.documents.inventory import Failure, Inventory, Node
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import SHARE, grouped
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
@@ -156,10 +155,8 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
         model = current.get(key)
         return key, model.spec_hash if model and model.has_spec(spec_hash) else spec_hash
 
-    by_spec: defaultdict[Spec, list[Failure]] = defaultdict(list)
-    for failure in sorted((one for one in inventory.failures if one.reload == reloads and _is_counted(one, nodes)),
-                          key=_order):
-        by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
+    counted = [one for one in inventory.failures if one.reload == reloads and _is_counted(one, nodes)]
+    by_spec = grouped((spec_of(one.model, one.spec_hash), one) for one in sorted(counted, key=_order))
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
                      place for member in one.members for place in (member.node_id, *member.gpu_uuids) if place))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
@@ -203,12 +200,9 @@ def _of_pair(model: ResolvedModel, node_id: str, failures: Sequence[Failure], pa
 
 def _specs_by_node(past: _Past) -> dict[str, list[Spec]]:
     """Return for each node the specs with a failure that is known to be on that node alone."""
-    found: dict[str, dict[Spec, None]] = {}
-    for spec, failures in past.by_spec.items():
-        for failure in failures:
-            if len(failure.node_ids) == 1 and failure.node_ids[0] in past.nodes:
-                found.setdefault(failure.node_ids[0], {})[spec] = None
-    return {node_id: list(found[node_id]) for node_id in sorted(found)}
+    found = grouped((failure.node_ids[0], spec) for spec, failures in past.by_spec.items() for failure in failures
+                    if len(failure.node_ids) == 1 and failure.node_ids[0] in past.nodes)
+    return {node_id: list(dict.fromkeys(found[node_id])) for node_id in sorted(found)}
 
 
 def _of_cards(node: Node, specs: Sequence[Spec], past: _Past) -> dict[str, Cooling]:

@@ -75,12 +75,15 @@ def kept_on(model: ResolvedModel, inventory: Inventory) -> tuple[list[str], list
 def with_fetches(rows: list[ModelRow], floor: ColdFloor) -> list[ModelRow]:
     """Return the rows of the models with the number of nodes that fetch their weights, or wait after a failure."""
     nodes = {one["model"]: len(one["nodes"]) for one in floor.prefetches}
-    rows = [row.model_copy(update={"fetch": count, "reason": (
-        f"{row.reason.removeprefix('nothing to do: ')}; {count_of(count, 'node')} to fetch its weights")})
-            if (count := nodes.get(row.key)) else row for row in rows]
-    return [row.model_copy(update={"reason": (
-        f"{row.reason}; {count_of(count, 'node')} failed to fetch its weights: left alone for a while")})
-            if (count := floor.waiting.get(row.key)) else row for row in rows]
+    result = []
+    for row in rows:
+        reason = row.reason
+        if fetching := nodes.get(row.key, 0):
+            reason = f"{reason.removeprefix('nothing to do: ')}; {count_of(fetching, 'node')} to fetch its weights"
+        if waiting := floor.waiting.get(row.key):
+            reason += f"; {count_of(waiting, 'node')} failed to fetch its weights: left alone for a while"
+        result.append(row.model_copy(update={"fetch": fetching, "reason": reason}) if fetching or waiting else row)
+    return result
 
 
 def _is_selected(node: Node, selector: Mapping[str, str]) -> bool:

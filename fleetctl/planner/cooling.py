@@ -172,10 +172,7 @@ def find_limits(
 
 
 def _cards(cooled: Cooled, inventory: Inventory, taken: Collection[str]) -> dict[str, CoolingCards]:
-    """Return the cooling cards by node id; after its cooldown a card takes one replica, unless one starts on its node.
-
-    `taken` = ids of the nodes on which a replica is starting.
-    """
+    """Return the cooling cards by node id; after its cooldown a card takes one replica, unless its node is `taken`."""
     return {node.id: found for node in inventory.nodes if (found := tuple(
         CoolingCard(card.index, card.uuid, int(one.over and node.id not in taken), cooling_text(one, inventory))
         for card in node.gpus if card.uuid and (one := cooled.cards.get(card.uuid))))}

@@ -7,6 +7,7 @@ from functools import cache
 
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Drift
+from fleetctl.documents.quantity import grouped
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_outdated
@@ -81,10 +82,8 @@ def _above_cap(
     shape: ReplicaShape, live: Sequence[Replica], nodes: Mapping[str, LedgerNode], capped: Set[str]
 ) -> dict[int, str]:
     """Return, by replica id, why a replica is above a node's slot cap; the lowest ids are within the cap."""
-    on_node: dict[str, list[int]] = {}
-    for replica in live if capped else ():
-        for node_id in {member.node_id for member in replica.members if member.node_id in capped}:
-            on_node.setdefault(node_id or "", []).append(replica.replica_id or 0)
+    on_node = grouped((node_id or "", replica.replica_id or 0) for replica in (live if capped else ())
+                      for node_id in {member.node_id for member in replica.members if member.node_id in capped})
     above: dict[int, str] = {}
     for node_id, ids in sorted(on_node.items()):
         cap = nodes[node_id].policy.cap_for(shape.wants_cards)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.documents.base import clock_text, moment_at
-from fleetctl.documents.inventory import LAST_OUTPUT, Failure, Inventory
-from fleetctl.documents.quantity import plural
+from fleetctl.documents.inventory import LAST_OUTPUT, Inventory
+from fleetctl.documents.quantity import grouped, plural
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
 
@@ -105,12 +105,9 @@ def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed
             ready[replica.model] = max(ready.get(replica.model, since), seconds(replica.ready_at))
     for success in inventory.successes:
         ready[success.model] = max(ready.get(success.model, since), seconds(success.at))
-    found: dict[str, list[Failure]] = {}
-    for failure in sorted(inventory.failures, key=lambda one: (one.model, seconds(one.at), one.actor_id or "")):
-        if fleet not in (None, failure.fleet):
-            continue
-        if failure.code not in NO_FAILURES and seconds(failure.at) > ready.get(failure.model, since):
-            found.setdefault(failure.model, []).append(failure)
+    recent = [one for one in inventory.failures if fleet in (None, one.fleet) and one.code not in NO_FAILURES
+              and seconds(one.at) > ready.get(one.model, since)]
+    recent.sort(key=lambda one: (one.model, seconds(one.at), one.actor_id or ""))
     return [Failed(model, len(row), row[-1].at or "", f"{row[-1].code}: {last_words(row[-1].message)}",
                    node_names({node_id for one in row for node_id in one.node_ids}, inventory))
-            for model, row in found.items()]
+            for model, row in grouped((one.model, one) for one in recent).items()]

@@ -17,6 +17,7 @@ from fleetctl.documents.inventory import (
     dead_node_ids,
     is_lost,
 )
+from fleetctl.documents.quantity import grouped
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
@@ -140,9 +141,7 @@ def is_outdated(replica: Replica, model: ResolvedModel) -> bool:
 
 def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
     """Yield replicas by model and id; sorted per model, since comparing 50,000 names with each other is slow."""
-    by_model: dict[str, list[Replica]] = {}
-    for replica in replicas:
-        by_model.setdefault(replica.model, []).append(replica)
+    by_model = grouped((replica.model, replica) for replica in replicas)
     for model in sorted(by_model):
         yield from sorted(by_model[model], key=lambda one: (
             -1 if one.replica_id is None else one.replica_id, one.fleet or "", one.foreign_id or "",

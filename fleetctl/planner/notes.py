@@ -20,7 +20,7 @@ def policy_of(node: Node, policies: Sequence[NodePolicy]) -> EffectivePolicy:
 
 def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[Note]:
     """Return a note for each slot label without effect, with the reason; nodes with the same of both share a note."""
-    grouped: dict[tuple[str, str], list[str]] = {}
+    by_reason: dict[tuple[str, str], list[str]] = {}
     for node in sorted(nodes, key=lambda node: (node.name, node.id)):
         text = node.labels.get(SLOTS_LABEL)
         if text is None or node.state == "DEAD":
@@ -28,13 +28,13 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
         labelled = labelled_cap(node.labels)
         held = policy_of(node, policies).slot_cap
         if labelled is None:
-            grouped.setdefault((text, ""), []).append(node.name)
+            by_reason.setdefault((text, ""), []).append(node.name)
         elif held is not None and held.limit != labelled.limit:
             winner = "a note" if node.slots is not None else "the fleet file"
-            grouped.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
+            by_reason.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
     return [Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),
                  message=f"{some(names, SHOWN)}: the label {SLOTS_LABEL} says {text}; {overruled}") if overruled
             else Note(code="SLOTS_LABEL_IGNORED", level="warning", nodes=names[:SHOWN], node_count=len(names),
                       message=f'{some(names, SHOWN)}: the label {SLOTS_LABEL} is "{text}", which is not a whole number '
                               "of at least 1; it is ignored")
-            for (text, overruled), names in grouped.items()]
+            for (text, overruled), names in by_reason.items()]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
+from fleetctl.documents.quantity import grouped
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
@@ -48,11 +49,8 @@ def open_ledger(
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
     """Return the slots that replicas of one model hold on each node; an unknown slot counts as the lowest free one."""
-    by_node: dict[str, list[int | None]] = {}
-    for replica in live:
-        for node_id, slot in _slot_by_node(replica.members).items():
-            if node_id is not None:
-                by_node.setdefault(node_id, []).append(slot)
+    by_node = grouped((node_id, slot) for replica in live
+                      for node_id, slot in _slot_by_node(replica.members).items() if node_id is not None)
     return {node_id: _slot_numbers(slots) for node_id, slots in by_node.items()}
 
 

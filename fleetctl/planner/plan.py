@@ -120,8 +120,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
         repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
         inquiry = Inquiry(placer, occupants, fleet.policies)
     limited = sum(one.missing for one in found.asked) < sum(one.missing for one in allowed)
-    cooling = "models that cool down wait" if limits.most else ""
-    method = packing.method or ("the quotas allow no more" if limited else cooling)
+    waiting = "models that cool down wait" if limits.most else ""
+    method = packing.method or ("the quotas allow no more" if limited else waiting)
     certificate = certify(demands, placed, most, method, repacked)
 
     blocked = _blocked(fleet.models, unlimited, found, tries, quotas, state, limits, inquiry)

@@ -44,9 +44,10 @@ def with_ids(
     `start` = the mark of the ledger before any of them was placed. Without WARM replicas the ledger is not changed.
     """
     shapes = {one.demand.place: one.demand.shape for one in placed}
-    numbers = {node.id: number for number, node in enumerate(ledger.nodes)} if any(
-        states[shape.key].not_hot for shape in shapes.values()) else {}
-    warm = [one for place, shape in shapes.items() for one in _warm(models[place], shape, states, numbers, place)]
+    warm = list[Warm]()
+    if any(states[shape.key].not_hot for shape in shapes.values()):
+        numbers = {node.id: number for number, node in enumerate(ledger.nodes)}
+        warm = [one for place, shape in shapes.items() for one in _warm(models[place], shape, states, numbers, place)]
     taken = _promoted(placed, warm, ledger, start) if warm else [(one, None) for one in placed]
     counts = Counter(one.demand.place for one, replica_id in taken if replica_id is None)
     ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
@@ -59,11 +60,13 @@ def _warm(
     """Yield the replicas of a model that may be promoted."""
     state = states[model.key]
     free = state.not_hot_ids
-    wanted = {seat.position: weights.index if weights else None
-              for ranks in [weights_by_rank(model)] if ranks for seat in shape.seats
-              for weights in [ranks[seat.group][seat.rank]]}
+    ranks = weights_by_rank(model)
+    if not ranks:
+        return
+    weights = {seat.position: ranks[seat.group][seat.rank] for seat in shape.seats}
+    wanted = {position: one.index if one else None for position, one in weights.items()}
     for one in sorted(state.not_hot, key=lambda one: one.replica_id or 0):
-        if wanted and one.replica_id in free and is_warm_with(one, wanted) and all(
+        if one.replica_id in free and is_warm_with(one, wanted) and all(
                 member.node_id in numbers for member in one.members):
             seats = {(member.group or "", member.copy_index, member.rank): numbers[member.node_id or ""]
                      for member in one.members}

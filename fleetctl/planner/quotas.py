@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import Quota
-from fleetctl.documents.quantity import amount_of, count_of, format_share
+from fleetctl.documents.quantity import amount_of, count_of, format_share, grouped
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import LiveState
@@ -79,9 +79,7 @@ class Quotas:
 
     def keeps(self, placed: Iterable[Placed]) -> Counter[int]:
         """Return how many of the placed replicas of each demand are within the quotas, by place."""
-        by_place: dict[int, list[Placed]] = {}
-        for one in placed:
-            by_place.setdefault(one.demand.place, []).append(one)
+        by_place = grouped((one.demand.place, one) for one in placed)
         kept: Counter[int] = Counter()
         usages = self._usages()
         for demand, most in _in_turn([found[0].demand for found in by_place.values()]):

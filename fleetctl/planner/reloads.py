@@ -46,21 +46,19 @@ def find_reloads(
         model = fleet.models[place]
         outdated = [one for one in states[model.key].live if is_outdated(one, model)]
         outdated.sort(key=lambda one: one.spec_hash != UNKNOWN_SPEC)
-        ended, why = _ended(model, failures), dict[str, list[str]]()
+        ended, by_objection = _ended(model, failures), dict[str, list[str]]()
         left = limits.most.get(place, len(outdated))
         for replica in outdated:
             name = f"{model.key}/{replica.replica_id}"
             objection = _objection(fleet, model, replica) or ended or _cooling(limits, place, replica, left)
-            if objection:
-                why.setdefault(objection, []).append(name)
-                continue
-            left -= 1
-            found.documents.append(_document(model, replica, name, names))
-            why.setdefault("", []).append(name)
-        if why:
+            by_objection.setdefault(objection, []).append(name)
+            if not objection:
+                left -= 1
+                found.documents.append(_document(model, replica, name, names))
+        if by_objection:
             found.summaries[model.key] = "; ".join(
                 f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
-                for text, which in sorted(why.items()))
+                for text, which in sorted(by_objection.items()))
     return found
 
 

@@ -34,22 +34,23 @@ def model_row(
 def _reason(
     row: ModelRow, model: ResolvedModel, state: ModelState, blocked: Blocked | None, left_out: str | None
 ) -> Iterator[str]:
-    """Yield what is done and why, and the state of the live replicas, each once."""
+    """Yield what is done and why, and the state of the live replicas; some texts may be empty."""
     updates = bool(model.surge and row.outdated and row.wanted and not left_out)
     notes = list(_notes(row, state, outdated=not updates))
     live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
+    obstacle = f"{blocked.replicas} blocked: {blocked.message}" if blocked else ""
     if updates:
-        yield from [_update_reason(row, model, state)] if row.create or not blocked else []
-        yield from [f"{blocked.replicas} blocked: {blocked.message}"] if blocked else []
-        yield from [", ".join(notes)] if notes else []
+        yield _update_reason(row, model, state) if row.create or not blocked else ""
+        yield obstacle
+        yield ", ".join(notes)
     elif left_out or row.surplus or not row.wanted:
-        yield left_out or (f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus
-                           else "no target (replicas: 0)")
-        yield from [", ".join(notes)] if notes else []
+        held = f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus else ""
+        yield left_out or held or "no target (replicas: 0)"
+        yield ", ".join(notes)
     elif row.create or blocked:
-        yield from [f"create {row.create}: {live}"] if row.create else []
-        yield from [f"{blocked.replicas} blocked: {blocked.message}"] if blocked else []
-        yield from [live] if notes and not row.create else []
+        yield f"create {row.create}: {live}" if row.create else ""
+        yield obstacle
+        yield live if notes and not row.create else ""
     else:
         yield live if row.starting or row.restarted or row.outdated else f"nothing to do: {live}"
 

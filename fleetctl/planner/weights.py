@@ -16,6 +16,7 @@ from fleetctl.agent.weights.views import view_id
 from fleetctl.documents.canonical import in_order
 from fleetctl.documents.fleet import Member, WorkerGroup
 from fleetctl.documents.inventory import Inventory, dead_node_ids, host_port, is_lost, serves
+from fleetctl.documents.quantity import grouped
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import ReplicaShape
@@ -92,9 +93,7 @@ class _Choice:
 
     def __init__(self, inventory: Inventory) -> None:
         self._labels = {node.id: node.labels for node in inventory.nodes}
-        self._ready: dict[str, list[_Source]] = {}
-        for source in _ready_sources(inventory):
-            self._ready.setdefault(source.artifact, []).append(source)
+        self._ready = grouped((source.artifact, source) for source in _ready_sources(inventory))
         self._free = {artifact: list(ready) for artifact, ready in self._ready.items()}
         self._planned: Counter[int] = Counter()
 

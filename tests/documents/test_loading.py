@@ -1,4 +1,4 @@
-"""Stored documents: damaged, tampered with, of another version or kind, each is refused in its own words."""
+"""Stored documents that are damaged, changed, or of another version or kind are refused with a specific message."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_json_and_yaml_hold_the_same_document():
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60])
-def test_a_truncated_document_says_where_it_ends(cut: int):
+def test_the_message_for_a_truncated_document_says_where_it_ends(cut: int):
     text = json.dumps(INVENTORY, indent=1)[:-cut]
     error = refusal(text)
     assert error.message.startswith(f"inv.json:{text.count(chr(10)) + 1}:")
@@ -69,11 +69,11 @@ def test_a_truncated_document_says_where_it_ends(cut: int):
     ("a: \x07", "not JSON and not YAML"),
     ("a: !!python/object:os.system x", "not JSON and not YAML"),
 ])
-def test_what_is_no_inventory_is_refused(text: str, words: str):
+def test_text_that_is_not_an_inventory_is_refused(text: str, words: str):
     assert words in refusal(text).message
 
 
-def test_many_problems_are_counted_and_the_first_are_told():
+def test_of_many_problems_the_first_few_are_shown_with_the_number_of_others():
     nodes = [{"id": index} for index in range(10)]
     assert "; and 15 more" in refusal(json.dumps({**INVENTORY, "nodes": nodes})).message
 
@@ -135,11 +135,11 @@ def test_a_newer_minor_version_that_does_not_fit_is_not_called_damaged():
 
 
 @pytest.mark.parametrize("op", [3, None, {"a": 1}, ""])
-def test_what_is_no_operation_is_damaged(op: object):
+def test_a_value_that_cannot_be_an_operation_is_damage(op: object):
     with pytest.raises(DocumentError, match=r"p\.json is damaged"):
         load_plan(json.dumps(saved_plan(actions=[{**DEMOTE, "op": op}])), "p.json")
 
 
-def test_an_operation_that_was_put_in_is_told_as_a_change():
+def test_an_inserted_operation_is_reported_as_a_change():
     with pytest.raises(DocumentError, match="was changed after it was written"):
         load_plan(json.dumps({**saved_plan(), "actions": [DEMOTE]}), "p.json")

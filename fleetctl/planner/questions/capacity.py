@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import ModelRow
+from fleetctl.documents.quantity import grouped
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
@@ -108,10 +109,8 @@ class _Counter:
 
     def _where(self, filled: Filled) -> list[EqualNodes]:
         kinds = self._kinds()
-        by_kind: dict[tuple[str, int], list[str]] = {}
-        for place, count in sorted(filled.members.items()):
-            node = self.ledger.nodes[place]
-            by_kind.setdefault((kinds[node.id], count), []).append(node.name)
+        counts = [(self.ledger.nodes[place], count) for place, count in sorted(filled.members.items())]
+        by_kind = grouped(((kinds[node.id], count), node.name) for node, count in counts)
         ordered = sorted(by_kind.items(), key=lambda item: (-item[0][1] * len(item[1]), item[0]))
         return [EqualNodes(hardware=kind, members_each=count, nodes=names) for (kind, count), names in ordered]
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, ReplicaMember, dead_node_ids, is_lost
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.quantity import number_in, some
+from fleetctl.documents.quantity import grouped, number_in, some
 from fleetctl.documents.selector import matches, split_commas
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.documents.what_if import Change
@@ -121,13 +121,10 @@ def _some(names: list[str]) -> str:
 def without_node(inventory: Inventory, node_id: str) -> Inventory:
     """Return the inventory as if this node had died; its replicas stay listed, and are lost."""
     dead = dead_node_ids(inventory)  # replicas that are lost already hold nothing that could be freed
-    freed: dict[str, list[ReplicaMember]] = {}
-    for replica in inventory.replicas:
-        if replica.fleet is None or not is_live_on(replica, node_id) or is_lost(replica, dead):
-            continue
-        for member in replica.members:
-            if member.node_id not in (None, node_id):
-                freed.setdefault(str(member.node_id), []).append(member)
+    ended = [one for one in inventory.replicas
+             if one.fleet is not None and is_live_on(one, node_id) and not is_lost(one, dead)]
+    freed = grouped((member.node_id, member) for replica in ended for member in replica.members
+                    if member.node_id not in (None, node_id))
     nodes = [node.model_copy(update={"state": "DEAD"}) if node.id == node_id
              else without_members(node, freed.get(node.id, ()), sure=False) for node in inventory.nodes]
     return inventory.model_copy(update={"nodes": nodes})

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import grouped
 from fleetctl.documents.what_if import LostModel, NodeLoss
 from fleetctl.planner.growth import Growing
 from fleetctl.planner.placement.claims import ReplicaShape
@@ -29,11 +30,8 @@ from fleetctl.planner.questions.scenario import Scenario
 def lose_each(scenario: Scenario, plan: Plan) -> list[NodeLoss]:
     """Return the effect of losing each node that is not dead, worst first; `plan` is the plan of `scenario`."""
     losses = _Losses(scenario, plan)
-    equal: dict[Hashable, list[int]] = {}
-    for place, node in enumerate(losses.ledger.nodes):
-        if node.state != "DEAD":
-            equal.setdefault(losses.equality_key(place), []).append(place)
     nodes = losses.ledger.nodes
+    equal = grouped((losses.equality_key(place), place) for place, node in enumerate(nodes) if node.state != "DEAD")
     return sorted((NodeLoss(  # computed for the first of equal nodes
         hardware=losses.hardware[places[0]], nodes=[nodes[place].name for place in places],
         models=losses.models(places[0]), unmanaged=losses.unmanaged(places[0])) for places in equal.values()),
