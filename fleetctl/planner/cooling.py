@@ -54,7 +54,7 @@ class Limits:
         values = {value for nodes in self.left_out.values() for value in nodes.values()}
         return sorted(values - {AVOIDED}, key=int)
 
-    def labelled(self, inventory: Inventory) -> Inventory:
+    def with_labels(self, inventory: Inventory) -> Inventory:
         """Return the inventory with a label on each node for every model that leaves it out."""
         if not self.left_out:
             return inventory

@@ -25,11 +25,11 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
         text = node.labels.get(SLOTS_LABEL)
         if text is None or node.state == "DEAD":
             continue
-        labelled = labelled_cap(node.labels)
+        from_label = labelled_cap(node.labels)
         held = policy_of(node, policies).slot_cap
-        if labelled is None:
+        if from_label is None:
             by_reason.setdefault((text, ""), []).append(node.name)
-        elif held is not None and held.limit != labelled.limit:
+        elif held is not None and held.limit != from_label.limit:
             winner = "a note" if node.slots is not None else "the fleet file"
             by_reason.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
     return [Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),

@@ -92,11 +92,11 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    unlimited = [Demand(shapes[model.key], (own := state.models[model.key]).to_create(model), len(own.live),
-                        model.priority, place)
+    unlimited = [Demand(shapes[model.key], state.models[model.key].to_create(model),
+                        len(state.models[model.key].live), model.priority, place)
                  for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
     limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, unlimited, state.models)
-    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
+    ledger = open_ledger(limits.with_labels(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
     demands = [limits.narrowed(demand) for demand in unlimited]
     allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
