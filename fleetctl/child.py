@@ -1,4 +1,4 @@
-"""A program that this one runs and may have to end: with all that it has started, in a session of its own."""
+"""A child process in its own session, so that it can be ended together with everything it started."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import suppress
 
 
 class Child:
-    """A program that runs; as a context it has ended after the block. Raises OSError where it cannot be started.
+    """A running program; as a context manager it is ended after the block. Raises OSError if it cannot be started.
 
-    Git that is killed alone leaves behind what it has started: ssh or a helper for HTTPS, which may never end.
+    Killing git alone leaves its own children behind: ssh or an HTTPS helper, which may never exit.
     """
 
     def __init__(self, command: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None,
@@ -23,13 +23,13 @@ class Child:
             stderr=output)
 
     def wait(self, timeout_s: float) -> subprocess.CompletedProcess[bytes]:
-        """Return how it ended; raises TimeoutExpired where it goes on, and may then be called again."""
-        stdin, self._stdin = self._stdin, b""  # it may be handed over once
+        """Return its exit status and output; raises TimeoutExpired if it still runs, and may then be called again."""
+        stdin, self._stdin = self._stdin, b""  # a second communicate() must not get it again
         out, errors = self._process.communicate(stdin, timeout_s)
         return subprocess.CompletedProcess(self._command, self._process.returncode, out, errors)
 
     def end(self) -> None:
-        """End it, and what it has started, unless it has ended."""
+        """Kill it and everything it started, unless it has exited."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The cycle collector, paused while something large is built: none of it is garbage yet."""
+"""Pauses the cycle collector while something large is built: none of it is garbage yet."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-YOUNG = 50_000
-"""Objects after which the collector looks for garbage among them: some MiB at most, and a small plan makes fewer."""
+YOUNG_THRESHOLD = 50_000
+"""New objects that trigger a collection: a few MiB at most; a small plan creates fewer."""
 
 
 @contextmanager
 def collector_paused(*, lasting: bool = False) -> Iterator[None]:
-    """Keep the cycle collector from walking a growing tree again and again: a third of the time for 1,000 models.
+    """Keep the cycle collector from repeatedly walking a growing tree: that takes a third of the time for 1,000 models.
 
-    `lasting` = the tree lives long and has no cycles, so it is not walked afterwards either: half a second for an
-    inventory of 50,000 replicas. Without a reference to it, it is freed as usual.
+    `lasting` = the tree lives long and has no cycles, so later collections skip it, too: that saves half a second for
+    an inventory of 50,000 replicas. It is still freed when its last reference goes.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -29,17 +29,17 @@ def collector_paused(*, lasting: bool = False) -> Iterator[None]:
 
 
 def resume_after_loading() -> None:
-    """Let a collector that was off while modules were loaded run again; it walks none of what they made.
+    """Turn on a collector that was off while modules were loaded; it skips the objects that they created.
 
-    A command makes little garbage, so it is looked for less often. Where the collector was never off, nothing changes.
+    A command makes little garbage, so collections are rarer. Nothing changes if the collector was never off.
     """
     if not gc.isenabled():
         gc.freeze()
-        gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+        gc.set_threshold(YOUNG_THRESHOLD, *gc.get_threshold()[1:])
         gc.enable()
 
 
 def free_frozen() -> None:
-    """Free the garbage that was frozen with what lasts. A process that reads again and again would keep it all."""
+    """Free frozen garbage. A process that reads inventories repeatedly would otherwise keep all of them."""
     gc.unfreeze()
     gc.collect()

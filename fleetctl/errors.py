@@ -1,20 +1,20 @@
-"""The exception tree. Each class carries its exit code; only `cli/` turns an exception into one.
+"""The exception tree. Each class carries its exit code; only `cli/` turns an exception into an exit.
 
-FleetctlError                  1  something the user or the cluster did; shown without a traceback
+FleetctlError                  1  caused by the user or the cluster; shown without a traceback
 ├── UsageError                64  flags that do not go together
 ├── FleetFileError             1  one or more problems in the fleet files, all of them at once
-├── RevisionError              1  a git revision that is missing, or git itself
-├── DocumentError              1  a plan, inventory or event that is damaged or of an unknown major version
-├── InventoryError             1  the cluster could not be read whole
+├── RevisionError              1  a git revision was not found, or git failed
+├── DocumentError              1  a plan, inventory or event is damaged or of an unknown major version
+├── InventoryError             1  the cluster could not be read completely
 │   ├── ClusterUnreachable     1
 │   ├── ClusterRefused         1  401 or 403, with what to do about it
 │   └── PathNotServed          1  404
 ├── ApplyError                 1  the apply could not be started or followed
-├── ForgeError                 1  the forge (GitHub, GitLab) refused a request; never the end of a review
+├── ForgeError                 1  the forge (GitHub, GitLab) refused a request; never ends a review
 ├── PolicyRefused              4
 ├── LockHeld                   5  another apply of this fleet is running
-├── PlanStale                  6  what a saved plan relies on has moved
-├── PlanUsed                   6  a saved plan was applied before
+├── PlanStale                  6  what a saved plan relies on has changed
+├── PlanUsed                   6  the saved plan was already applied
 └── WaitTimeout                7  the client stopped waiting; the apply continues
 """
 
@@ -27,7 +27,7 @@ from fleetctl.problem import Problem
 
 
 class FleetctlError(Exception):
-    """A message to a person: what was found, what is allowed, what to do next; `listed` = further sentences."""
+    """A message for a person: what was found, what is allowed, what to do next; `listed` = further sentences."""
 
     exit_code: ClassVar[int] = 1
 
@@ -54,19 +54,19 @@ class FleetFileError(FleetctlError):
 
 
 class RevisionError(FleetctlError):
-    """A git revision that is not in this clone, or a git that cannot be used."""
+    """The git revision is not in this clone, or git cannot be used."""
 
 
 class DocumentError(FleetctlError):
-    """A document that is damaged, tampered with, or of a format this version does not know."""
+    """The document is damaged, was tampered with, or has a format this version does not know."""
 
 
 class InventoryError(FleetctlError):
-    """The live inventory could not be read whole; nothing may be planned or applied on it."""
+    """The live inventory could not be read completely; nothing may be planned or applied on it."""
 
 
 class ClusterUnreachable(InventoryError):
-    """Nothing answered at the cluster's address."""
+    """No server answered at the cluster's address."""
 
 
 class ClusterRefused(InventoryError):
@@ -74,7 +74,7 @@ class ClusterRefused(InventoryError):
 
 
 class PathNotServed(InventoryError):
-    """What answers at the cluster's address does not have a path, or does not let it pass (404)."""
+    """The server at the cluster's address, or a proxy before it, does not serve a path (404)."""
 
 
 class ApplyError(FleetctlError):
@@ -82,7 +82,7 @@ class ApplyError(FleetctlError):
 
 
 class ForgeError(FleetctlError):
-    """The forge refused a request; `status` is its HTTP status, None without an answer."""
+    """The forge refused a request; `status` is its HTTP status, None if there was no answer."""
 
     def __init__(self, message: str, *, hint: str | None = None, status: int | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -90,7 +90,7 @@ class ForgeError(FleetctlError):
 
 
 class PolicyRefused(FleetctlError):
-    """A policy of the fleet forbids this; `listed` says which and why, one sentence each."""
+    """A policy of the fleet forbids this; `listed` has one sentence per policy: which and why."""
 
     exit_code = 4
 
@@ -102,13 +102,13 @@ class LockHeld(FleetctlError):
 
 
 class PlanStale(FleetctlError):
-    """Something the saved plan relies on has changed; `listed` says what, one sentence each."""
+    """What the saved plan relies on has changed; `listed` has one sentence per change."""
 
     exit_code = 6
 
 
 class PlanUsed(FleetctlError):
-    """This saved plan was applied before; a plan can be applied once."""
+    """This saved plan was already applied; a plan can be applied once."""
 
     exit_code = 6
 

@@ -133,7 +133,7 @@ class Problem:
         return f"{self.file}:{self.line}:{self.column}: {self.severity} {self.code}: {self.message}{extra}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the problem as a JSON object; keys without a value are left out."""
+        """Return the problem as a JSON object, without empty keys."""
         keys = ("code", "severity", "message", "file", "line", "column", "path", "allowed", "suggestion")
         return {key: value for key in keys if (value := getattr(self, key)) not in (None, "")}
 

@@ -1,4 +1,4 @@
-"""Keeps what C libraries print away from standard output, which is for results."""
+"""Keeps the output of C libraries off standard output, which is for results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STDOUT = 1
 
 @contextmanager
 def c_silenced() -> Iterator[None]:
-    """Send to nowhere what C code prints: HiGHS has messages of its own, also where it is told to have none."""
+    """Discard what C code prints: HiGHS prints some messages even when its output is turned off."""
     c_library = ctypes.CDLL(None)
     c_library.fflush(None)
     try:
@@ -20,12 +20,12 @@ def c_silenced() -> Iterator[None]:
     except OSError:  # closed
         yield
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, STDOUT)
+        os.dup2(devnull, STDOUT)
         yield
     finally:
         c_library.fflush(None)
         os.dup2(output, STDOUT)
         os.close(output)
-        os.close(nowhere)
+        os.close(devnull)

@@ -1,4 +1,4 @@
-"""The cycle collector is off while something large is built, and as it was afterwards, whatever happened."""
+"""The cycle collector is off while something large is built, and restored afterwards, even after an error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_collector_is_on_again_after_an_error() -> None:
     assert gc.isenabled()
 
 
-def test_what_lasts_is_left_alone_and_the_rest_is_not() -> None:
+def test_only_lasting_objects_are_frozen() -> None:
     before = gc.get_freeze_count()
     with collector_paused():
         kept = [[] for _ in range(1000)]
@@ -34,7 +34,7 @@ def test_what_lasts_is_left_alone_and_the_rest_is_not() -> None:
     gc.unfreeze()
 
 
-def test_what_was_loaded_with_the_collector_off_is_never_walked_and_the_collector_runs_again() -> None:
+def test_objects_loaded_with_the_collector_off_are_frozen_and_the_collector_runs_again() -> None:
     thresholds, before = gc.get_threshold(), gc.get_freeze_count()
     resume_after_loading()
     assert (gc.get_freeze_count(), gc.get_threshold()) == (before, thresholds)

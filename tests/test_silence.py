@@ -1,4 +1,4 @@
-"""What C libraries print is dropped while they are silenced, and only then."""
+"""The output of C code is dropped while it is silenced, and only then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fleetctl.silence import c_silenced
 
 
-def test_what_c_prints_is_dropped_meanwhile_and_nothing_else_is(capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_c_output_within_the_block_is_dropped(capfd: pytest.CaptureFixture[str]) -> None:
     c_library = ctypes.CDLL(None)
     c_library.puts(b"before")
     with suppress(ZeroDivisionError), c_silenced():

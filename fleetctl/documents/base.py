@@ -1,7 +1,7 @@
 """The base of all documents: camelCase outside, snake_case inside.
 
-A person writes `Authored` documents, where an unknown key is a mistake. A machine, perhaps a newer one, writes `Stored`
-documents, where an unknown key is ignored.
+People write `Authored` documents, in which an unknown key is a mistake. Programs, perhaps newer ones, write `Stored`
+documents, in which an unknown key is ignored.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _moment(text: str) -> str:
             as_datetime(text)
             return text
     except ValueError:
-        pass  # a thirteenth month has the right form too
+        pass  # a 13th month matches the pattern, too
     raise PydanticCustomError("moment", "expected RFC 3339 with a zone, such as 2026-03-04T12:00:00Z")
 
 
@@ -37,7 +37,7 @@ Moment = Annotated[str, AfterValidator(_moment), Field(json_schema_extra={"forma
 
 def as_datetime(moment: str) -> datetime:
     """Return a `Moment` as a value that can be compared, to the second; raises ValueError for anything else."""
-    # Python 3.10 reads neither Z nor every number of decimals
+    # Python 3.10 reads neither Z nor arbitrary fractions of a second
     return datetime.fromisoformat(re.sub(r"\.[0-9]+", "", moment).replace("Z", "+00:00"))
 
 
@@ -48,13 +48,13 @@ def moment_at(since_epoch_s: float) -> str:
 
 
 def clock_text(moment: str, observed_at: str) -> str:
-    """Return the time of day in UTC, with the date where that is not the day of `observed_at`."""
+    """Return the time of day in UTC, with the date if it is not the day of `observed_at`."""
     at = as_datetime(moment)
     return f"{at:%H:%M} UTC" if at.date() == as_datetime(observed_at).date() else f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def age_text(moment: str, observed_at: str) -> str:
-    """Return the time since then in its two largest units: `40s`, `12m05s`, `5h12m`, `3d04h`."""
+    """Return the time from `moment` to `observed_at` in its two largest units: `40s`, `12m05s`, `5h12m`, `3d04h`."""
     seconds = max(0, int((as_datetime(observed_at) - as_datetime(moment)).total_seconds()))
     for size, unit, below, part in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s")):
         if seconds >= size:
@@ -63,12 +63,12 @@ def age_text(moment: str, observed_at: str) -> str:
 
 
 def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCustomError:
-    """Return the error for a value; `message` names it as {found} and may name {allowed}."""
+    """Return the error for a value; `message` has {found} for the value and may have {allowed}."""
     return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})
 
 
 def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:
-    """Return the check that all of a text matches; its error is that of `refusal`."""
+    """Return a validator that the whole text matches `pattern`; its error is that of `refusal`."""
     matches = re.compile(pattern).fullmatch
 
     def check(text: str) -> str:
@@ -80,12 +80,12 @@ def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed:
 
 
 Text = Annotated[str, full_match(r"[^\0]*", "nul_in_text",
-                                 "{found} has a NUL character, which no program can be given", "text without NUL")]
+                                 "{found} has a NUL character, which no process can receive", "text without NUL")]
 
 PathFromRoot = Annotated[Text, Field(pattern="^/", json_schema_extra={"pattern": "^/"})]
 
 TEXT, MAPPING, LIST = Tag("<text>"), Tag("<mapping>"), Tag("<list>")
-"""The forms of a value that may have two; a tag is part of the location of an error, but not a key of the file."""
+"""The two forms that some values may have. A tag is in the location of an error, but is not a key of the file."""
 
 TEXT_OR_MAPPING = Discriminator(lambda value: (MAPPING if isinstance(value, (dict, BaseModel)) else TEXT).tag)
 TEXT_OR_LIST = Discriminator(lambda value: (LIST if isinstance(value, list) else TEXT).tag)
@@ -100,7 +100,7 @@ class Authored(BaseModel):
     )
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as a plan has it: camelCase, durations in seconds, without what is not set."""
+        """Return it as it is in a plan: camelCase, durations in seconds, unset keys left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
@@ -131,7 +131,7 @@ class OneOf(Authored):
 
 
 class Stored(BaseModel):
-    """Written by a machine: unknown keys are ignored, so that a newer minor version stays readable."""
+    """Written by a program: unknown keys are ignored, so that a newer minor version stays readable."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, validate_by_name=True, extra="ignore", frozen=True, allow_inf_nan=False,
@@ -140,6 +140,6 @@ class Stored(BaseModel):
 
 
 class Versioned(Stored):
-    """A document by itself: its first key says by which format it is read."""
+    """A document of its own: its first key is the version of its format."""
 
     format_version: str = FORMAT_VERSION

@@ -1,4 +1,4 @@
-"""Canonical JSON and the hashes over it: equal meaning gives equal bytes, whatever the order of keys."""
+"""Canonical JSON and hashes over it: equal meaning gives equal bytes, whatever the order of keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-# pydantic writes JSON many times as fast as Python, but numbers with an exponent differ: 1e-6 for 1e-06
+# pydantic writes JSON many times faster than Python, but spells exponents differently: 1e-6 for 1e-06
 _EXPONENT = re.compile(rb": ?-?(?:0\.0000|[0-9.]+e)")
 
 
@@ -20,9 +20,9 @@ def canonical_json(value: object) -> bytes:
 
 
 def canonical_json_of_sorted(value: object) -> bytes:
-    """Return the canonical JSON of a value whose keys are sorted already: the same bytes, three times as fast.
+    """Return the canonical JSON of a value whose keys are already sorted: the same bytes, three times as fast.
 
-    Lists in it hold no fractions.
+    The value must have no fractions in lists.
     """
     from pydantic_core import to_json
 
@@ -31,16 +31,16 @@ def canonical_json_of_sorted(value: object) -> bytes:
 
 
 def in_order(value: Any) -> Any:  # noqa: ANN401  any JSON value
-    """Return a JSON value with the keys of each mapping in the order of canonical JSON."""
+    """Return a JSON value with the keys of each mapping in canonical order."""
     if isinstance(value, dict):
         return {key: in_order(value[key]) for key in sorted(value)}
     return [in_order(item) for item in value] if isinstance(value, list) else value
 
 
 def indented_json(document: BaseModel) -> str:
-    """Return a document by its published names, indented by two, with a line end: what `json.dumps` would write.
+    """Return a document under its published names, indented by two, with a final newline: as `json.dumps` writes it.
 
-    No document has a list of fractions.
+    No document has fractions in lists.
     """
     text = document.model_dump_json(by_alias=True, indent=2)
     if _EXPONENT.search(text.encode()):
@@ -56,7 +56,7 @@ def sha256_hex(data: bytes) -> str:
 def plan_id(document: Mapping[str, Any], ready: Mapping[str, bytes] | None = None) -> str:
     """Return the id of a plan document: the hash of everything in it but the id itself.
 
-    `ready` = what the document does not hold because its canonical JSON is known already, by key.
+    `ready` = further keys, which the document does not hold, with their canonical JSON.
     """
     parts = {key: canonical_json(value) for key, value in document.items() if key != "planId"} | dict(ready or {})
     digest = hashlib.sha256()

@@ -1,4 +1,4 @@
-"""Weights on the disks of nodes before a replica needs them, or after none does: what `prefetch` and `prune` did."""
+"""Results of `prefetch` and `prune`: weights on node disks before a replica needs them, or after none does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleetctl.documents.served_weights import Artifact, GotWeights
 
 
 class FetchedWeights(Stored):
-    """One artifact on one node; `fetched` null = it is not there, and `trouble` says why."""
+    """One artifact on one node; `fetched` null = it is missing, and `trouble` says why."""
 
     node_id: str
     node: str = ""
@@ -21,19 +21,19 @@ class FetchedWeights(Stored):
 
 
 class Prefetched(Versioned):
-    """What `prefetch` did: a row per node and artifact."""
+    """The result of `prefetch`: a row per node and artifact."""
 
     kind: Literal["Prefetched"] = "Prefetched"
     fleet: str
     model: str
     rows: list[FetchedWeights]
 
-    @computed_field(description="0 all are there, 3 some are, 1 none is")  # type: ignore[prop-decorator]
+    @computed_field(description="0 all are present, 3 some are, 1 none is")  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
         """Return the exit code of `prefetch`."""
-        there = sum(row.fetched is not None for row in self.rows)
-        return 0 if there == len(self.rows) else 3 if there else 1
+        fetched = sum(row.fetched is not None for row in self.rows)
+        return 0 if fetched == len(self.rows) else 3 if fetched else 1
 
 
 class CachedArtifact(Stored):
@@ -41,31 +41,31 @@ class CachedArtifact(Stored):
 
     artifact: Artifact
     bytes: int
-    used: bool = Field(False, description="a process of the node uses it, so it stays")
+    used: bool = Field(False, description="a process on the node uses it, so it is kept")
     removed: bool = False
     trouble: str = Field("", description="why it could not be removed")
 
 
 class NodeCache(Stored):
-    """What the cache of one node has that no file names."""
+    """The artifacts in one node's cache that no fleet file names."""
 
     node_id: str
     node: str = ""
-    root: str = Field("", description="the folder")
+    root: str = Field("", description="the folder of the cache")
     artifacts: list[CachedArtifact] = Field(default_factory=list)
     trouble: str = Field("", description="why the node did not answer")
 
 
 class Pruned(Versioned):
-    """What `prune` found, and what it removed."""
+    """The result of `prune`: what it found, and what it removed."""
 
     kind: Literal["Pruned"] = "Pruned"
     dry_run: bool = False
     nodes: list[NodeCache]
 
-    @computed_field(description="3 where a node did not answer, or something was not removed, else 0")  # type: ignore[prop-decorator]
+    @computed_field(description="3 if a node did not answer, or something was not removed, else 0")  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
-        """Return the exit code of `prune`; what is in use is to stay."""
+        """Return the exit code of `prune`; keeping what is in use is no failure."""
         left = any(not (one.removed or one.used or self.dry_run) for node in self.nodes for one in node.artifacts)
         return 3 if left or any(node.trouble for node in self.nodes) else 0

@@ -1,4 +1,4 @@
-"""The configuration file of a person: clusters by name. It names the places of secrets, and holds none."""
+"""The user's configuration file: clusters by name. It says where secrets come from, and holds none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class SecretSource(Authored):
-    """Where a secret comes from: an environment variable, or the first line that a command prints."""
+    """Where a secret comes from: an environment variable, or the first line of a command's output."""
 
     env: Variable | None = None
     command: Annotated[list[Text], Field(min_length=1)] | None = None
@@ -30,7 +30,7 @@ class SecretSource(Authored):
 
 
 class Context(Authored):
-    """One cluster: its address, and what to send there."""
+    """One cluster: its address, and the credentials and headers to send."""
 
     address: Text
     namespace: Text | None = None
@@ -41,7 +41,7 @@ class Context(Authored):
 
 
 class Contexts(Authored):
-    """The whole file; `current` names the context that counts where nothing else names a cluster."""
+    """The whole file; `current` names the context to use if nothing else names a cluster."""
 
     current: Text | None = None
     contexts: dict[Text, Context] = Field(default_factory=dict)

@@ -10,37 +10,37 @@ from fleetctl.documents.base import Moment, Stored, Versioned
 
 Area = Literal["client", "cluster", "node", "replica", "fleet"]
 AREAS: tuple[Area, ...] = ("client", "cluster", "node", "replica", "fleet")
-"""In the order in which they are listed: what is wrong with the first may be the cause of the others."""
+"""In the order of reports: a problem in an earlier area may be the cause of later ones."""
 
 
 class Diagnosed(Stored):
-    """One thing that is wrong, and what to do about it."""
+    """One problem, and what to do about it."""
 
     code: str
     severity: Literal["error", "warning"]
     area: Area
-    subject: str = Field(description="what it is about: a node, a replica, a file with its line, an address")
+    subject: str = Field(description="what it is about: a node, a replica, a file with line, an address")
     message: str
     advice: str = Field("", description="what to do about it")
-    command: str | None = Field(None, description="a command that does it, or shows more")
+    command: str | None = Field(None, description="a command that fixes it, or shows more")
 
 
 class CheckRun(Stored):
-    """One check, and how much it found."""
+    """One check, and the number of its findings."""
 
     name: str
     area: Area
     findings: int = 0
-    skipped: str | None = Field(None, description="why it was not made; null = it was")
+    skipped: str | None = Field(None, description="why it was skipped; null = it ran")
 
 
 class Repaired(Stored):
-    """One thing that --fix was to remove, and how that ended."""
+    """One leftover that --fix tried to remove, and the result."""
 
     thing: Literal["placementGroup", "engine", "lock"]
     subject: str
     done: bool
-    message: str = Field("", description="why it is still there")
+    message: str = Field("", description="why it could not be removed")
 
 
 class Diagnosis(Versioned):
@@ -48,14 +48,14 @@ class Diagnosis(Versioned):
 
     kind: Literal["Diagnosis"] = "Diagnosis"
     observed_at: Moment
-    source: str | None = Field(None, description="the dashboard; null = it is not known")
+    source: str | None = Field(None, description="the dashboard; null = unknown")
     fleet: str | None = None
-    nodes_examined: int = Field(0, description="how many nodes answered; 0 without --nodes")
+    nodes_examined: int = Field(0, description="the number of nodes that answered; 0 without --nodes")
     checks: list[CheckRun]
     findings: list[Diagnosed]
-    repaired: list[Repaired] = Field(default_factory=list, description="what --fix did before the checks were made")
+    repaired: list[Repaired] = Field(default_factory=list, description="what --fix did before the checks ran")
 
-    @computed_field(description="1 where a finding is an error, else 0")  # type: ignore[prop-decorator]
+    @computed_field(description="1 if a finding is an error, else 0")  # type: ignore[prop-decorator]
     @property
     def exit_code(self) -> int:
         """Return the exit code of `doctor`: warnings do not fail."""
@@ -63,7 +63,7 @@ class Diagnosis(Versioned):
 
 
 class Need(NamedTuple):
-    """What an engine needs on its node; `path` = the PATH of the engine where the fleet file sets it."""
+    """What an engine needs on its node; `path` = the engine's PATH, if the fleet file sets it."""
 
     kind: Literal["command", "variable", "workdir", "port"]
     value: str
@@ -89,7 +89,7 @@ class Disk(Stored):
 
 
 class OrphanProcess(Stored):
-    """A process with the variables of an engine of ours, and no replica above it. `began` tells it from later ones."""
+    """A process with the variables of an engine of ours, but no parent replica; `began` guards against a reused pid."""
 
     pid: int
     began: int

@@ -1,4 +1,4 @@
-"""What changed in meaning between two revisions of a fleet, and what that would do to what runs."""
+"""What changed in meaning between two revisions of a fleet, and how that affects running replicas."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from fleetctl.documents.position import Position
 from fleetctl.documents.served_weights import is_zero
 
 Effect = Literal["additive", "none", "drift", "held"]
-"""additive = more may be created; none = nothing that runs is touched; drift = what runs keeps the old spec;
-held = a lowered target or a removed model: no replica is removed."""
+"""additive = more replicas may be created; none = no running replica is affected; drift = running replicas keep the
+old spec; held = a lowered target or a removed model: no replica is removed."""
 
 
 class Difference(Stored):
-    """One value that is not what it was. Values of engine environments are masked."""
+    """One value that changed. Values of engine environments are masked."""
 
     model: str | None = Field(None, description="the model it is about; null = the fleet as a whole")
     path: str = Field(
-        description="below the model or the fleet, such as workers.main.members[0].engine.args; empty = the whole model"
-    )
+        description="relative to the model or fleet, such as workers.main.members[0].engine.args; empty = whole model")
     kind: Literal["added", "removed", "changed"]
     effect: Effect
-    old: Any = Field(None, description="as the file has it, a default where it has none; null = not set")
-    new: Any = Field(None, description="as the file has it, a default where it has none; null = not set")
-    old_source: Position | None = Field(None, description="the value, or the nearest key around where it would be")
-    new_source: Position | None = Field(None, description="the value, or the nearest key around where it would be")
-    message: str = Field(description="one sentence: what it does to what runs")
+    old: Any = Field(None, description="the value in the file, else its default; null = not set")
+    new: Any = Field(None, description="the value in the file, else its default; null = not set")
+    old_source: Position | None = Field(None, description="the value, or the nearest key around a missing one")
+    new_source: Position | None = Field(None, description="the value, or the nearest key around a missing one")
+    message: str = Field(description="one sentence: how it affects running replicas")
 
 
 class Revision(Stored):
@@ -40,11 +39,11 @@ class Revision(Stored):
 
 
 class FleetSize(Stored):
-    """How much a fleet file asks for."""
+    """The total a fleet file asks for."""
 
     models: int = 0
     replicas: int = 0
-    gpus: int = Field(0, description="1/10000 GPU, of all replicas together; memory of cards asked for is not in it")
+    gpus: int = Field(0, description="1/10000 GPU, of all replicas together; claims of vram alone are not included")
 
 
 class FleetDiff(Versioned):
@@ -56,42 +55,43 @@ class FleetDiff(Versioned):
     head: Revision
     before: FleetSize = Field(description="what the base asks for")
     after: FleetSize = Field(description="what the head asks for")
-    summary: dict[Effect, int] = Field(description="how many differences there are of each effect")
+    summary: dict[Effect, int] = Field(description="the number of differences with each effect")
     differences: list[Difference] = Field(default_factory=list)
     exit_code: int = Field(description="0 = no difference in meaning, 2 = differences; the process's own code with "
                                        "--detailed-exitcode")
 
 
 class CountsThen(Stored):
-    """What a plan says about one model."""
+    """The counts of one model in a plan."""
 
     wanted: int
     create: int
     blocked: int
     hold: int = Field(0, description="live replicas beyond the target, kept")
-    drift: int = Field(0, description="live replicas that are not as the file says")
-    fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them")
+    drift: int = Field(0, description="live replicas that differ from the file")
+    fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them on disk")
 
 
 class ModelEffect(Stored):
-    """What the change does to one model: the plan of the base beside the plan of the head, on the same inventory."""
+    """What the change does to one model: its counts in the plans of base and head, on the same inventory."""
 
     key: str
     kind: Literal["added", "removed", "changed", "sideEffect"] = Field(
-        description="sideEffect = its own text is as it was, but another model's change alters what it gets")
+        description="sideEffect = its own text did not change, but another model's change alters its placement")
     before: CountsThen | None = Field(None, description="null = not in the base")
     after: CountsThen | None = Field(None, description="null = not in the head")
     message: str
 
 
 class PlanChange(Stored):
-    """What a change of the fleet files causes alone, beside what would be done without it, too."""
+    """What a change of the fleet files causes by itself, apart from what the plan would do without it."""
 
     base: Revision
     create: int = Field(description="replicas to create that the base would not create")
     blocked: int = Field(description="blocked replicas beyond those of the base; negative = fewer")
     also_without: int = Field(description="replicas to create that the base would create as well")
     no_longer: int = Field(0, description="replicas the base would create and this plan does not")
-    drift: int = Field(0, description="live replicas that are not as the file says any more, and were before")
+    drift: int = Field(0, description="live replicas that match the file of the base, but not this one")
     differences: list[Difference] = Field(default_factory=list)
-    models: list[ModelEffect] = Field(default_factory=list, description="those that changed or get something else")
+    models: list[ModelEffect] = Field(
+        default_factory=list, description="the models that changed or are affected by the change")

@@ -1,4 +1,4 @@
-"""The endpoints: where each model is served now."""
+"""Endpoints: where each model is served now."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ class Endpoint(Stored):
     group: str
     copy_index: int = Field(0, alias="copy")
     role: str
-    node: str = Field(description="its name")
+    node: str = Field(description="the node's name")
     address: str
     port: int
-    path: str = Field(description="of the model's API")
+    path: str = Field(description="the path of the model's API")
 
     @property
     def host_port(self) -> str:
-        """Return address and port as URLs have them."""
+        """Address and port, as in a URL."""
         return host_port(self.address, self.port)
 
     @computed_field  # type: ignore[prop-decorator]
     @property
     def url(self) -> str:
-        """Return where clients send requests."""
+        """The URL to which clients send requests."""
         return f"http://{self.host_port}{self.path}"
 
 
 class ServedModel(Stored):
-    """One model and its endpoints, which may be none."""
+    """One model and its endpoints, if any."""
 
     key: str
-    name: str = Field(description="the name that clients ask for")
+    name: str = Field(description="the model name that clients send")
     path: str
     weight: int
     endpoints: list[Endpoint]
 
 
 class Endpoints(Versioned):
-    """All models of a fleet, or of all fleets, in the file's order or by key."""
+    """All models of a fleet in the file's order, or of all fleets by key."""
 
     kind: Literal["Endpoints"] = "Endpoints"
     observed_at: Moment
     source: str
-    fleet: str | None = Field(None, description="only the replicas of this fleet; null = of all")
+    fleet: str | None = Field(None, description="only the replicas of this fleet; null = of all fleets")
     models: list[ServedModel]

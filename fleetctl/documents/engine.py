@@ -10,8 +10,6 @@ from fleetctl.documents.base import MAPPING, TEXT, TEXT_OR_MAPPING, Authored, On
 from fleetctl.documents.quantity import Seconds
 
 Port = Annotated[int, Field(ge=1, le=65535)]
-
-
 EnvName = Annotated[
     str,
     full_match(r"[^=\0]+", "bad_env_name", "{found} is not an environment variable name",
@@ -21,9 +19,9 @@ EnvName = Annotated[
 
 
 class FromNode(Authored):
-    """A value that is read from the node's environment when the engine starts, so that it is in no file."""
+    """A value read from the node's environment when the engine starts, so that no file holds it."""
 
-    from_node: Annotated[str, Field(min_length=1, description="name of the variable in the node's environment")]
+    from_node: Annotated[str, Field(min_length=1, description="the name of the variable in the node's environment")]
 
 
 class HttpProbe(Authored):
@@ -46,7 +44,7 @@ class ExecProbe(Authored):
 
 
 class Probe(OneOf):
-    """Exactly one of http, tcp and exec, and how often to try it."""
+    """Exactly one of http, tcp and exec, with its period, timeout and threshold."""
 
     KINDS = ("http", "tcp", "exec")
     ERROR = "probe_kind"
@@ -54,8 +52,8 @@ class Probe(OneOf):
     http: HttpProbe | None = Field(None, description="healthy when a GET answers 200 to 399")
     tcp: TcpProbe | None = Field(None, description="healthy when the port accepts a connection")
     exec: ExecProbe | None = Field(None, description="healthy when the command exits 0")
-    period: Seconds = Field(1, description="time between two tries; default 1s")
-    timeout: Seconds = Field(5, description="the time limit of one try; default 5s")
+    period: Seconds = Field(1, description="time between two attempts; default 1s")
+    timeout: Seconds = Field(5, description="the time limit of one attempt; default 5s")
     failure_threshold: Annotated[int, Field(ge=1, le=1000)] = Field(
         3, description="liveness only: failures in a row before the engine counts as down")
 
@@ -68,7 +66,7 @@ class Engine(Authored):
     env: dict[EnvName, Annotated[
         Annotated[Text, TEXT] | Annotated[FromNode, MAPPING], TEXT_OR_MAPPING
     ]] = Field(
-        default_factory=dict, description='extra environment; numbers and booleans must be quoted ("1")')
-    workdir: PathFromRoot | None = Field(None, description="default: a fresh folder")
+        default_factory=dict, description='extra environment variables; numbers and booleans must be quoted ("1")')
+    workdir: PathFromRoot | None = Field(None, description="working directory; default: a new, empty folder")
     readiness: Probe | None = Field(None, description="default: ready once alive for 5 s")
     liveness: Probe | None = Field(None, description="default: alive while the process runs")

@@ -1,6 +1,6 @@
-"""Events of an apply, one JSON object a line: the agent writes them, the client shows and relays them.
+"""Events of an apply, one JSON object per line: the agent writes them, the client shows and relays them.
 
-First `version`, last `runSummary`. Readers must show `message` for a type they do not know.
+The first is `version`, the last `runSummary`. Readers must show `message` of a type they do not know.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from fleetctl.documents.served_weights import GotWeights, is_absent, is_zero
 
 Level = Literal["debug", "info", "warning", "error"]
 Outcome = Literal["ready", "gone", "starting", "failed", "blocked", "skipped"]
-"""gone = an explicit verb has ended it, as asked."""
+"""gone = an explicit verb ended it, as requested."""
 
 
 class Event(Stored):
-    """One line. Further keys depend on the type and are kept."""
+    """One line. Further keys depend on the type, and are kept."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -40,19 +40,19 @@ class ReplicaOutcome(Stored):
     address: str | None = None
     addresses: list[str] = Field(
         default_factory=list, exclude_if=is_zero,
-        description="of every member that serves, where several do: the first is `address`")
+        description="of every serving member, if there are several; the first is `address`")
     code: str | None = None
     message: str = ""
     seconds: float | None = None
     level: ReplicaLevel | None = Field(
         None, exclude_if=is_absent,
-        description="of one that is gone: where it went to; HOT = it was promoted; COLD without a replicaId = weights "
-                    "that nodes keep on their disks")
-    replicas: int = Field(1, description="the number of replicas in this row; more than one only when blocked")
+        description="the level it was taken to, if it is gone; HOT = it was promoted; COLD without a replicaId = "
+                    "weights that nodes keep on their disks")
+    replicas: int = Field(1, description="the number of replicas in this row; more than one only if blocked")
     weights: GotWeights | None = Field(
         None, exclude_if=is_absent, description="how its members got their weights, all together")
     notes: list[str] = Field(
-        default_factory=list, exclude_if=is_zero, description="what went wrong, and did not matter")
+        default_factory=list, exclude_if=is_zero, description="problems that did not affect the outcome")
 
 
 class RunSummary(Event):
@@ -62,4 +62,4 @@ class RunSummary(Event):
     outcomes: list[ReplicaOutcome] = Field(default_factory=list)
     exit_code: int
     interrupted: bool = False
-    waited: bool = Field(True, description="false = --no-wait: replicas were created, and not waited for")
+    waited: bool = Field(True, description="false = --no-wait: created replicas were not waited for")

@@ -1,6 +1,6 @@
-"""The fields of the fleet file by their paths, as the published schema describes them.
+"""The fields of the fleet file by path, read from the published schema.
 
-What the schema says about a value is put in words: `integer, 1 to 1024`, `list of text`, `quantity`.
+The schema of each value is put into words: `integer, 1 to 1024`, `list of text`, `quantity`.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from fleetctl.errors import UsageError
 
 Names = tuple[str, ...]
 HOMES: tuple[Names, ...] = ((), ("spec",), ("spec", "models"))
-"""Where a path may begin, in this order; then anywhere, in a model first."""
+"""Where a typed path may begin, in order of preference; after these anywhere, inside models first."""
 JsonSchema = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field; lists add nothing to its `path`. `about` is what it is for, `mapping` what its value as a whole is."""
+    """One field; lists add nothing to its `path`. `about` describes the field, `mapping` the mapping that it holds."""
 
     path: Names
     kind: str
@@ -33,48 +33,53 @@ class Field:
 
     @property
     def text(self) -> str:
-        """The path as people write it; that of the whole file is empty."""
+        """The path as people write it; empty for the whole file."""
         return ".".join(self.path)
 
 
 def all_fields() -> list[Field]:
-    """Return every field, each before those below it; the first is the whole document."""
+    """Return every field, parents before children; the first is the whole document."""
     schema = json_schema("fleet")
     return [Field((), "mapping", "", "", schema["description"]), *_below((), schema, schema["$defs"])]
 
 
 def find_fields(fields: Sequence[Field], path: str) -> list[Field]:
-    """Return the fields that end in a path such as `workers.members[].resources`, the one that is meant first.
+    """Return the fields whose path ends in one such as `workers.members[].resources`, the most likely one first.
 
-    Raises UsageError with the nearest name where there is none.
+    Raises UsageError with the nearest name if there is none.
     """
     names = tuple(name for name in re.sub(r"\[[^\]]*\]", "", path).split(".") if name)
     if found := _ending_in(fields, names):
         return found
     known = next((at for at in range(len(names) - 1, 0, -1) if _ending_in(fields, names[:at])), 0)
+    unknown = names[known]
     parent = _ending_in(fields, names[:known])[0] if known else None
     allowed = [one.path[-1] for one in (below(fields, parent) if parent else fields) if one.path]
-    where = f" in {parent.text}" if parent else ""
-    word = re.compile(rf"(?i)\b{re.escape(names[known])}s?\b")
+    raise UsageError(f"there is no field {unknown}{f' in {parent.text}' if parent else ''}",
+                     hint=did_you_mean(unknown, allowed) or _listed(fields, unknown, parent, allowed))
+
+
+def _listed(fields: Sequence[Field], unknown: str, parent: Field | None, allowed: Sequence[str]) -> str:
+    """Return a hint for a name that resembles no field: the fields of its parent, or those that mention it."""
+    if parent and allowed:
+        return f"fields in {parent.text}: {', '.join(allowed)}"
+    word = re.compile(rf"(?i)\b{re.escape(unknown)}s?\b")
     mention = [] if parent else list(dict.fromkeys(
         ".".join(one.path[-2:]) for one in fields if word.search(f"{one.about} {one.mapping}")))
-    listed = (f"fields{where}: {', '.join(allowed)}" if parent and allowed
-              else f"fields that mention it: {some(mention)}" if mention else "`fleetctl explain` begins at the top")
-    raise UsageError(f"there is no field {names[known]}{where}",
-                     hint=did_you_mean(names[known], allowed) or listed)
+    return f"fields that mention it: {some(mention)}" if mention else "run `fleetctl explain` for the top-level fields"
 
 
 def below(fields: Sequence[Field], parent: Field, *, all_levels: bool = False) -> list[Field]:
-    """Return the fields of a mapping; with `all_levels` also those below them."""
+    """Return the fields of a mapping; with `all_levels` also all nested ones."""
     depth = len(parent.path)
     return [one for one in fields if one.path[:depth] == parent.path and len(one.path) > depth
             and (all_levels or len(one.path) == depth + 1)]
 
 
 def _ending_in(fields: Sequence[Field], names: Names) -> list[Field]:
-    meant = [home + names for home in HOMES]
+    likely = [home + names for home in HOMES]
     found = [one for one in fields if one.path[len(one.path) - len(names):] == names and (names or not one.path)]
-    return sorted(found, key=lambda one: (meant.index(one.path) if one.path in meant else len(meant),
+    return sorted(found, key=lambda one: (likely.index(one.path) if one.path in likely else len(likely),
                                           one.path[:2] != HOMES[-1], len(one.path)))
 
 
@@ -88,14 +93,14 @@ def _below(path: Names, mapping: JsonSchema, definitions: JsonSchema) -> Iterato
 
 
 def kind_words(value: JsonSchema, named: Callable[[str], str] = lambda _: "mapping") -> str:
-    """Return the kinds of a value and its bounds; `named` returns the word for one that a definition describes."""
+    """Return the types of a value and its bounds; `named` returns the word for a value that has a definition."""
     bounded = next((part for part in (value, *value.get("anyOf", ())) if "maximum" in part), None)
     bounds = f", {bounded['minimum']} to {bounded['maximum']}" if bounded else ""
     return " or ".join(dict.fromkeys(_kinds(value, named))) + bounds
 
 
 def default_words(value: JsonSchema, *, required: bool) -> str:
-    """Return `required`, or the default; "" where there is none."""
+    """Return `required`, or the default; "" if there is none."""
     if required:
         return "required"
     default = value.get("default")
@@ -103,7 +108,7 @@ def default_words(value: JsonSchema, *, required: bool) -> str:
 
 
 def definition_of(value: JsonSchema) -> str | None:
-    """Return the name of the definition that describes a value, or the items of a list; None for a plain value."""
+    """Return the name of the definition of a value, or of a list's items; None for a plain value."""
     if "$ref" in value:
         return str(value["$ref"]).rpartition("/")[2]
     inner = (*value.get("anyOf", ()), *value.get("allOf", ()),

@@ -1,6 +1,6 @@
-"""The fleet file (apiVersion fleetctl/v1) as a person writes it. The published schema is made from this.
+"""The fleet file (apiVersion fleetctl/v1) as people write it; the published schema is generated from it.
 
-Rules that need more than one field (a gang's geometry, duplicate names) are checked in `fleetfile/`, with positions.
+Rules over several fields (a gang's geometry, duplicate names) are checked in `fleetfile/`, with positions.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ ModelKey = Annotated[
 
 
 class Resources(Authored):
-    """What one member claims on its node; absent = 0."""
+    """The resources that one member claims on its node; absent = 0."""
 
     gpus: Gpus = Field(0, description="a share of one card below 1, or whole cards")
     vram: Bytes = Field(0, description="free memory needed on each card")
@@ -65,19 +65,19 @@ class Resources(Authored):
 class Member(Authored):
     """One engine on one node; a Worker with a count is several equal members."""
 
-    role: Role = Field("Standalone", description="Standalone alone, or a gang: one Leader and its Workers")
+    role: Role = Field("Standalone", description="a single Standalone, or a gang: one Leader and its Workers")
     count: Annotated[int, Field(ge=1, le=MAX_COUNT)] | None = Field(
-        None, description="Worker only: how many equal Workers; absent = 1")
+        None, description="Worker only: the number of equal Workers; absent = 1")
     resources: Resources = Field(default_factory=Resources, description="per member")
     node_selector: Selector = Field(default_factory=dict, description="labels the node must have")
-    weights: Weights | None = Field(None, description="the files that are there before the engine starts")
-    engine: Engine = Field(description="what runs in this member")
+    weights: Weights | None = Field(None, description="the model files to provide before the engine starts")
+    engine: Engine = Field(description="the process that this member runs")
 
 
 class WorkerGroup(Authored):
     """One serving unit: one Standalone member, or a gang of one Leader and its Workers."""
 
-    name: DnsLabel = Field(description="unique in its model; a DNS label")
+    name: DnsLabel = Field(description="a DNS label, unique in its model")
     copies: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(1, description="copies of the group in one replica")
     members: Annotated[list[Member], Field(min_length=1, max_length=64)] = Field(
         description="one Standalone, or one Leader and its Workers")
@@ -91,20 +91,20 @@ class Spread(Authored):
 
     label: LabelKey = Field(description="the node label")
     max_per_value: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        description="the most replicas of the model on one value, including those that run; a node "
-                    "without the label takes none")
+        description="the most replicas of the model per value, running ones included; a node without the label "
+                    "takes none")
 
 
 class SameLabel(Authored):
-    """What stays inside one value of a node label: each gang, or all groups and copies of a replica together."""
+    """Keeps each gang, or all groups and copies of a replica together, within one value of a node label."""
 
     label: LabelKey = Field(description="the node label; a node without it has no value")
     scope: Literal["gang", "replica"] = Field(
-        "gang", description="gang = each gang for itself; replica = every member of a replica, Standalones too")
+        "gang", description="gang = each gang by itself; replica = every member of a replica, Standalones too")
 
 
 def _in_one_form(same_label: str | SameLabel | None) -> str | SameLabel | None:
-    """Return the text for a mapping that says no more, so that both have one spec hash."""
+    """Return a mapping that only names the label as plain text, so that both forms have the same spec hash."""
     return same_label.label if isinstance(same_label, SameLabel) and same_label.scope == "gang" else same_label
 
 
@@ -114,7 +114,7 @@ class Placement(Authored):
     same_label: Annotated[
         Annotated[Annotated[LabelKey, TEXT] | Annotated[SameLabel, MAPPING], TEXT_OR_MAPPING] | None,
         AfterValidator(_in_one_form)
-    ] = Field(None, description="a gang stays inside one value of this node label; a mapping can say a whole replica")
+    ] = Field(None, description="keep a gang within one value of this node label; a mapping can keep a whole replica")
     ranks_per_node: Annotated[int, Field(ge=1, le=MAX_COUNT)] = Field(
         1, description="the most ranks of one gang on a node")
     spread: Annotated[Annotated[LabelKey, TEXT] | Annotated[Spread, MAPPING], TEXT_OR_MAPPING] | None = Field(
@@ -123,7 +123,7 @@ class Placement(Authored):
 
 
 class Restart(Authored):
-    """What happens when a ready engine ends."""
+    """What happens when a ready engine exits."""
 
     max: Annotated[int, Field(ge=0, le=1000)] = Field(5, description="restarts before the replica stays down")
     backoff: Seconds = Field(10, description="wait before the first restart; doubles up to 5m")
@@ -135,8 +135,9 @@ class ModelDefaults(Authored):
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = Field(0, description="higher is placed first")
     startup_timeout: Seconds = Field(1800, description="time an engine may take to become ready; default 30m")
     scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant the planned resources; default 60s")
-    restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine ends")
-    update: Update = Field(default_factory=Update, description="how a changed spec comes to replicas; not part of it")
+    restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine exits")
+    update: Update = Field(
+        default_factory=Update, description="how a changed spec is rolled out; not part of the spec itself")
     placement: Placement = Field(default_factory=Placement, description="where the members of one replica may run")
 
 
@@ -144,43 +145,43 @@ class Serving(Authored):
     """How `fleetctl endpoints` lists a model. It changes no replica."""
 
     name: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        None, description="the name that clients ask for; default: the model key")
-    path: PathFromRoot = Field("/v1", description="the path of the API below an endpoint")
+        None, description="the model name that clients send; default: the model key")
+    path: PathFromRoot = Field("/v1", description="the path of the API on an endpoint")
     groups: list[str] | None = Field(None, description="only these worker groups; default: all")
-    weight: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="the weight of each endpoint, where a load "
-                                                                        "balancer knows weights")
+    weight: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1, description="the weight of each endpoint, for load balancers that support weights")
 
 
 class Cold(Authored):
-    """A floor, as replicas is: nodes that have a model's weights on their disks. Nothing is removed elsewhere."""
+    """Nodes to keep a model's weights on disk. A minimum, like replicas: nothing is removed from other nodes."""
 
     nodes: Selector = Field(description="nodes with these labels; {} = every node")
 
 
 class Shape(ModelDefaults):
-    """What many models have in common: their worker groups, and values for those that do not set them."""
+    """What several models have in common: worker groups, and values for models that do not set them."""
 
     workers: Workers = Field(description="the worker groups of one replica; $(FLEETCTL_MODEL) is the key of the model")
 
 
 class ShapeUse(Authored):
-    """A shape, and what is different in one model."""
+    """A shape, and one model's differences from it."""
 
     name: ShapeName = Field(description="one of spec.shapes")
     workers: list[WorkerGroup] = Field(
-        default_factory=list, description="what is different, merged into the groups of the shape as a file is into "
-                                          "the one it extends; only names are required")
+        default_factory=list, description="the differences, merged into the groups of the shape as a file is into the "
+                                          "one it extends; only names are required")
 
 
 def _workers_or_shape(schema: dict[str, Any]) -> None:
-    """A model as written has one of both; as it is read, the workers of its shape are its own."""
+    """Require exactly one of workers and shape: a model that is read has the workers of its shape."""
     schema["required"].remove("workers")
     both = {"required": ["workers"]}, {"required": ["shape"]}
     schema.update({"anyOf": list(both), "not": {"allOf": list(both)}})
 
 
 class Model(ModelDefaults):
-    """One model: how many replicas at least, and the shape of one, written out or by name."""
+    """One model: the minimum number of replicas, and the shape of each, written out or by name."""
 
     model_config = ConfigDict(json_schema_extra=_workers_or_shape)
 
@@ -188,18 +189,18 @@ class Model(ModelDefaults):
     replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] = Field(
         description="a minimum, never a maximum: missing replicas are created, surplus ones are kept; 0 = no target")
     labels: dict[LabelKey, LabelValue] = Field(
-        default_factory=dict, description="whose it is and what for, such as team: nlp; chosen by --selector, counted "
-                                          "by quotas, no part of the spec")
+        default_factory=dict, description="owner and purpose, such as team: nlp; matched by --selector and by quotas, "
+                                          "not part of the spec")
     shape: Annotated[Annotated[ShapeName, TEXT] | Annotated[ShapeUse, MAPPING], TEXT_OR_MAPPING] | None = Field(
-        None, description="one of spec.shapes, instead of workers; keys beside it win over those of the shape")
-    workers: Workers = Field(description="the worker groups of one replica; or shape, not both")
+        None, description="one of spec.shapes, instead of workers; the model's own keys override those of the shape")
+    workers: Workers = Field(description="the worker groups of one replica; set either this or shape")
     serving: Serving = Field(default_factory=Serving, description="how its endpoints are listed")
     cold: Cold | None = Field(
-        None, description="on the disks of which nodes its weights are kept ready; no part of the spec")
+        None, description="the nodes that keep its weights on disk; not part of the spec")
 
 
 class Reserve(Authored):
-    """Kept free on every card."""
+    """Resources kept free on every card."""
 
     vram: Bytes = Field(0, description="memory kept free on every card")
 
@@ -212,32 +213,32 @@ class NodePolicy(Authored):
         None, description="slots per model and node; default: the node's label fleet.io/replica-slots, else no cap for "
                           "models that claim GPU or VRAM, 1 for others")
     reserve: Reserve | None = Field(None, description="kept free on every card")
-    gpu_memory: Bytes | None = Field(None, description="memory of each card, where the cluster cannot report it")
-    cordon: bool | None = Field(None, description="no new replica on these nodes")
+    gpu_memory: Bytes | None = Field(None, description="memory of each card, if the cluster cannot report it")
+    cordon: bool | None = Field(None, description="place no new replicas on these nodes")
     warm: Bytes | None = Field(
-        None, description="the most memory of such a node for the weights of WARM replicas; default: half of what Ray "
-                          "has of it")
+        None, description="the most memory on each of these nodes for the weights of WARM replicas; default: half of "
+                          "the node's memory in Ray")
 
 
 class Cluster(Authored):
-    """The cluster; --address, FLEETCTL_ADDRESS and --context win over it."""
+    """The cluster; --address, FLEETCTL_ADDRESS and --context override it."""
 
     address: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="http(s)://host:8265 = Ray dashboard; auto or host:port = a local Ray")
     namespace: Annotated[str, Field(min_length=1)] = Field("fleet", description="Ray namespace of the replicas")
     grow: Annotated[list[GrowType], Field(max_length=64)] = Field(
-        default_factory=list, description="the nodes that Ray's autoscaler may add for what fits nowhere else; "
+        default_factory=list, description="the nodes that Ray's autoscaler may add for replicas that fit nowhere else; "
                                           "docs/kubernetes.md")
 
 
 class Quota(Authored):
-    """The most that the models with some labels may have in all: what is live, and what a plan adds."""
+    """The most that all models with certain labels may use together: live replicas, and those a plan adds."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["gpus"]}, {"required": ["replicas"]}]})
 
     selector: Selector = Field(default_factory=dict, description="labels of models; no selector = every model")
-    gpus: GpuSum | None = Field(None, description="the most GPUs of their replicas together")
-    replicas: Annotated[int, Field(ge=0)] | None = Field(None, description="the most replicas of them together")
+    gpus: GpuSum | None = Field(None, description="the most GPUs of all their replicas together")
+    replicas: Annotated[int, Field(ge=0)] | None = Field(None, description="the most replicas of all of them together")
 
     @model_validator(mode="after")
     def _limits_something(self) -> Quota:
@@ -247,49 +248,49 @@ class Quota(Authored):
 
 
 class Cooldown(Authored):
-    """How long what fails again and again is left alone; docs/failures.md."""
+    """How long a spec or node that keeps failing is left alone; docs/failures.md."""
 
     failures: Annotated[int, Field(ge=0, le=1000)] = Field(
-        3, description="so many failures in a row begin it; 0 = nothing cools down")
-    first: Seconds = Field(300, description="how long it takes at first; each further failure doubles it")
-    max: Seconds = Field(3600, description="the most it takes")
+        3, description="consecutive failures that start a cooldown; 0 = nothing cools down")
+    first: Seconds = Field(300, description="the first cooldown; each further failure doubles it")
+    max: Seconds = Field(3600, description="the longest cooldown")
 
 
 class Policy(Authored):
-    """Limits of one plan, and house rules. plan and apply check the limits and end with 4."""
+    """Limits of one plan, and house rules. plan and apply exit with 4 if a limit is broken."""
 
     max_new_replicas: Annotated[int, Field(ge=0, le=MAX_REPLICAS)] | None = Field(
         None, description="the most replicas one plan may create; a threshold, which --force lifts")
     max_new_gpus: GpuSum | None = Field(
         None, description="the most GPUs of all new replicas of one plan; a threshold, which --force lifts")
     max_change_percent: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
-        None, description="new replicas per hundred live ones, checked from 10 live ones on; a threshold, which "
+        None, description="new replicas per hundred live ones, checked with 10 or more live; a threshold, which "
                           "--force lifts")
     protected_models: list[str] = Field(
         default_factory=list, description="model keys, or patterns with *; no plan creates a replica of these models")
     allowed_selectors: dict[LabelKey, list[Expression]] | None = Field(
-        None, description="the labels that a nodeSelector may name, each with the values it may ask for; an empty "
-                          "list = any value")
+        None, description="the labels that a nodeSelector may use, each with the allowed values; an empty list = any "
+                          "value")
     quotas: Annotated[list[Quota], Field(max_length=256)] = Field(
-        default_factory=list, description="the most that models with some labels may have in all; what is over is "
-                                          "blocked with QUOTA, and never removed")
+        default_factory=list, description="the most that models with certain labels may use together; new replicas "
+                                          "over it are blocked with QUOTA, and nothing is removed")
     cooldown: Cooldown = Field(
-        default_factory=Cooldown, description="when a spec or a node that fails is left alone for a while")
+        default_factory=Cooldown, description="when a spec or node that keeps failing is left alone for a while")
     schemas: Annotated[list[FileName], Field(max_length=16)] = Field(
         default_factory=list, description="house rules: JSON Schema files (draft 2020-12), relative to this file, "
                                           "that the rendered fleet must match")
 
 
 def matches_pattern(pattern: str, key: str) -> bool:
-    """Return whether an entry of `protectedModels` names a model: it is the key, or a pattern that matches it.
+    """Return whether an entry of `protectedModels` names a model: its key, or a pattern that matches it.
 
-    Only `*` is special, since keys may contain `?` and `[`; case counts, as it does in keys.
+    Only `*` is special, since keys may contain `?` and `[`; case matters, as in keys.
     """
     return pattern == key or fnmatchcase(key, "".join(f"[{char}]" if char in "?[" else char for char in pattern))
 
 
 class FleetSpec(Authored):
-    """Models and policies; over several files, nodes, shapes and models add up, each other key is set once."""
+    """Models and policies. Several files add up their nodes, shapes and models; any other key is set once."""
 
     cluster: Cluster | None = Field(None, description="the cluster, once per fleet")
     policy: Policy | None = Field(None, description="limits of one plan, and house rules, once per fleet")
@@ -297,12 +298,12 @@ class FleetSpec(Authored):
         None, description="values for every model that does not set them, once per fleet")
     nodes: list[NodePolicy] = Field(default_factory=list, description="node policies, in order")
     shapes: dict[ShapeName, Shape] = Field(
-        default_factory=dict, description="shapes that models name with shape, by their name; each once per fleet")
+        default_factory=dict, description="shapes by name, which models use with shape; each once per fleet")
     models: list[Model] = Field(default_factory=list, description="the models and their targets")
 
 
 class Metadata(Authored):
-    """The fleet's name, equal in all its files."""
+    """The fleet's name, the same in all its files."""
 
     name: DnsLabel = Field(description="the fleet's name; a DNS label")
 
@@ -315,7 +316,7 @@ class FleetDocument(Authored):
     extends: Annotated[
         Annotated[FileName, TEXT] | Annotated[list[FileName], Field(min_length=1, max_length=16), LIST], TEXT_OR_LIST
     ] | None = Field(
-        None, description="the fleet files below this one, relative to it; merged by model key, group name and role, "
-                          "and the later one wins")
-    metadata: Metadata = Field(description="the fleet this document is part of")
+        None, description="the fleet files that this one builds on, relative to it; merged by model key, group name "
+                          "and role, and the later one wins")
+    metadata: Metadata = Field(description="the fleet that this document belongs to")
     spec: FleetSpec = Field(description="the fleet: its models and policies")

@@ -1,4 +1,4 @@
-"""The history: the runs of fleetctl on a cluster, from the cluster's own list of jobs. Read, never written."""
+"""The history: fleetctl's runs on a cluster, read from the cluster's own list of jobs and never written."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ class HistoryEntry(Stored):
 
     id: str = Field(description="the Ray job's submission id")
     verb: str = Field(description="apply, evict or restart; of a note: cordon, uncordon or slots")
-    step_of: str | None = Field(None, description="the replace or drain that it is one step of, as replace-<id>")
+    step_of: str | None = Field(None, description="the replace or drain that it is a step of, as replace-<id>")
     fleet: str | None = None
     namespace: str | None = Field(None, description="the Ray namespace of its replicas")
     state: RunState = Field(description="ok, partial, unknown (it died, or its log is gone), running, or refused (it "
                                         "ended before any action)")
-    code: str | None = Field(None, description="why it is not ok, where there is more to it than its replicas: "
+    code: str | None = Field(None, description="why it is not ok, if its replicas alone do not explain it: "
                                                "INTERRUPTED, DIED, LOG_GONE, WAITING, LOCK_HELD, PLAN_USED, NOT_BEGUN")
     message: str = Field(description="one sentence: its result, or its progress")
     started_at: Moment | None = None
     ended_at: Moment | None = None
     seconds: float | None = Field(None, description="its duration")
-    who: str | None = Field(None, description="the name that its starter gave")
+    who: str | None = Field(None, description="the name given by the person who started it")
     run: str | None = Field(None, description="the address of the CI run that started it")
     tool_version: str | None = None
     plan_id: str | None = None
     commit: str | None = None
     branch: str | None = None
-    dirty: bool | None = Field(None, description="the fleet files had changes that were not committed")
-    create: int | None = Field(None, description="the number of replicas it was to create")
-    replica: str | None = Field(None, description="evict, restart: the replica it names, if it is one")
+    dirty: bool | None = Field(None, description="the fleet files had uncommitted changes")
+    create: int | None = Field(None, description="the number of replicas to create")
+    replica: str | None = Field(None, description="evict, restart: the replica it names, if it names one")
     replicas: list[str] = Field(default_factory=list, description="evict, restart: the replicas it names")
-    level: Level | None = Field(None, exclude_if=is_absent, description="evict --to: the level that it takes them to")
+    level: Level | None = Field(None, exclude_if=is_absent, description="evict --to: the level it takes them to")
     counts: dict[Outcome, int] = Field(default_factory=dict, description="the number of replicas per outcome")
 
 
 class _RunHead(Versioned):
-    """The first keys of a document."""
+    """The leading keys of the document, so that they come first in JSON."""
 
     kind: Literal["HistoryRun"] = "HistoryRun"
 
@@ -56,16 +56,16 @@ class HistoryRun(HistoryEntry, _RunHead):
 
     files: list[FleetSource] = Field(default_factory=list, description="the fleet files its plan was made from")
     outcomes: list[ReplicaOutcome] = Field(
-        default_factory=list, description="the result of each replica; for a run without a summary, what its log "
-                                          "has")
+        default_factory=list, description="the result of each replica; for a run without a summary, as far as its log "
+                                          "has it")
     events: list[Event] = Field(default_factory=list, description="its log")
 
 
 class History(Versioned):
-    """Runs, the newest first."""
+    """Runs, newest first."""
 
     kind: Literal["History"] = "History"
     source: str = Field(description="the cluster's dashboard")
-    fleet: str | None = Field(None, description="only the runs of this fleet; null = of all")
-    total: int = Field(description="the number of runs the cluster still has; `runs` are the newest of them")
+    fleet: str | None = Field(None, description="only the runs of this fleet; null = of all fleets")
+    total: int = Field(description="the number of runs the cluster still lists; `runs` are the newest of them")
     runs: list[HistoryEntry] = Field(default_factory=list)

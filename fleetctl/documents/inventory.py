@@ -20,11 +20,11 @@ LIVE_STATES: frozenset[str] = frozenset({"DEPENDENCIES_UNREADY", "PENDING_CREATI
 STARTING_STATES: frozenset[str] = LIVE_STATES - {"ALIVE"}
 MAX_SLOTS = 100_000
 LAST_OUTPUT = "; last output: "
-"""What is before the engine's output in the message of a failure; see agent/engine_log.py."""
+"""Precedes the engine's output in the message of a failure; see agent/engine_log.py."""
 UNKNOWN_SPEC = "unknown"
-"""In place of the spec hash of a replica that may have loaded other weights; see agent/reload.py."""
+"""Replaces the spec hash of a replica that may have loaded other weights; see agent/reload.py."""
 RELOAD_ENDED = "RELOAD_ENDED"
-"""The code of a failure by which an engine ended: it has used up a restart of its replica; see agent/reload_call.py."""
+"""The code of a failed reload that ended the engine, which costs the replica a restart; see agent/reload_call.py."""
 RECENT = timedelta(minutes=10)
 
 
@@ -49,24 +49,24 @@ class Amounts(Stored):
 
 
 class NodeResources(Stored):
-    """Total, and what Ray has granted; `used` absent = what the listed replicas claim."""
+    """The node's total, and what Ray has granted; `used` absent = the claims of the listed replicas."""
 
     total: Amounts = Field(default_factory=Amounts)
     used: Amounts | None = None
     listed: Amounts | None = Field(
-        None, description="the part of `used` that actors explain; tasks and placement groups of others hold the rest")
+        None, description="the part of `used` held by actors; tasks and placement groups of others hold the rest")
 
 
 class CardProcess(Stored):
-    """A process that has memory of a card, as the driver reports it; inside a container it may hide some."""
+    """A process that uses memory of a card, as the driver reports it; in a container the driver may hide some."""
 
     pid: int
     memory: int | None = Field(None, description="bytes; null = unknown")
-    command: str | None = Field(None, description="what it runs; null = Ray did not start it")
+    command: str | None = Field(None, description="its command; null = Ray did not start it")
 
 
 class Gpu(Stored):
-    """One card, or a MIG device. `share` = fraction of it granted by Ray, 0 to 1; None = not known for this card."""
+    """One card, or a MIG device. `share` = the fraction granted by Ray, 0 to 1; None = unknown for this card."""
 
     index: int
     uuid: str | None = None
@@ -74,37 +74,38 @@ class Gpu(Stored):
     memory_total: int | None = Field(None, description="bytes; null = unknown")
     memory_used: int | None = Field(None, description="bytes in use by anyone; null = unknown")
     memory_foreign: int | None = Field(
-        None, description="bytes in use that nothing Ray has granted explains; 0 where that is no more than any card "
-                          "uses by itself, null = unknown")
-    processes: list[CardProcess] = Field(default_factory=list, description="what has memory of it, ours too")
+        None, description="bytes in use that no grant of Ray accounts for; 0 if that is no more than an idle card "
+                          "uses; null = unknown")
+    processes: list[CardProcess] = Field(
+        default_factory=list, description="the processes that use its memory, ours included")
     unified: bool = Field(False, description="it has no memory of its own: the amounts are the host's")
     share: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class Cordon(Stored):
-    """Why nothing new goes on a node, by a note of the cluster; one that had ended when it was read is left out."""
+    """A note that keeps new replicas off a node. A cordon that had ended when the notes were read is left out."""
 
     reason: str = ""
-    until: Moment | None = Field(None, description="null = until it is taken back")
-    by: str = Field("", description="the name that its author gave")
+    until: Moment | None = Field(None, description="null = until it is uncordoned")
+    by: str = Field("", description="the name its author gave")
 
 
 class Slots(Stored):
-    """How many replicas of one model a node may hold, by a note of the cluster."""
+    """A note that says how many replicas of one model a node may hold."""
 
     value: Annotated[int, Field(ge=0, le=MAX_SLOTS)]
     source: str
 
 
 class ColdWeights(Stored):
-    """Files on a node's disk that fleetctl has verified there."""
+    """Weights on a node's disk that fleetctl has verified there."""
 
     artifact: Artifact
-    view: ViewId | None = Field(None, description="the part that is there; null = all files")
+    view: ViewId | None = Field(None, description="the part that is on the disk; null = all files")
 
 
 class FailedFetch(Stored):
-    """Weights that an apply could not bring onto a node's disk."""
+    """Weights that an apply failed to fetch to a node's disk."""
 
     artifact: Artifact
     at: Moment
@@ -123,15 +124,15 @@ class Node(Stored):
     cordon: Cordon | None = None
     slots: Slots | None = None
     started_at: Moment | None = Field(None, description="when it joined the cluster")
-    uncordoned_at: Moment | None = Field(None, description="when a person last said that it is good to use")
+    uncordoned_at: Moment | None = Field(None, description="when it was last uncordoned, and so declared good to use")
     cold: list[ColdWeights] | None = Field(
-        None, exclude_if=is_absent, description="weights on its disk; null = not asked for, or it did not answer")
+        None, exclude_if=is_absent, description="weights on its disk; null = not queried, or it did not answer")
     unfetched: list[FailedFetch] = Field(
-        default_factory=list, exclude_if=is_zero, description="fetches for its disk that failed, the oldest first")
+        default_factory=list, exclude_if=is_zero, description="failed fetches to its disk, oldest first")
 
     @property
     def all_labels(self) -> dict[str, str]:
-        """Return its labels, and the one by which Ray selects it alone."""
+        """Its labels, and the one by which Ray selects a single node."""
         return {NODE_ID_LABEL: self.id, **self.labels}
 
 
@@ -142,7 +143,7 @@ class ReplicaMember(Stored):
     copy_index: int = Field(0, alias="copy")
     role: str = "Standalone"
     rank: int = 0
-    slot: int | None = Field(None, description="the replica's slot on its node, where it is known")
+    slot: int | None = Field(None, description="the replica's slot on its node, if known")
     node_id: str | None = None
     gpus: int = 0
     vram: int = Field(0, description="bytes claimed on each card")
@@ -156,17 +157,17 @@ class ReplicaMember(Stored):
 
     @property
     def host_port(self) -> str:
-        """Return where it serves, as URLs have it; empty where that is not known."""
+        """The address and port on which it serves, as in a URL; empty if unknown."""
         return host_port(self.address, self.port) if self.address and self.port else ""
 
 
 class Replica(Stored):
-    """One actor that serves, or means to serve, a model, or is WARM: ours, another fleet's, or a foreign one."""
+    """One actor that serves or starts to serve a model, or is WARM: ours, another fleet's, or of a foreign scheme."""
 
     model: str
     replica_id: int | None = Field(None, description="null for a foreign scheme")
-    foreign_id: str | None = Field(None, description="the actor's full name where it is not ours")
-    level: Level = Field("HOT", description="WARM = it holds its weights in memory, and no card: it serves nothing")
+    foreign_id: str | None = Field(None, description="the actor's full name, if it is of a foreign scheme")
+    level: Level = Field("HOT", description="WARM = it holds its weights in memory, but no card, and does not serve")
     state: ReplicaState = "ALIVE"
     fleet: str | None = Field(None, description="the fleet whose mark it carries; null = unmanaged")
     spec_hash: str | None = None
@@ -174,17 +175,17 @@ class Replica(Stored):
                                                                             "its weights; null = it has none")
     actor_id: str | None = None
     restarts: int = Field(0, description="how many times Ray has restarted it since it was created")
-    restart_max: int | None = Field(None, description="how many times Ray restarts it at most, where it says so")
+    restart_max: int | None = Field(None, description="how many times Ray may restart it; null = unknown")
     since: Moment | None = Field(
-        None, description="when it became ready; while it is not, when it began to start or last ended; null = unknown")
+        None, description="when it became ready; if it is not, when it began to start or last ended; null = unknown")
     members: list[ReplicaMember] = Field(default_factory=list)
     constructed: bool = Field(
         True, description="false = Ray calls its actor ALIVE, but its constructor never returned: it does not serve")
-    error: str | None = Field(None, description="last output or exit reason, where known")
-    ready_at: Moment | None = Field(None, description="when it became ready, of one that is")
+    error: str | None = Field(None, description="last output or exit reason, if known")
+    ready_at: Moment | None = Field(None, description="when it became ready; null = it is not")
     tool_version: str | None = Field(
         None, description="the release of fleetctl that started it; null = the cluster no longer lists that run")
-    draining: bool = Field(False, description="an eviction that runs names it: it serves, and is about to end")
+    draining: bool = Field(False, description="a running eviction names it: it still serves, but is about to end")
 
 
 class Failure(Stored):
@@ -196,22 +197,22 @@ class Failure(Stored):
     fleet: str | None = None
     spec_hash: str | None = Field(None, description="of the spec it was started with; null = unknown")
     node_ids: list[str] = Field(
-        default_factory=list, description="of the member that failed where that is known, else of all its members")
-    gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held there, where known")
-    code: str = Field(description="such as ENGINE_EXITED; REPLICA_DIED = by no act of fleetctl's")
+        default_factory=list, description="the node of the member that failed if known, else of all its members")
+    gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held there, if known")
+    code: str = Field(description="such as ENGINE_EXITED; REPLICA_DIED = not ended by fleetctl")
     message: str = ""
-    reload: bool = Field(False, exclude_if=is_zero, description="its update in place failed: it runs")
+    reload: bool = Field(False, exclude_if=is_zero, description="its in-place update failed: it still runs")
     at: Moment | None = Field(None, description="null = unknown")
     restarts: int = 0
 
 
 class Success(Stored):
-    """One replica that became ready, and is gone by no failure of its own."""
+    """One replica that became ready, and is gone for another reason than a failure of its own."""
 
     model: str
     spec_hash: str | None = None
     node_ids: list[str] = Field(default_factory=list)
-    gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held, where known")
+    gpu_uuids: list[str] = Field(default_factory=list, description="the cards it held, if known")
     at: Moment = Field(description="when it became ready")
 
 
@@ -220,12 +221,12 @@ class Inventory(Versioned):
 
     kind: Literal["Inventory"] = "Inventory"
     observed_at: Moment = Field(description="RFC 3339 with a zone")
-    source: str = Field(description="where it was read: a dashboard URL or a file")
+    source: str = Field(description="where it was read from: a dashboard URL or a file")
     complete: bool = True
     warnings: list[str] = Field(default_factory=list)
     unread: list[str] = Field(
         default_factory=list,
-        description="those of the warnings that make it incomplete; an older release does not list them")
+        description="the warnings that make it incomplete; older releases do not list them")
     cluster: ClusterIdentity = Field(default_factory=ClusterIdentity)
     nodes: list[Node] = Field(default_factory=list)
     replicas: list[Replica] = Field(default_factory=list)
@@ -233,25 +234,25 @@ class Inventory(Versioned):
         default_factory=list, description="the replicas that failed, as far as Ray remembers its dead actors")
     successes: list[Success] = Field(
         default_factory=list, exclude_if=is_zero,
-        description="the replicas that are gone but were ready, after a failure of their spec or on one of their nodes")
+        description="replicas that are gone but became ready after a failure of their spec or on one of their nodes")
 
 
 def host_port(address: str, port: int) -> str:
-    """Return both as URLs have them: an IPv6 address in brackets."""
+    """Return both as in a URL: an IPv6 address in brackets."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def dead_node_ids(inventory: Inventory) -> frozenset[str]:
-    """Return the ids of the nodes that are DEAD for Ray, the `dead` of `is_lost`."""
+    """Return the ids of the nodes that Ray lists as DEAD: the `dead` of `is_lost`."""
     return frozenset(node.id for node in inventory.nodes if node.state == "DEAD")
 
 
 def is_lost(replica: Replica, dead: Set[str]) -> bool:
-    """Return whether the replica is lost: its actor is live for Ray, but was never constructed, or has a `dead` node.
+    """Return whether the replica is lost: Ray calls its actor live, but it was never constructed or has a `dead` node.
 
-    Only a node that is listed as DEAD is dead. Ray keeps the 1,000 latest dead nodes, so a node that is not listed may
-    be dead; but it may also be alive and missing from a list. To count a dead replica costs a wait; not to count a live
-    one starts it twice.
+    Only a node listed as DEAD counts as dead. Ray keeps the last 1,000 dead nodes, so a node that is not listed may be
+    dead, but it may also be alive and missing from a list. Counting a dead replica costs a wait; not counting a live
+    one would start it twice.
     """
     if replica.state not in LIVE_STATES:
         return False
@@ -264,26 +265,27 @@ def is_live(replica: Replica, dead: Set[str]) -> bool:
 
 
 def was_restarted_recently(replica: Replica, observed_at: str) -> bool:
-    """Return whether a replica that is ready was not, a short while before: it may be about to end again."""
+    """Return whether a ready replica was restarted less than `RECENT` ago: it may end again soon."""
     return bool(replica.restarts and replica.state == "ALIVE" and replica.since
                 and as_datetime(observed_at) - as_datetime(replica.since) < RECENT)
 
 
 def serves(replica: Replica) -> bool:
-    """Return whether a live replica takes requests: it is ready, and no eviction waits for its requests to end."""
+    """Return whether a live replica takes requests: it is ready, and no eviction is draining it."""
     return replica.state == "ALIVE" and not replica.draining
 
 
 def card_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:
-    """Return which of its node's `cards` a member holds, each once, as the node counts them; empty where unknown.
+    """Return which of its node's `cards` a member holds, by the node's indices without duplicates; empty if unknown.
 
-    By UUID where the node knows all of the member's, as a container may count its cards differently; else by index.
+    By UUID if the node knows all UUIDs of the member, since a container may number its cards differently; else by
+    index.
     """
     return indices_among(member, {card.uuid: card.index for card in cards if card.uuid}, {card.index for card in cards})
 
 
 def indices_among(member: ReplicaMember, by_uuid: Mapping[str, int], known: Set[int]) -> list[int]:
-    """Return what `card_indices` does, for cards given as indices by UUID and all indices: for many members at once."""
+    """Do what `card_indices` does with precomputed maps of the node's cards, for many members of one node."""
     if member.gpu_uuids:
         found = [by_uuid.get(uuid) for uuid in member.gpu_uuids]
         if None not in found:

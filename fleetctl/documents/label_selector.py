@@ -1,7 +1,7 @@
-"""What --selector takes: kubectl's label selectors, over the labels of models.
+"""The value of --selector: kubectl's label selectors, over the labels of models.
 
-`team=nlp`, `team!=nlp`, `team in (a, b)`, `team notin (a, b)`, `team` and `!team`, with commas between: all must hold.
-As in kubectl a model without the label matches `!=` and `notin`. The values of a fleet file (`team=!nlp`) do, too.
+`team=nlp`, `team!=nlp`, `team in (a, b)`, `team notin (a, b)`, `team` and `!team`, separated by commas: all must hold.
+As in kubectl, a model without the label matches `!=` and `notin`. The fleet file's form (`team=!nlp`) works, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fleetctl.documents.selector import LABEL_KEY, parse_requirement, split_commas
 
-ALLOWED = "team=nlp, team!=nlp, team in (a, b), team notin (a, b), team or !team, with commas between"
+ALLOWED = "team=nlp, team!=nlp, team in (a, b), team notin (a, b), team or !team, separated by commas"
 
 _SET = re.compile(r"(\S+)\s+(in|notin)\s*(\(.*\))")
 _EQUAL = re.compile(r"([^=!\s]+)\s*(==|=|!=)\s*(.+)")
@@ -20,7 +20,7 @@ _EQUAL = re.compile(r"([^=!\s]+)\s*(==|=|!=)\s*(.+)")
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """One label: it is there, if need be with one of `values`, or with `negated` it is not."""
+    """One condition: the label exists, with one of `values` unless None; `negated` inverts it."""
 
     key: str
     values: frozenset[str] | None
@@ -33,7 +33,7 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A selector as it was typed, and what it asks for."""
+    """A selector as it was typed, and its terms."""
 
     text: str
     terms: tuple[_Term, ...]
@@ -44,7 +44,7 @@ class LabelSelector:
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """Parse a selector; raises ValueError, with what is allowed, for anything else."""
+    """Parse a selector; raises ValueError with the allowed forms for any other text."""
     return LabelSelector(text.strip(), tuple(map(_term, split_commas(text))))
 
 

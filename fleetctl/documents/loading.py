@@ -1,4 +1,4 @@
-"""Load a stored document (an inventory, a plan) from text, and refuse one that is damaged or of another kind."""
+"""Loads a stored document (an inventory, a plan) from text, and refuses a damaged one or one of another kind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 Document = TypeVar("Document", bound=Versioned)
 
 SHOWN_PROBLEMS = 5
-OTHERWISE = "use the fleetctl that wrote it, or write it again with this one"
-MOST_SHOWN = 40
-_WORDS: Mapping[type, str] = {list: "a list", str: "text", int: "a number", float: "a number"}
+OTHER_VERSION_HINT = "use the fleetctl that wrote it, or write it again with this one"
+MAX_SHOWN_LENGTH = 40
+_TYPE_WORDS: Mapping[type, str] = {list: "a list", str: "text", int: "a number", float: "a number"}
 _WRITTEN_BY = {"Inventory": "`fleetctl inventory --format json` (of a cluster, or with --add-node)",
                "Plan": "`fleetctl plan --out FILE`"}
 _JSON_START = re.compile(r"[\ufeff \t\r\n]*[{\[]")
@@ -37,14 +37,14 @@ _VERSION = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})")
 def load_document(text: str, cls: type[Document], *, where: str) -> Document:
     """Return the document in `text`, JSON or YAML. `where` names it in messages.
 
-    Raises DocumentError when the text is cut off, holds another kind of document, is of a format this version does
-    not know, or does not fit the model.
+    Raises DocumentError if the text is cut off, holds another kind of document, has a format this version does not
+    know, or does not fit the model.
     """
-    return _at_once(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
+    return _fast_path(text, cls, where) or _validated(_checked(_parsed(text, where), cls, where), cls, where)
 
 
 def unknown_keys(text: str, cls: type[Versioned], *, where: str) -> list[str]:
-    """Return in words which keys of a sound document in `text` this version does not know, with the nearest it does."""
+    """Return a sentence for each key of a valid document that this version does not know, with a known one like it."""
     raw = _checked(_parsed(text, where), cls, where)
     try:
         cls.model_validate({**raw, "formatVersion": str(raw["formatVersion"])}, extra="forbid")
@@ -61,10 +61,10 @@ def unknown_keys(text: str, cls: type[Versioned], *, where: str) -> list[str]:
 def load_plan(text: str, where: str, *, masked_too: bool = False) -> Plan:
     """Return the saved plan in `text`; see `load_document`. Refuses one that was changed after it was written.
 
-    `masked_too` = also the output of `plan --format json`, for display: its id is that of the whole plan, so it cannot
-    be checked.
+    `masked_too` = also accept the output of `plan --format json`, for display: its id is that of the unmasked plan, so
+    it cannot be checked.
     """
-    from fleetctl.documents.plan import MaskedPlan, Plan  # all that tells of plans, for few
+    from fleetctl.documents.plan import MaskedPlan, Plan  # slow to import, and few commands need it
 
     raw = _checked(_parsed(text, where), Plan, where)
     masked = raw.get("masked") is True
@@ -77,10 +77,10 @@ def load_plan(text: str, where: str, *, masked_too: bool = False) -> Plan:
     return _validated(raw, MaskedPlan if masked else Plan, where)
 
 
-def _at_once(text: str, cls: type[Document], where: str) -> Document | None:
+def _fast_path(text: str, cls: type[Document], where: str) -> Document | None:
     """Return the document in a JSON text without building plain values first: half the time for a large inventory.
 
-    None where anything is unusual: the long way then finds what it is.
+    None if anything is unusual; the slow path then reports it.
     """
     if not text.startswith("{") or "NaN" in text or "Infinity" in text:
         return None
@@ -104,13 +104,13 @@ def _parsed(text: str, where: str) -> object:
     except json.JSONDecodeError as error:
         raise _broken_json(error, where) from None
     except RecursionError:
-        raise DocumentError(f"{where} is nested too deeply to be one of our documents") from None
+        raise DocumentError(f"{where} is nested too deeply to be a fleetctl document") from None
     except ValueError as error:
         raise DocumentError(f"{where} cannot be read: {error}") from None
 
 
 def _broken_json(error: json.JSONDecodeError, where: str) -> DocumentError:
-    """Return the error: text that ends too early was cut off; a comma before a bracket is where a hand left it."""
+    """Return the error: text that ends too early was cut off; a comma before a bracket is a leftover of an edit."""
     text, at = error.doc, error.pos
     if at >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
         return DocumentError(f"{where}:{error.lineno}:{error.colno}: incomplete JSON: {error.msg}",
@@ -120,12 +120,12 @@ def _broken_json(error: json.JSONDecodeError, where: str) -> DocumentError:
         line = text.count("\n", 0, comma) + 1
         return DocumentError(f"{where}:{line}:{comma - text.rfind(chr(10), 0, comma)}: not JSON: a comma before "
                              f"{text[comma + 1:].lstrip()[:1]}",
-                             hint="remove the comma; JSON has none behind the last entry")
+                             hint="remove the comma; JSON allows none after the last entry")
     return DocumentError(f"{where}:{error.lineno}:{error.colno}: not JSON: {error.msg}")
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number a document may hold")
+    raise ValueError(f"{name} is not allowed in a document")
 
 
 def _parse_yaml(text: str, where: str) -> Any:  # noqa: ANN401  any YAML value
@@ -144,10 +144,10 @@ def _parse_yaml(text: str, where: str) -> Any:  # noqa: ANN401  any YAML value
 
 
 def _checked(raw: object, cls: type[Document], where: str) -> dict[str, Any]:
-    """Check kind and format version, before anything else can be misread."""
+    """Check kind and format version before anything else is read."""
     wanted = cls.model_fields["kind"].default
     if not isinstance(raw, dict):
-        raise DocumentError(f"{where} holds no document but {_WORDS.get(type(raw), 'a value')}",
+        raise DocumentError(f"{where} holds {_TYPE_WORDS.get(type(raw), 'a value')}, not a document",
                             hint=f"expected a mapping with kind: {wanted}")
     kind = raw.get("kind")
     if kind != wanted:
@@ -164,7 +164,8 @@ def _check_version(version: object, where: str) -> None:
         found = "has no formatVersion" if version is None else f"has formatVersion {version!r}"
         raise DocumentError(f"{where} {found}", hint=f"this fleetctl reads {known}.x, as \"{FORMAT_VERSION}\"")
     if match[1] != known:
-        raise DocumentError(f"{where} is of formatVersion {version}, and this fleetctl reads {known}.x", hint=OTHERWISE)
+        raise DocumentError(f"{where} has formatVersion {version}, and this fleetctl reads {known}.x",
+                            hint=OTHER_VERSION_HINT)
 
 
 def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document:
@@ -174,14 +175,14 @@ def _validated(raw: dict[str, Any], cls: type[Document], where: str) -> Document
         problems = [f"{_path(item['loc'])}: {_bytes_meant(item) or item['msg']}"
                     for item in error.errors(include_url=False)]
         shown = "; ".join(first_few(problems, SHOWN_PROBLEMS))
-        newer = _what_is_newer(raw, shown)
+        newer = _why_newer(raw, shown)
         if newer is not None:
-            raise DocumentError(f"{where} needs a newer fleetctl: {newer}", hint=OTHERWISE) from None
+            raise DocumentError(f"{where} needs a newer fleetctl: {newer}", hint=OTHER_VERSION_HINT) from None
         raise DocumentError(f"{where} is damaged: {shown}") from None
 
 
 def _bytes_meant(error: ErrorDetails) -> str | None:
-    """Return what to write for a quantity such as 1Ti, which a person writes where a document has bytes."""
+    """Return a suggestion for a quantity such as 1Ti in a field that holds a number of bytes."""
     if error["type"] != "int_parsing":
         return None
     try:
@@ -199,25 +200,26 @@ def _article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in tuple('aeiou') else 'a'} {noun}"
 
 
-def _what_is_newer(raw: Mapping[str, Any], problems: str) -> str | None:
-    """Return why a document that does not fit needs a newer fleetctl; None where it does not say.
+def _why_newer(raw: Mapping[str, Any], problems: str) -> str | None:
+    """Return why a document that does not fit needs a newer fleetctl; None if nothing in it says so.
 
     `problems` = what does not fit, in words.
     """
     from fleetctl.documents.plan import NEWEST_PLAN, Action
 
-    operations = frozenset(get_args(Action.model_fields["op"].annotation))
-    actions, known = raw.get("actions"), NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
+    known_version = NEWEST_PLAN if raw.get("kind") == "Plan" else FORMAT_VERSION
+    known_operations = frozenset(get_args(Action.model_fields["op"].annotation))
+    actions = raw.get("actions")
     named = [action.get("op") for action in actions if isinstance(action, dict)] if isinstance(actions, list) else []
-    operation = next((op for op in named if isinstance(op, str) and op and op not in operations), None)
-    if operation is not None:
-        problems = f'it holds the operation "{operation[:MOST_SHOWN]}", which this one does not know'
-    elif _minor(str(raw["formatVersion"])) <= _minor(known):
+    unknown = next((op for op in named if isinstance(op, str) and op and op not in known_operations), None)
+    if unknown is not None:
+        problems = f'it holds the operation "{unknown[:MAX_SHOWN_LENGTH]}", which this version does not know'
+    elif _minor(str(raw["formatVersion"])) <= _minor(known_version):
         return None
     tool = raw.get("toolVersion")
-    maker = f", made by fleetctl {tool[:MOST_SHOWN]}," if isinstance(tool, str) else ""
-    return (f"{problems}; it is of formatVersion {raw['formatVersion']}{maker} and this is fleetctl {__version__}, "
-            f"which knows formatVersion {known}")
+    maker = f" and was made by fleetctl {tool[:MAX_SHOWN_LENGTH]}" if isinstance(tool, str) else ""
+    return (f"{problems}; it has formatVersion {raw['formatVersion']}{maker}; this is fleetctl {__version__}, which "
+            f"knows formatVersion {known_version}")
 
 
 def _minor(version: str) -> int:

@@ -1,7 +1,4 @@
-"""Secrets: the values of engine environments, and what requests to engines carry.
-
-The one rule for what is hidden wherever a shape is shown or logged.
-"""
+"""Masks secrets wherever a shape is shown or logged: values of engine environments, bodies of requests to engines."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ def is_env_value(path: tuple[str | int, ...]) -> bool:
 
 
 def is_secret(path: tuple[str | int, ...]) -> bool:
-    """Return whether a path leads to what is hidden: the value of a variable, or the body of a request to an engine."""
+    """Return whether a path leads to a masked value: of an environment variable, or in the body of a request."""
     return is_env_value(path) or any(path[at : at + 3] == _BODY for at in range(len(path) - 2))
 
 
@@ -27,13 +24,13 @@ def variable_of(path: tuple[str | int, ...]) -> str | None:
 
 
 def without_value(name: str) -> str:
-    """Hide the value in a NAME=VALUE that was written in place of a variable's name."""
+    """Mask the value of a NAME=VALUE that was written instead of a variable's name."""
     variable, sign, value = name.partition("=")
     return f"{variable}={MASK if value else ''}" if sign else name
 
 
 def masked(value: object, path: tuple[str | int, ...] = ()) -> object:
-    """Return the JSON at `path` with the values of its environment variables, and the bodies of requests, masked.
+    """Return the JSON value at `path` with environment values and request bodies masked.
 
     A `fromNode` reference stays: it is the name of a variable, not its value.
     """

@@ -1,4 +1,4 @@
-"""The word that a person probably meant."""
+"""Finds the word that the user probably meant."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 CUTOFF, SHORT_CUTOFF, SHORT = 0.6, 0.5, 3
-"""How similar two words must be, from 0 to 1: difflib's own default, and less for words of so many letters or fewer."""
+"""Minimum similarity from 0 to 1: difflib's own default, and a lower one for words of at most SHORT letters."""
 MANY, AROUND = 200, 40
-"""Of more words than MANY, only those are compared that are so many places around the word, by beginning and by end."""
+"""Among more than MANY words only AROUND on each side are compared, sorted by their beginnings and by their ends."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that is most similar to `word`, whatever the case, or None."""
+    """Return the known word most similar to `word`, ignoring case, or None."""
     from difflib import get_close_matches
 
     lower, forwards, backwards = _index(tuple(known))
@@ -28,7 +28,7 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
-    """Return a hint with the nearest name, or one that `name` is the last part of."""
+    """Return a hint with the nearest name, or with a name whose last part is `name`."""
     names = sorted(known)
     found = nearest(name, names) or next((one for one in names if one.endswith(f"/{name}")), None)
     return f"did you mean {found}?" if found else None
@@ -36,7 +36,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=4)
 def _index(known: tuple[str, ...]) -> tuple[dict[str, str], list[str], list[str]]:
-    """Return the words by their small letters, these in order, and in the order of their ends, each from its end."""
+    """Return the words by lower-case form, these forms sorted, and these forms reversed and sorted."""
     lower = {one.lower(): one for one in sorted(known)}
     return lower, sorted(lower), sorted(one[::-1] for one in lower)
 

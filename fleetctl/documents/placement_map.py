@@ -1,6 +1,6 @@
-"""The placement map: every node, its cards, and who holds which share of each. Pictures are made from this alone.
+"""The placement map: every node, its cards, and the holders of each card. Every drawing is made from this alone.
 
-Shares are integers of 1/10000 of a card, memory is in bytes. The pieces of a card and its free share fill it.
+Shares are integers of 1/10000 of a card, memory is in bytes. The pieces of a card and its free share add up to it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class Piece(Stored):
     """A share of one card, and its holder."""
 
     holder: Holder = Field(
-        description="live = runs; new = the plan would create it; foreign = runs, not this fleet's; "
-                    "unknown = granted, but the holder is not known")
+        description="live = runs; new = the plan would create it; foreign = runs, but is not this fleet's; "
+                    "unknown = granted to an unknown holder")
     share: int
     model: str | None = None
     replica: str | None = Field(None, description="model/id, or the actor's own name")
@@ -33,20 +33,20 @@ class MapCard(Stored):
     """One card of a node."""
 
     index: int
-    hardware: str | None = Field(None, description="the card's model, where it is known")
+    hardware: str | None = Field(None, description="the card's model, if known")
     memory: int | None = None
     free_share: int = 0
-    dirty: bool = Field(False, description="more of it is used than is granted: not offered")
+    dirty: bool = Field(False, description="more of it is used than granted, so it is not offered")
     pieces: list[Piece] = Field(default_factory=list)
 
 
 class Beside(Stored):
-    """A replica's member on a node that holds no card there."""
+    """A member that runs on the node without a card."""
 
     holder: Holder
     model: str
     replica: str
-    warm: int | None = Field(None, exclude_if=is_absent, description="of a WARM one: bytes of its weights in memory")
+    warm: int | None = Field(None, exclude_if=is_absent, description="if WARM: bytes of its weights in memory")
 
 
 class MapNode(Stored):
@@ -72,10 +72,10 @@ class LegendEntry(Stored):
 
 
 class PlacementMap(Versioned):
-    """Which replicas are where, and with a fleet also which ones the plan would add."""
+    """Where each replica runs, and with a fleet also which ones the plan would add."""
 
     kind: Literal["PlacementMap"] = "PlacementMap"
     fleet: str | None = None
     inventory: PlanInventory
-    legend: list[LegendEntry] = Field(default_factory=list, description="by what they hold, the largest first")
+    legend: list[LegendEntry] = Field(default_factory=list, description="by the amount they hold, largest first")
     nodes: list[MapNode] = Field(default_factory=list, description="by name")

@@ -1,4 +1,4 @@
-"""The plan: what would be created where, what is held, what is blocked and why. There is no operation that removes.
+"""The plan: what would be created where, what is held, what is blocked and why. It has no operation that removes.
 
 Bytes are integers; `gpus` and `cpus` are integers of 1/10000. Lists have a fixed order: equal input gives equal bytes.
 """
@@ -17,9 +17,9 @@ from fleetctl.documents.record import Lifecycle
 from fleetctl.documents.served_weights import PlannedWeights, is_absent, is_zero
 
 NEWEST_PLAN = "1.1"
-"""The format of a plan that has another operation than create; an older fleetctl refuses such an action."""
+"""The format of a plan with any operation other than create; an older fleetctl refuses such operations."""
 WAITS_FOR_NODES = "WAITS_FOR_NODES"
-"""The code of what is blocked and would run on nodes that the autoscaler may add."""
+"""The code of blocked replicas that would run on nodes that the autoscaler may add."""
 
 
 class GitFacts(Stored):
@@ -55,7 +55,7 @@ class Summary(Stored):
     live: int = 0
     create: int = 0
     promote: int = Field(0, exclude_if=is_zero, description="of those to create: WARM now, on their nodes")
-    prefetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch weights to keep them")
+    prefetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch weights to keep them on disk")
     hold: int = Field(0, description="live replicas beyond the target, kept")
     blocked: int = 0
     unmanaged: int = 0
@@ -63,12 +63,12 @@ class Summary(Stored):
     lost: int = 0
     starting: int = Field(0, description="of the live ones: not ready yet for the first time")
     restarting: int = Field(0, description="of the live ones: ended, and being restarted by Ray")
-    outdated: int = Field(0, description="of the live ones: started with another spec than the file's")
+    outdated: int = Field(0, description="of the live ones: started with a different spec than the file's")
     reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
 
 
 class Certificate(Stored):
-    """How many of the missing replicas were placed, how many could have been at most, and by which argument."""
+    """How many missing replicas were placed, an upper bound, and the argument that proves it."""
 
     placed: int = Field(description="new replicas this plan places")
     wanted: int = Field(description="new replicas the targets ask for")
@@ -76,27 +76,28 @@ class Certificate(Stored):
     status: Literal["optimal", "feasible"] = Field(description="optimal = proven: no plan serves the priorities better")
     method: str
     repacked_bound: int | None = Field(
-        None, description="the bound if what runs could be moved, where that is more; null = it is not, or not known")
-    on_new_nodes: int = Field(0, description="of those not placed: how many would run on nodes that may be added")
+        None, description="the bound if running replicas could be moved, if higher; null = it is not, or unknown")
+    on_new_nodes: int = Field(0, description="of those not placed: would run on nodes that may be added")
 
 
 class ModelRow(Stored):
-    """One line per model of the fleet file, also when there is nothing to do; `reason` is never empty."""
+    """One row per model of the fleet file, even if there is nothing to do; `reason` is never empty."""
 
     key: str
     wanted: int
     live: int
-    starting: int = Field(description="of the live ones: not ready, those that are restarting included")
-    restarting: int = Field(0, description="of those that are starting: ended, and being restarted by Ray")
+    starting: int = Field(description="of the live ones: not ready, restarting ones included")
+    restarting: int = Field(0, description="of the starting ones: ended, and being restarted by Ray")
     restarted: int = Field(0, description="of the live ones: ready again for less than ten minutes after a restart")
     current: int = Field(0, description="of the live ones: started with the file's spec")
-    outdated: int = Field(0, description="of the live ones: started with another spec; what one runs may be unknown")
+    outdated: int = Field(
+        0, description="of the live ones: started with a different spec; others may run an unknown spec")
     create: int
     reload: int = Field(0, exclude_if=is_zero, description="of the outdated ones: reload their weights in place")
     blocked: int
     surplus: int
     startup_timeout: float = Field(description="seconds a replica may take to become ready")
-    fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them")
+    fetch: int = Field(0, exclude_if=is_zero, description="nodes that fetch its weights to keep them on disk")
     reason: str
     labels: dict[str, str] = Field(default_factory=dict, description="of the model in the fleet file")
     source: Position | None = None
@@ -106,7 +107,7 @@ class ActionMember(Stored):
     """One member and its planned node. `gpus`, `cpus` in 1/10000; `vram` per card."""
 
     cooling_cards: list[str] = Field(
-        default_factory=list, exclude_if=is_zero, description="the UUIDs of cards there that it refuses: they cool")
+        default_factory=list, exclude_if=is_zero, description="UUIDs of the node's cooling cards, which it refuses")
     group: str
     copy_index: int = Field(alias="copy")
     role: str
@@ -122,7 +123,7 @@ class ActionMember(Stored):
 
 
 class Action(Stored):
-    """Create one replica; promote = where one of its model is WARM, and under its id."""
+    """Create one replica; promote = on the nodes and under the id of a WARM replica of its model."""
 
     id: str = Field(description="<model>/<replicaId>")
     op: Literal["create", "promote"] = "create"
@@ -130,21 +131,22 @@ class Action(Stored):
     replica_id: int
     spec_hash: str
     engine_hash: str | None = Field(None, exclude_if=is_absent, description="of the spec without its weights")
-    wanted: int = Field(description="the model's target, and its surge beside outdated ones: the agent creates no more")
+    wanted: int = Field(
+        description="the model's target, plus its surge while replicas are outdated: the agent creates no more")
     priority: int = 0
     lifecycle: Lifecycle
     members: list[ActionMember]
 
 
 class PrefetchMember(Stored):
-    """What a node fetches once, as a member of a new replica there would: with these variables."""
+    """What a node fetches once, with the variables that a member of a new replica there would have."""
 
     weights: PlannedWeights
     variables: dict[str, str]
 
 
 class PrefetchNode(Stored):
-    """A node that lacks weights, and what it fetches."""
+    """A node with missing weights, and what it fetches."""
 
     node_id: str
     node: str
@@ -152,18 +154,18 @@ class PrefetchNode(Stored):
 
 
 class Prefetch(Stored):
-    """Let nodes fetch the weights of a model that `cold` in the fleet file keeps there. It starts nothing."""
+    """Let nodes fetch the weights that `cold` in the fleet file keeps there. It starts no replica."""
 
     id: str = Field(description="<model>/prefetch")
     op: Literal["prefetch"] = "prefetch"
     model: str
     spec_hash: str
-    timeout: float = Field(description="seconds that each node may take: the model's startupTimeout")
+    timeout: float = Field(description="the time limit of each node in seconds: the model's startupTimeout")
     nodes: list[PrefetchNode]
 
 
 class ReloadMember(Stored):
-    """One member of a replica that reloads, and its new weights; null = it has none."""
+    """One member of a reloading replica, and its new weights; null = it has none."""
 
     group: str
     copy_index: int = Field(alias="copy")
@@ -174,14 +176,14 @@ class ReloadMember(Stored):
 
 
 class Reloaded(Stored):
-    """A replica that runs and whose engine loads other weights in place. Nothing is ended for it."""
+    """A running replica whose engine loads other weights in place. Nothing is ended."""
 
     id: str = Field(description="<model>/<replicaId>")
     model: str
     replica_id: int
     actor_id: str
-    runs: str = Field(description="the spec hash it has")
-    spec_hash: str = Field(description="the spec hash it gets")
+    runs: str = Field(description="its spec hash before the reload")
+    spec_hash: str = Field(description="its spec hash after the reload")
     priority: int = Field(0, exclude_if=is_zero)
     http: dict[str, Any] = Field(description="the request to its engine, as in the file")
     lifecycle: Lifecycle
@@ -189,7 +191,7 @@ class Reloaded(Stored):
 
 
 class Hold(Stored):
-    """More runs than wanted; all of it is kept."""
+    """A model with more live replicas than wanted; all of them are kept."""
 
     model: str
     wanted: int
@@ -207,30 +209,30 @@ class Reason(Stored):
     short: str
     examples: list[str] = Field(default_factory=list, description="at most five node names")
     in_use: list[str] = Field(
-        default_factory=list, description="of CARD_IN_USE: how much of which cards of the node in `best` is in use, "
+        default_factory=list, description="for CARD_IN_USE: how much of which cards of the node in `best` is in use, "
                                           "and by which processes; at most five")
 
 
 class Counted(Stored):
-    """What was counted for the member that finds no place, with everything in this plan placed."""
+    """Counts for the member that does not fit, after everything in this plan is placed."""
 
     nodes: int = Field(description="nodes that are not dead")
     selected: int = Field(description="of those, allowed by its selector")
     usable: int = Field(description="of those, neither cordoned nor draining, and with a free slot for the model")
     fitting: int = Field(description="of those, able to take one such member")
-    free_gpus: int = Field(description="1/10000 GPU free on the usable nodes: in whole cards where it asks for those")
-    on_nodes: int = Field(description="usable nodes that have some of it")
-    most_on_one: int = Field(description="the most of it that one node has")
+    free_gpus: int = Field(description="1/10000 GPU free on the usable nodes; whole cards only, if it asks for those")
+    on_nodes: int = Field(description="the number of usable nodes with free GPUs")
+    most_on_one: int = Field(description="the most free GPUs on one node, in 1/10000")
 
 
 class InTheWay(Stored):
-    """A replica without which there would be room. Reported only: fleetctl removes nothing by itself."""
+    """A replica whose removal would make room. Reported only: fleetctl removes nothing by itself."""
 
     replica: str = Field(description="<model>/<replicaId>, or the actor's own name in a foreign scheme")
     model: str
     replica_id: int | None = None
     nodes: list[str] = Field(description="names of the nodes on which it makes room")
-    frees: int = Field(description="1/10000 GPU it holds there")
+    frees: int = Field(description="1/10000 GPU that it holds there")
     planned: bool = Field(False, description="it does not run yet: this plan would create it")
     surplus: bool = Field(False, description="of this fleet, but beyond its model's target or not in the file")
     owner: Literal["fleet", "otherFleet", "foreign"] = Field(
@@ -240,37 +242,37 @@ class InTheWay(Stored):
 
 
 class Addition(Stored):
-    """Nodes of one shape that would have to be added, empty. Amounts are per node; the smallest that was found."""
+    """Empty nodes of one shape that would have to be added: the smallest addition found. Amounts are per node."""
 
     nodes: int = Field(description="for one more replica")
     nodes_for_all: int = Field(description="for all blocked replicas of the model; this number always suffices")
     shape: str = Field(description="in words, such as 8xH200")
-    like: str | None = Field(None, description="a node of this shape; null = no node has it, the claim is all there is")
+    like: str | None = Field(None, description="a node of this shape; null = no such node, the amounts are the claim's")
     gpus: int = Field(0, description="1/10000")
-    vram: int | None = Field(None, description="bytes of each card; null = not known")
+    vram: int | None = Field(None, description="bytes of each card; null = unknown")
     cpus: int = Field(0, description="1/10000")
     memory: int = 0
-    labels: dict[str, str] = Field(default_factory=dict, description="it needs, beside those of `like`")
+    labels: dict[str, str] = Field(default_factory=dict, description="labels it needs, besides those of `like`")
 
 
 class Blocked(Stored):
-    """Replicas of one model that could not be placed, for one reason, and what would help.
+    """Replicas of one model that could not be placed for one reason, and what would help.
 
-    The remedy is for this model alone: for two blocked models it may name the same room.
+    The remedy is for this model alone: those of two blocked models may name the same capacity.
     """
 
     model: str
     replicas: int
-    on_new_nodes: int = Field(0, description="of these, how many would run on nodes that the autoscaler may add")
+    on_new_nodes: int = Field(0, description="of these: would run on nodes that the autoscaler may add")
     code: str = Field(description="such as INSUFFICIENT_GPU or QUOTA; docs/placement.md has all of them")
     message: str
     reasons: list[Reason] = Field(default_factory=list)
     counted: Counted | None = None
     make_room: list[InTheWay] = Field(
-        default_factory=list, description="without all of these one more would fit; empty = no such set is known")
+        default_factory=list, description="one more would fit without all of these; empty = no such set is known")
     would_fit: list[Addition] = Field(
-        default_factory=list, description="all of these together would do; empty = no such addition is known")
-    no_remedy: str = Field("", description="why makeRoom or wouldFit is empty, where that can be said")
+        default_factory=list, description="with all of these it would fit; empty = no such addition is known")
+    no_remedy: str = Field("", description="why makeRoom or wouldFit is empty, if known")
 
 
 class GrowingModel(Stored):
@@ -281,35 +283,35 @@ class GrowingModel(Stored):
 
 
 class Growth(Stored):
-    """One type of `spec.cluster.grow`: the nodes of it that are needed. What would run on new ones is in no action."""
+    """One type of `spec.cluster.grow`, and the nodes of it that are needed. No action covers replicas on new nodes."""
 
     name: str
     labels: dict[str, str]
     gpus: int = Field(description="cards of one node")
     cpus: int = Field(description="1/10000 CPU of one node")
-    keeps: list[str] = Field(description="ids of nodes of this type that are needed: where this fleet runs, or would; "
-                                         "if new ones are to come, all that are alive")
+    keeps: list[str] = Field(description="ids of needed nodes of this type: those on which this fleet runs, or would "
+                                         "run; all that are alive, if new ones are needed")
     nodes: int = Field(0, description="new nodes")
     max: int = Field(description="the most nodes of this type, as the file says")
     replicas: list[GrowingModel] = Field(default_factory=list, description="what would run on the new nodes")
 
 
 class Drift(Stored):
-    """A replica that runs, but not as the file says; reported, never acted on."""
+    """A running replica that differs from the file; reported, never acted on."""
 
     model: str
     replica_id: int
     code: Literal["SPEC_CHANGED", "SELECTOR_NO_LONGER_MATCHES", "ABOVE_SLOT_CAP"]
     message: str
-    runs: str | None = Field(None, description="of an outdated one: the spec hash it was started with")
-    wants: str | None = Field(None, description="of an outdated one: the spec hash of the file")
+    runs: str | None = Field(None, description="if outdated: the spec hash it was started with")
+    wants: str | None = Field(None, description="if outdated: the spec hash of the file")
     changes: list[str] | None = Field(
-        None, description="of an outdated one: what differs, in words, or why that is not known; looked up for plans "
-                          "that are shown, and never in one that can be applied")
+        None, description="if outdated: the differences in words, or why they are unknown; looked up for plans that "
+                          "are shown, and never in one that can be applied")
 
 
 class Unmanaged(Stored):
-    """Capacity in use that is not this fleet's to count: another fleet, a foreign scheme, a model not in the file."""
+    """Capacity in use that this fleet does not count: of another fleet or scheme, or of a model not in the file."""
 
     model: str
     replica_id: int | None = None
@@ -321,7 +323,7 @@ class Unmanaged(Stored):
 
 
 class Lost(Stored):
-    """A replica whose actor is live for Ray and cannot serve; not counted, its id is not reused."""
+    """A replica whose actor is live for Ray but cannot serve; not counted, and its id is not reused."""
 
     model: str
     replica_id: int
@@ -331,7 +333,7 @@ class Lost(Stored):
 
 
 class Note(Stored):
-    """What a node says of itself that does not count; nothing is blocked by it."""
+    """A setting on a node that has no effect; it blocks nothing."""
 
     code: Literal["SLOTS_LABEL_IGNORED", "SLOTS_LABEL_OVERRULED"]
     level: Literal["warning", "notice"]
@@ -351,19 +353,19 @@ class PolicyFinding(Stored):
     found: str = Field(description="what the plan would do, as text")
     liftable: bool = Field(description="a threshold: --force lifts it")
     lifted: bool = Field(False, description="--force was given")
-    source: Position | None = Field(None, description="the place of the policy in the file")
+    source: Position | None = Field(None, description="the position of the policy in the file")
 
 
 class PlanFlags(Stored):
     """The flags that shaped a plan: enough to make it again."""
 
-    files: list[str] = Field(default_factory=list, description="the fleet files and folders, as -f named them")
+    files: list[str] = Field(default_factory=list, description="the fleet files and folders, as given with -f")
     targets: list[str] = Field(default_factory=list)
     excludes: list[str] = Field(default_factory=list)
     selector: str | None = Field(None, description="labels of the models planned; null = any")
     adopt_from: str | None = None
     force: bool = Field(False, description="thresholds of the policy are lifted")
-    ignore_cooldown: bool = Field(False, description="what failed in a row is tried all the same")
+    ignore_cooldown: bool = Field(False, description="specs, nodes and cards that cool are used anyway")
 
 
 class Plan(Versioned):
@@ -380,24 +382,25 @@ class Plan(Versioned):
     models: list[ModelRow]
     specs: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="by spec hash: workers and placement of the models acted on, resolved; "
-                                          "asSet = both as the user set them, which is what the hash covers")
+                                          "asSet = both as the user set them, which the hash covers")
     actions: list[Action] = Field(default_factory=list)
     prefetches: list[Prefetch] = Field(default_factory=list, exclude_if=is_zero)
     reloads: list[Reloaded] = Field(
-        default_factory=list, exclude_if=is_zero, description="formatVersion 1.1: which replicas load other weights, "
-                                                              "one of a model at a time")
+        default_factory=list, exclude_if=is_zero, description="formatVersion 1.1: the replicas that load other "
+                                                              "weights, one per model at a time")
     holds: list[Hold] = Field(default_factory=list)
     blocked: list[Blocked] = Field(default_factory=list)
     growth: list[Growth] = Field(default_factory=list, description="the node types that the autoscaler may add")
     autoscaler: list[str] = Field(
-        default_factory=list, description="what Ray's autoscaler says of nodes that it was asked for; looked up for "
-                                          "plans that are shown, and never in one that can be applied")
+        default_factory=list, description="what Ray's autoscaler reports about the nodes it was asked for; looked up "
+                                          "for plans that are shown, and never in one that can be applied")
     drift: list[Drift] = Field(default_factory=list)
     unmanaged: list[Unmanaged] = Field(default_factory=list)
     lost: list[Lost] = Field(default_factory=list)
-    notes: list[Note] = Field(default_factory=list, description="what nodes say of themselves that does not count")
+    notes: list[Note] = Field(default_factory=list, description="settings on nodes that have no effect")
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
-    change: PlanChange | None = Field(None, description="with --base: what the change since that revision causes alone")
+    change: PlanChange | None = Field(
+        None, description="with --base: what the change since that revision causes by itself")
     options: PlanFlags = Field(default_factory=PlanFlags, description="the flags that shaped the plan")
     observed: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="per planned model: live count and highest id, to detect a stale plan")
@@ -410,16 +413,16 @@ class Plan(Versioned):
 
     @property
     def waits_for_nodes(self) -> bool:
-        """Whether something blocked would run on nodes that are to come."""
+        """Whether a blocked replica would run on new nodes."""
         return any(one.code == WAITS_FOR_NODES for one in self.blocked)
 
     @property
     def new_nodes(self) -> str:
-        """The new nodes that it waits for, in words; empty = they are there, and their cards are not known yet."""
+        """The new nodes that it waits for, in words; empty = they have joined, but their cards are unknown yet."""
         return ", ".join(count_of(one.nodes, f"new {one.name} node") for one in self.growth if one.nodes)
 
 
 class MaskedPlan(Plan):
-    """A plan as it is shown: env values are `***`, and the id is that of the whole plan. It must not be applied."""
+    """A plan for display: env values are `***`, and the id is that of the unmasked plan. It must not be applied."""
 
     masked: Literal[True] = True

@@ -1,4 +1,4 @@
-"""Where something is: a file of a fleet, a position in it, and the path of a value in a document."""
+"""Locations: a file of a fleet, a position in it, and the path of a value in a document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Position(Stored):
 
 
 def path_text(path: Path) -> str:
-    """Show a path the way people write it: `spec.models[0].key`; keys with dots or spaces are bracketed."""
+    """Return a path as people write it: `spec.models[0].key`; keys with dots or spaces are bracketed."""
     text = ""
     for at, part in enumerate(path):
         if isinstance(part, int):
@@ -36,7 +36,7 @@ def path_text(path: Path) -> str:
 
 
 class FleetSource(Stored):
-    """One file the fleet was read from."""
+    """One file that the fleet was read from."""
 
     path: str
     sha256: str

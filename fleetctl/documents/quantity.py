@@ -1,4 +1,4 @@
-"""Quantities as people write them, and their values as integers.
+"""Parses and formats quantities.
 
 Bytes are Kubernetes quantities (`16Gi`, `500M`, `1073741824`). GPU and CPU amounts become integers of 1/10000, Ray's
 own fixed point, so that sums are exact. Durations (`15m`, `1h30m`, `500ms`) become seconds.
@@ -54,7 +54,7 @@ def parse_bytes(value: object) -> int:
     """Return a Kubernetes quantity in bytes; fractions round up, as in Kubernetes."""
     text = str(value).strip()
     match = _BYTES.fullmatch(text) if len(text) <= 40 and isinstance(value, (int, str)) else None
-    if match is None:  # so is a boolean: as text it is no number
+    if match is None:  # booleans, too: as text they are no number
         raise _bad("bytes", value, BYTES_ALLOWED)
     exact = Decimal(match[1]) * _SUFFIXES[match[2] or ""]
     if exact > MAX_BYTES:
@@ -83,10 +83,10 @@ def _parse_share(value: object, allowed: str, kind: str) -> int:
 
 
 def parse_gpus(value: object) -> int:
-    """Return GPUs in 1/10000; more than one card must be whole cards."""
+    """Return GPUs in 1/10000; an amount above one card must be whole."""
     share = _parse_share(value, SHARE_ALLOWED, "gpus")
     if share > SHARE and share % SHARE:
-        raise refusal("gpus_not_whole", "{found} GPUs: more than one must be whole cards", value,
+        raise refusal("gpus_not_whole", "{found} GPUs: an amount above 1 must be whole cards", value,
                       "a share below 1, or a whole number")
     return share
 
@@ -97,7 +97,7 @@ def parse_cpus(value: object) -> int:
 
 
 def parse_duration(value: object) -> int | float:
-    """Return seconds; an int where the duration is whole."""
+    """Return seconds; an int if the duration is whole."""
     if not isinstance(value, str) or len(value) > 40:
         raise _bad("duration", value, DURATION_ALLOWED)
     parts = _DURATION_PART.findall(value)
@@ -110,7 +110,7 @@ def parse_duration(value: object) -> int | float:
 
 
 def format_bytes(count: int) -> str:
-    """Show bytes the way people write them: exact in Ki/Mi/Gi where it is, otherwise to two decimals."""
+    """Format bytes in the largest fitting unit: `16Gi`, to two decimals if it is not exact."""
     for unit, size in BINARY_UNITS:
         if abs(count) >= size:
             return f"{count // size}{unit}" if count % size == 0 else f"{count / size:.2f}{unit}"
@@ -118,27 +118,27 @@ def format_bytes(count: int) -> str:
 
 
 def format_share(share: int) -> str:
-    """Show an amount of 1/10000 as the number a person wrote: 10000 is 1, 2500 is 0.25."""
+    """Format an amount in 1/10000 as people write it: 10000 is 1, 2500 is 0.25."""
     return str(share // SHARE) if share % SHARE == 0 else f"{share / SHARE:.4f}".rstrip("0")
 
 
 def share_number(share: int) -> int | float:
-    """Return an amount of 1/10000 as the number a person writes: 10000 is 1, 2500 is 0.25."""
+    """Return an amount in 1/10000 as a number: 10000 is 1, 2500 is 0.25."""
     return share / SHARE if share % SHARE else share // SHARE
 
 
 def format_seconds(seconds: float) -> str:
-    """Show a duration in minutes where they are whole, else in seconds: `15m`, `90s`."""
+    """Format a duration in whole minutes, else in seconds: `15m`, `90s`."""
     return f"{seconds / 60:g}m" if seconds >= 60 and seconds % 60 == 0 else f"{seconds:g}s"
 
 
 def number_in(text: str | None) -> int | None:
-    """Return the whole number that a text writes; None where it is none, or has more than nine digits."""
+    """Return the whole number in a text; None if it is not one, or has more than nine digits."""
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def amount_of(share: int, unit: str) -> str:
-    """Show an amount of 1/10000 with its unit: `8 GPUs`, `0.25 GPU`."""
+    """Format an amount in 1/10000 with its unit: `8 GPUs`, `0.25 GPU`."""
     return f"{format_share(share)} {unit}{'s' if share > SHARE else ''}"
 
 
@@ -148,14 +148,14 @@ def count_of(number: int, noun: str) -> str:
 
 
 def some(names: Sequence[str], most: int = 5) -> str:
-    """Return the first few names, and how many more there are, which is never a single one."""
+    """Return the first `most` names and the number of the others; a single other one is named, too."""
     if len(names) <= most + 1:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def first_few(texts: Sequence[str], most: int) -> list[str]:
-    """Return the first texts, and behind them `and 3 more` where there are more than `most`."""
+    """Return the first `most` texts, followed by an entry such as `and 3 more` if there are more."""
     return [*texts[:most], *([f"and {len(texts) - most} more"] if len(texts) > most else [])]
 
 
@@ -168,7 +168,7 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def plural(number: float, noun: str) -> str:
-    """Return the noun that goes with a number: `node` with 1, `nodes` with any other."""
+    """Return the noun for a number: `node` for 1, else `nodes`."""
     return noun if number == 1 else f"{noun}s"
 
 

@@ -1,6 +1,7 @@
-"""What an apply leaves in its log about what it creates or reloads, for `import`, and while it starts: no secret.
+"""The record of the replicas that an apply creates or reloads, without secrets.
 
-The agent writes it as the event `planAccepted`, before it creates anything.
+The agent writes it to its log as the event `planAccepted` before it creates anything. `import` reads it, and the
+inventory does for replicas that are still starting.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from fleetctl.documents.position import FleetSource
 
 
 class Lifecycle(Stored):
-    """How the replica is started and restarted; not part of the spec hash. Seconds."""
+    """How a replica is started and restarted, in seconds; not part of the spec hash."""
 
     startup_timeout: float
     scheduling_timeout: float
@@ -24,7 +25,7 @@ class Lifecycle(Stored):
 
 
 class RecordedModel(Stored):
-    """A model of which the apply creates or reloads replicas, with what its spec hash does not cover."""
+    """A model of which the apply creates or reloads replicas, and the settings that its spec hash does not cover."""
 
     key: str
     spec_hash: str
@@ -34,7 +35,7 @@ class RecordedModel(Stored):
 
 
 class RecordedReplica(Stored):
-    """A replica that the apply creates, and where: until it is up, no other source has this."""
+    """A replica that the apply creates, and its nodes: until it is ready, no other source has them."""
 
     model: str
     replica_id: int
@@ -43,9 +44,9 @@ class RecordedReplica(Stored):
 
 
 class ApplyRecord(Versioned):
-    """The models acted on and their shapes, and every replica."""
+    """The models acted on with their shapes, and every replica."""
 
-    files: list[FleetSource] = Field(default_factory=list, description="what the fleet was read from")
+    files: list[FleetSource] = Field(default_factory=list, description="the files that the fleet was read from")
     models: list[RecordedModel] = Field(default_factory=list)
     shapes: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="by spec hash: workers and placement as the user set them, env values masked")

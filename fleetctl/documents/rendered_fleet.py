@@ -1,4 +1,4 @@
-"""The rendered fleet: all files of a fleet merged into one document, with the place of each value."""
+"""The rendered fleet: all files of a fleet merged into one document, with the position of each value."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fleetctl.documents.position import FleetSource, Position
 class RenderedFleet(Stored):
     """One fleet document with everything that its files extend merged into it."""
 
-    format_version: str = Field(FORMAT_VERSION, description="of this document")
+    format_version: str = Field(FORMAT_VERSION, description="the format of this document")
     kind: Literal["RenderedFleet"] = Field("RenderedFleet", description="always RenderedFleet")
-    files: list[FleetSource] = Field(description="every file that was read, those that are extended too")
+    files: list[FleetSource] = Field(description="every file that was read, extended ones included")
     masked: bool = Field(description="whether values of engine environments are replaced by ***")
     fleet: dict[str, Any] = Field(description="the merged document, as fleet.schema.json describes it")
-    origins: dict[str, Position] = Field(description="the place of each value, by its path: spec.models[0].replicas")
+    origins: dict[str, Position] = Field(description="the position of each value, by paths as spec.models[0].replicas")

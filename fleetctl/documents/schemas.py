@@ -1,4 +1,4 @@
-"""The published JSON Schemas, generated from the models. For editors they keep to what draft-07 and 2020-12 share."""
+"""The published JSON Schemas, generated from the models. They use only what draft-07 and 2020-12 share, for editors."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from fleetctl.documents.what_if import WhatIf
 
 DIALECT = "http://json-schema.org/draft-07/schema#"
 
-_FOUND_BY = ("apiVersion", "kind", "key", "name")
-_PARTS = ("WorkerGroup", "Member", "Engine", "Probe")
-"""What has required keys that a change of a shape leaves out."""
+_IDENTIFYING = ("apiVersion", "kind", "key", "name")
+_PARTIAL = ("WorkerGroup", "Member", "Engine", "Probe")
+"""Models whose required keys may be left out when a model changes its shape."""
 
 JsonSchema = dict[str, Any]
 Mode = Literal["validation", "serialization"]
 
 
 def json_schema(name: str) -> JsonSchema:
-    """Return the schema of one of `schema_names()`; raises KeyError for another name."""
+    """Return the schema with a name of `schema_names()`; raises KeyError for any other name."""
     return {"$schema": DIALECT, **_GENERATORS[name]()}
 
 
 def schema_text(name: str) -> str:
-    """Return a schema as it is published: JSON, two spaces, a newline at the end."""
+    """Return a schema as published: JSON, indented by two spaces, with a final newline."""
     return json.dumps(json_schema(name), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -63,11 +63,11 @@ def _event() -> JsonSchema:
 
 
 def _fleet() -> JsonSchema:
-    """A fleet file. What one model changes of its shape is a part of worker groups."""
+    """A fleet file. The worker groups in which a model changes its shape are partial: only names are required."""
     fleet = _of(FleetDocument, "fleetctl fleet file", "validation")
     definitions = fleet["$defs"]
-    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in _PARTS})
-    for name in _PARTS:
+    parts = json.dumps({f"{name}Part": _as_part(dict(definitions[name])) for name in _PARTIAL})
+    for name in _PARTIAL:
         parts = parts.replace(f'"#/$defs/{name}"', f'"#/$defs/{name}Part"')
     definitions.update(json.loads(parts))
     definitions["ShapeUse"]["properties"]["workers"]["items"] = {"$ref": "#/$defs/WorkerGroupPart"}
@@ -75,7 +75,7 @@ def _fleet() -> JsonSchema:
 
 
 def _part() -> JsonSchema:
-    """A fleet file that extends another, or is extended: only what others find it by must be there."""
+    """A fleet file that extends another, or is extended: only identifying keys are required."""
     part = _of(FleetDocument, "fleetctl fleet file, a part of one", "validation")
     for definition in (part, *part["$defs"].values()):
         _as_part(definition)
@@ -83,7 +83,7 @@ def _part() -> JsonSchema:
 
 
 def _as_part(definition: JsonSchema) -> JsonSchema:
-    required = [key for key in definition.get("required", ()) if key in _FOUND_BY]
+    required = [key for key in definition.get("required", ()) if key in _IDENTIFYING]
     for key in ("required", "anyOf", "oneOf"):
         definition.pop(key, None)
     if required:
@@ -92,9 +92,9 @@ def _as_part(definition: JsonSchema) -> JsonSchema:
 
 
 def _plain(schema: Any) -> Any:  # noqa: ANN401 (any JSON value)
-    """Drop generated titles, write durations as text, join alternatives, refuse keys that do not fit a pattern.
+    """Drop generated titles, write durations as text, flatten alternatives, refuse keys that do not match a pattern.
 
-    References stand alone, as draft-07 requires.
+    References have no siblings, as draft-07 requires.
     """
     if isinstance(schema, list):
         return [_plain(item) for item in schema]

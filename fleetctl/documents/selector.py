@@ -1,4 +1,4 @@
-"""Ray's own label-selector strings: `v`, `!v`, `in(a, b)`, `!in(a, b)`; all keys of a selector must hold.
+"""Ray's own label selectors: `v`, `!v`, `in(a, b)`, `!in(a, b)`; every key of a selector must hold.
 
 Semantics follow Ray (`ray.util.scheduling_strategies` label selectors): a missing label matches only the negated forms.
 """
@@ -23,13 +23,13 @@ _COMMA = re.compile(r",(?![^(]*\))")
 NODE_ID_LABEL = "ray.io/node-id"
 """The label by which Ray selects one node."""
 ACCELERATOR_LABEL = "ray.io/accelerator-type"
-"""Ray's own label for the kind of card: the word people use for such a node."""
+"""Ray's own label for the type of card, by which people name such a node."""
 
 SELECTOR_ALLOWED = "v, !v, in(a, b) or !in(a, b)"
 
 
 def split_commas(text: str) -> list[str]:
-    """Return the parts between commas, but for those in parentheses, without the blanks around them."""
+    """Split at commas outside parentheses, and strip each part."""
     return [part.strip() for part in _COMMA.split(text)]
 
 
@@ -56,7 +56,7 @@ def parse_requirement(expression: str) -> Requirement:
 
 
 def in_one_spelling(selector: Mapping[str, str]) -> dict[str, str]:
-    """Return a selector with every expression spelled in one way: `in(a, b)` for `in( b,a)`, `a` for `in(a)`."""
+    """Return a selector with normalized expressions: `in(a, b)` for `in( b,a)`, `a` for `in(a)`."""
     spelled: dict[str, str] = {}
     for key, requirement in ((key, parse_requirement(expression)) for key, expression in selector.items()):
         values = sorted(requirement.values)
@@ -67,7 +67,7 @@ def in_one_spelling(selector: Mapping[str, str]) -> dict[str, str]:
 
 def matches(selector: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Return whether `labels` satisfy every key of `selector`; an empty selector matches every node."""
-    for key, expression in selector.items():  # noqa: SIM110  a loop: asked a million times for a large fleet
+    for key, expression in selector.items():  # noqa: SIM110  a loop is faster: a large fleet calls this a million times
         if not parse_requirement(expression).allows(labels.get(key)):
             return False
     return True
@@ -83,7 +83,8 @@ def _check_expression(expression: str) -> str:
 
 LabelKey = Annotated[
     str,
-    full_match(LABEL_KEY, "bad_label_key", "{found} is not a label key", "[prefix/]name, as ray.io/accelerator-type"),
+    full_match(LABEL_KEY, "bad_label_key", "{found} is not a label key",
+               "[prefix/]name, such as ray.io/accelerator-type"),
     WithJsonSchema({"type": "string", "pattern": f"^{LABEL_KEY.pattern}$"}, mode="validation")]
 LabelValue = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""How a changed spec comes to the replicas of a model, as a fleet file has it."""
+"""How a changed spec is rolled out to the replicas of a model, as set in a fleet file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _check_json(body: dict[str, Any]) -> dict[str, Any]:
     try:
         json.dumps(body, allow_nan=False)
     except (TypeError, ValueError):
-        raise refusal("bad_body", "{found} is not {allowed}", body, "what JSON can say") from None
+        raise refusal("bad_body", "{found} is not {allowed}", body, "a JSON object") from None
     return body
 
 
@@ -26,13 +26,13 @@ Body = Annotated[dict[str, Any], AfterValidator(_check_json), WithJsonSchema({"t
 
 
 class HttpReload(Authored):
-    """The request by which an engine loads other weights: it has, once the answer is 200 to 299."""
+    """The request by which an engine loads other weights; it is done when the answer is 200 to 299."""
 
     path: PathFromRoot = Field(description="the path, such as /update_weights_from_disk")
     method: Literal["POST", "PUT", "GET"] = Field("POST", description="POST, PUT or GET")
-    port: Port | None = Field(None, description="default: the port on which the engine is ready")
+    port: Port | None = Field(None, description="default: the port that passed the readiness probe, else FLEETCTL_PORT")
     body: Body | None = Field(
-        None, description="sent as JSON; $(FLEETCTL_NEW_MODEL_DIR) in its texts is the folder with the new weights")
+        None, description="sent as JSON; $(FLEETCTL_NEW_MODEL_DIR) in its strings is the folder with the new weights")
 
 
 class Reload(Authored):
@@ -42,12 +42,12 @@ class Reload(Authored):
 
 
 class Update(Authored):
-    """What happens when the file's spec is no longer the one that replicas run; nothing is ended in any mode."""
+    """What happens when running replicas have a different spec than the file; no mode ends a replica."""
 
     mode: Mode = Field(
         "keep", description="keep = outdated replicas count toward the target; surge = they do not, and current ones "
-                            "are created beside them; inPlace = as keep, and where only weights have changed, engines "
+                            "are created beside them; inPlace = as keep, but if only weights have changed, engines "
                             "reload them")
     surge: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        1, description="with surge: the most replicas beyond the target at a time")
+        1, description="with surge: the most replicas beyond the target at any time")
     reload: Reload | None = Field(None, description="with inPlace: how an engine loads other weights")

@@ -1,4 +1,4 @@
-"""The weights of one member as a fleet file has them: where they come from, what they must be, which part is needed."""
+"""The weights of one member in a fleet file: their origins, the hash of their index, and the part that is needed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _check_regex(text: str) -> str:
         re.compile(_REFERENCE.sub("0", text))
     except (re.error, OverflowError, RecursionError) as error:
         raise refusal("bad_regex", "{found} is not a regular expression: " + str(error).replace("{", "{{"), text,
-                      "Python's syntax; it is searched for in the names of tensors") from None
+                      "Python's syntax; it is searched for in tensor names") from None
     return text
 
 
@@ -31,44 +31,44 @@ def _parse_of(value: object) -> object:
     raise refusal("bad_of", "{found} is not {allowed}", value, f"the number of members of the group, or {GROUP_SIZE}")
 
 
-# a URL may hold a secret, so it is not shown
+# a URL may hold a secret, so the message does not show it
 _Url = Annotated[Text, full_match(
-    _URL, "bad_url", "an http origin is an absolute URL without password, query and fragment",
+    _URL, "bad_url", "an http origin is an absolute URL without password, query or fragment",
     "https://host/folder/ or https://host/folder?token=$(NAME), with a variable of the node's environment"),
     Field(json_schema_extra={"pattern": "^https?://"})]
 _Name = Annotated[Text, full_match(
     r"(?!/)(?!.*://)\S*", "bad_origin", "{found} is not {allowed}",
-    "bucket/prefix of s3 or name@revision of hf, without scheme and spaces")]
+    "bucket/prefix for s3 or name@revision for hf, without scheme or spaces")]
 Regex = Annotated[Text, AfterValidator(_check_regex)]
 Parts = Annotated[Any, BeforeValidator(_parse_of), WithJsonSchema(
     {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "const": GROUP_SIZE}]}, mode="validation")]
 
 
 class Origin(OneOf):
-    """One place with the files; exactly one of path, http, s3 and hf."""
+    """One location of the files; exactly one of path, http, s3 and hf."""
 
     KINDS = ("path", "http", "s3", "hf")
     ERROR = "weights_kind"
 
-    path: PathFromRoot | None = Field(None, description="a folder of the node")
+    path: PathFromRoot | None = Field(None, description="a folder on the node")
     http: _Url | None = Field(
-        None, description="the URL of a folder; no password in it but $(NAME), of the node's environment")
+        None, description="the URL of a folder; a password only as $(NAME), from the node's environment")
     s3: _Name | None = Field(None, description="bucket/prefix; the node needs s3fs")
     hf: _Name | None = Field(None, description="name@revision; the node needs huggingface_hub")
 
 
 class ShardRule(Authored):
-    """Which tensors are cut, and along which dimension; of several rules the first that matches."""
+    """Which tensors to split, and along which dimension; the first matching rule applies."""
 
-    match: Regex = Field(description="a regular expression for names of tensors")
-    dim: Annotated[int, Field(ge=0, le=15)] = Field(0, description="the dimension that is cut")
+    match: Regex = Field(description="a regular expression for tensor names")
+    dim: Annotated[int, Field(ge=0, le=15)] = Field(0, description="the dimension to split")
 
 
 class Shard(Authored):
     """Each rank's equal part of the tensors that a rule matches, and all other tensors whole."""
 
-    rules: Annotated[list[ShardRule], Field(min_length=1, max_length=1024)] = Field(description="what is cut")
-    of: Parts = Field(GROUP_SIZE, description="how many parts: the members of the group")
+    rules: Annotated[list[ShardRule], Field(min_length=1, max_length=1024)] = Field(description="what to split")
+    of: Parts = Field(GROUP_SIZE, description="the number of parts: the members of the group")
 
 
 class View(OneOf):
@@ -78,19 +78,19 @@ class View(OneOf):
     ERROR = "weights_kind"
 
     files: Annotated[Text, Field(min_length=1)] | None = Field(
-        None, description="the weight files with such a name, and every file that holds no weights")
-    tensors: Regex | None = Field(None, description="the tensors with such a name, in one file")
+        None, description="the weight files whose names match, and every file that holds no weights")
+    tensors: Regex | None = Field(None, description="the tensors whose names match, in one file")
     shard: Shard | None = Field(None, description="one rank's part of each tensor, in one file")
 
 
 class Weights(Authored):
-    """What is in the folder FLEETCTL_MODEL_DIR before the engine starts; docs/weights.md."""
+    """The contents of the folder FLEETCTL_MODEL_DIR before the engine starts; docs/weights.md."""
 
     from_: Annotated[list[Origin], Field(min_length=1, max_length=16)] = Field(
-        alias="from", description="where the files are, tried in this order where no replica has them; "
+        alias="from", description="origins of the files, tried in this order if no replica has them; "
                                   "not part of the spec hash")
     index: Annotated[Text, full_match(
         _INDEX, "bad_index", "{found} is not {allowed}", "the 64 hex digits that `weights index` prints"),
         Field(json_schema_extra={"pattern": _INDEX})] = Field(
-        description="what the files must be: the hash that `fleetctl weights index` prints")
+        description="identifies the files: the hash that `fleetctl weights index` prints")
     view: View | None = Field(None, description="the part that this member needs; default: all files")

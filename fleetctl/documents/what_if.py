@@ -1,4 +1,4 @@
-"""What if: the plan for the fleet as it is beside the plan after hypothetical changes."""
+"""What if: today's plan compared with the plan after hypothetical changes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class Change(Stored):
 
 
 class Counts(Stored):
-    """One model in one plan."""
+    """The counts of one model in one plan, or of all."""
 
     wanted: int
     live: int
     create: int
     blocked: int
-    on_new_nodes: int = Field(0, description="of the blocked ones: how many would run on nodes that may be added")
+    on_new_nodes: int = Field(0, description="of the blocked ones: would run on nodes that may be added")
 
 
 class ModelChange(Stored):
-    """One model before and after; `lost` = live before and not after, `replaced` = how many of these find a new place.
+    """One model before and after. `lost` = live before but not after.
 
-    `surplus` of the lost ones are not needed for the target, and `missing` find no place.
+    Of these, `replaced` get a new place, `surplus` are not needed for the target, and `missing` fit nowhere.
     """
 
     key: str
@@ -45,7 +45,7 @@ class ModelChange(Stored):
 
 
 class NewReplica(Stored):
-    """A replica the plan would create after the changes."""
+    """A replica that the plan after the changes would create."""
 
     model: str
     replica_id: int
@@ -53,16 +53,16 @@ class NewReplica(Stored):
 
 
 class LostModel(Stored):
-    """What the loss of one node means for one model. `lost` counts the plan's new replicas there as well."""
+    """The effect of losing one node on one model. `lost` includes the plan's new replicas there."""
 
     model: str
     lost: int
     replaced: int
     surplus: int = Field(0, description="lost, but not needed for the target")
     missing: int = Field(0, description="lost, needed, and without a new place")
-    on_new_nodes: int = Field(0, description="of these: how many would run on nodes that may be added")
+    on_new_nodes: int = Field(0, description="of the missing ones: would run on nodes that may be added")
     code: str | None = None
-    message: str = Field("", description="why the first missing replica of these nodes fits nowhere")
+    message: str = Field("", description="why a missing replica fits nowhere, for the first of these nodes")
 
 
 class NodeLoss(Stored):
@@ -75,7 +75,7 @@ class NodeLoss(Stored):
 
 
 class WhatIf(Versioned):
-    """The answer; nothing was done. `before` is today's plan, `after` the plan after the changes."""
+    """The comparison; nothing was changed. `before` counts today's plan, `after` the plan after the changes."""
 
     kind: Literal["WhatIf"] = "WhatIf"
     fleet: str
@@ -91,5 +91,5 @@ class WhatIf(Versioned):
     growth: list[Growth] = Field(default_factory=list, description="after: the node types that may be added")
     certificate: Certificate
     each_node: list[NodeLoss] | None = Field(
-        None, description="with --each-node: the effect of the loss of each node, the worst first")
+        None, description="with --each-node: the effect of losing each node, worst first")
     exit_code: int = Field(description="the detailed exit code: 0 nothing to do, 2 changes, 3 replicas without a place")

@@ -1,7 +1,7 @@
 """Turns placed replicas into the actions of a plan: ids, lifecycle, members with their nodes.
 
-First as plain documents with sorted keys, all at once: their canonical JSON, which the plan's id is made of, and the
-models are both read off them. One by one, the 50,000 actions of a large fleet would take longer than placing them.
+All actions first become plain documents with sorted keys, from which their canonical JSON (for the plan's id) and the
+models are derived in bulk: one by one, the 50,000 actions of a large fleet would take longer than placing them.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Assigned
 
 ActionDocument = dict[str, Any]
-"""An action as it is in the plan's JSON, keys in order."""
+"""An action as in the plan's JSON, with sorted keys."""
 
 
 def actions_for(
     placed: Sequence[tuple[Placed, int]], models: Sequence[ResolvedModel], states: Mapping[str, ModelState],
     ledger: Ledger,
 ) -> list[ActionDocument]:
-    """Return one action per placed replica and its id, in order of creation."""
+    """Return one action per placed replica and id, in order of creation."""
     places = {one.demand.place for one, _ in placed}
     lifecycles = {place: lifecycle_of(models[place]) for place in places}
-    most = {place: states[models[place].key].most(models[place]) for place in places}
+    limits = {place: states[models[place].key].max_live(models[place]) for place in places}
     warm = {place: states[models[place].key].not_hot_ids for place in places}
     documents = []
     for one, replica_id in placed:
@@ -41,7 +41,7 @@ def actions_for(
             "lifecycle": lifecycles[place],
             "members": [_member(assigned, ledger.nodes[assigned.node]) for assigned in one.assignments],
             "model": model.key, "op": "promote" if replica_id in warm[place] else "create", "priority": model.priority,
-            "replicaId": replica_id, "specHash": model.spec_hash, "wanted": most[place],
+            "replicaId": replica_id, "specHash": model.spec_hash, "wanted": limits[place],
         })
     return documents
 
@@ -57,7 +57,7 @@ def _adapter() -> TypeAdapter[list[Action]]:
 
 
 def lifecycle_of(model: ResolvedModel) -> dict[str, float]:
-    """Return how replicas of a model are started and restarted, as a plan has it."""
+    """Return how replicas of a model are started and restarted, in the form of a plan."""
     return {
         "restartBackoff": float(model.restart.backoff), "restartMax": model.restart.max,
         "schedulingTimeout": float(model.scheduling_timeout_s), "startupTimeout": float(model.startup_timeout_s),

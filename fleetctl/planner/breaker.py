@@ -1,13 +1,12 @@
-"""The breaker: what failed several times in a row and is left alone for a while. Pure; its time is the inventory's.
+"""The breaker: models, nodes and cards with several failures in a row cool down. Pure; the time is the inventory's.
 
-Of one spec on two or more nodes: the model cools. Of one spec on one node: that spec leaves the node out. Of several
-specs on one node: the node takes nothing new; where all were on one of its cards, that card alone. Each ends with a
-success, and by what makes the past irrelevant.
+Failures of one spec on two or more nodes: the model cools. Of one spec on one node: that spec avoids the node. Of
+several specs on one node: the node takes no new replicas, or if all were on one of its cards, only that card. A
+cooldown ends with a success, or when the node, the spec or an uncordon makes the failures irrelevant.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,24 +14,24 @@ from itertools import chain
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Cooldown, Member
 from fleetctl.documents.inventory import Failure, Inventory, Node
-from fleetctl.documents.quantity import SHARE
+from fleetctl.documents.quantity import SHARE, grouped
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 FORGOTTEN_S = 24 * 3600
-"""Failures further apart than this, and the longest cooldown, are not in a row."""
+"""Failures further apart than this plus the longest cooldown are not in a row."""
 NO_FAILURES = frozenset({"NODE_TAKEN", "NODE_GONE", "NODE_DRAINING", "CARD_COOLING"})
-"""Codes of replicas that found no place: nothing of them has run."""
+"""Codes of replicas that were refused by a node: they never ran."""
 
 Spec = tuple[str, str | None]
-"""A model's key and a spec hash."""
+"""A model's key and its spec hash."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cooling:
-    """Failures in a row, the oldest first, and until when they count, in seconds since the epoch.
+    """Failures in a row, oldest first, and the end of their cooldown, in seconds since the epoch.
 
-    `over` = that time has passed: one replica may try.
+    `over` = the cooldown has ended: one replica may try.
     """
 
     failures: tuple[Failure, ...]
@@ -41,18 +40,18 @@ class Cooling:
 
     @property
     def node_ids(self) -> frozenset[str]:
-        """Return the nodes on which they were."""
+        """The nodes of the failures."""
         return frozenset(node_id for failure in self.failures for node_id in failure.node_ids)
 
     @property
     def gpu_uuids(self) -> frozenset[str]:
-        """Return the cards on which all of them were."""
+        """The cards that all of the failures have in common."""
         return frozenset.intersection(*(frozenset(failure.gpu_uuids) for failure in self.failures))
 
 
 @dataclass(frozen=True, slots=True)
 class Cooled:
-    """What cools: models by key, nodes by id, nodes that one model alone leaves out, by key and id, cards by UUID."""
+    """What cools: models by key, nodes by id, `left_out` nodes of one model by key and id, cards by UUID."""
 
     models: Mapping[str, Cooling] = field(default_factory=dict)
     nodes: Mapping[str, Cooling] = field(default_factory=dict)
@@ -65,7 +64,7 @@ class Cooled:
 
     @property
     def next_try(self) -> float | None:
-        """When the first of it may be tried again, in seconds since the epoch; None where nothing waits for that."""
+        """When the first cooldown ends, in seconds since the epoch; None if none is running."""
         found = chain(self.models.values(), self.nodes.values(), self.cards.values(),
                       *(nodes.values() for nodes in self.left_out.values()))
         return min((one.until for one in found if not one.over), default=None)
@@ -73,38 +72,42 @@ class Cooled:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What is known of a cluster: what failed, oldest first, what became ready and when, and its nodes."""
+    """The known past of a cluster: failures, oldest first, successes with their times, and its nodes."""
 
     policy: Cooldown
     now: float
     by_spec: Mapping[Spec, Sequence[Failure]]
     successes: Sequence[tuple[float, Spec, frozenset[str]]]
-    """When, of which spec, and on which nodes and cards."""
+    """The time, the spec, and the nodes and cards of each."""
     nodes: Mapping[str, Node]
 
     def last_success(self, *, spec: Spec | None = None, place: str | None = None) -> float:
-        """Return when the latest success of a spec was, on a node or card, as far as these are given; 0 = never."""
+        """Return the time of the latest success, of a spec and on a node or card if these are given; 0 = never."""
         return max((at for at, ready, where in self.successes
                     if spec in (None, ready) and (place is None or place in where)), default=0.0)
 
     def cooling_at(self, node: Node, specs: Sequence[Spec], uuid: str | None = None) -> Cooling | None:
-        """Several specs on one node, or one card of it; one that has failed elsewhere too is no sign against it."""
+        """Several specs on one node, or on one card of it; a spec that also failed elsewhere does not count."""
         since = max(self.last_success(place=uuid or node.id), seconds(node.started_at))
         rows = [self.in_a_row(self.by_spec[spec], since) for spec in specs]
-        here = [row for row in rows if row and all(
+        only_here = [row for row in rows if row and all(
             failure.node_ids == [node.id] and (uuid is None or uuid in failure.gpu_uuids) for failure in row)]
-        return self.cooling(sorted(chain.from_iterable(here), key=_order), len(here))
+        return self.cooling(sorted(chain.from_iterable(only_here), key=_order), len(only_here))
 
     def in_a_row(self, failures: Sequence[Failure], since: float) -> list[Failure]:
         """Return the latest failures, oldest first, that are later than `since` and not too far apart."""
-        apart, row = FORGOTTEN_S + self.policy.max, list[Failure]()
+        longest_gap, row = FORGOTTEN_S + self.policy.max, list[Failure]()
         for failure in failures:
             at = _at(failure)
-            row = [*(row if row and at - _at(row[-1]) <= apart else ()), failure] if at > since else row
-        return row if row and self.now - _at(row[-1]) <= apart else []
+            if at <= since:
+                continue
+            if row and at - _at(row[-1]) > longest_gap:
+                row = []
+            row.append(failure)
+        return row if row and self.now - _at(row[-1]) <= longest_gap else []
 
     def cooling(self, row: Sequence[Failure], count: int) -> Cooling | None:
-        """Return how long a row cools that counts as so many; None where these are too few."""
+        """Return the cooldown of a row that counts as `count` failures; None if these are too few."""
         if count < self.policy.failures:
             return None
         lasting = min(self.policy.max, self.policy.first * 2 ** min(count - self.policy.failures, 40))
@@ -113,9 +116,9 @@ class _Past:
 
 
 def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = False) -> Cooled:
-    """Return what cools of a fleet, and the nodes that cool, as of the time of the inventory.
+    """Return the models of a fleet, the nodes and the cards that cool at the time of the inventory.
 
-    `reloads` = what cools for updates in place: these and starts fail each for themselves.
+    `reloads` = for in-place updates, whose failures are counted apart from those of starts.
     """
     policy = fleet.policy.cooldown
     if not policy.failures or len(inventory.failures) < policy.failures:
@@ -152,10 +155,8 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
         model = current.get(key)
         return key, model.spec_hash if model and model.has_spec(spec_hash) else spec_hash
 
-    by_spec: defaultdict[Spec, list[Failure]] = defaultdict(list)
-    for failure in sorted((one for one in inventory.failures if one.reload == reloads and _counts(one, nodes)),
-                          key=_order):
-        by_spec[spec_of(failure.model, failure.spec_hash)].append(failure)
+    counted = [one for one in inventory.failures if one.reload == reloads and _is_counted(one, nodes)]
+    by_spec = grouped((spec_of(one.model, one.spec_hash), one) for one in sorted(counted, key=_order))
     successes = [(seconds(one.ready_at), spec_of(one.model, one.spec_hash), frozenset(
                      place for member in one.members for place in (member.node_id, *member.gpu_uuids) if place))
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
@@ -164,19 +165,19 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
     return _Past(policy, seconds(inventory.observed_at), by_spec, successes, nodes)
 
 
-def _counts(failure: Failure, nodes: Mapping[str, Node]) -> bool:
-    """Return whether a failure has a time and was one, and no node of it was declared good since."""
+def _is_counted(failure: Failure, nodes: Mapping[str, Node]) -> bool:
+    """Return whether a failure has a time, is a real one, and none of its nodes was uncordoned since."""
     if failure.at is None or failure.code in NO_FAILURES:
         return False
-    good = [nodes[node_id].uncordoned_at for node_id in failure.node_ids if node_id in nodes]
-    return not any(seconds(at) >= _at(failure) for at in good if at)
+    uncordoned = [nodes[node_id].uncordoned_at for node_id in failure.node_ids if node_id in nodes]
+    return not any(seconds(at) >= _at(failure) for at in uncordoned if at)
 
 
 def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) -> Cooling | None:
-    """One spec on several nodes, or on unknown ones; a node that it may use and that joined since is another chance.
+    """One spec on several nodes, or on unknown ones; a usable node that joined since gives it another chance.
 
-    Only for as long as the longest cooldown, from the failure that made it cool first: where nodes join often, it would
-    never cool. The failures before that chance count for how long it cools.
+    A node counts as a chance only within the longest cooldown after the failure that started the cooling: otherwise a
+    model would never cool where nodes join often. Failures before that chance still count for the duration.
     """
     row = past.in_a_row(failures, past.last_success(spec=(model.key, model.spec_hash)))
     if len(row) < past.policy.failures:
@@ -198,20 +199,17 @@ def _of_pair(model: ResolvedModel, node_id: str, failures: Sequence[Failure], pa
 
 
 def _specs_by_node(past: _Past) -> dict[str, list[Spec]]:
-    """Return for each node the specs of which it is known that a member failed there."""
-    found: dict[str, dict[Spec, None]] = {}
-    for spec, failures in past.by_spec.items():
-        for failure in failures:
-            if len(failure.node_ids) == 1 and failure.node_ids[0] in past.nodes:
-                found.setdefault(failure.node_ids[0], {})[spec] = None
-    return {node_id: list(found[node_id]) for node_id in sorted(found)}
+    """Return for each node the specs with a failure that is known to be on that node alone."""
+    found = grouped((failure.node_ids[0], spec) for spec, failures in past.by_spec.items() for failure in failures
+                    if len(failure.node_ids) == 1 and failure.node_ids[0] in past.nodes)
+    return {node_id: list(dict.fromkeys(found[node_id])) for node_id in sorted(found)}
 
 
 def _of_cards(node: Node, specs: Sequence[Spec], past: _Past) -> dict[str, Cooling]:
     """Several specs on one card of a node that has others.
 
-    Of a node without success, all of whose failures were on a card that Ray hands out first, this is said at first:
-    the next failure there, on another card, is a sign against the node.
+    A bad node looks the same at first, since Ray hands out one card first; the next failure, on another card, then
+    counts against the node.
     """
     seen = {uuid for spec in specs for failure in past.by_spec[spec] for uuid in failure.gpu_uuids}
     found = {card.uuid: one for card in node.gpus
@@ -220,13 +218,13 @@ def _of_cards(node: Node, specs: Sequence[Spec], past: _Past) -> dict[str, Cooli
 
 
 def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that may take a member of the model when they are empty."""
+    """Return the nodes that could take a member of the model if they were empty."""
     members = [member for group in model.workers for member in group.members]
     return [node for node in nodes if any(may_take(node, member) for member in members)]
 
 
 def may_take(node: Node, member: Member) -> bool:
-    """Return whether a node is alive, and its labels and number of cards are what a member asks for."""
+    """Return whether a node is alive, and has the labels and the number of cards that a member asks for."""
     cards = -(-member.resources.gpus // SHARE) or (1 if member.resources.vram else 0)
     return (node.state == "ALIVE" and node.resources.total.gpu >= cards
             and matches(member.node_selector, node.all_labels))

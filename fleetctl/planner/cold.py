@@ -1,4 +1,4 @@
-"""The floor of `cold`: which nodes lack weights that the fleet file keeps on their disks, and what they fetch."""
+"""The minimum of `cold`: finds the nodes that lack weights the fleet file keeps on disk, and what they fetch."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ if TYPE_CHECKING:
 
 
 class ColdFloor(NamedTuple):
-    """A `Prefetch` for each model of which nodes lack weights; and on how many, by model, those that failed wait."""
+    """A `Prefetch` document for each model with missing weights; `waiting` = nodes with a recent failure, by model."""
 
     prefetches: list[dict[str, Any]]
-    left_alone: dict[str, int]
+    waiting: dict[str, int]
 
 
 def cold_floor(
-    models: Sequence[ResolvedModel], inventory: Inventory, nodes: Sequence[LedgerNode], alone_s: float
+    models: Sequence[ResolvedModel], inventory: Inventory, nodes: Sequence[LedgerNode], retry_after_s: float
 ) -> ColdFloor:
-    """Return what nodes are to fetch.
+    """Return the weights that nodes must fetch.
 
-    Only nodes that take new replicas and whose disk is known: what is not known is not fetched again and again. What
-    failed on a node less than `alone_s` seconds ago is left alone there.
+    Only nodes that take new replicas and whose disk is known count: otherwise a fetch would be repeated in every plan.
+    A fetch that failed less than `retry_after_s` seconds ago waits.
     """
     floor = ColdFloor([], {})
     open_nodes = {node.id for node in nodes if node.open}
     for model in models:
         if model.cold is None:
             continue
-        parts, short, names, waiting = parts_of(model), dict[str, list[Part]](), dict[str, str](), 0
+        parts, to_fetch, names, waiting = parts_of(model), dict[str, list[Part]](), dict[str, str](), 0
         for node in sorted(inventory.nodes, key=lambda node: (node.name, node.id)):
-            if node.id not in open_nodes or not _is_meant(node, model.cold):
+            if node.id not in open_nodes or not _is_selected(node, model.cold):
                 continue
-            lacking = [part for part in parts if _lacks(node, part)]
-            todo = [part for part in lacking if not _failed(node, part, inventory, alone_s)]
-            waiting += len(todo) < len(lacking)
-            if todo:
-                short[node.id], names[node.id] = todo, node.name
+            missing = [part for part in parts if _lacks(node, part)]
+            now = [part for part in missing if not _failed_recently(node, part, inventory, retry_after_s)]
+            waiting += len(now) < len(missing)
+            if now:
+                to_fetch[node.id], names[node.id] = now, node.name
         if waiting:
-            floor.left_alone[model.key] = waiting
-        if short:
-            floor.prefetches.append(_document(model, names, orders_for(model, short, inventory)))
+            floor.waiting[model.key] = waiting
+        if to_fetch:
+            floor.prefetches.append(_document(model, names, orders_for(model, to_fetch, inventory)))
     return floor
 
 
@@ -59,41 +59,44 @@ def _document(
     return {"id": f"{model.key}/prefetch", "op": "prefetch", "model": model.key, "specHash": model.spec_hash,
             "timeout": float(model.startup_timeout_s), "nodes": [
                 {"nodeId": node_id, "node": names[node_id], "members": [
-                    {"weights": order["weights"], "variables": order["variables"]} for order in here]}
-                for node_id, here in orders.items()]}
+                    {"weights": order["weights"], "variables": order["variables"]} for order in of_node]}
+                for node_id, of_node in orders.items()]}
 
 
 def kept_on(model: ResolvedModel, inventory: Inventory) -> tuple[list[str], list[str]]:
-    """Return the names of the nodes that have what they are to keep of a model's weights, and of those that lack it."""
+    """Return the names of the nodes that keep a model's weights, and of those that should but lack some."""
     parts, found = parts_of(model), dict[bool, list[str]]()
     for node in inventory.nodes:
-        if node.cold is not None and node.cordon is None and model.cold is not None and _is_meant(node, model.cold):
+        if node.cold is not None and node.cordon is None and model.cold is not None and _is_selected(node, model.cold):
             found.setdefault(any(_lacks(node, part) for part in parts), []).append(node.name)
     return found.get(False, []), found.get(True, [])
 
 
 def with_fetches(rows: list[ModelRow], floor: ColdFloor) -> list[ModelRow]:
-    """Return the rows of the models, with the number of nodes that fetch their weights, or are left alone."""
+    """Return the rows of the models with the number of nodes that fetch their weights, or wait after a failure."""
     nodes = {one["model"]: len(one["nodes"]) for one in floor.prefetches}
-    rows = [row.model_copy(update={"fetch": count, "reason": (
-        f"{row.reason.removeprefix('nothing to do: ')}; {count_of(count, 'node')} to fetch its weights")})
-            if (count := nodes.get(row.key)) else row for row in rows]
-    return [row.model_copy(update={"reason": (
-        f"{row.reason}; {count_of(count, 'node')} failed to fetch its weights: left alone for a while")})
-            if (count := floor.left_alone.get(row.key)) else row for row in rows]
+    result = []
+    for row in rows:
+        reason = row.reason
+        if fetching := nodes.get(row.key, 0):
+            reason = f"{reason.removeprefix('nothing to do: ')}; {count_of(fetching, 'node')} to fetch its weights"
+        if waiting := floor.waiting.get(row.key):
+            reason += f"; {count_of(waiting, 'node')} failed to fetch its weights: left alone for a while"
+        result.append(row.model_copy(update={"fetch": fetching, "reason": reason}) if fetching or waiting else row)
+    return result
 
 
-def _is_meant(node: Node, selector: Mapping[str, str]) -> bool:
+def _is_selected(node: Node, selector: Mapping[str, str]) -> bool:
     return node.state == "ALIVE" and matches(selector, node.all_labels)
 
 
 def _lacks(node: Node, part: Part) -> bool:
     return node.cold is not None and not any(
-        there.artifact == part.weights.index and there.view in (None, part.view) for there in node.cold)
+        held.artifact == part.weights.index and held.view in (None, part.view) for held in node.cold)
 
 
-def _failed(node: Node, part: Part, inventory: Inventory, alone_s: float) -> bool:
-    """Return whether these weights could not be brought onto a node less than `alone_s` seconds ago."""
+def _failed_recently(node: Node, part: Part, inventory: Inventory, retry_after_s: float) -> bool:
+    """Return whether a fetch of these weights to a node failed less than `retry_after_s` seconds ago."""
     return any(one.artifact == part.weights.index
-               and (as_datetime(inventory.observed_at) - as_datetime(one.at)).total_seconds() < alone_s
+               and (as_datetime(inventory.observed_at) - as_datetime(one.at)).total_seconds() < retry_after_s
                for one in node.unfetched)

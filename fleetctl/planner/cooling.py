@@ -1,6 +1,6 @@
-"""What a plan makes of the breaker: how many replicas of a model it may create, on which nodes, and why no more.
+"""Applies the breaker to a plan: how many replicas of a model it may create, on which nodes, and why not more.
 
-Half open = one replica at a time: of a model, on a node, or of one model on one node, whichever it is that cooled.
+Half open = one replica at a time: of a model, on a node, or of one model on one node, whichever cooled.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import CoolingCard, CoolingCards
 
 COOLING_DOWN, NODE_COOLING = "COOLING_DOWN", "NODE_COOLING"
-ADVICE = "it is tried again then; at once with --ignore-cooldown, or when its spec has changed"
-WAITS = "yes"
-"""Value of the label of a node that a model leaves out in any case; one that it may try has a value of its own."""
+ADVICE = "it is tried again then; earlier with --ignore-cooldown or a changed spec"
+AVOIDED = "yes"
+"""Label value of a node that a model must avoid; each node that it may try has a value of its own."""
 MOST_TRIED = 500
-"""Nodes tried in one plan: a selector that names more values than these is no selector any more."""
+"""Nodes tried in one plan: a selector with more values would not be valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the breaker leaves of the demands of one plan, all by their place in the fleet file.
+    """What the breaker allows of the demands of one plan, by the demand's place in the fleet file.
 
-    `most` = the most new replicas of models that cool, `why` = the reason to give; `left_out` = by ids of nodes the
-    values of their labels, `because` = by ids of nodes why, what is over first; `closed` = why nodes take nothing new,
-    by their ids.
+    `most` = the most new replicas of models that cool, `why` = the reason. `left_out` = label values by node id,
+    `because` = reasons by node id, ended cooldowns first. `closed` = why nodes take no new replicas, by node id.
     """
 
     most: Mapping[int, int] = field(default_factory=dict)
@@ -43,20 +42,20 @@ class Limits:
     because: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     closed: Mapping[str, str] = field(default_factory=dict)
     cards: Mapping[str, CoolingCards] = field(default_factory=dict)
-    """By ids of nodes the cards there that take nothing new, or one replica."""
-    only: frozenset[int] = frozenset()
-    """Models for which every node that may take them is left out, or closed."""
-    alone: frozenset[str] = frozenset()
-    """Values of the labels of nodes that are tried with one replica of whatever model."""
+    """The cards that take no new replica, or a single one, by node id."""
+    nowhere: frozenset[int] = frozenset()
+    """Places of the models for which every usable node is left out or closed."""
+    single_try: frozenset[str] = frozenset()
+    """Label values of the nodes that are tried with one replica in all, of any model."""
 
     @property
     def tries(self) -> list[str]:
-        """Return the values of the labels of the nodes that may be tried."""
+        """The label values of the nodes that may be tried."""
         values = {value for nodes in self.left_out.values() for value in nodes.values()}
-        return sorted(values - {WAITS}, key=int)
+        return sorted(values - {AVOIDED}, key=int)
 
-    def labelled(self, inventory: Inventory) -> Inventory:
-        """Return the inventory with a label on each node for the models that leave it out."""
+    def with_labels(self, inventory: Inventory) -> Inventory:
+        """Return the inventory with a label on each node for every model that leaves it out."""
         if not self.left_out:
             return inventory
         labels: dict[str, dict[str, str]] = {}
@@ -67,38 +66,38 @@ class Limits:
             node.model_copy(update={"labels": {**node.labels, **labels[node.id]}}) if node.id in labels else node
             for node in inventory.nodes]})
 
-    def narrowed(self, demand: Demand, but: Iterable[str] = ()) -> Demand:
-        """Return a demand whose replicas do not go on the nodes that its model leaves out, `but` on those."""
-        values = {*self.left_out.get(demand.place, {}).values()} - {*but}
+    def narrowed(self, demand: Demand, except_values: Iterable[str] = ()) -> Demand:
+        """Return the demand without the nodes that its model leaves out, except those with these label values."""
+        values = {*self.left_out.get(demand.place, {}).values()} - {*except_values}
         return replace(demand, shape=leaving_out(demand.shape, demand.place, values)) if values else demand
 
     def allowed(self, demands: Iterable[Demand]) -> list[Demand]:
-        """Return the demands with as many replicas as may be tried."""
+        """Return the demands, limited to the number of replicas that may be tried."""
         return [replace(one, missing=min(one.missing, self.most[one.place])) if one.place in self.most else one
                 for one in demands]
 
     def waiting(self, key: str, replicas: int, place: int) -> Blocked:
-        """Return replicas that are not tried."""
+        """Return the entry of replicas that are not tried yet."""
         return Blocked(model=key, replicas=replicas, code=COOLING_DOWN, message=self.why[place], no_remedy=ADVICE)
 
     def explained(self, blocked: Blocked, place: int, no_room: Collection[str]) -> Blocked:
-        """Return what found no room, with the breaker's reason where it leaves out a node that might have had some.
+        """Return replicas that found no room, with the breaker's reason if it left out a node that might have had some.
 
-        `no_room` = values of the labels of nodes that it would have tried.
+        `no_room` = label values of the nodes that were tried and had no room.
         """
         because = next((text for node_id, text in self.because.get(place, {}).items()
                         if self.left_out[place][node_id] not in no_room), None)
         if because is None or not any(reason.code == NODE_COOLING for reason in blocked.reasons):
             return blocked
         why = self.why.get(place, because)
-        if blocked.code != NODE_COOLING and place not in self.only:
+        if blocked.code != NODE_COOLING and place not in self.nowhere:
             return blocked.model_copy(update={"message": f"{blocked.message}; {why}"})
         return blocked.model_copy(update={"code": COOLING_DOWN, "message": why, "no_remedy": ADVICE})
 
 
 @dataclass(slots=True)
 class Tries:
-    """The replicas that try a node, and which values of its labels they have used, or found no room with, by place."""
+    """The replicas placed on tried nodes; `no_room` = label values of nodes without room, by the demand's place."""
 
     placed: list[Placed] = field(default_factory=list)
     no_room: dict[int, set[str]] = field(default_factory=dict)
@@ -108,9 +107,9 @@ def try_nodes(
     limits: Limits, asked: Sequence[Demand], placed: Sequence[Placed], placer: Placer,
     within_quotas: Callable[[Sequence[Placed]], bool],
 ) -> Tries:
-    """Put one replica of what found no other room on each node that may be tried; `placed` is on the placer's ledger.
+    """Put one replica that found no other room on each node that may be tried; `placed` is on the placer's ledger.
 
-    `asked` = the demands as the breaker leaves them, before they are narrowed.
+    `asked` = the demands that the breaker allows, before they are narrowed.
     """
     tries, have = Tries(), Counter(one.demand.place for one in placed)
     for value in limits.tries:
@@ -126,7 +125,7 @@ def try_nodes(
             else:
                 tries.placed.append(new)
                 have[demand.place] += 1
-                if value in limits.alone:
+                if value in limits.single_try:
                     for values in tries.no_room.values():
                         values.discard(value)
                     break
@@ -137,40 +136,43 @@ def find_limits(
     fleet: ResolvedFleet, inventory: Inventory, demands: Sequence[Demand], states: Mapping[str, ModelState],
     *, reloads: bool = False,
 ) -> Limits:
-    """Return what the breaker leaves of the demands, or of the updates in place."""
+    """Return what the breaker allows of the demands, or of in-place updates with `reloads`."""
     cooled = find_cooled(fleet, inventory, reloads=reloads)
     if not cooled:
         return Limits()
     most, why = dict[int, int](), dict[int, str]()
     left_out, because = dict[int, dict[str, str]](), dict[int, dict[str, str]]()
     closed = {node_id: cooling_text(one, inventory) for node_id, one in cooled.nodes.items() if not one.over}
-    again = {node_id: one for node_id, one in cooled.nodes.items() if one.over}
-    taken, only, numbers = _starting(inventory.replicas), set[int](), dict[str, str]()
+    half_open = {node_id: one for node_id, one in cooled.nodes.items() if one.over}
+    taken, nowhere, numbers = _starting(inventory.replicas), set[int](), dict[str, str]()
     for demand in demands:
         key, model = demand.shape.key, fleet.models[demand.place]
         cooling, own = cooled.models.get(key), cooled.left_out.get(key, {})
         if cooling is not None:
             starting = any(model.has_spec(one.spec_hash) and one.state in STARTING_STATES for one in states[key].live)
             most[demand.place], why[demand.place] = int(cooling.over and not starting), cooling_text(cooling, inventory)
-        nodes: dict[str, Cooling] = {**again, **own}
+        nodes: dict[str, Cooling] = {**half_open, **own}
         if not nodes:
             continue
         mine = _starting(states[key].live)
         left_out[demand.place] = values = {}
         for node_id, one in nodes.items():
-            waits = not one.over or node_id in mine or (node_id in again and node_id in taken)
-            number = numbers.setdefault(node_id, str(len(numbers))) if not waits else WAITS
-            values[node_id] = number if number == WAITS or int(number) < MOST_TRIED else WAITS
+            values[node_id] = AVOIDED
+            if one.over and node_id not in mine and not (node_id in half_open and node_id in taken):
+                number = numbers.setdefault(node_id, str(len(numbers)))
+                if int(number) < MOST_TRIED:
+                    values[node_id] = number
         over_first = sorted(nodes.items(), key=lambda item: not item[1].over)
         because[demand.place] = {node_id: cooling_text(one, inventory) for node_id, one in over_first}
         if {node.id for node in usable_nodes(model, inventory.nodes)} <= nodes.keys() | closed.keys():
-            only.add(demand.place)
-    alone = frozenset(numbers[node_id] for node_id in again if node_id in numbers)
-    return Limits(most, why, left_out, because, closed, _cards(cooled, inventory, taken), frozenset(only), alone)
+            nowhere.add(demand.place)
+    single_try = frozenset(numbers[node_id] for node_id in half_open if node_id in numbers)
+    cards = _cards(cooled, inventory, taken)
+    return Limits(most, why, left_out, because, closed, cards, frozenset(nowhere), single_try)
 
 
 def _cards(cooled: Cooled, inventory: Inventory, taken: Collection[str]) -> dict[str, CoolingCards]:
-    """Return the cards that cool by their nodes; one that is over takes one replica, where none is starting."""
+    """Return the cooling cards by node id; after its cooldown a card takes one replica, unless its node is `taken`."""
     return {node.id: found for node in inventory.nodes if (found := tuple(
         CoolingCard(card.index, card.uuid, int(one.over and node.id not in taken), cooling_text(one, inventory))
         for card in node.gpus if card.uuid and (one := cooled.cards.get(card.uuid))))}

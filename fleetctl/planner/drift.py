@@ -1,4 +1,4 @@
-"""Drift: a replica runs, but not as the file says. Reported, never acted on."""
+"""Drift: a running replica differs from the file. Reported, never acted on."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cache
 
 from fleetctl.documents.inventory import Replica
 from fleetctl.documents.plan import Drift
+from fleetctl.documents.quantity import grouped
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState, is_outdated
@@ -15,7 +16,7 @@ from fleetctl.planner.placement.ledger.ledger import LedgerNode
 from fleetctl.planner.placement.policies import NO_CAP
 
 Seats = Mapping[tuple[str | None, str], tuple[Selector, ...]]
-"""The selectors a live member may be held to, by group and role; none when the file has no such seat any more."""
+"""The selectors of a live member's seat, by group and role; missing if the file no longer has that seat."""
 
 
 def find_drift(
@@ -24,13 +25,13 @@ def find_drift(
 ) -> list[Drift]:
     """Return how live replicas differ from the file: by model in file order, then by replica id.
 
-    The spec of those that are `reloading`, by actor id, is not reported: the plan changes it.
+    The spec of replicas that are `reloading` (actor ids) is not reported: the plan changes it.
     """
     by_id = {node.id: node for node in nodes}
     capped = {wants_cards: frozenset(node.id for node in nodes if node.policy.cap_for(wants_cards).limit < NO_CAP)
               for wants_cards in (False, True)}
 
-    @cache  # asked for each member that runs
+    @cache  # called for each running member
     def allow(selectors: tuple[Selector, ...], node_id: str) -> bool:
         return node_id not in by_id or any(matches(dict(one), by_id[node_id].labels) for one in selectors)
 
@@ -50,7 +51,7 @@ def find_drift(
 
 
 def spec_drift(model: ResolvedModel, replica: Replica) -> Drift:
-    """Return the drift of a replica that is outdated."""
+    """Return the drift of an outdated replica."""
     return Drift(
         model=model.key, replica_id=replica.replica_id or 0, code="SPEC_CHANGED", runs=replica.spec_hash,
         wants=model.spec_hash, message=(
@@ -80,11 +81,9 @@ def _left_selector(
 def _above_cap(
     shape: ReplicaShape, live: Sequence[Replica], nodes: Mapping[str, LedgerNode], capped: Set[str]
 ) -> dict[int, str]:
-    """Return, by replica id, why a replica is above a node's slot cap; the lowest ids are those within it."""
-    on_node: dict[str, list[int]] = {}
-    for replica in live if capped else ():
-        for node_id in {member.node_id for member in replica.members if member.node_id in capped}:
-            on_node.setdefault(node_id or "", []).append(replica.replica_id or 0)
+    """Return, by replica id, why a replica is above a node's slot cap; the lowest ids are within the cap."""
+    on_node = grouped((node_id or "", replica.replica_id or 0) for replica in (live if capped else ())
+                      for node_id in {member.node_id for member in replica.members if member.node_id in capped})
     above: dict[int, str] = {}
     for node_id, ids in sorted(on_node.items()):
         cap = nodes[node_id].policy.cap_for(shape.wants_cards)

@@ -1,28 +1,25 @@
-"""Who serves: the endpoints of all replicas that are ready and not draining. Pure."""
+"""The endpoints of all replicas that are ready and not draining. Pure."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.fleet import Serving
 from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live, serves
+from fleetctl.documents.quantity import grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet
 
 
 def endpoints_of(seen: Inventory, fleet: ResolvedFleet | None) -> Endpoints:
-    """Return the endpoints of the fleet's models; without a fleet those of all replicas that some fleet started."""
+    """Return the endpoints of the fleet's models; without a fleet, those of all replicas that any fleet started."""
     dead, names = dead_node_ids(seen), {node.id: node.name for node in seen.nodes}
-    ready: defaultdict[str, list[Replica]] = defaultdict(list)
-    for replica in seen.replicas:
-        whose = replica.fleet if fleet is None else replica.fleet == fleet.name
-        if whose and serves(replica) and is_live(replica, dead):
-            ready[replica.model].append(replica)
+    wanted = [one for one in seen.replicas if (one.fleet if fleet is None else one.fleet == fleet.name)]
+    ready = grouped((one.model, one) for one in wanted if serves(one) and is_live(one, dead))
     known = {model.key: model.serving for model in fleet.models} if fleet else {}
     keys = [*known, *sorted(ready.keys() - known.keys())]
     return Endpoints(observed_at=seen.observed_at, source=seen.source, fleet=fleet.name if fleet else None,
-                     models=[_served(key, known.get(key, Serving()), ready[key], names) for key in keys])
+                     models=[_served(key, known.get(key, Serving()), ready.get(key, []), names) for key in keys])
 
 
 def _served(key: str, serving: Serving, ready: list[Replica], names: Mapping[str, str]) -> ServedModel:

@@ -1,4 +1,4 @@
-"""What is expected of a cluster beside what a plan places: the fleet's other models, and more of what runs."""
+"""Expected future demand, for pricing free room: the fleet's models, and more replicas of what already runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetctl.planner.placement.worth.expected import Expected
 def expect(
     fleet: ResolvedFleet, inventory: Inventory, state: LiveState, shapes: Mapping[str, ReplicaShape]
 ) -> list[Expected]:
-    """Return the models of the file, also those that this plan leaves out, and whatever else runs, by shape."""
+    """Return the models of the file, including those this plan leaves out, and the shapes of all other replicas."""
     ours = [(model, state.models[model.key]) for model in fleet.models]
     models = [Expected(shapes[model.key], found.to_create(model), max(model.replicas, len(found.live)))
               for model, found in ours]
@@ -23,7 +23,7 @@ def expect(
 
 
 def _others(inventory: Inventory, state: LiveState) -> Iterator[ReplicaShape]:
-    """Yield the shapes of live replicas that are not models of ours; where they may go is not known."""
+    """Yield the shapes of live replicas that are not of our models; their selectors are unknown."""
     ours = {id(replica) for model in state.models.values() for replica in (*model.live, *model.lost)}
     for replica in inventory.replicas:
         if replica.level == "HOT" and replica.state in LIVE_STATES and id(replica) not in ours:

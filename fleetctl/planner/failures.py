@@ -1,4 +1,4 @@
-"""Failures in words: what failed, how many times, where, and until when it is left alone."""
+"""Failures in words: what failed, how many times, on which nodes, and how long it cools."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from fleetctl.documents.base import clock_text, moment_at
-from fleetctl.documents.inventory import LAST_OUTPUT, Failure, Inventory
-from fleetctl.documents.quantity import plural
+from fleetctl.documents.inventory import LAST_OUTPUT, Inventory
+from fleetctl.documents.quantity import grouped, plural
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.breaker import FORGOTTEN_S, NO_FAILURES, Cooling, find_cooled, seconds
 
@@ -19,7 +19,7 @@ EXITED = "exited with code"
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What failed of one model within the last day. `last` is a `Moment`, `why` = of the latest."""
+    """The failures of one model within the last day. `last` is a `Moment`; `why` = the reason of the latest."""
 
     model: str
     count: int
@@ -29,9 +29,9 @@ class Failed:
 
 
 class Cools(NamedTuple):
-    """What cools or waits for one try: a model by its key, a node by its name, or a card as `card 2 on node-a`.
+    """A model by its key, a node by its name, or a card as `card 2 on node-a` that cools or waits for one try.
 
-    `since` = when it failed last, a `Moment`; `node` = the name of that node, or of the card's; empty = it is a model.
+    `since` = its last failure, a `Moment`; `node` = the name of the node, or of the card's node; empty for a model.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Cools(NamedTuple):
 
 
 def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
-    """Return until when and why: `cooling until 14:05 UTC, 3 x ENGINE_EXITED: CUDA out of memory (node-b, node-c)`."""
+    """Return its end and reason: `cooling until 14:05 UTC, 3 x ENGINE_EXITED: CUDA out of memory (node-b, node-c)`."""
     where = node_names(cooling.node_ids, inventory) + _cards_in_common(cooling, inventory)
     codes = ", ".join(f"{count} x {code}" for code, count in Counter(one.code for one in cooling.failures).items())
     until = clock_text(moment_at(cooling.until), inventory.observed_at)
@@ -50,14 +50,14 @@ def cooling_text(cooling: Cooling, inventory: Inventory) -> str:
 
 
 def _cards_in_common(cooling: Cooling, inventory: Inventory) -> str:
-    """Return which card of the one node every failure was on, unless it has no other."""
+    """Return the cards that all failures on a single node have in common, if that node has others."""
     cards = sorted(cooling.gpu_uuids)
     other = any(len(node.gpus) > len(cards) for node in inventory.nodes if cooling.node_ids == {node.id})
     return f", each time on {plural(len(cards), 'card')} {', '.join(cards)}" if cards and other else ""
 
 
 def node_names(node_ids: Collection[str], inventory: Inventory) -> str:
-    """Return the names of the first few nodes; one that is gone has none."""
+    """Return the names of the first few nodes; a node that is gone is named by its id."""
     names = {node.id: node.name for node in inventory.nodes}
     nodes = sorted(names.get(node_id, node_id[:8]) for node_id in node_ids)
     more = [f"{len(nodes) - SHOWN_NODES} more"] if len(nodes) > SHOWN_NODES else []
@@ -65,20 +65,20 @@ def node_names(node_ids: Collection[str], inventory: Inventory) -> str:
 
 
 def last_words(message: str) -> str:
-    """Return a failure's message on one line, with no more of an engine's output than its last line.
+    """Return a failure's message on one line, with only the last line of the engine's output.
 
-    Of an engine that exited by itself that line alone is the reason; else something ended it, or gave up on it.
+    If the engine exited by itself, that line alone is the reason; otherwise the text before it is kept, too.
     """
-    reason, said, output = message.rpartition(LAST_OUTPUT)
+    reason, separator, output = message.rpartition(LAST_OUTPUT)
     lines = [line.strip() for line in output.splitlines() if any(map(str.isalnum, line))]
     text = lines[-1] if lines else "no reason known"
-    if said and EXITED not in reason:
-        text = f"{reason}{said}{text}"
+    if separator and EXITED not in reason:
+        text = f"{reason}{separator}{text}"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}..."
 
 
 def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
-    """Yield what cools, or waits for one try, and why: models, then nodes, then cards."""
+    """Yield the models, then the nodes, then the cards that cool or wait for one try, with reasons."""
     cooled = find_cooled(fleet, inventory)
     names = {node.id: node.name for node in inventory.nodes}
 
@@ -94,9 +94,9 @@ def what_cools(fleet: ResolvedFleet, inventory: Inventory) -> Iterator[Cools]:
 
 
 def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed]:
-    """Return what failed within the last day and was not followed by a replica that became ready, by model.
+    """Return the failures of the last day by model, without those that were followed by a ready replica.
 
-    `fleet` = the name of the one whose replicas count; None = all.
+    `fleet` = the name of the fleet whose replicas count; None = all.
     """
     since = seconds(inventory.observed_at) - FORGOTTEN_S
     ready: dict[str, float] = {}
@@ -105,12 +105,9 @@ def failed_lately(inventory: Inventory, fleet: str | None = None) -> list[Failed
             ready[replica.model] = max(ready.get(replica.model, since), seconds(replica.ready_at))
     for success in inventory.successes:
         ready[success.model] = max(ready.get(success.model, since), seconds(success.at))
-    found: dict[str, list[Failure]] = {}
-    for failure in sorted(inventory.failures, key=lambda one: (one.model, seconds(one.at), one.actor_id or "")):
-        if fleet not in (None, failure.fleet):
-            continue
-        if failure.code not in NO_FAILURES and seconds(failure.at) > ready.get(failure.model, since):
-            found.setdefault(failure.model, []).append(failure)
+    recent = [one for one in inventory.failures if fleet in (None, one.fleet) and one.code not in NO_FAILURES
+              and seconds(one.at) > ready.get(one.model, since)]
+    recent.sort(key=lambda one: (one.model, seconds(one.at), one.actor_id or ""))
     return [Failed(model, len(row), row[-1].at or "", f"{row[-1].code}: {last_words(row[-1].message)}",
                    node_names({node_id for one in row for node_id in one.node_ids}, inventory))
-            for model, row in found.items()]
+            for model, row in grouped((one.model, one) for one in recent).items()]

@@ -1,7 +1,7 @@
-"""What fits on no node there is, on nodes that the autoscaler may add: of which types, and how many.
+"""Finds the new nodes, by type, on which the autoscaler could make room for replicas that fit on no existing node.
 
-The plan itself is made without them and stays as it is: nothing can be created on a node that does not exist. Each type
-gets the fewest nodes with which as much fits as with all that may come; the last types of the file are lowered first.
+The plan itself is made without them and does not change: nothing can be created on a node that does not exist. Each
+type gets the fewest nodes with which as much fits as with its maximum; types later in the file are reduced first.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from fleetctl.planner.placement.reasons.trial import fewest, ledger_with
 
 AT_MAX = "MAX_NODES"
 REPORTED_S = 60.0
-"""How long after a node has joined its cards may be unknown: Ray asks the driver every some seconds."""
-ADVICE = "an apply asks Ray's autoscaler for them, and with --wait-for-nodes waits until they are there"
+"""How long the cards of a node may be unknown after it joined: Ray queries the driver only every few seconds."""
+ADVICE = "an apply asks Ray's autoscaler for them, and with --wait-for-nodes waits until they have joined"
 
 
 class _OnNew(NamedTuple):
-    """A replica with a member on a new node, and the places of the types of those nodes."""
+    """A replica with a member on a new node, and the indices of those nodes' types."""
 
     placed: Placed
     types: frozenset[int]
@@ -46,7 +46,7 @@ class _OnNew(NamedTuple):
 
 @dataclass(frozen=True)
 class Growing:
-    """The nodes there are, with a plan on their `ledger`, and the types of which more may come."""
+    """The existing nodes, with a plan on their `ledger`, and the node types that may be added."""
 
     types: Sequence[GrowType]
     policies: Sequence[NodePolicy]
@@ -64,31 +64,32 @@ class Growing:
     def find(
         self, short: Sequence[Demand], state: LiveState, placed: Sequence[Placed], blocked: Sequence[Blocked]
     ) -> tuple[list[Growth], list[Blocked], list[Placed]]:
-        """Return a row per type, what is blocked in the light of it, and what would run on new nodes.
+        """Return a row per type, the blocked replicas with updated reasons, and the replicas for new nodes.
 
-        `short` = what found no room.
+        `short` = the demands that found no room.
         """
         wants_memory = any(claim.vram for one in short for claim, _ in one.shape.kinds)
-        soon = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
-        counts = self._fewest(short, self._at_most(short, soon))
+        joined = [unreported(self.inventory, nodes) if wants_memory else 0 for nodes in self._living]
+        counts = self._fewest(short, self._at_most(short, joined))
         on_new = self._packed(short, counts)
         used = {member.node_id for replica, ours in state.running if ours for member in replica.members}
         used |= {self.ledger.nodes[assigned.node].id for one in placed for assigned in one.assignments}
-        rows = [self._row(at, used, counts[at], max(0, counts[at] - soon[at]), on_new) for at in range(len(self.types))]
+        rows = [self._row(at, used, short=counts[at], count=max(0, counts[at] - joined[at]), on_new=on_new)
+                for at in range(len(self.types))]
         demands = {one.shape.key: one for one in short}
         explained = [self._explained(row, demands[row.model], on_new, rows) if row.model in demands else row
                      for row in blocked]
         return rows, explained, [one.placed for one in on_new]
 
-    def most(self, short: Sequence[Demand]) -> Counter[str]:
-        """Return how many replicas of each model would run with all nodes that may come, and only with them."""
+    def most_on_new(self, short: Sequence[Demand]) -> Counter[str]:
+        """Return how many replicas of each model need new nodes and would fit if all allowed nodes were added."""
         return self._fitting(short, self._at_most(short, [0] * len(self.types)))
 
-    def _at_most(self, short: Sequence[Demand], soon: Sequence[int]) -> list[int]:
-        """Return how many nodes of each type may count as new; `soon` = that have joined without their cards."""
+    def _at_most(self, short: Sequence[Demand], joined: Sequence[int]) -> list[int]:
+        """Return how many nodes of each type may count as new; `joined` = nodes that do not report their cards yet."""
         needed = sum(one.missing * one.shape.size for one in short)
-        return [min(needed, max(0, one.max - len(nodes)) + unknown)
-                for one, nodes, unknown in zip(self.types, self._living, soon, strict=True)]
+        return [min(needed, max(0, one.max - len(nodes)) + unreported_nodes)
+                for one, nodes, unreported_nodes in zip(self.types, self._living, joined, strict=True)]
 
     def _fewest(self, short: Sequence[Demand], most: Sequence[int]) -> list[int]:
         fitting = self._fitting(short, most)
@@ -98,7 +99,7 @@ class Growing:
         return Counter(one.model for one in self._packed(short, counts))
 
     def _packed(self, short: Sequence[Demand], counts: Sequence[int]) -> list[_OnNew]:
-        """Return what fits with so many new nodes of each type, and only with them."""
+        """Return the replicas that need new nodes and fit with these counts of each type."""
         if not any(counts):
             return []
         old, type_of = len(self.ledger.nodes), [at for at, count in enumerate(counts) for _ in range(count)]
@@ -111,7 +112,7 @@ class Growing:
         return [one for one in packed if one.types]
 
     def _row(self, at: int, used: Set[str | None], short: int, count: int, on_new: Sequence[_OnNew]) -> Growth:
-        """Return the row of a type of which `short` nodes are missing, `count` of them not even started."""
+        """Return the row of a type that lacks `short` nodes, of which `count` have not joined."""
         one, models = self.types[at], Counter(found.model for found in on_new if at in found.types)
         keeps = sorted(node.id for node in self._living[at] if short or node.id in used)
         return Growth(name=one.name, labels=one.node.labels, gpus=one.node.gpus, cpus=one.node.cpus, keeps=keeps,
@@ -119,55 +120,56 @@ class Growing:
                       replicas=[GrowingModel(model=model, count=models[model]) for model in sorted(models)])
 
     def _explained(self, row: Blocked, demand: Demand, on_new: Sequence[_OnNew], rows: Sequence[Growth]) -> Blocked:
-        """Say of what is blocked on which new nodes it would run, or that there may be no more of those it needs."""
+        """Return the row with the new nodes it would run on, or with the limit that rules these out."""
         mine = [one for one in on_new if one.model == row.model]
         limits = "; ".join(self._limits(demand, rows)) if len(mine) < demand.missing else ""
         if not mine:
             return row.model_copy(update={"code": AT_MAX, "message": f"{limits}; {row.message}"}) if limits else row
-        nodes = ", ".join(self._words(rows[at], at) for at in sorted({at for one in mine for at in one.types}))
-        said = f"would run on {nodes}"
+        nodes = ", ".join(self._nodes_text(rows[at], at) for at in sorted({at for one in mine for at in one.types}))
+        message = f"would run on {nodes}"
         if len(mine) < row.replicas:
-            said = f"{len(mine)} of {row.replicas} {said}; for the others: {limits or row.message}"
-        return row.model_copy(update={"code": WAITS_FOR_NODES, "message": said, "on_new_nodes": len(mine),
+            message = f"{len(mine)} of {row.replicas} {message}; for the others: {limits or row.message}"
+        return row.model_copy(update={"code": WAITS_FOR_NODES, "message": message, "on_new_nodes": len(mine),
                                       "make_room": [], "would_fit": [], "no_remedy": ADVICE})
 
-    def _words(self, row: Growth, at: int) -> str:
+    def _nodes_text(self, row: Growth, at: int) -> str:
         if not row.nodes:
-            return f"{row.name} nodes that have just joined, and do not report their cards yet"
+            return f"{row.name} nodes that have just joined and do not report their cards yet"
         return f"{count_of(row.nodes, f'new {row.name} node')} ({len(self._living[at]) + row.nodes} of {row.max})"
 
     def _limits(self, demand: Demand, rows: Sequence[Growth]) -> Iterator[str]:
-        """Yield the types that could take the replica, if there might be more of them."""
+        """Yield a sentence for each type whose nodes could take the replica if more of them were allowed."""
         for at, row in enumerate(rows):
-            alone = ledger_with(self.ledger, (), self._shapes[at].fresh(demand.shape.size, self.policies), ())
-            if Placer(alone).place(demand.shape) is not None:
-                there = len(self._living[at]) + row.nodes
-                yield f"spec.cluster.grow allows too few {row.name} nodes ({there} of {row.max})"
+            new_only = ledger_with(self.ledger, (), self._shapes[at].fresh(demand.shape.size, self.policies), ())
+            if Placer(new_only).place(demand.shape) is not None:
+                count = len(self._living[at]) + row.nodes
+                yield f"spec.cluster.grow allows too few {row.name} nodes ({count} of {row.max})"
 
 
 def living(inventory: Inventory, kind: GrowType) -> list[Node]:
-    """Return the nodes of a type that are alive, and stay so."""
+    """Return the nodes of a type that are alive and not draining."""
     return [node for node in inventory.nodes
             if node.state == "ALIVE" and kind.node.labels.items() <= node.labels.items()]
 
 
 def unreported(inventory: Inventory, nodes: Sequence[Node]) -> int:
-    """Return how many of them have just joined, and do not say yet what memory their cards have."""
+    """Return how many of the nodes have just joined and do not report the memory of their cards yet."""
     now = seconds(inventory.observed_at)
     return sum(bool(node.resources.total.gpu) and not any(card.memory_total for card in node.gpus)
                and now - seconds(node.started_at) < REPORTED_S for node in nodes)
 
 
 def next_node(kind: GrowType, nodes: Sequence[Node]) -> Node:
-    """Return an empty node of a type, with no more than the least of those there are.
+    """Return an empty node of a type, with no more of anything than the smallest of its existing `nodes`.
 
-    A file that promises more than the nodes have would ask for one node after the other.
+    If the file promised more than real nodes have, every plan would ask for yet another node.
     """
-    made, totals = kind.node, [node.resources.total for node in nodes]
+    declared, totals = kind.node, [node.resources.total for node in nodes]
     seen = [card.memory_total for node in nodes for card in node.gpus if card.memory_total]
-    memory = min([*([made.vram] if made.vram else ()), *seen], default=None)
-    total = Amounts(gpu=min([made.gpus, *(one.gpu for one in totals)]),
-                    cpu=min([made.cpus / SHARE, *(one.cpu for one in totals)]),
-                    memory=min([made.memory, *(one.memory for one in totals)]))
+    memory = min([*([declared.vram] if declared.vram else ()), *seen], default=None)
+    total = Amounts(gpu=min([declared.gpus, *(one.gpu for one in totals)]),
+                    cpu=min([declared.cpus / SHARE, *(one.cpu for one in totals)]),
+                    memory=min([declared.memory, *(one.memory for one in totals)]))
     cards = [Gpu(index=index, memory_total=memory) for index in range(int(total.gpu))]
-    return Node(id="", name="", labels=made.labels, resources=NodeResources(total=total, used=Amounts()), gpus=cards)
+    return Node(id="", name="", labels=declared.labels, resources=NodeResources(total=total, used=Amounts()),
+                gpus=cards)

@@ -1,4 +1,4 @@
-"""What runs already, and whose it is: live, starting, lost, unmanaged. Decides which ids new replicas get."""
+"""Sorts an inventory's replicas for one fleet: live, starting, lost, unmanaged. Decides which ids new replicas get."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from fleetctl.documents.inventory import (
     dead_node_ids,
     is_lost,
 )
+from fleetctl.documents.quantity import grouped
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ModelState:
-    """What is known to run of one model of our fleet, at `observed_at`.
+    """The replicas of one model of our fleet, at `observed_at`.
 
-    `taken_ids` also has others' ids; `hot_ids` = those of them under which somebody's replica is HOT.
+    `taken_ids` includes ids used by other fleets; `hot_ids` = the ids in it with a HOT replica, ours or not.
     """
 
     live: list[Replica] = field(default_factory=list)
     lost: list[Replica] = field(default_factory=list)
     not_hot: list[Replica] = field(default_factory=list)
-    """Ours on another level, lost or not: not counted as anything, but their ids are in use."""
+    """Our replicas on other levels, lost or not: they do not count, but their ids are in use."""
     claimed_by: set[str] = field(default_factory=set)
     taken_ids: set[int] = field(default_factory=set)
     hot_ids: set[int] = field(default_factory=set)
@@ -43,60 +44,60 @@ class ModelState:
 
     @property
     def starting(self) -> int:
-        """Number of live replicas that are not serving, those that are restarting included."""
+        """Number of live replicas that are not ready, restarting ones included."""
         return sum(replica.state in STARTING_STATES for replica in self.live)
 
     def outdated(self, model: ResolvedModel) -> int:
-        """Return how many live replicas were started with another spec than the file's."""
+        """Return how many live replicas were started with a different spec than the file's."""
         return sum(is_outdated(replica, model) for replica in self.live)
 
     def to_create(self, model: ResolvedModel) -> int:
-        """Return how many replicas are missing; where it is not known what one runs, it counts as current."""
-        outdated = self.outdated(model) if model.surge else 0  # without surge all that is live counts
+        """Return the number of missing replicas; a replica with an unknown spec counts as current."""
+        outdated = self.outdated(model) if model.surge else 0  # without surge every live replica counts
         return to_create(model.replicas, len(self.live) - outdated, outdated, model.surge)
 
-    def most(self, model: ResolvedModel) -> int:
-        """Return how many may be live at a time: the target, and during an update `model.surge` more."""
+    def max_live(self, model: ResolvedModel) -> int:
+        """Return how many replicas may be live at a time: the target, plus up to `model.surge` during an update."""
         return model.replicas + (min(model.surge, self.outdated(model)) if model.surge else 0)
 
     @property
     def highest_id(self) -> int:
-        """Highest id of ours that is not DEAD, lost ones and every level included; -1 if there is none."""
+        """Highest id of our replicas that are not DEAD, including lost ones and every level; -1 if there is none."""
         return max(self.own_ids, default=-1)
 
     @property
     def own_ids(self) -> set[int]:
-        """Ids of ours that are not DEAD."""
+        """Ids of our replicas that are not DEAD."""
         return {one.replica_id for one in (*self.live, *self.lost, *self.not_hot) if one.replica_id is not None}
 
     @property
     def not_hot_ids(self) -> set[int]:
-        """Ids of ours on another level, under which nothing of anyone is HOT."""
+        """Ids of our replicas on other levels that no HOT replica uses."""
         return {one.replica_id for one in self.not_hot if one.replica_id is not None} - self.hot_ids
 
     def new_ids(self, count: int) -> list[int]:
-        """Return ids for new replicas: counting on from the highest, past names that others hold."""
+        """Return ids for new replicas: counting up from the highest, without ids that others use."""
         free = (number for number in counting(self.highest_id + 1) if number not in self.taken_ids)
         return list(islice(free, count))
 
 
 @dataclass(slots=True)
 class LiveState:
-    """All replicas of an inventory, sorted out for one fleet."""
+    """All replicas of an inventory, sorted for one fleet."""
 
     models: dict[str, ModelState]
     holding: dict[str, list[ReplicaMember]]
-    """By node id: the members of all live replicas, foreign ones too, in a fixed order."""
+    """By node id: the members of all live replicas, foreign ones included, in a fixed order."""
     unmanaged: list[Unmanaged]
     lost: list[Lost]
     running: list[tuple[Replica, bool]]
-    """All live replicas, also foreign ones, and WARM ones with memory, in a fixed order; and whether each is ours."""
+    """All live replicas, including foreign ones and WARM ones with memory, in a fixed order; whether each is ours."""
 
 
 def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from: str | None = None) -> LiveState:
-    """Sort the replicas of `inventory` out for `fleet`, whose file has the models `keys`.
+    """Sort the replicas of `inventory` for `fleet`, whose file has the models `keys`.
 
-    Live = a live actor state and not lost. `adopt_from` = a fleet whose replicas of our models count as ours.
+    Live = a live actor state, and not lost. `adopt_from` = a fleet whose replicas of our models count as ours.
     """
     dead = dead_node_ids(inventory)
     names = {node.id: node.name for node in inventory.nodes}
@@ -108,7 +109,7 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
         ours = replica.fleet == fleet or (replica.fleet is not None and replica.fleet == adopt_from
                                           and replica.model in keys)
         ours = ours and replica.replica_id is not None
-        _file(state, replica, names, ours=ours, lost=lost)
+        _add(state, replica, names, ours=ours, lost=lost)
         if not lost and (replica.level == "HOT" or any(member.memory for member in replica.members)):
             state.running.append((replica, ours))
             for member in replica.members:
@@ -120,14 +121,14 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
 def to_create(wanted: int, current: int, outdated: int, surge: int) -> int:
     """Return how many replicas a model lacks: outdated ones do not count, up to `surge` beyond the target.
 
-    With surge 0 all that is live counts. Whoever ends one outdated replica after each such plan was carried out always
-    leaves as many live as are wanted.
+    With surge 0 every live replica counts. Ending one outdated replica after each such apply never leaves fewer live
+    replicas than wanted.
     """
     return max(0, min(wanted - current, wanted + surge - (current + outdated)))
 
 
 def is_warm_with(replica: Replica, wanted: Mapping[Position, str | None]) -> bool:
-    """Return whether a replica is WARM with the artifact that each member of it is to have; None = any or none."""
+    """Return whether a replica is WARM and each member has the `wanted` artifact; None = any or none."""
     members = {(member.group or "", member.copy_index, member.rank): member for member in replica.members}
     return replica.level == "WARM" and replica.state == "ALIVE" and members.keys() == wanted.keys() and all(
         artifact is None or ((weights := members[position].weights) is not None and weights.artifact == artifact)
@@ -135,22 +136,20 @@ def is_warm_with(replica: Replica, wanted: Mapping[Position, str | None]) -> boo
 
 
 def is_outdated(replica: Replica, model: ResolvedModel) -> bool:
-    """Return whether a replica is known to have been started with another spec than the file's."""
+    """Return whether a replica is known to have been started with a different spec than the file's."""
     return replica.spec_hash is not None and not model.has_spec(replica.spec_hash)
 
 
 def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
-    """Yield replicas by model and id; model by model, as comparing 50,000 names with one another takes its time."""
-    by_model: dict[str, list[Replica]] = {}
-    for replica in replicas:
-        by_model.setdefault(replica.model, []).append(replica)
+    """Yield replicas by model and id; sorted per model, since comparing 50,000 names with each other is slow."""
+    by_model = grouped((replica.model, replica) for replica in replicas)
     for model in sorted(by_model):
         yield from sorted(by_model[model], key=lambda one: (
             -1 if one.replica_id is None else one.replica_id, one.fleet or "", one.foreign_id or "",
             one.actor_id or ""))
 
 
-def _file(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours: bool, lost: bool) -> None:
+def _add(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours: bool, lost: bool) -> None:
     model = state.models.get(replica.model)
     if model is not None and replica.replica_id is not None:
         model.taken_ids.add(replica.replica_id)
@@ -177,10 +176,10 @@ def _node_names(replica: Replica, names: Mapping[str, str]) -> list[str]:
 
 
 def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
-    from fleetctl.documents.plan import Lost  # all that tells of plans, which `status` does not need
+    from fleetctl.documents.plan import Lost  # slow to import, and `status` does not need it
 
     name = f"{replica.model}/{replica.replica_id or 0}"
-    why = ("a node of it is dead" if replica.constructed
+    why = ("one of its nodes is dead" if replica.constructed
            else f"its constructor never returned, so it serves nothing; `fleetctl evict {quote(name)}` removes it")
     return Lost(model=replica.model, replica_id=replica.replica_id or 0,
                 code="NODE_DEAD" if replica.constructed else "NEVER_CONSTRUCTED",
@@ -196,7 +195,7 @@ def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool) -> Unm
     elif replica.fleet is not None:
         message = f"belongs to fleet {replica.fleet}; counted as capacity in use"
     else:
-        message = "carries no fleet's mark; counted as capacity in use"
+        message = "belongs to no fleet; counted as capacity in use"
     return Unmanaged(
         model=replica.model, replica_id=replica.replica_id, foreign_id=replica.foreign_id, fleet=replica.fleet,
         state=replica.state, nodes=_node_names(replica, names), message=message,

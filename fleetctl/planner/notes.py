@@ -1,4 +1,4 @@
-"""Notes: what nodes say of themselves that does not count, as it cannot be read or the fleet file says otherwise."""
+"""Notes: slot labels on nodes that have no effect, since they are invalid or overruled."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ SHOWN = 5
 
 
 def policy_of(node: Node, policies: Sequence[NodePolicy]) -> EffectivePolicy:
-    """Return what holds for a node of the inventory."""
+    """Return the effective policy of a node of the inventory."""
     return with_notes(effective_policy(policies, node.all_labels), node)
 
 
 def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[Note]:
-    """Say which labels for the slot cap are not heeded, and why; nodes with the same label and reason share a note."""
-    together: dict[tuple[str, str], list[str]] = {}
+    """Return a note for each slot label without effect, with the reason; nodes with the same of both share a note."""
+    by_reason: dict[tuple[str, str], list[str]] = {}
     for node in sorted(nodes, key=lambda node: (node.name, node.id)):
         text = node.labels.get(SLOTS_LABEL)
         if text is None or node.state == "DEAD":
             continue
-        labelled = labelled_cap(node.labels)
+        from_label = labelled_cap(node.labels)
         held = policy_of(node, policies).slot_cap
-        if labelled is None:
-            together.setdefault((text, ""), []).append(node.name)
-        elif held is not None and held.limit != labelled.limit:
+        if from_label is None:
+            by_reason.setdefault((text, ""), []).append(node.name)
+        elif held is not None and held.limit != from_label.limit:
             winner = "a note" if node.slots is not None else "the fleet file"
-            together.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
+            by_reason.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
     return [Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),
-                 message=f"{some(names, SHOWN)}: the label {SLOTS_LABEL} says {text}; {instead}") if instead
+                 message=f"{some(names, SHOWN)}: the label {SLOTS_LABEL} says {text}; {overruled}") if overruled
             else Note(code="SLOTS_LABEL_IGNORED", level="warning", nodes=names[:SHOWN], node_count=len(names),
                       message=f'{some(names, SHOWN)}: the label {SLOTS_LABEL} is "{text}", which is not a whole number '
                               "of at least 1; it is ignored")
-            for (text, instead), names in together.items()]
+            for (text, overruled), names in by_reason.items()]

@@ -1,4 +1,4 @@
-"""Opens the ledger: what every node offers and which slots are held, before anything is planned."""
+"""Opens the ledger: what every node offers and which slots are in use, before anything is planned."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fleetctl.documents.fleet import NodePolicy
 from fleetctl.documents.inventory import Inventory, Node, Replica, ReplicaMember
+from fleetctl.documents.quantity import grouped
 from fleetctl.planner.live import LiveState
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
@@ -25,9 +26,9 @@ def open_ledger(
     shapes: Mapping[str, ReplicaShape] = NO_SHAPES, cooling: Mapping[str, str] = NOTHING,
     cooling_cards: Mapping[str, CoolingCards] = NO_CARDS,
 ) -> Ledger:
-    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` say which models are spread.
+    """Open a ledger over all nodes of `inventory`, in order of name and id; `shapes` define which models are spread.
 
-    `cooling` = why nodes take nothing new for a while, by their ids; `cooling_cards` = cards of nodes, by the same.
+    `cooling` = why nodes take no new replicas for a while, by node id; `cooling_cards` = their cooling cards, likewise.
     """
     nodes = sorted(inventory.nodes, key=lambda node: (node.name, node.id))
     facts = _ledger_nodes(nodes, policies, cooling, cooling_cards)
@@ -47,17 +48,14 @@ def open_ledger(
 
 
 def held_slots(live: Sequence[Replica]) -> dict[str, Slots]:
-    """Return the slots each node's replicas of one model hold; an unknown slot counts as the lowest free one."""
-    by_node: dict[str, list[int | None]] = {}
-    for replica in live:
-        for node_id, slot in _slot_by_node(replica.members).items():
-            if node_id is not None:
-                by_node.setdefault(node_id, []).append(slot)
+    """Return the slots that replicas of one model hold on each node; an unknown slot counts as the lowest free one."""
+    by_node = grouped((node_id, slot) for replica in live
+                      for node_id, slot in _slot_by_node(replica.members).items() if node_id is not None)
     return {node_id: _slot_numbers(slots) for node_id, slots in by_node.items()}
 
 
 def _slot_by_node(members: Sequence[ReplicaMember]) -> dict[str | None, int | None]:
-    """Return the nodes a replica touches, each with its slot as the first member reports it."""
+    """Return the nodes of a replica, each with the slot that the first of its members there reports."""
     by_node: dict[str | None, int | None] = {}
     for member in members:
         if by_node.get(member.node_id) is None:
@@ -77,13 +75,13 @@ def _ledger_nodes(
     nodes: Sequence[Node], policies: Sequence[NodePolicy], cooling: Mapping[str, str],
     cooling_cards: Mapping[str, CoolingCards],
 ) -> list[LedgerNode]:
-    """Policies are merged once per set of values of the labels they depend on."""
-    asked = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
+    """Policies are merged once per combination of values of the labels they depend on."""
+    relevant = sorted({SLOTS_LABEL, *(key for policy in policies for key in policy.selector)})
     known: dict[tuple[str | None, ...], EffectivePolicy] = {}
     result: list[LedgerNode] = []
     for node in nodes:
         labels = node.all_labels
-        values = tuple([labels.get(key) for key in asked])
+        values = tuple([labels.get(key) for key in relevant])
         policy = known.get(values)
         if policy is None:
             policy = known[values] = effective_policy(policies, labels)
@@ -99,7 +97,7 @@ def _ledger_nodes(
 def _offers(
     nodes: Sequence[Node], ledger_nodes: Sequence[LedgerNode], holding: Mapping[str, Sequence[ReplicaMember]]
 ) -> list[Offer]:
-    """Equal nodes are worked out once."""
+    """Equal nodes are computed once."""
     known: dict[tuple[Facts, EffectivePolicy], Offer] = {}
     nothing, result = Offer(), list[Offer]()
     for node, ledger_node in zip(nodes, ledger_nodes, strict=True):

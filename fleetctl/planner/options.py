@@ -1,4 +1,4 @@
-"""What shapes a plan beside fleet and inventory: flags, and facts that only the caller can know (no clock in here)."""
+"""The inputs of a plan besides fleet and inventory: flags, and facts that only the caller knows (no clock in here)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from fleetctl.documents.nearest import did_you_mean
 from fleetctl.errors import UsageError
 
 if TYPE_CHECKING:
-    from fleetctl.documents.plan import GitFacts, Plan  # all that tells of plans, which a status does not need
+    from fleetctl.documents.plan import GitFacts, Plan  # slow to import, and `status` does not need it
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Flags of a plan: keys or labels of models to plan alone, keys to leave out, the former name of a renamed fleet,
-    whether a person lifts the thresholds of its policy, or its cooldown; and where the fleet was read from, as -f had
-    it, to make the plan again.
+    """Flags of a plan: models to plan by key or label, keys to leave out, the former name of a renamed fleet, whether
+    to lift the thresholds of its policy, or its cooldown; and `files` as given with -f, to make the plan again.
     """
 
     targets: tuple[str, ...] = ()
@@ -30,7 +29,7 @@ class PlanOptions:
     ignore_cooldown: bool = False
 
     def left_out(self, key: str, labels: Mapping[str, str]) -> str | None:
-        """Return why a model is not planned, or None when it is."""
+        """Return why a model is not planned, or None if it is."""
         if key in self.excludes:
             return "excluded by --exclude"
         if self.targets and key not in self.targets:
@@ -42,10 +41,10 @@ class PlanOptions:
 
 def options_of(plan: Plan) -> PlanOptions:
     """Return the flags that a plan was made with."""
-    said = plan.options
-    selector = parse_label_selector(said.selector) if said.selector else None
-    return PlanOptions(tuple(said.targets), tuple(said.excludes), said.adopt_from, said.force, tuple(said.files),
-                       selector, said.ignore_cooldown)
+    flags = plan.options
+    selector = parse_label_selector(flags.selector) if flags.selector else None
+    return PlanOptions(tuple(flags.targets), tuple(flags.excludes), flags.adopt_from, flags.force, tuple(flags.files),
+                       selector, flags.ignore_cooldown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class PlanFacts:
 
 
 def check_options(options: PlanOptions, models: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise UsageError when a flag chooses a model that the fleet file does not have; `models` = labels by key."""
+    """Raise UsageError if a flag chooses a model that the fleet file does not have; `models` = labels by key."""
     _check("--target", options.targets, models)
     _check("--exclude", options.excludes, models)
     if options.selector:
@@ -68,12 +67,12 @@ def check_options(options: PlanOptions, models: Mapping[str, Mapping[str, str]])
 
 
 def chosen_by(selector: LabelSelector, models: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Return the keys of the models with such labels; raises UsageError for none. `models` = labels by key."""
+    """Return the keys of the models that a selector matches; raises UsageError if none. `models` = labels by key."""
     chosen = [key for key, labels in models.items() if selector.matches(labels)]
     if not chosen:
         known = sorted({f"{key}={value}" for labels in models.values() for key, value in labels.items()})
         raise UsageError(f"--selector {selector.text}: no model of the fleet file has such labels",
-                         hint=f"labels there are: {', '.join(known[:20])}" if known else "no model has labels")
+                         hint=f"the file has the labels {', '.join(known[:20])}" if known else "no model has labels")
     return chosen
 
 

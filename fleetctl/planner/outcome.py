@@ -1,4 +1,4 @@
-"""The one place that turns what a plan found into an exit code; text, JSON and process all use it."""
+"""The one place that turns the result of a plan into an exit code; text, JSON and process all use it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ REFUSED = 4
 
 
 def detailed_exit_code(*, actions: int, blocked: int, refused: int) -> int:
-    """Return 4 when a policy refuses the plan, else 3 when anything is blocked, else 2 when there are actions, else 0.
+    """Return 4 if a policy refuses the plan, else 3 if anything is blocked, else 2 if there are actions, else 0.
 
-    `refused` = findings of policies that are not lifted.
+    `refused` = the number of policy findings that are not lifted.
     """
     if refused:
         return REFUSED

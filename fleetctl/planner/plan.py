@@ -1,4 +1,4 @@
-"""make_plan: from a fleet and an inventory to the plan. Pure: equal input gives equal bytes."""
+"""make_plan: turns a fleet and an inventory into the plan. Pure: equal input gives equal bytes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
-    """What was decided for a fleet, before it is written down as a plan."""
+    """The decisions for a fleet, before they are written as a plan."""
 
     fleet: ResolvedFleet
     state: LiveState
@@ -74,14 +74,14 @@ class _Decided:
     blocked: Sequence[Blocked]
     growth: Sequence[Growth]
     waiting: Sequence[Placed]
-    """What would run on new nodes."""
+    """Replicas that would run on new nodes."""
     reloads: Reloads
 
 
 def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
-    """Compare a fleet with what runs, and say what to create where, what is held, and what does not fit and why.
+    """Compare a fleet with what runs: what to create where, what is held, what does not fit and why.
 
-    Raises InventoryError when the inventory is not complete, UsageError when an option names an unknown model.
+    Raises InventoryError if the inventory is not complete, UsageError if an option names an unknown model.
     """
     require_complete(inventory)
     check_options(options, fleet.labels)
@@ -92,46 +92,46 @@ def make_plan(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions, 
 def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) -> _Decided:
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes, options.adopt_from)
-    demands = [Demand(shapes[model.key], (own := state.models[model.key]).to_create(model), len(own.live),
-                      model.priority, place)
-               for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
-    limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, demands, state.models)
-    ledger = open_ledger(limits.labelled(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
-    whole, demands = demands, [limits.narrowed(demand) for demand in demands]
-    free = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
+    unlimited = [Demand(shapes[model.key], state.models[model.key].to_create(model),
+                        len(state.models[model.key].live), model.priority, place)
+                 for place, model in enumerate(fleet.models) if options.left_out(model.key, model.labels) is None]
+    limits = Limits() if options.ignore_cooldown else find_limits(fleet, inventory, unlimited, state.models)
+    ledger = open_ledger(limits.with_labels(inventory), fleet.policies, state, shapes, limits.closed, limits.cards)
+    demands = [limits.narrowed(demand) for demand in unlimited]
+    allowed = limits.allowed(demand for demand in demands if not state.models[demand.shape.key].claimed_by)
     placer, before, start = Placer(ledger), ledger.copied(), ledger.mark()
     expected, quotas = expect(fleet, inventory, state, shapes), Quotas(fleet, state)
-    again = bool(limits.tries)  # what was placed is then on the ledger in any case
-    found = pack_within(quotas, free, lambda asked: pack(asked, placer, expected=expected, on_ledger=again),
+    on_ledger = bool(limits.tries)  # try_nodes needs the packing on the ledger
+    found = pack_within(quotas, allowed, lambda asked: pack(asked, placer, expected=expected, on_ledger=on_ledger),
                         lambda: ledger.undo(start))
     packing = found.packing
-    tries = try_nodes(limits, [one for one in limits.allowed(whole) if one.place in found.no_room], packing.placed,
+    tries = try_nodes(limits, [one for one in limits.allowed(unlimited) if one.place in found.no_room], packing.placed,
                       placer, lambda placed: quotas.keeps(placed).total() == len(placed))
-    named = with_ids([*packing.placed, *tries.placed], fleet.models, state.models, ledger, start)
-    placed, most = [one for one, _ in named], packing.most + len(limits.tries)
+    with_id = with_ids([*packing.placed, *tries.placed], fleet.models, state.models, ledger, start)
+    placed, most = [one for one, _ in with_id], packing.most + len(limits.tries)
     inquiry, repacked = None, None
-    if found.no_room:  # what explains a shortfall is imported only then: a third of the time of a small plan
+    if found.no_room:  # imported only now: a third of the time of a small plan
         from fleetctl.planner.placement.reasons.remedies import Inquiry
         from fleetctl.planner.repacked import repacked_bound
 
         occupants = look_around(inventory.nodes, ledger.nodes, state.running,
                                 {model.key: model for model in fleet.models})
-        occupants.replicas += new_occupants(named, fleet.models)
+        occupants.replicas += new_occupants(with_id, fleet.models)
         repacked = repacked_bound(found.asked, packing.placed, most, occupants, before)
         inquiry = Inquiry(placer, occupants, fleet.policies)
-    limited = sum(one.missing for one in found.asked) < sum(one.missing for one in free)
-    waits = "what cools down waits" if limits.most else ""
-    method = packing.method or ("the quotas leave no more" if limited else waits)
+    limited = sum(one.missing for one in found.asked) < sum(one.missing for one in allowed)
+    waiting = "models that cool down wait" if limits.most else ""
+    method = packing.method or ("the quotas allow no more" if limited else waiting)
     certificate = certify(demands, placed, most, method, repacked)
 
-    blocked = _blocked(fleet.models, whole, found, tries, quotas, state, limits, inquiry)
+    blocked = _blocked(fleet.models, unlimited, found, tries, quotas, state, limits, inquiry)
     reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
-    decided = _Decided(fleet, state, shapes, ledger, demands, named, certificate, blocked, (), (), reloads)
+    decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads)
     return _with_growth(decided, inventory, found.short(placed)) if fleet.cluster.grow else decided
 
 
 def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand]) -> _Decided:
-    """Return it with the new nodes that the autoscaler may add for what is `short`."""
+    """Return `decided` with the new nodes that the autoscaler may add for the demands that are `short`."""
     from fleetctl.planner.growth import Growing
 
     growing = Growing(decided.fleet.cluster.grow, decided.fleet.policies, inventory, decided.ledger)
@@ -159,9 +159,11 @@ def _blocked(
             no_room = tries.no_room.get(demand.place, ())
             shape, left = limits.narrowed(demand, no_room).shape, totals().leave(demand)
             blocked = inquiry.blocked(shape, short, demand.priority)
-            said = f"{blocked.message}; a quota leaves {left} of these {short}" if left < short else blocked.message
-            found_no_room = limits.explained(blocked.model_copy(update={"message": said}), demand.place, no_room)
-            result.append(needs_room(found_no_room, models[demand.place], state.models[key], created[demand.place]))
+            if left < short:
+                message = f"{blocked.message}; a quota leaves {left} of these {short}"
+                blocked = blocked.model_copy(update={"message": message})
+            explained = limits.explained(blocked, demand.place, no_room)
+            result.append(needs_room(explained, models[demand.place], state.models[key], created[demand.place]))
         elif demand.place in limits.most:
             result.append(limits.waiting(key, short, demand.place))
         else:
@@ -185,8 +187,8 @@ def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts:
     acted_on = {action["model"] for action in actions}
     chosen = [model for model in fleet.models if options.left_out(model.key, model.labels) is None]
     cooldown = fleet.policy.cooldown
-    alone_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
-    floor = cold_floor(chosen, inventory, decided.ledger.nodes, alone_s)
+    retry_after_s = cooldown.first if cooldown.failures and not options.ignore_cooldown else 0
+    floor = cold_floor(chosen, inventory, decided.ledger.nodes, retry_after_s)
     fetched = floor.prefetches
     drift = find_drift(fleet.models, decided.shapes, state.models, decided.ledger.nodes,
                        {one["actorId"] for one in reloads})
@@ -260,7 +262,7 @@ def _rows(decided: _Decided, options: PlanOptions) -> list[ModelRow]:
     blocked = {one.model: one for one in decided.blocked}
     return [
         model_row(model, decided.state.models[model.key], create=created[place], reload=reloads[model.key],
-                  in_place=decided.reloads.said.get(model.key, ""), blocked=blocked.get(model.key),
+                  in_place=decided.reloads.summaries.get(model.key, ""), blocked=blocked.get(model.key),
                   left_out=options.left_out(model.key, model.labels))
         for place, model in enumerate(decided.fleet.models)
     ]
@@ -276,16 +278,16 @@ def _flags(options: PlanOptions) -> PlanFlags:
 def certify(
     demands: Sequence[Demand], placed: Sequence[Placed], most: int, method: str, repacked: int | None = None
 ) -> Certificate:
-    """Write the certificate for all `demands`, those included that were not given to the packer.
+    """Return the certificate for all `demands`, including those that the packer did not get.
 
-    `most` = the bound on new replicas; equal to their number only where the plan is proven best. `repacked` = the bound
-    if what runs could be moved; left out where that is no more.
+    `most` = the bound on new replicas; equal to their number only if the plan is proven best. `repacked` = the bound
+    if running replicas could be moved; left out if it is not higher.
     """
     count, wanted = len(placed), sum(demand.missing for demand in demands)
     if not wanted or count == wanted:
-        most, method = count, "all that is missing is placed" if wanted else "nothing is missing"
-    elif not method:  # all that the packer was given is placed
-        method = "a model that runs under another fleet gets none"
+        most, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
+    elif not method:  # the packer placed everything it got
+        method = "a model that runs under another fleet gets no replicas"
     upper = min(most, wanted)
     return Certificate(
         placed=count, wanted=wanted, upper_bound=upper, status="optimal" if upper == count else "feasible",

@@ -1,7 +1,7 @@
-"""Policy: the limits that the fleet file sets for one plan. It judges a plan and never changes it.
+"""Policy: the limits that the fleet file sets for one plan. It checks a plan and never changes it.
 
-Two kinds: thresholds (maxNewReplicas, maxNewGpus, maxChangePercent), which a person lifts with --force, and rules
-(protectedModels, allowedSelectors), which no flag lifts.
+There are thresholds (maxNewReplicas, maxNewGpus, maxChangePercent), which --force lifts, and rules (protectedModels,
+allowedSelectors), which no flag lifts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fleetctl.documents.selector import parse_requirement
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 MIN_LIVE_FOR_PERCENT = 10
-"""With fewer live replicas a percentage means little: one more of three is 33 %, and a new fleet has none.
+"""With fewer live replicas a percentage means little: one more beside three is 33 %, and a new fleet has none.
 
 octoDNS draws the same line at 10 records (`MIN_EXISTING_RECORDS` in its `provider/plan.py`).
 """
@@ -28,9 +28,9 @@ NOT_LIFTED = "no flag lifts this"
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """What a plan does: new replicas by model key; their GPUs together, in 1/10000; the number of live replicas.
+    """What a plan does: new replicas by model key, their total GPUs in 1/10000, and the number of live replicas.
 
-    What waits for new nodes counts as new, so that nodes are asked for within the same limits; `waiting` = how many.
+    Replicas that wait for new nodes count as new, so that the same limits apply to new nodes; `waiting` = their number.
     """
 
     created: Mapping[str, int]
@@ -40,7 +40,7 @@ class Doing:
 
 
 def policy_findings(fleet: ResolvedFleet, doing: Doing, *, force: bool) -> list[PolicyFinding]:
-    """Return every policy of `fleet` that such a plan would break; `force` lifts thresholds.
+    """Return a finding for each policy of `fleet` that the plan would break; `force` lifts thresholds.
 
     Findings that refuse the plan come before lifted ones, thresholds before rules.
     """
@@ -61,7 +61,7 @@ def protecting(patterns: Sequence[str], key: str) -> str | None:
 
 
 def policy_at(fleet: ResolvedFleet, key: str, value: str) -> str:
-    """Name a policy with its value and its place: `spec.policy.maxNewReplicas: 10 at fleets/prod.yaml:6:21`."""
+    """Return a policy with its value and position: `spec.policy.maxNewReplicas: 10 at fleets/prod.yaml:6:21`."""
     place = fleet.policy_places.get(key)
     return f"spec.policy.{key}: {value}" + (f" at {place}" if place else "")
 
@@ -110,17 +110,17 @@ def _selectors(fleet: ResolvedFleet, acted_on: Sequence[ResolvedModel]) -> Itera
 
 
 def _used_by(model: ResolvedModel) -> list[tuple[str, str]]:
-    """Return each label and expression that a model selects nodes by, once."""
-    return list(dict.fromkeys(asked for group in model.workers for member in group.members
-                              for asked in member.node_selector.items()))
+    """Return each label and expression by which a model selects nodes, without duplicates."""
+    return list(dict.fromkeys(term for group in model.workers for member in group.members
+                              for term in member.node_selector.items()))
 
 
 def _within(expression: str, allowed: Collection[str]) -> bool:
-    """Return whether a selector can only choose allowed values; a negated one could choose any other value."""
-    asked = parse_requirement(expression)
+    """Return whether a selector can match only allowed values; a negated one could match any other value."""
+    wanted = parse_requirement(expression)
     listed = [parse_requirement(value) for value in allowed]
     values = {value for one in listed if not one.negated for value in one.values}
-    return asked in listed or (not asked.negated and asked.values <= values)
+    return wanted in listed or (not wanted.negated and wanted.values <= values)
 
 
 def _finding(
@@ -139,6 +139,6 @@ def _listed(values: Sequence[str]) -> str:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Return the share to one decimal, rounded up: a share over a limit never looks equal to it."""
+    """Return a percentage to one decimal, rounded up, so that one over a limit never looks equal to it."""
     tenths = -(-1000 * part // whole)
     return f"{tenths // 10}.{tenths % 10}" if tenths % 10 else str(tenths // 10)

@@ -1,4 +1,4 @@
-"""What nodes are to fetch of a model's weights before a replica of it starts there, and from which sources."""
+"""The weights of a model that nodes fetch before a replica starts there, and their sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fleetctl.planner.weights import (
 
 
 class Part(NamedTuple):
-    """One artifact of a model: what to fetch of it, and a member that needs it, with the variables it would have."""
+    """One artifact of a model: the view to fetch, and a member that needs it, with the variables it would have."""
 
     weights: Weights
     view: str | None
@@ -33,7 +33,7 @@ class Part(NamedTuple):
 
 
 def parts_of(model: ResolvedModel) -> list[Part]:
-    """Return each artifact of a model once. What two members or two replicas need two views of is fetched whole."""
+    """Return each artifact of a model once; an artifact of which different views are needed is fetched whole."""
     found: dict[str, Part] = {}
     for part in _all_parts(model):
         first = found.setdefault(part.weights.index, part)
@@ -58,18 +58,18 @@ def _all_parts(model: ResolvedModel) -> Iterator[Part]:
 def orders_for(
     model: ResolvedModel, nodes: Mapping[str, Sequence[Part]], inventory: Inventory
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return what the agent is asked for each node, by its id.
+    """Return the fetches for the agent, by node id.
 
-    As many nodes fetch at a time as one source may serve, so each such number of them may have all sources.
+    At most as many nodes fetch at a time as one source may serve, so sources are chosen for that many at once.
     """
     orders, todo = dict[str, list[dict[str, Any]]](), list(nodes.items())
     near = domain_labels({"": replica_shape(model)})
     for begin in range(0, len(todo), MOST_FETCHES):
-        some = todo[begin:begin + MOST_FETCHES]
+        batch = todo[begin:begin + MOST_FETCHES]
         fetches = {(node_id, part.weights.index): Fetch(node_id, part.weights.index, part.view, near)
-                   for node_id, parts in some for part in parts}
+                   for node_id, parts in batch for part in parts}
         chosen = sources_for(list(fetches.values()), inventory)
-        for node_id, parts in some:
+        for node_id, parts in batch:
             orders[node_id] = [{
                 "weights": with_sources(part.weights, chosen[fetches[node_id, part.weights.index]]),
                 "engine": {"env": part.member.engine.as_json()["env"]}, "variables": dict(part.variables),

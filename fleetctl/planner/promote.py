@@ -1,6 +1,6 @@
-"""The ids of new replicas: one that may be where a replica of its model is WARM is placed there, and takes its id.
+"""Assigns ids to new replicas; one that fits where a replica of its model is WARM moves there and takes over its id.
 
-That comes after packing, moves nothing else, and takes no more than was taken: as many are placed as without it.
+This happens after packing, moves nothing else, and takes no more GPUs, so that no fewer replicas are placed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.weights import weights_by_rank
 
 MOST_TRIED = 8
-"""New replicas of a model that may be tried in the place of one that is WARM."""
+"""New replicas of a model that are tried in the place of one WARM replica."""
 
 
 class Warm(NamedTuple):
-    """A replica that is WARM with the weights that the file wants, and the node of each of its members.
+    """A WARM replica with the weights that the file wants, and the node of each of its members.
 
-    `current` = it ran with the spec of the file, too.
+    `current` = it also ran with the spec of the file.
     """
 
     place: int
@@ -39,14 +39,15 @@ def with_ids(
     placed: Sequence[Placed], models: Sequence[ResolvedModel], states: Mapping[str, ModelState], ledger: Ledger,
     start: int,
 ) -> list[tuple[Placed, int]]:
-    """Return the new replicas with their ids, in order of creation, and move those that are promoted on the ledger.
+    """Return the new replicas with their ids, in order of creation, and move promoted ones on the ledger.
 
-    `start` = the mark of the ledger before any of them was placed. Where nothing is WARM nothing is touched.
+    `start` = the mark of the ledger before any of them was placed. Without WARM replicas the ledger is not changed.
     """
     shapes = {one.demand.place: one.demand.shape for one in placed}
-    numbers = {node.id: number for number, node in enumerate(ledger.nodes)} if any(
-        states[shape.key].not_hot for shape in shapes.values()) else {}
-    warm = [one for place, shape in shapes.items() for one in _warm(models[place], shape, states, numbers, place)]
+    warm = list[Warm]()
+    if any(states[shape.key].not_hot for shape in shapes.values()):
+        numbers = {node.id: number for number, node in enumerate(ledger.nodes)}
+        warm = [one for place, shape in shapes.items() for one in _warm(models[place], shape, states, numbers, place)]
     taken = _promoted(placed, warm, ledger, start) if warm else [(one, None) for one in placed]
     counts = Counter(one.demand.place for one, replica_id in taken if replica_id is None)
     ids = {place: iter(states[models[place].key].new_ids(count)) for place, count in counts.items()}
@@ -59,11 +60,13 @@ def _warm(
     """Yield the replicas of a model that may be promoted."""
     state = states[model.key]
     free = state.not_hot_ids
-    wanted = {seat.position: weights.index if weights else None
-              for ranks in [weights_by_rank(model)] if ranks for seat in shape.seats
-              for weights in [ranks[seat.group][seat.rank]]}
+    ranks = weights_by_rank(model)
+    if not ranks:
+        return
+    weights = {seat.position: ranks[seat.group][seat.rank] for seat in shape.seats}
+    wanted = {position: one.index if one else None for position, one in weights.items()}
     for one in sorted(state.not_hot, key=lambda one: one.replica_id or 0):
-        if wanted and one.replica_id in free and is_warm_with(one, wanted) and all(
+        if one.replica_id in free and is_warm_with(one, wanted) and all(
                 member.node_id in numbers for member in one.members):
             seats = {(member.group or "", member.copy_index, member.rank): numbers[member.node_id or ""]
                      for member in one.members}
@@ -77,28 +80,28 @@ def _promoted(
     opening = list(ledger.numbers)
     promotion = _Promotion(take_again(placed, Placer(ledger)), ledger, opening)
     for current in (True, False):
-        for one in [one for one in warm if one.current is current and not promotion.has_there(one)]:
-            promotion.move_there(one)
+        for one in [one for one in warm if one.current is current and not promotion.assign_in_place(one)]:
+            promotion.assign_by_moving(one)
     return promotion.result()
 
 
 class _Promotion:
-    """A packing that is on the ledger, and which of its replicas have the ids of WARM ones."""
+    """A packing on the ledger, and the ids of WARM replicas that were assigned to its replicas."""
 
     def __init__(self, placed: Sequence[Placed], ledger: Ledger, opening: Sequence[int]) -> None:
         self._lifts = Lifts(ledger, opening, placed)
         self._placer = Placer(ledger)
         self._ids: dict[int, int] = {}
 
-    def has_there(self, warm: Warm) -> bool:
-        """Give its id to a replica that is on its nodes as it is; returns whether there is one."""
+    def assign_in_place(self, warm: Warm) -> bool:
+        """Assign its id to a replica that is already placed on its nodes; returns whether there is one."""
         found = next((one for one in self._free(warm) if one.seats == warm.seats), None)
         if found is not None:
             self._ids[id(found)] = warm.replica_id
         return found is not None
 
-    def move_there(self, warm: Warm) -> None:
-        """Move a replica onto its nodes, where one may be there and fits, and give it its id."""
+    def assign_by_moving(self, warm: Warm) -> None:
+        """Move a replica onto its nodes, if one is allowed there and fits, and assign its id to it."""
         free = self._free(warm)
         nodes = set(warm.seats.values())
         free.sort(key=lambda one: nodes.isdisjoint(one.nodes))
@@ -114,18 +117,18 @@ class _Promotion:
             self._lifts.ledger.undo(mark)
 
     def result(self) -> list[tuple[Placed, int | None]]:
-        """Return the packing with the ids that were given."""
-        before = [self._ids.get(one) for one in self._lifts.placed]
-        return list(zip(self._lifts.closed_up(), before, strict=True))
+        """Return the packing with the assigned ids."""
+        ids = [self._ids.get(one) for one in self._lifts.placed]
+        return list(zip(self._lifts.closed_up(), ids, strict=True))
 
     def _free(self, warm: Warm) -> list[Placed]:
-        """Return the replicas of its model without an id, the last one first."""
+        """Return the replicas of its model without an id, last one first."""
         return [one for number, one in reversed(self._lifts.placed.items())
                 if one.demand.place == warm.place and number not in self._ids]
 
 
 def _allows(shape: ReplicaShape, seats: SeatNodes, ledger: Ledger) -> bool:
-    """Return whether a shape may be on these nodes, by selectors, by labels and by the ranks on one node."""
+    """Return whether selectors, sameLabel and ranksPerNode allow a shape on these nodes."""
     gangs: dict[tuple[str, int], list[int]] = {}
     for seat in shape.seats:
         node = seats[seat.position]

@@ -1,4 +1,4 @@
-"""Update in place: which outdated replicas reload their weights, and why others do not."""
+"""In-place updates: which outdated replicas reload their weights, and why others do not."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from fleetctl.documents.inventory import RELOAD_ENDED, UNKNOWN_SPEC, Failure, In
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import lifecycle_of
-from fleetctl.planner.cooling import WAITS, Limits, find_limits
+from fleetctl.planner.cooling import AVOIDED, Limits, find_limits
 from fleetctl.planner.live import ModelState, is_outdated
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.policy import protecting
 
-OTHERWISE = "more than index or view of its weights has changed (fleetctl replace)"
-UNREADY = "not ready"
+MORE_CHANGED = "more than index or view of its weights has changed (fleetctl replace)"
+NOT_READY = "not ready"
 
 
 @dataclass(slots=True)
 class Reloads:
-    """The reloads of a plan as plain documents, and a sentence about those of each model, by key."""
+    """The reloads of a plan as plain documents, and a summary of them by model key."""
 
     documents: list[dict[str, Any]] = field(default_factory=list)
-    said: dict[str, str] = field(default_factory=dict)
+    summaries: dict[str, str] = field(default_factory=dict)
 
 
 def find_reloads(
     fleet: ResolvedFleet, demands: Sequence[Demand], states: Mapping[str, ModelState], inventory: Inventory, *,
     ignore_cooldown: bool,
 ) -> Reloads:
-    """Return what reloads, of the models of these demands that are updated in place.
+    """Return the reloads of those demands' models that are updated in place.
 
-    One whose spec is not known goes first, for it may be reloading.
+    Replicas with an unknown spec come first, since they may be reloading already.
     """
     found, places = Reloads(), [one.place for one in demands if fleet.models[one.place].reload]
     if not places:
@@ -46,21 +46,19 @@ def find_reloads(
         model = fleet.models[place]
         outdated = [one for one in states[model.key].live if is_outdated(one, model)]
         outdated.sort(key=lambda one: one.spec_hash != UNKNOWN_SPEC)
-        ended, why = _ended(model, failures), dict[str, list[str]]()
+        ended, by_objection = _ended(model, failures), dict[str, list[str]]()
         left = limits.most.get(place, len(outdated))
         for replica in outdated:
             name = f"{model.key}/{replica.replica_id}"
             objection = _objection(fleet, model, replica) or ended or _cooling(limits, place, replica, left)
-            if objection:
-                why.setdefault(objection, []).append(name)
-                continue
-            left -= 1
-            found.documents.append(_document(model, replica, name, names))
-            why.setdefault("", []).append(name)
-        if why:
-            found.said[model.key] = "; ".join(
+            by_objection.setdefault(objection, []).append(name)
+            if not objection:
+                left -= 1
+                found.documents.append(_document(model, replica, name, names))
+        if by_objection:
+            found.summaries[model.key] = "; ".join(
                 f"{some(which)} not in place: {text}" if text else f"reload {some(which)} in place, one at a time"
-                for text, which in sorted(why.items()))
+                for text, which in sorted(by_objection.items()))
     return found
 
 
@@ -68,30 +66,30 @@ def _objection(fleet: ResolvedFleet, model: ResolvedModel, replica: Replica) -> 
     """Return why a replica does not reload; empty = it may."""
     seats = sum((member.count or 1) * group.copies for group in model.workers for member in group.members)
     if model.engine_hash is None or replica.engine_hash != model.engine_hash or len(replica.members) != seats:
-        return OTHERWISE
+        return MORE_CHANGED
     if protecting(fleet.policy.protected_models, model.key):
         return "the model is protected (spec.policy.protectedModels)"
     if replica.restarts and replica.restart_max is not None and replica.restarts >= replica.restart_max:
-        return "no restart is left, should its engine end meanwhile"
-    return "" if serves(replica) and replica.actor_id else UNREADY
+        return "no restart is left, should its engine end during the reload"
+    return "" if serves(replica) and replica.actor_id else NOT_READY
 
 
 def _ended(model: ResolvedModel, failures: Sequence[Failure]) -> str:
-    """Return why no replica of a model reloads this spec without a person: an engine ended because of it."""
+    """Return why no replica of a model reloads this spec automatically: it has ended an engine before."""
     found = next((one for one in reversed(failures) if one.reload and one.code == RELOAD_ENDED
                   and one.model == model.key and model.has_spec(one.spec_hash)), None)
     return "" if found is None else (
-        f"the engine of {found.model}/{found.replica_id} ended when it was asked to reload this, {found.at}: it is not "
-        "asked again until the spec changes, or with --ignore-cooldown")
+        f"the engine of {found.model}/{found.replica_id} ended when it was asked to reload this, {found.at}: not tried "
+        "again until the spec changes, or with --ignore-cooldown")
 
 
 def _cooling(limits: Limits, place: int, replica: Replica, left: int) -> str:
-    """Return why the breaker leaves a replica alone: its spec cools, or does on its nodes."""
+    """Return why the breaker leaves a replica alone: its spec cools, everywhere or on one of its nodes."""
     if left <= 0:
         return limits.why[place]
     values, because = limits.left_out.get(place, {}), limits.because.get(place, {})
     return next((because[node] for member in replica.members
-                 if (node := member.node_id or "") in values and values[node] == WAITS), "")
+                 if (node := member.node_id or "") in values and values[node] == AVOIDED), "")
 
 
 def _document(model: ResolvedModel, replica: Replica, name: str, nodes: Mapping[str, str]) -> dict[str, Any]:

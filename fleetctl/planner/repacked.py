@@ -1,7 +1,6 @@
-"""The bound if our own running replicas could be moved: what today's fragmentation costs. Nothing is ever moved.
+"""The bound if our own running replicas could be moved: the cost of today's fragmentation. Nothing is ever moved.
 
-It is worked out on a copy of the ledger: those replicas are taken off their nodes there, and are placed again before
-anything new.
+It is computed on a copy of the ledger without those replicas, which are then placed again before any new ones.
 """
 
 from __future__ import annotations
@@ -28,43 +27,43 @@ def repacked_bound(
 ) -> int | None:
     """Bound the new replicas of any plan that keeps all of `placed`, if live ones of the same models could be moved.
 
-    `most` = the bound without moves; `before` = the ledger before anything was placed. None where moving them gains
-    nothing, or where it is not known. A live replica is not moved when it is not of its model's present shape, when the
-    cards it holds are not known, or when a node of it takes nothing new.
+    `most` = the bound without moves; `before` = the ledger before anything was placed. None if moves gain nothing, or
+    if the gain is unknown. A live replica is not movable if it does not have its model's current shape, if its cards
+    are unknown, or if one of its nodes takes no new replicas.
     """
     running = replace(occupants, replicas=[one for one in occupants.replicas if not one.planned])
     movable = dict(_movable(demands, running, before))
     lifted = Counter(demand.place for demand in movable.values())
     if not lifted:
         return None
-    have = Counter(one.demand.place for one in placed)
+    kept = Counter(one.demand.place for one in placed)
     places = {place for number in movable for place in running.replicas[number].places}
     emptied = before.copied(
         offers={place: running.offer_without(place, movable, sure=False)[0] for place in places},
         ended=[(running.replicas[number].model, running.replicas[number].places) for number in movable])
     try:
-        moved = _most(demands, lifted, have, emptied)
+        moved = _most(demands, lifted, kept, emptied)
         if moved <= most:
             return None
-        return moved if moved > _most(demands, Counter(), have, before) else None
-    except InfeasibleError:  # something runs where its model's file would not let it
+        return moved if moved > _most(demands, Counter(), kept, before) else None
+    except InfeasibleError:  # a replica runs where the file no longer allows it
         return None
 
 
-def _most(demands: Sequence[Demand], lifted: Counter[int], have: Counter[int], ledger: Ledger) -> int:
-    """Bound the new replicas, with those that were lifted and those a plan has to be placed in any case."""
-    asked = [replace(demand, missing=demand.missing + lifted[demand.place], live=1) for demand in demands]
-    asked = [demand for demand in asked if demand.missing]
-    reduced = reduce_problem(state_problem(asked, ledger), asked)
+def _most(demands: Sequence[Demand], lifted: Counter[int], kept: Counter[int], ledger: Ledger) -> int:
+    """Bound the new replicas, if all `lifted` ones and the `kept` ones of the plan must be placed, by place."""
+    raised = [replace(demand, missing=demand.missing + lifted[demand.place], live=1) for demand in demands]
+    raised = [demand for demand in raised if demand.missing]
+    reduced = reduce_problem(state_problem(raised, ledger), raised)
     relaxation = relax(state_problem(reduced.demands, reduced.ledger))
     for column, one in zip(relaxation.replicas, relaxation.problem.demands, strict=True):
-        kept = sum(lifted[demand.place] + have[demand.place] for demand in one.demands)
-        relaxation.model.lows[column] = min(kept, relaxation.model.highs[column])
+        required = sum(lifted[demand.place] + kept[demand.place] for demand in one.demands)
+        relaxation.model.lows[column] = min(required, relaxation.model.highs[column])
     return most_replicas(relaxation) - lifted.total()
 
 
 def _movable(demands: Sequence[Demand], running: Occupants, ledger: Ledger) -> Iterator[tuple[int, Demand]]:
-    """Yield the number of each live replica that could be moved, with the demand of its model."""
+    """Yield the number of each movable live replica, with the demand of its model."""
     demand_of = {demand.shape.key: demand for demand in demands}
     for number, one in enumerate(running.replicas):
         demand = demand_of.get(one.model) if one.counted else None

@@ -1,4 +1,4 @@
-"""A row and a reason for every model of the file, also when there is nothing to do; how far an update is, in words."""
+"""A row and a reason for every model of the file, even if there is nothing to do; the progress of updates in words."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def model_row(
     model: ResolvedModel, state: ModelState, *, create: int, blocked: Blocked | None, left_out: str | None,
     reload: int = 0, in_place: str = "",
 ) -> ModelRow:
-    """Return the row of one model; `left_out` = why flags keep it out of this plan, `in_place` = what reloads."""
+    """Return the row of one model; `left_out` = why flags exclude it, `in_place` = the summary of its reloads."""
     row = ModelRow(
         key=model.key, wanted=model.replicas, live=len(state.live), starting=state.starting,
         restarting=sum(replica.state == "RESTARTING" for replica in state.live),
@@ -34,22 +34,23 @@ def model_row(
 def _reason(
     row: ModelRow, model: ResolvedModel, state: ModelState, blocked: Blocked | None, left_out: str | None
 ) -> Iterator[str]:
-    """Yield what is done and why, and how what is live is doing, once."""
+    """Yield what is done and why, and the state of the live replicas; some texts may be empty."""
     updates = bool(model.surge and row.outdated and row.wanted and not left_out)
     notes = list(_notes(row, state, outdated=not updates))
     live = ", ".join([f"{row.live} of {row.wanted} live", *notes])
+    obstacle = f"{blocked.replicas} blocked: {blocked.message}" if blocked else ""
     if updates:
-        yield from [_update_reason(row, model, state)] if row.create or not blocked else []
-        yield from [f"{blocked.replicas} blocked: {blocked.message}"] if blocked else []
-        yield from [", ".join(notes)] if notes else []
+        yield _update_reason(row, model, state) if row.create or not blocked else ""
+        yield obstacle
+        yield ", ".join(notes)
     elif left_out or row.surplus or not row.wanted:
-        yield left_out or (f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus
-                           else "no target (replicas: 0)")
-        yield from [", ".join(notes)] if notes else []
+        held = f"held: {row.surplus} beyond the target of {row.wanted}, kept" if row.surplus else ""
+        yield left_out or held or "no target (replicas: 0)"
+        yield ", ".join(notes)
     elif row.create or blocked:
-        yield from [f"create {row.create}: {live}"] if row.create else []
-        yield from [f"{blocked.replicas} blocked: {blocked.message}"] if blocked else []
-        yield from [live] if notes and not row.create else []
+        yield f"create {row.create}: {live}" if row.create else ""
+        yield obstacle
+        yield live if notes and not row.create else ""
     else:
         yield live if row.starting or row.restarted or row.outdated else f"nothing to do: {live}"
 
@@ -69,7 +70,7 @@ def _notes(row: ModelRow, state: ModelState, *, outdated: bool) -> Iterator[str]
 
 
 def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
-    """Yield how many are restarting, and how many were a short while ago: since when, in which restart, and why."""
+    """Yield the numbers of restarting and recently restarted replicas: since when, the restarts used, and why."""
     for word, at, found in (("restarting", "since", [one for one in live if one.state == "RESTARTING"]),
                             ("restarted", "at", [one for one in live if was_restarted_recently(one, observed_at)])):
         if found:
@@ -79,7 +80,7 @@ def _restart_notes(live: Sequence[Replica], observed_at: str) -> Iterator[str]:
 
 
 def _worst(found: Sequence[Replica]) -> str:
-    """Say how many restarts the replica has used that has used most, and why it ended."""
+    """Return the restarts of the replica that has used most of them, and why it ended."""
     worst = max(found, key=lambda one: one.restarts)
     restarts = max(1, worst.restarts)
     most = worst.restart_max
@@ -88,28 +89,28 @@ def _worst(found: Sequence[Replica]) -> str:
 
 
 def _update_reason(row: ModelRow, model: ResolvedModel, state: ModelState) -> str:
-    """Return how far an update with mode surge is, and what comes next; nothing of it is blocked."""
+    """Return the progress of an update with mode surge, and the next step; none of it is blocked."""
     progress = f"{row.current} current of {row.wanted}"
     if row.create:
         return f"create {row.create} beside {row.outdated} outdated, which stay until they are evicted: {progress}"
-    may_go = min(row.outdated, max(0, row.live - row.starting - row.wanted))
-    if not may_go:
-        return f"{progress}; {row.outdated} outdated, one may go when another is ready: {_outdated(model, state)}"
-    way = "end them when you like" if may_go == row.outdated else f"end {may_go} to go on"
-    return f"{progress}; outdated, {way}: {_outdated(model, state)}"
+    removable = min(row.outdated, max(0, row.live - row.starting - row.wanted))
+    if not removable:
+        return f"{progress}; {row.outdated} outdated, one may be ended when another is ready: {_outdated(model, state)}"
+    step = "may be ended now" if removable == row.outdated else f"end {removable} to continue"
+    return f"{progress}; outdated, {step}: {_outdated(model, state)}"
 
 
 def needs_room(blocked: Blocked, model: ResolvedModel, state: ModelState, created: int) -> Blocked:
-    """Return what is blocked as lack of room for an update, where the target itself is reached.
+    """Return the entry with the code UPDATE_NEEDS_ROOM if the target is reached and only an update lacks room.
 
-    Whether the new spec fits in the place of an outdated replica is not part of the answer.
+    This does not check whether the new spec would fit in the place of an outdated replica.
     """
     outdated, live = state.outdated(model), len(state.live)
     if not outdated or live + created < model.replicas or blocked.code == COOLING_DOWN:
         return blocked
     serving = max(0, live - state.starting - 1)
     return blocked.model_copy(update={"code": "UPDATE_NEEDS_ROOM", "message": (
-        f"no room beside the {outdated} outdated, which go on serving ({_outdated(model, state)}): {blocked.message}; "
+        f"no room beside the {outdated} outdated, which keep serving ({_outdated(model, state)}): {blocked.message}; "
         f"without one of them {serving} of {model.replicas} would serve (fleetctl replace --in-place)")})
 
 

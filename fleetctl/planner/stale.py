@@ -1,9 +1,9 @@
-"""Whether a saved plan still holds: what of what it relies on has moved, and only that.
+"""Checks whether a saved plan still holds: whether anything it relies on has changed, and nothing else.
 
-It relies on: the cluster session; the live count and highest id of each model it acts on, no other fleet running that
-model, and the names of its new replicas being free; each node it places on being alive, without a cordon by a note,
-labelled as its members ask, and having free what the plan's members claim there together; each replica that it promotes
-being WARM with the same weights on the same nodes.
+It relies on the cluster session. For each model it acts on: the live count, the highest id, no other fleet running the
+model, and free names for its new replicas. For each of its nodes: being alive and not cordoned by a note, the labels
+that its members select, and free capacity for all of its members there. For each replica that it promotes: being WARM
+with the same weights on the same nodes.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fleetctl.planner.placement.reasons.check import refusal
 
 
 def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
-    """Return one sentence for each thing `plan` relies on that is different in `inventory`; empty = still good."""
+    """Return one sentence for each fact `plan` relies on that is different in `inventory`; empty = still valid."""
     state = sort_out(inventory, plan.fleet.name, set(plan.observed), plan.options.adopt_from)
     ledger = open_ledger(inventory, (), state)
     then, now = plan.inventory.session_id, inventory.cluster.session_id
-    moved = [f"the cluster is another session: {then} when planned, {now} now"] if then and now and then != now else []
+    moved = [f"the cluster has a new session: {then} when planned, {now} now"] if then and now and then != now else []
     return [*moved, *_models(plan, state), *_reloads(plan, inventory), *_nodes(plan, ledger)]
 
 
@@ -54,7 +54,7 @@ def _models(plan: Plan, state: LiveState) -> Iterator[str]:
 
 
 def _is_warm(action: Action, model: ModelState) -> bool:
-    """Return whether the replica of this id has the weights of each planned member in memory, on its node."""
+    """Return whether the replica with this id has the weights of each planned member in memory, on the same node."""
     nodes = {(one.group, one.copy_index, one.rank): one.node_id for one in action.members}
     wanted = {(one.group, one.copy_index, one.rank): one.weights.artifact if one.weights else None
               for one in action.members}
@@ -65,12 +65,12 @@ def _is_warm(action: Action, model: ModelState) -> bool:
 
 
 def _held_by_others(key: str, model: ModelState, planned: Collection[tuple[str, int]]) -> Iterator[str]:
-    """Return what the plan was free to take: the whole model, or else single names of it."""
+    """Yield what other fleets have taken since: the whole model, or single names of it."""
     if model.claimed_by:
         noun = plural(len(model.claimed_by), "fleet")
         yield f"{key}: live under {noun} {', '.join(sorted(model.claimed_by))} now"
         return
-    # one of ours has raised the highest id, which is reported already
+    # an id of ours would have raised the highest id, which is reported already
     for number in sorted(model.taken_ids - model.own_ids):
         if (key, number) in planned:
             yield f"{key}: the name ModelActor:{key}:{number} is taken now"
@@ -81,7 +81,7 @@ def _number(replica_id: int) -> str:
 
 
 def _nodes(plan: Plan, ledger: Ledger) -> Iterator[str]:
-    """Take what the plan claims from what is free now; each node is named once."""
+    """Take the plan's claims from the current ledger, and yield a problem for each node at most once."""
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
     named: set[str] = set()
     for action in plan.actions:
@@ -106,7 +106,7 @@ def _member(plan: Plan, action: Action, member: ActionMember, place: int | None,
     selector = _selector(plan.specs.get(action.spec_hash, {}), member)
     if not matches(selector, node.labels):
         wanted = ", ".join(f"{key}={value}" for key, value in sorted(selector.items()))
-        return f"was relabelled; {action.id} needs {wanted}"
+        return f"was relabeled; {action.id} needs {wanted}"
     known = all(card.memory is not None for card in ledger.offer(place).cards)
     claim = Claim(member.gpus, member.vram if known else 0, member.cpus, member.memory)
     refused = refusal(ledger.offer(place), claim)
@@ -117,7 +117,7 @@ def _member(plan: Plan, action: Action, member: ActionMember, place: int | None,
 
 
 def _selector(spec: dict[str, Any], member: ActionMember) -> dict[str, str]:
-    """Return the node selector of one rank, from the resolved model in the plan."""
+    """Return the node selector of a member's rank, from the resolved model in the plan."""
     groups: list[dict[str, Any]] = [group for group in spec.get("workers", []) if group["name"] == member.group]
     rank = 0
     members = [written for group in groups for written in group["members"]]

@@ -1,7 +1,7 @@
-"""Which replicas give new ones their weights: those that are ready and nearest, each for few nodes at a time.
+"""Chooses the replicas from which new ones fetch their weights: ready and near ones, each for few nodes at a time.
 
-No source serves a crowd: who has no place at one at first is in a later wave, and gets the files from those that had
-them before. So weights spread as a tree.
+A source serves a limited number of nodes per wave; nodes without a place get the files in a later wave, also from nodes
+that fetched them before. So weights spread as a tree.
 """
 
 from __future__ import annotations
@@ -16,20 +16,21 @@ from fleetctl.agent.weights.views import view_id
 from fleetctl.documents.canonical import in_order
 from fleetctl.documents.fleet import Member, WorkerGroup
 from fleetctl.documents.inventory import Inventory, dead_node_ids, host_port, is_lost, serves
+from fleetctl.documents.quantity import grouped
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import ReplicaShape
 
 MOST_FETCHES = 4
-"""How many nodes one source is planned for in the first wave; it also serves no more at a time."""
+"""Nodes that one source is planned for in the first wave; it also serves no more at a time."""
 MOST_SOURCES = 3
-"""How many sources a member is given, where others are not needed elsewhere: one may be gone when it starts."""
+"""Sources that each member gets, as far as others do not need them: one may be gone when the member starts."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
 Labels = Mapping[str, str]
 
 
 class _Source(NamedTuple):
-    """One member that serves weights; `order` makes every choice between equal ones the same."""
+    """One member that serves weights; `order` breaks ties between equal ones."""
 
     order: int
     replica: str
@@ -43,7 +44,7 @@ class _Source(NamedTuple):
 
 
 class Fetch(NamedTuple):
-    """What one node fetches once, for all its members that need it; `near` = the labels that say what is near it."""
+    """A fetch of one node for all its members that need it; `near` = the labels that define which nodes are near."""
 
     node_id: str
     artifact: str
@@ -55,23 +56,23 @@ def add_weights(
     actions: Sequence[dict[str, Any]], models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape],
     inventory: Inventory,
 ) -> None:
-    """Add `weights` to each member of an action that has some, with its sources, best first."""
+    """Add `weights`, with sources, best first, to each member of the actions whose model has weights."""
     by_key = {model.key: weights_by_rank(model) for model in models}
-    near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
+    all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
     for action in actions:
         for member in action["members"] if by_key[action["model"]] else ():
             ranks = by_key[action["model"]][member["group"]]
             if weights := ranks[member["rank"]]:
-                own = dict.fromkeys((*domain_labels({"": shapes[action["model"]]}), *near))
+                own_first = dict.fromkeys((*domain_labels({"": shapes[action["model"]]}), *all_near))
                 view = view_of(weights, variables_of(action, member, len(ranks)))
-                needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own))))
+                needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own_first))))
     chosen = sources_for([fetch for *_, fetch in needed], inventory) if needed else {}
     for member, weights, fetch in needed:
         member["weights"] = in_order(with_sources(weights, chosen[fetch]))
 
 
 def sources_for(fetches: Sequence[Fetch], inventory: Inventory) -> dict[Fetch, list[dict[str, Any]]]:
-    """Return the sources of each fetch, best first; no source is in more than MOST_FETCHES of the first wave."""
+    """Return the sources of each fetch, best first; each is used at most MOST_FETCHES times in the first wave."""
     names = {node.id: node.name for node in inventory.nodes}
     return {fetch: [
         {"address": one.address, "bytes": one.size if one.view == fetch.view else None, "node": names[one.node_id],
@@ -81,25 +82,23 @@ def sources_for(fetches: Sequence[Fetch], inventory: Inventory) -> dict[Fetch, l
 
 
 def with_sources(weights: Weights, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the weights of a member as a plan has them."""
+    """Return the weights of a member in the form of a plan."""
     plain = {"artifact": weights.index, "view": None, **weights.as_json(), "sources": list(sources)}
     del plain["index"]
     return plain
 
 
 class _Choice:
-    """Chooses sources, and counts for how many nodes each is planned."""
+    """Chooses sources, and counts the nodes that each is planned for."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._labels = {node.id: node.labels for node in inventory.nodes}
-        self._ready: dict[str, list[_Source]] = {}
-        for source in _ready_sources(inventory):
-            self._ready.setdefault(source.artifact, []).append(source)
+        self._ready = grouped((source.artifact, source) for source in _ready_sources(inventory))
         self._free = {artifact: list(ready) for artifact, ready in self._ready.items()}
         self._planned: Counter[int] = Counter()
 
     def chosen(self, fetches: Sequence[Fetch]) -> dict[Fetch, list[_Source]]:
-        """Return the sources of each fetch: one for each in their order, then others as far as there are any."""
+        """Return the sources of each fetch: first one for each in order, then more as far as possible."""
         found: dict[Fetch, list[_Source]] = {fetch: [] for fetch in fetches}
         for _ in range(MOST_SOURCES):
             for fetch, sources in found.items():
@@ -117,7 +116,7 @@ class _Choice:
         return min(possible, key=lambda one: self._rank(fetch, one), default=None)
 
     def _later(self, fetch: Fetch) -> list[_Source]:
-        """Return the sources of a fetch for which none has a place at first, those of the earliest wave first."""
+        """Return the sources of a fetch for which none has a free place in the first wave, earliest wave first."""
         found = nsmallest(MOST_SOURCES, _fitting(fetch, self._ready),
                           key=lambda one: (_wave(self._planned[one.order]), *self._rank(fetch, one)))
         wave = _wave(self._planned[found[0].order]) if found else 0
@@ -125,13 +124,13 @@ class _Choice:
         return [one._replace(wave=wave) for one in found]
 
     def _rank(self, fetch: Fetch, source: _Source) -> tuple[int, ...]:
-        """Return what is smallest of the best source."""
+        """Return the sort key of a source: the smallest is the best."""
         return (*self._distance(fetch, source), source.view != fetch.view, self._planned[source.order], source.order)
 
     def _distance(self, fetch: Fetch, source: _Source) -> tuple[bool, ...]:
-        here, there = self._labels.get(fetch.node_id, {}), self._labels.get(source.node_id, {})
+        ours, theirs = self._labels.get(fetch.node_id, {}), self._labels.get(source.node_id, {})
         return (source.node_id != fetch.node_id,
-                *(label not in here or here[label] != there.get(label) for label in fetch.near))
+                *(label not in ours or ours[label] != theirs.get(label) for label in fetch.near))
 
 
 def _fitting(fetch: Fetch, sources: Mapping[str, Sequence[_Source]]) -> Iterator[_Source]:
@@ -139,9 +138,9 @@ def _fitting(fetch: Fetch, sources: Mapping[str, Sequence[_Source]]) -> Iterator
 
 
 def _wave(planned: int) -> int:
-    """Return the wave in which a source, or one that had it from there, is free for one more than so many fetches.
+    """Return the wave in which a source, or a node served by it, has a free place after `planned` fetches.
 
-    Each that has it gives it to MOST_FETCHES in a wave: to 4 in the first, 20 in the second, 100 in the third.
+    Each holder serves MOST_FETCHES nodes per wave: 4 in the first, 20 in the second, 100 in the third.
     """
     wave = 1
     while (MOST_FETCHES + 1) ** wave - 1 <= planned:
@@ -164,7 +163,7 @@ def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
 
 
 def weights_by_rank(model: ResolvedModel) -> dict[str, list[Weights | None]]:
-    """Return the weights of a model by group and rank; empty where no member has any."""
+    """Return the weights of a model by group and rank; empty if no member has any."""
     if not any(member.weights for group in model.workers for member in group.members):
         return {}
     return {group.name: [member.weights for member in by_rank(group)] for group in model.workers}
@@ -177,14 +176,14 @@ def by_rank(group: WorkerGroup) -> list[Member]:
 
 
 def domain_labels(shapes: Mapping[str, ReplicaShape]) -> tuple[str, ...]:
-    """Return the labels by which models say what is near: those of sameLabel, then those of spread."""
+    """Return the labels by which models define what is near: those of sameLabel, then those of spread."""
     same = [shape.same_label for shape in shapes.values()]
     spread = [shape.spread.label for shape in shapes.values() if shape.spread]
     return tuple(dict.fromkeys(label for label in (*same, *spread) if label))
 
 
 def variables_of(action: Mapping[str, Any], member: Mapping[str, Any], size: int) -> dict[str, str]:
-    """Return the variables of a member that are known before anything runs."""
+    """Return the variables of a member that are known before it starts."""
     found = {"MODEL": action["model"], "REPLICA_ID": action["replicaId"], "GROUP": member["group"],
              "COPY": member["copy"], "RANK": member["rank"], "GROUP_SIZE": size}
     return {f"FLEETCTL_{name}": str(value) for name, value in found.items()}
@@ -197,7 +196,7 @@ def view_of(weights: Weights, variables: Mapping[str, str]) -> str | None:
 
 
 def _expanded(value: Any, variables: Mapping[str, str]) -> Any:  # noqa: ANN401  any JSON value
-    """Return a view with its variables replaced, as the agent does it: `$$` is a dollar."""
+    """Return a view with its variables expanded as the agent does: `$$` is a dollar sign."""
     if isinstance(value, dict):
         return {key: _expanded(item, variables) for key, item in value.items()}
     if isinstance(value, list):

@@ -147,7 +147,7 @@ def room_was_taken(cluster: ClusterStandIn) -> None:
 
 
 @pytest.mark.parametrize(("change", "moved"), [
-    (other_session, "the cluster is another session: session_1 when planned, session_2 now"),
+    (other_session, "the cluster has a new session: session_1 when planned, session_2 now"),
     (node_died, "node node-a: was alive when planned, is dead now"),
     (replica_came_up, "org/two: 0 live when planned, 1 now"),
     (room_was_taken, "node node-b: less is free than org/one/"),

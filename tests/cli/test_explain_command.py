@@ -40,7 +40,7 @@ def test_dots_alone_are_the_top(cli) -> None:
 @pytest.mark.parametrize(("path", "hint"), [
     ("workers.membrs.resources", "did you mean members?"), ("resorces", "did you mean resources?"),
     ("workers.members.resources.xyzzy", "fields in spec.models.workers.members.resources: gpus, vram, cpus, memory"),
-    ("xyzzy..b", "`fleetctl explain` begins at the top"),
+    ("xyzzy..b", "run `fleetctl explain` for the top-level fields"),
     ("slot", "fields that mention it: nodes.maxReplicasPerModel"),
     ("models.startup_timeout", "did you mean startupTimeout?"), ("scheduling_timeout", "schedulingTimeout"),
 ])

@@ -318,6 +318,6 @@ def test_an_apply_with_surge_creates_one_beside_and_waits_for_a_person(cli, acti
     for _ in range(2):
         assert cli("apply", "-f", fleet, "--yes").code == 0
     assert (acting.steps, specs(acting)) == (["+2"], {"current": 1, "outdated": 2})
-    assert f"1 current of 2; outdated, end 1 to go on: {MODEL}/0, {MODEL}/1" in cli("plan", "-f", fleet).out
+    assert f"1 current of 2; outdated, end 1 to continue: {MODEL}/0, {MODEL}/1" in cli("plan", "-f", fleet).out
     assert cli("scale", MODEL, "--replicas", "3", "-f", fleet, "--yes").code == 0
     assert acting.steps == ["+2"], "scale counts what is live, outdated or not"

@@ -1,4 +1,4 @@
-"""The generated parts of docs/fleet-file.md: fields, injected variables and codes, read off the program.
+"""The generated parts of docs/fleet-file.md: fields, injected variables and codes, from the program.
 
 `python tests/documents/fleet_reference.py` writes them again; a test checks that they are current.
 """

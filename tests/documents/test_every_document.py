@@ -1,4 +1,4 @@
-"""What the program writes fits the schemas it publishes: nothing is missing, and no key is left undescribed."""
+"""The documents fit the published schemas: nothing is missing, and every key is described."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ PLANS = {
 }
 
 
-def test_the_plans_here_hold_something_of_everything() -> None:
+def test_the_plans_of_this_file_cover_every_part_of_a_plan() -> None:
     for part in ("actions", "holds", "blocked", "drift", "unmanaged", "lost", "specs"):
         assert any(getattr(plan, part) for plan in PLANS.values()), part
 
@@ -73,7 +73,7 @@ def test_a_plan_fits_its_schema_saved_and_shown(plan: Plan) -> None:
 @pytest.mark.parametrize("key", [
     "planId", "formatVersion", "kind", "fleet", "inventory", "actions", "blocked", "exitCode",
 ])
-def test_every_plan_has_what_a_reader_counts_on(key: str) -> None:
+def test_every_plan_has_the_required_keys(key: str) -> None:
     assert all(key in json.loads(saved_plan_json(plan)) for plan in PLANS.values())
 
 
@@ -111,7 +111,7 @@ def test_the_agents_events_fit_their_schema(capsys: pytest.CaptureFixture[str]) 
     assert all(set(row) <= described for row in lines[-1]["outcomes"])
 
 
-def test_a_document_that_does_not_fit_is_noticed() -> None:
+def test_a_document_that_does_not_fit_is_detected() -> None:
     """The check itself: a missing key, a wrong type and an undescribed key are all found."""
     plan = json.loads(saved_plan_json(PLANS["partial"]))
     assert problems("plan", {**plan, "news": 1}) != []

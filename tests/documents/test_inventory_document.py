@@ -1,4 +1,4 @@
-"""What the inventory document itself settles: what is lost, which cards a member holds, and when it was observed."""
+"""The inventory document: lost replicas, the cards of a member, and times."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CARDS = [Gpu(index=0, uuid="GPU-a"), Gpu(index=1, uuid="GPU-b"), Gpu(index=2)]
     ([], [1, 1], [1]),
     ([], [], []),
 ])
-def test_a_members_cards_are_told_by_uuid_where_all_are_known(
+def test_a_members_cards_are_found_by_uuid_if_all_are_known(
     uuids: list[str], indices: list[int], expected: list[int]
 ) -> None:
     assert card_indices(ReplicaMember(gpu_uuids=uuids, gpu_indices=indices), CARDS) == expected

@@ -1,4 +1,4 @@
-"""Fast ways to write and read JSON give what the plain ways give: the same bytes, the same document, the same words."""
+"""Fast ways to write and read JSON give the same results as the plain ones: bytes, documents and messages."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from([
 
 
 @given(FRACTIONS, TEXTS, st.integers())
-def test_sorted_values_have_the_canonical_json_of_any_other(number: float, text: str, whole: int) -> None:
+def test_the_fast_writer_for_sorted_values_gives_canonical_json(number: float, text: str, whole: int) -> None:
     value = [{"a": number, "b": {"x": text, "y": [whole, text, None, True, [], {}]}}]
     assert canonical_json_of_sorted(value) == canonical_json(value)
 
 
 @given(FRACTIONS, TEXTS)
-def test_indented_json_is_what_json_dumps_says(number: float, text: str) -> None:
+def test_indented_json_equals_that_of_json_dumps(number: float, text: str) -> None:
     lifecycle = Lifecycle(startup_timeout=number, scheduling_timeout=30, restart_max=5, restart_backoff=1)
     hold = Hold(model=text, wanted=1, live=2, surplus=1)
     for document in (lifecycle, hold):
@@ -38,7 +38,7 @@ def test_indented_json_is_what_json_dumps_says(number: float, text: str) -> None
         assert indented_json(document) == plain + "\n"
 
 
-def test_a_plan_has_one_id_whether_parts_of_it_are_canonical_already_or_not() -> None:
+def test_the_id_of_a_plan_does_not_depend_on_parts_being_canonical_already() -> None:
     document = {"models": [{"b": 1, "a": "x"}], "actions": [{"a": 1}], "planId": "what it says itself"}
     whole = sha256_hex(canonical_json({"models": document["models"], "actions": document["actions"]}))
     assert plan_id(document) == whole
@@ -72,12 +72,12 @@ def read(text: str) -> Inventory | str:
     json.dumps(inventory())[:-3],
     '{"a":' * 100_000,
 ], ids=lambda text: text[:60])
-def test_a_snapshot_reads_the_same_at_once_and_the_long_way(text: str) -> None:
-    # a line break in front is unusual enough for the long way
+def test_a_snapshot_reads_the_same_by_the_fast_and_the_slow_path(text: str) -> None:
+    # a leading line break forces the slow path
     assert str(read(text)) == str(read("\n" + text)).replace("inv.json:2:", "inv.json:1:")
 
 
-def test_a_snapshot_read_at_once_is_checked_whole() -> None:
+def test_a_snapshot_read_by_the_fast_path_is_fully_checked() -> None:
     assert read(json.dumps(inventory())) == Inventory(
         observed_at="2026-03-04T12:00:00Z", source="a test",
         nodes=[Node(id="a", name="n", resources=NodeResources(total=Amounts(gpu=8)))],

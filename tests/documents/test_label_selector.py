@@ -1,4 +1,4 @@
-"""--selector: what kubectl takes, with its meaning; what else is typed is refused with what is allowed."""
+"""--selector: kubectl's syntax and meaning; anything else is refused with the allowed forms."""
 
 from __future__ import annotations
 

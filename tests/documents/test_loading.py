@@ -1,4 +1,4 @@
-"""Stored documents: damaged, tampered with, of another version or kind, each is refused in its own words."""
+"""Stored documents that are damaged, changed, or of another version or kind are refused with a specific message."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_json_and_yaml_hold_the_same_document():
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60])
-def test_a_truncated_document_says_where_it_ends(cut: int):
+def test_the_message_for_a_truncated_document_says_where_it_ends(cut: int):
     text = json.dumps(INVENTORY, indent=1)[:-cut]
     error = refusal(text)
     assert error.message.startswith(f"inv.json:{text.count(chr(10)) + 1}:")
@@ -50,30 +50,30 @@ def test_a_truncated_document_says_where_it_ends(cut: int):
 @pytest.mark.parametrize(("text", "words"), [
     ("", "inv.json is empty"),
     (" \n", "inv.json is empty"),
-    ("[1]", "holds no document but a list"),
-    ("hello", "holds no document but text"),
-    ("7", "holds no document but a number"),
+    ("[1]", "holds a list, not a document"),
+    ("hello", "holds text, not a document"),
+    ("7", "holds a number, not a document"),
     ("{}", " has no kind"),
     (json.dumps(saved_plan()), "is a Plan, not an Inventory"),
-    (json.dumps({**INVENTORY, "formatVersion": "2.0"}), "is of formatVersion 2.0, and this fleetctl reads 1.x"),
-    (json.dumps({**INVENTORY, "formatVersion": 10.5}), "is of formatVersion 10.5"),
+    (json.dumps({**INVENTORY, "formatVersion": "2.0"}), "has formatVersion 2.0, and this fleetctl reads 1.x"),
+    (json.dumps({**INVENTORY, "formatVersion": 10.5}), "has formatVersion 10.5"),
     (json.dumps({**INVENTORY, "formatVersion": "new"}), "has formatVersion 'new'"),
     (json.dumps({**INVENTORY, "formatVersion": None}), "has no formatVersion"),
     (json.dumps({**INVENTORY, "observedAt": 3}), "observedAt"),
-    ('{"kind": NaN}', "NaN is not a number"),
+    ('{"kind": NaN}', "NaN is not allowed in a document"),
     ('{"a": ' + "9" * 5000 + "}", "cannot be read"),
     ("[" * 100_000, "nested too deeply"),
-    ("a: &x [1]\nb: *x", "inv.json:2:4: not JSON and not YAML: aliases are not read"),
+    ("a: &x [1]\nb: *x", "inv.json:2:4: not JSON and not YAML: aliases are not supported"),
     ("- " * 100_000 + "x", "inv.json:1:201: not JSON and not YAML: nested deeper than 100"),
     ("a: [1", "inv.json:2:1: not JSON and not YAML"),
     ("a: \x07", "not JSON and not YAML"),
     ("a: !!python/object:os.system x", "not JSON and not YAML"),
 ])
-def test_what_is_no_inventory_is_refused(text: str, words: str):
+def test_text_that_is_not_an_inventory_is_refused(text: str, words: str):
     assert words in refusal(text).message
 
 
-def test_many_problems_are_counted_and_the_first_are_told():
+def test_of_many_problems_the_first_few_are_shown_with_the_number_of_others():
     nodes = [{"id": index} for index in range(10)]
     assert "; and 15 more" in refusal(json.dumps({**INVENTORY, "nodes": nodes})).message
 
@@ -109,14 +109,15 @@ def test_an_unknown_major_version_of_a_plan_is_refused():
 DEMOTE = {"id": "m/0", "op": "demote", "model": "m", "replicaId": 0}
 
 
-@pytest.mark.parametrize(("version", "found"), [("1.0", "of formatVersion 1.0"), ("1.2", "of formatVersion 1.2")])
-def test_a_plan_with_an_operation_that_is_not_known_needs_a_newer_fleetctl(version: str, found: str):
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_a_plan_with_an_unknown_operation_needs_a_newer_fleetctl(version: str):
     newer = saved_plan(formatVersion=version, toolVersion="0.9.0", actions=[DEMOTE])
     with pytest.raises(DocumentError) as caught:
         load_plan(json.dumps(newer), "p.json")
     assert caught.value.message == (
-        f'p.json needs a newer fleetctl: it holds the operation "demote", which this one does not know; it is {found}'
-        ", made by fleetctl 0.9.0, and this is fleetctl 0.1.0, which knows formatVersion 1.1")
+        'p.json needs a newer fleetctl: it holds the operation "demote", which this version does not know; '
+        f"it has formatVersion {version} and was made by fleetctl 0.9.0; "
+        "this is fleetctl 0.1.0, which knows formatVersion 1.1")
     assert "damaged" not in caught.value.message
     assert caught.value.hint == "use the fleetctl that wrote it, or write it again with this one"
     assert caught.value.exit_code == 1
@@ -126,19 +127,19 @@ def test_a_newer_minor_version_that_does_not_fit_is_not_called_damaged():
     with pytest.raises(DocumentError) as caught:
         load_plan(json.dumps(saved_plan(formatVersion="1.3", models=3)), "p.json")
     assert caught.value.message == (
-        "p.json needs a newer fleetctl: models: Input should be a valid list; it is of formatVersion 1.3, "
-        "made by fleetctl 0.1.0, and this is fleetctl 0.1.0, which knows formatVersion 1.1")
+        "p.json needs a newer fleetctl: models: Input should be a valid list; it has formatVersion 1.3 "
+        "and was made by fleetctl 0.1.0; this is fleetctl 0.1.0, which knows formatVersion 1.1")
     replicas = [{"model": "m", "level": "FROZEN"}]
     newer = refusal(json.dumps({**INVENTORY, "formatVersion": "1.2", "replicas": replicas})).message
     assert newer.startswith("inv.json needs a newer fleetctl: replicas[0].level: Input should be 'HOT', 'WARM' or")
 
 
 @pytest.mark.parametrize("op", [3, None, {"a": 1}, ""])
-def test_what_is_no_operation_is_damaged(op: object):
+def test_a_value_that_cannot_be_an_operation_is_damage(op: object):
     with pytest.raises(DocumentError, match=r"p\.json is damaged"):
         load_plan(json.dumps(saved_plan(actions=[{**DEMOTE, "op": op}])), "p.json")
 
 
-def test_an_operation_that_was_put_in_is_told_as_a_change():
+def test_an_inserted_operation_is_reported_as_a_change():
     with pytest.raises(DocumentError, match="was changed after it was written"):
         load_plan(json.dumps({**saved_plan(), "actions": [DEMOTE]}), "p.json")

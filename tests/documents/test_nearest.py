@@ -1,4 +1,4 @@
-"""The word that was probably meant: quick also where thousands are known, and many are wrong."""
+"""Finding the word that was probably meant, quickly even among thousands and for many typos."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleetctl.documents.nearest import did_you_mean, nearest
 MANY = [f"team-{number % 7}/model-{number}-instruct" for number in range(3000)]
 
 
-def test_among_thousands_a_word_is_compared_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_among_thousands_a_word_is_compared_with_only_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
     compared: list[int] = []
 
     def counted(word: str, possibilities: list[str], **options: float) -> list[str]:

@@ -17,7 +17,7 @@ def test_bytes_as_kubernetes_reads_them(text: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["16GB", "16 Gi", "-1", -1, "", "Gi", True, 1.5, None, [], "1K", "9" * 50, "nan"])
-def test_what_is_no_number_of_bytes(text: Any) -> None:
+def test_invalid_bytes_are_refused(text: Any) -> None:
     with pytest.raises(PydanticCustomError):
         parse_bytes(text)
 
@@ -30,7 +30,7 @@ def test_gpus_are_shares_of_one_card_or_whole_cards(value: Any, share: int) -> N
 
 
 @pytest.mark.parametrize("value", [1.5, 0.00001, -1, True, "1", float("nan"), float("inf"), 10_000_000, None])
-def test_what_no_cards_can_make_up(value: Any) -> None:
+def test_gpus_that_no_set_of_cards_adds_up_to_are_refused(value: Any) -> None:
     with pytest.raises(PydanticCustomError):
         parse_gpus(value)
 
@@ -47,7 +47,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("text", [30, "30", "s", "1h 30m", "-1s", "31d", None, True, "1w"])
-def test_what_is_no_duration(text: Any) -> None:
+def test_invalid_durations_are_refused(text: Any) -> None:
     with pytest.raises(PydanticCustomError):
         parse_duration(text)
 

@@ -63,7 +63,7 @@ def test_a_schema_is_valid_in_the_dialects_editors_know(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", schema_names())
-def test_a_reference_stands_alone_because_draft_07_ignores_what_is_beside_it(name: str) -> None:
+def test_a_reference_has_no_siblings_because_draft_07_ignores_them(name: str) -> None:
     def beside(value: Any) -> Iterator[Any]:
         if isinstance(value, dict):
             if "$ref" in value and len(value) > 1:
@@ -86,7 +86,7 @@ def test_every_key_of_the_fleet_file_is_described_and_unknown_ones_are_refused()
             assert value.get("description"), key
 
 
-def test_documents_of_machines_may_grow() -> None:
+def test_stored_documents_allow_unknown_keys() -> None:
     for name in ("inventory", "plan", "event"):
         assert all(schema.get("additionalProperties") in (None, True) for schema in objects(json_schema(name))), name
 
@@ -145,7 +145,7 @@ def test_an_inventory_passes_its_schema() -> None:
     assert errors("inventory", {**document, "nodes": [{"name": "a"}]}) != []
 
 
-def test_events_pass_and_the_last_one_must_say_how_it_ended() -> None:
+def test_events_pass_and_the_last_one_must_have_a_result() -> None:
     event = Event.model_validate({"seq": 1, "time": "t", "type": "progress", "message": "m", "more": 1})
     assert errors("event", json.loads(event.model_dump_json(by_alias=True))) == []
     summary = RunSummary.model_validate({"seq": 2, "time": "t", "message": "m", "exitCode": 3, "outcomes": [

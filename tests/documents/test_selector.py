@@ -16,7 +16,7 @@ def test_what_an_expression_allows(expression: str, value: str | None, allowed: 
 
 
 @pytest.mark.parametrize("expression", ["", "!", "in()", "in(a", "a b", "a,b", "in(a b)", "!!a", "-a", "a-", "=a"])
-def test_what_is_no_expression(expression: str) -> None:
+def test_invalid_expressions_are_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="not a label selector"):
         parse_requirement(expression)
 

@@ -16,7 +16,7 @@ def problems(env: str) -> tuple[Problem, ...]:
 
 
 @pytest.mark.parametrize(("env", "message"), [
-    ('{T: "a\\0hunter5"}', "the value of T has a NUL character, which no program can be given"),
+    ('{T: "a\\0hunter5"}', "the value of T has a NUL character, which no process can receive"),
     ("hunter5", "env is text, not a mapping"),
     ('"8775"', "env is text, not a mapping"),
     ("8775", "env is a number or boolean, not a mapping"),

@@ -1,4 +1,4 @@
-"""What the inventory looks like once a plan has been carried out: Ray hands out cards, engines use what they claim."""
+"""The inventory after a plan is applied: Ray hands out cards, and engines use what they claim."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 
 
 def apply_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> Inventory:
-    """Return the inventory after `plan`; the old one is left as it is."""
+    """Return the inventory after `plan`; the old one is not changed."""
     nodes = simulate(inventory, fleet.policies, fleet.name, plan.options.adopt_from)
     created = [_created(action, plan, nodes) for action in plan.actions]
     members = [member for replica in created for member in replica.members]

@@ -230,7 +230,7 @@ def _check_explained(
 
 
 def _check_truly_full(model: ResolvedModel, nodes: dict[str, SimNode], crowds: Crowds) -> None:
-    """A model of one Standalone member is blocked only if it fits nowhere in what the plan leaves."""
+    """A model with one Standalone member is blocked only if it fits nowhere beside the plan."""
     members = [member for group in model.workers for member in group.members]
     if len(members) != 1 or model.workers[0].copies != 1 or (members[0].count or 1) != 1:
         return

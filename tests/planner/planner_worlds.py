@@ -84,7 +84,7 @@ def short_failure(failure: dict[str, Any]) -> Failure:
 
 
 def before(ago: str | None) -> str | None:
-    """Return the time so long before the inventory was read; None stays None."""
+    """Return the time `ago` before the inventory was read; None stays None."""
     if ago is None:
         return None
     at = datetime(2026, 1, 1, tzinfo=timezone.utc) - timedelta(seconds=parse_duration(ago))

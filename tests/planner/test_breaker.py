@@ -1,4 +1,4 @@
-"""The breaker as a function: random histories, what ends a cooldown, and LocalAI's acceptance rows for its own."""
+"""The breaker: random histories, what ends a cooldown, and LocalAI's acceptance cases for its own breaker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def on_a_card(chance: random.Random) -> list[ReplicaMember]:
 
 
 def histories(seed: int, count: int) -> Iterator[Inventory]:
-    """Yield random clusters with failures and what is ready."""
+    """Yield random clusters with failures and ready replicas."""
     chance = random.Random(seed)
 
     def sometimes(often: float) -> str | None:
@@ -61,7 +61,7 @@ FLEET = short_fleet({"models": [{"key": key, "replicas": 2, "gpus": 1, "hash": "
 
 
 def crash_loop(joins: list[int], minutes: int = 10 * 60) -> list[int]:
-    """Play a model that fails wherever it starts, two minutes later; return when it was tried, in minutes."""
+    """Simulate a model that fails two minutes after each start; return the minutes at which it was tried."""
     start, tries, fleet = 1_767_225_600 - minutes * 60, list[int](), short_fleet(
         {"models": [{"key": "m", "replicas": 1, "gpus": 1, "hash": "h"}]})
     for minute in range(0, minutes, 3):
@@ -80,14 +80,14 @@ def crash_loop(joins: list[int], minutes: int = 10 * 60) -> list[int]:
 
 @pytest.mark.parametrize("often", [1, 4, 7, 25, 55, 130])
 def test_a_crash_loop_ends_within_its_cap_however_often_nodes_join(often: int) -> None:
-    """An hour after it cooled first, it is tried once an hour."""
+    """One hour after its first cooldown it is tried once per hour."""
     tries = crash_loop(list(range(5, 10 * 60, often)))
     late = [at for at in tries if at > tries[2] + 120]
     assert len(late) >= 4
     assert all(later - earlier >= 60 for earlier, later in pairwise(late)), tries
 
 
-def test_a_joined_node_is_another_chance_and_what_failed_before_it_counts_for_the_time() -> None:
+def test_a_joined_node_is_another_chance_and_earlier_failures_still_count_for_the_duration() -> None:
     quiet, joined = crash_loop([]), crash_loop([30])
     tried_at_once = [at for at in joined if 30 <= at < 45]
     assert len([at for at in quiet if 30 <= at < 45]) < len(tried_at_once) == 3
@@ -103,7 +103,7 @@ def uuid_in_all(uuid: str, failures: Sequence[Failure]) -> bool:
     return all(uuid in one.gpu_uuids for one in failures)
 
 
-def test_in_10_000_histories_nothing_cools_without_three_failures_of_it_or_after_a_success() -> None:
+def test_in_10_000_histories_nothing_cools_without_three_failures_or_after_a_success() -> None:
     seen = dict.fromkeys(("model", "node", "card", "left out", "over"), 0)
     for inventory in histories(13, 10_000):
         cooled = find_cooled(FLEET, inventory)
@@ -140,7 +140,7 @@ def test_in_10_000_histories_nothing_cools_without_three_failures_of_it_or_after
     assert min(seen.values()) > 20, seen
 
 
-def test_equal_inventories_give_equal_plans_in_whatever_order_ray_lists_what_failed() -> None:
+def test_plans_do_not_depend_on_the_order_in_which_ray_lists_failures() -> None:
     chance = random.Random(7)
     for inventory in histories(5, 15):
         shuffled = list(inventory.failures)
@@ -157,7 +157,7 @@ THREE = [{"model": "m", "hash": "h", "node": node, "ago": ago} for node, ago in 
 
 def planned(*, failures: list[dict[str, Any]] = THREE, nodes: Any = ("a", "b"), replicas: Any = (), count: int = 2,
             policy: Any = None, successes: Any = (), **model: Any) -> Plan:
-    """Plan one model m, of one GPU, on nodes of eight."""
+    """Plan one model m, with one GPU, on nodes with eight."""
     found = [{"gpus": 8, **({"name": node} if isinstance(node, str) else node)} for node in nodes]
     fleet = short_fleet({"models": [{"key": "m", "replicas": count, "gpus": 1, "hash": "h", **model}],
                          "policy": policy or {}})
@@ -169,7 +169,7 @@ def outcome(plan: Plan) -> tuple[int, list[str]]:
     return len(plan.actions), [one.code for one in plan.blocked]
 
 
-def test_it_cools() -> None:
+def test_three_failures_in_a_row_cool_a_model() -> None:
     assert outcome(planned()) == (0, ["COOLING_DOWN"])
 
 
@@ -187,24 +187,24 @@ def test_it_cools() -> None:
     {"policy": {"cooldown": {"failures": 0}}},
 ], ids=["another spec", "two failures", "of another spec", "without a time", "found no place", "days apart", "new node",
         "uncordon", "one that is gone was ready", "policy", "off"])
-def test_what_is_no_row_of_failures_or_ends_one(change: dict[str, Any]) -> None:
+def test_failures_that_are_not_in_a_row_do_not_cool_a_model(change: dict[str, Any]) -> None:
     assert outcome(planned(**change)) == (2, [])
 
 
-def test_what_found_no_place_is_not_listed_as_failed() -> None:
+def test_a_replica_that_found_no_place_is_not_listed_as_failed() -> None:
     codes = "ENGINE_EXITED", *sorted(NO_FAILURES)
     failures = [{**THREE[0], "code": code} for code in codes]
     found = failed_lately(short_inventory({"nodes": [{"name": "a"}, {"name": "b"}], "failures": failures}))
     assert [(one.model, one.count) for one in found] == [("m", 1)]
 
 
-def test_of_what_was_ready_since_and_is_gone_no_failure_is_listed() -> None:
+def test_failures_before_a_later_success_are_not_listed_even_if_that_replica_is_gone() -> None:
     for ago, count in (("5m", 3), ("1m", 0)):
         seen = short_inventory({"failures": THREE, "successes": [{**THREE[0], "ago": ago}]})
         assert sum(one.count for one in failed_lately(seen)) == count
 
 
-def test_a_later_success_ends_it_and_one_that_was_restarted_since_is_none() -> None:
+def test_a_later_success_ends_a_cooldown_unless_that_replica_was_restarted() -> None:
     ready = {"model": "m", "id": 0, "node": "a", "hash": "h", "ready": "1m"}
     assert outcome(planned(replicas=[ready])) == (1, [])
     assert outcome(planned(replicas=[{**ready, "ready": "5m"}])) == (0, ["COOLING_DOWN"])
@@ -212,7 +212,7 @@ def test_a_later_success_ends_it_and_one_that_was_restarted_since_is_none() -> N
     assert outcome(planned(replicas=[{**ready, "hash": "k"}])) == (0, ["COOLING_DOWN"])
 
 
-def test_a_node_that_the_model_may_not_use_is_no_other_chance() -> None:
+def test_a_new_node_that_the_model_may_not_use_is_not_another_chance() -> None:
     nodes = [{"name": "a", "labels": {"pool": "x"}}, {"name": "b", "labels": {"pool": "x"}}]
     new = {"name": "c", "joined": "1m"}
     assert outcome(planned(nodes=[*nodes, new], selector={"pool": "x"})) == (0, ["COOLING_DOWN"])
@@ -221,15 +221,15 @@ def test_a_node_that_the_model_may_not_use_is_no_other_chance() -> None:
 
 
 @pytest.mark.parametrize("others", [[], [{"name": "head", "gpus": 0}]], ids=["alone", "beside a node without cards"])
-def test_where_no_other_node_has_its_cards_one_replica_is_tried_when_the_time_is_over(others: list[Any]) -> None:
+def test_one_replica_is_tried_after_the_cooldown_if_no_other_node_has_the_cards(others: list[Any]) -> None:
     failed = [{"model": "m", "hash": "h", "node": "a", "ago": ago} for ago in ("40m", "35m", "30m")]
     assert outcome(planned(failures=failed, nodes=["a", *others])) == (1, ["COOLING_DOWN"])
 
 
 OVER = [{"model": "m", "hash": "h", "node": "a", "ago": ago} for ago in ("40m", "35m", "30m")]
-"""m has failed on node a, and may be tried there again."""
+"""m failed on node a, and may be tried there again."""
 BAD = [{"model": model, "hash": "h", "node": "a", "ago": "40m"} for model in ("x", "y", "z")]
-"""Three specs have failed on node a, which may be tried again."""
+"""Three specs failed on node a, which may be tried again."""
 
 
 @pytest.mark.parametrize("failures", [OVER, BAD], ids=["one model on a node", "a node"])
@@ -237,7 +237,7 @@ BAD = [{"model": model, "hash": "h", "node": "a", "ago": "40m"} for model in ("x
     {"name": "b", "gpus": 0}, {"name": "b", "cordon": {"reason": "disk"}}, {"name": "b", "used": {"GPU": 8}},
     {"name": "b", "slots": {"value": 1, "source": "test"}},
 ], ids=["no cards", "cordoned", "full", "one slot"])
-def test_where_the_other_nodes_have_no_room_one_is_tried_however_many_are_missing(failures: Any, other: Any) -> None:
+def test_one_replica_is_tried_if_the_other_nodes_have_no_room(failures: Any, other: Any) -> None:
     plan = planned(failures=failures, nodes=["a", other], count=5)
     there = Counter(member.node for action in plan.actions for member in action.members)
     assert there["a"] == 1
@@ -246,7 +246,7 @@ def test_where_the_other_nodes_have_no_room_one_is_tried_however_many_are_missin
     assert "one replica is tried first: cooled until" in blocked.message
 
 
-def test_each_node_is_tried_on_its_own_and_what_fits_elsewhere_goes_there() -> None:
+def test_each_node_is_tried_separately_and_replicas_that_fit_elsewhere_go_there() -> None:
     failures = [*BAD, *({**one, "node": "b", "model": f"{one['model']}b"} for one in BAD)]
     plan = planned(failures=failures, nodes=["a", "b", {"name": "c", "gpus": 1}], count=9)
     assert Counter(member.node for action in plan.actions for member in action.members) == {"a": 1, "b": 1, "c": 1}
@@ -262,13 +262,13 @@ def test_a_node_on_which_a_try_is_starting_takes_no_other() -> None:
     assert outcome(planned(failures=OVER, nodes=nodes, replicas=[mine], count=3)) == (0, ["COOLING_DOWN"])
 
 
-def test_a_try_for_which_its_node_has_no_room_is_not_called_one() -> None:
+def test_a_node_without_room_is_not_reported_as_tried() -> None:
     plan = planned(failures=OVER, nodes=[{"name": "a", "used": {"GPU": 8}}])
     assert outcome(plan) == (0, ["INSUFFICIENT_GPU"])
     assert "cool" not in plan.blocked[0].message
 
 
-def test_a_quota_holds_for_what_is_tried() -> None:
+def test_a_quota_also_limits_tried_replicas() -> None:
     plan = planned(failures=OVER, nodes=["a", {"name": "b", "gpus": 1}], count=4,
                    policy={"quotas": [{"selector": {}, "replicas": 1}]})
     assert [member.node for action in plan.actions for member in action.members] == ["b"]
@@ -291,7 +291,7 @@ def test_no_message_has_the_labels_that_keep_a_model_off_a_node(selector: dict[s
     assert "fleet.io/left-out-" not in gang.model_dump_json()
 
 
-def test_a_clock_that_is_ahead_makes_nothing_longer() -> None:
+def test_a_clock_that_is_ahead_does_not_prolong_a_cooldown() -> None:
     ahead = [{**one, "ago": "0s"} for one in THREE]
     plan = planned(failures=ahead)
     inventory = short_inventory({"nodes": [{"name": "a"}, {"name": "b"}], "failures": ahead})
@@ -331,7 +331,7 @@ def test_r2_a_full_slot_costs_nothing_and_five_failures_end_in_the_future() -> N
     assert "cooling until 00:19 UTC, 5 x ENGINE_EXITED" in five.blocked[0].message
 
 
-def test_r3_when_the_time_is_over_one_is_placed_and_its_success_clears_the_rest() -> None:
+def test_r3_after_the_cooldown_one_is_placed_and_its_success_clears_the_failures() -> None:
     past = [{**one, "ago": ago} for one, ago in zip(THREE, ("30m", "20m", "10m"), strict=True)]
     assert outcome(planned(failures=past, nodes=[{"name": "a", **slots(4)}], count=1)) == (1, [])
     ready = {"model": "m", "id": 0, "node": "a", "hash": "h", "ready": "1m"}
@@ -347,7 +347,7 @@ def test_r5_a_label_that_a_node_got_clears_it() -> None:  # Ray reads labels whe
     assert outcome(planned(nodes=nodes, selector={"pool": "x"})) == (2, [])
 
 
-def test_r6_capacity_is_what_slots_leave_on_the_selected_nodes() -> None:
+def test_r6_capacity_is_the_number_of_free_slots_on_the_selected_nodes() -> None:
     nodes = [{"name": name, "labels": {"pool": pool}, **slots(limit)}
              for name, limit, pool in (("a", 4, "x"), ("b", 2, "y"), ("c", 1, "y"))]
     taken = [{"model": "m", "id": number, "node": node, "hash": "h"} for number, node in enumerate(("a", "c"))]
@@ -366,7 +366,7 @@ def test_p1_two_on_an_empty_cluster() -> None:
     assert outcome(planned(failures=[])) == (2, [])
 
 
-def test_p3_at_the_most_that_may_be_nothing_is_added() -> None:
+def test_p3_at_the_maximum_nothing_is_added() -> None:
     taken = [{"model": "m", "id": number, "node": "a", "hash": "h"} for number in range(3)]
     assert outcome(planned(failures=[], nodes=[{"name": "a", **slots(3)}], replicas=taken, count=3)) == (0, [])
 

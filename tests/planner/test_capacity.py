@@ -35,27 +35,27 @@ def room(shape: str, inventory: dict[str, Any] = TWO_NODES, **more: Any) -> Room
     ("8", 1), ("4", 3), ("1", 12), ("0.5", 24), ("2x4", 1), ("3x4", 0), ("4x2,ranksPerNode=4", 1), ("gpus=0.6", 12),
     ("gpus=1,vram=81Gi", 0), ("gpus=4,cpus=30", 3), ("gpus=4,cpus=33", 2), ("cpus=1", 2),
 ])
-def test_a_shape_fits_as_often_as_there_is_room(shape: str, fits: int) -> None:
+def test_a_shape_fits_as_many_times_as_there_is_room(shape: str, fits: int) -> None:
     found = room(shape)
     assert (found.fits, found.capped) == (fits, False)
     assert found.at_most >= fits
 
 
-def test_what_ends_it_is_told_with_its_arithmetic() -> None:
+def test_the_reason_against_one_more_has_its_arithmetic() -> None:
     found = room("8")
     assert (found.code, found.status, found.at_most) == ("INSUFFICIENT_GPU", "optimal", 1)
     assert "needs 8 free GPUs" in found.message
     assert "short 4" in found.message
 
 
-def test_equal_nodes_that_take_equally_much_stand_together() -> None:
+def test_equal_nodes_that_take_equally_many_share_an_entry() -> None:
     nodes = [{"name": f"n{number}", "gpus": 8, "labels": {"ray.io/accelerator-type": "H200"}} for number in range(3)]
     found = room("4", {"nodes": [*nodes, {"name": "small", "gpus": 4}]})
     assert [(equal.hardware, equal.members_each, equal.nodes) for equal in found.where] == [
         ("8xH200", 2, ["n0", "n1", "n2"]), ("4xGPU", 1, ["small"])]
 
 
-def test_the_members_of_gangs_are_where_they_would_stand() -> None:
+def test_the_members_of_gangs_are_counted_on_their_nodes() -> None:
     found = room("2x4")
     assert {name: equal.members_each for equal in found.where for name in equal.nodes} == {"a": 1, "b": 1}
 
@@ -78,7 +78,7 @@ def test_shares_of_unequal_cards_of_one_node_are_packed() -> None:
     assert (answer.rows[0].now.fits, answer.rows[0].now.method) == (23, "slots per model")
 
 
-def test_the_plans_own_replicas_come_first() -> None:
+def test_the_plan_takes_its_replicas_first() -> None:
     fleet = short_fleet({"models": [{"key": "m", "replicas": 3, "gpus": 2}, {"key": "n", "replicas": 1, "gpus": 4}]})
     answer = capacity(Scenario(fleet, short_inventory(TWO_NODES)))
     rows = {row.model: (row.create, row.now.fits, row.after_plan.fits if row.after_plan else None)
@@ -86,13 +86,13 @@ def test_the_plans_own_replicas_come_first() -> None:
     assert rows == {"m": (3, 6, 1), "n": (1, 3, 0)}
 
 
-def test_the_fleets_policies_hold_for_a_typed_shape() -> None:
+def test_the_fleets_policies_apply_to_a_typed_shape() -> None:
     fleet = short_fleet({"nodes": [{"selector": {"ray.io/node-id": "a"}, "cordon": True}]})
     answer = capacity(Scenario(fleet, short_inventory(TWO_NODES)), shapes=["1"])
     assert answer.rows[0].now.fits == 4
 
 
-def test_models_of_one_shape_with_a_cap_are_counted_each_for_itself() -> None:
+def test_models_of_one_shape_with_a_cap_are_counted_separately() -> None:
     fleet = short_fleet({"nodes": [{"maxReplicasPerModel": 1}], "models": [
         {"key": key, "replicas": 0, "gpus": 1} for key in "mn"]})
     inventory = short_inventory({**TWO_NODES, "replicas": [{"model": "m", "id": 0, "node": "a"}]})
@@ -100,7 +100,7 @@ def test_models_of_one_shape_with_a_cap_are_counted_each_for_itself() -> None:
     assert {row.model: row.now.fits for row in answer.rows} == {"m": 1, "n": 2}
 
 
-def test_one_model_can_be_asked_for_and_an_unknown_one_is_told_the_nearest() -> None:
+def test_one_model_can_be_counted_and_an_unknown_one_gets_the_nearest_name() -> None:
     models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("org/one", "org/two")]
     world = Scenario(short_fleet({"models": models}), short_inventory(TWO_NODES))
     assert [row.model for row in capacity(world, models=["org/two"]).rows] == ["org/two"]
@@ -109,7 +109,7 @@ def test_one_model_can_be_asked_for_and_an_unknown_one_is_told_the_nearest() -> 
     assert "org/two" in (caught.value.hint or "")
 
 
-def test_nothing_is_counted_on_half_a_picture() -> None:
+def test_an_incomplete_inventory_is_not_counted() -> None:
     with pytest.raises(InventoryError):
         room("1", {**TWO_NODES, "complete": False})
 
@@ -125,7 +125,7 @@ def by_key(fleet: ResolvedFleet, inventory: Inventory, *, single: bool = False) 
 
 @settings(max_examples=cases(25), deadline=None)
 @given(worlds(exact=True))
-def test_a_simulated_cluster_takes_just_as_many(world: tuple[ResolvedFleet, Inventory]) -> None:
+def test_a_simulated_cluster_takes_exactly_as_many(world: tuple[ResolvedFleet, Inventory]) -> None:
     fleet, inventory = world
     rows = by_key(fleet, inventory, single=True)
     for model in filter(is_single, fleet.models):

@@ -1,4 +1,4 @@
-"""Who serves: ready replicas alone, of a gang its leaders, with the names and groups that the file says."""
+"""Endpoints: only ready replicas, the leaders of gangs, with the names and groups of the file."""
 
 from __future__ import annotations
 
@@ -71,17 +71,17 @@ def test_every_leader_of_every_group_and_copy_serves_and_no_worker():
         ("main", 0, 9000), ("main", 1, 9002), ("decode", 0, 9003)]
 
 
-def test_two_replicas_of_a_model_on_one_node_are_two_endpoints_with_ids_and_addresses_of_their_own():
+def test_two_replicas_of_a_model_on_one_node_are_two_endpoints_with_separate_ids_and_addresses():
     [model] = endpoints_of(seen(replica("m", 0), replica("m", 1, member(port=9001))), None).models
     assert [(one.replica_id, one.node, one.host_port) for one in model.endpoints] == [
         (0, "node-a", "10.0.0.1:9000"), (1, "node-a", "10.0.0.1:9001")]
 
 
-def test_a_member_without_a_place_is_not_an_endpoint():
+def test_a_member_without_an_address_is_not_an_endpoint():
     assert urls(endpoints_of(seen(replica("org/m", 0, member(address=None))), None)) == []
 
 
-def test_the_file_names_what_is_served_and_has_a_row_for_what_is_not_ready():
+def test_the_file_sets_the_served_name_and_models_that_are_not_ready_have_a_row():
     serving = "serving: {name: small, path: /api, groups: [decode], weight: 3}"
     there = replica("org/m", 0, member("prefill"), member("decode", port=9001))
     [model] = endpoints_of(seen(there), fleet(serving)).models
@@ -91,7 +91,7 @@ def test_the_file_names_what_is_served_and_has_a_row_for_what_is_not_ready():
     assert (empty.key, empty.endpoints) == ("org/m", [])
 
 
-def test_without_a_file_it_is_all_that_some_fleet_started():
+def test_without_a_file_all_replicas_started_by_any_fleet_are_listed():
     found = endpoints_of(seen(replica("b", 1), replica("b", 0), replica("a", 0, fleet="other"),
                               replica("c", 0, fleet=None)), None)
     assert [(model.key, [one.replica_id for one in model.endpoints]) for model in found.models] == [

@@ -1,4 +1,4 @@
-"""New nodes: no more are asked for while one that has come does not report its cards, or has less than promised."""
+"""New nodes: no more are requested while one that joined does not report its cards yet, or has less than promised."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def planned(*nodes: dict[str, Any], **more: Any) -> Plan:
     return plan_for(fleet, short_inventory({"nodes": [{"gpus": 2, "labels": LABELS, **node} for node in nodes]}))
 
 
-def test_a_node_that_has_just_joined_is_the_one_that_was_asked_for() -> None:
+def test_a_node_that_has_just_joined_counts_as_the_requested_one() -> None:
     [row] = planned({"name": "a", "joined": "20s"}).blocked
     assert (row.code, row.message) == (
-        "WAITS_FOR_NODES", "would run on p nodes that have just joined, and do not report their cards yet")
+        "WAITS_FOR_NODES", "would run on p nodes that have just joined and do not report their cards yet")
     assert planned({"name": "a", "joined": "20s"}).growth[0].nodes == 0
     assert planned({"name": "a", "joined": "20s"}, replicas=2).growth[0].nodes == 1
     assert planned({"name": "a", "joined": "5m"}).growth[0].nodes == 1, "its cards will never be known"
@@ -41,7 +41,7 @@ def test_a_type_has_no_more_than_its_nodes_have() -> None:
     assert planned({**less, "used": {"GPU": 1}}, memory="60Gi").growth[0].nodes == 1
 
 
-def test_a_plan_with_new_nodes_acts_as_the_one_without() -> None:
+def test_new_nodes_do_not_change_the_actions_of_a_plan() -> None:
     nodes = [{"name": "a", "vram": "80Gi"}, {"name": "b", "vram": "80Gi"}]
     fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": 5, "gpus": 1}, {"key": "n", "replicas": 2,
                                                                                            "gpus": 2}]})
@@ -55,7 +55,7 @@ def test_a_plan_with_new_nodes_acts_as_the_one_without() -> None:
     assert plain.growth == []
 
 
-def test_what_waits_for_new_nodes_counts_against_the_limits_of_the_policy() -> None:
+def test_replicas_that_wait_for_new_nodes_count_against_the_policy() -> None:
     fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": 3, "gpus": 2}]})
     seen = short_inventory({"nodes": [{"name": "a", "gpus": 2, "labels": LABELS}]})
 
@@ -70,14 +70,14 @@ def test_what_waits_for_new_nodes_counts_against_the_limits_of_the_policy() -> N
 
 
 def world(replicas: int, *running: str) -> Scenario:
-    """`a` and `b` are of the type, of which four may be; replicas of two cards run on the nodes that are named."""
+    """`a` and `b` are of the type, which allows four nodes; replicas with two cards run on the given nodes."""
     nodes = [{"name": name, "gpus": 2, "vram": "80Gi", "cpus": 16, "labels": LABELS} for name in ("a", "b")]
     live = [{"model": "m", "id": number, "node": node, "gpus": 2} for number, node in enumerate(running)]
     fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": replicas, "gpus": 2}]})
     return Scenario(fleet, short_inventory({"nodes": nodes, "replicas": live}))
 
 
-def test_capacity_counts_what_would_fit_with_the_nodes_that_may_come() -> None:
+def test_capacity_counts_with_the_nodes_that_may_be_added() -> None:
     [row] = capacity(world(3, "a")).rows
     assert row.after_plan
     assert row.with_new_nodes
@@ -87,7 +87,7 @@ def test_capacity_counts_what_would_fit_with_the_nodes_that_may_come() -> None:
     assert plain.with_new_nodes is None
 
 
-def test_the_map_draws_new_nodes_with_what_would_run_there() -> None:
+def test_the_map_draws_new_nodes_with_the_replicas_that_would_run_there() -> None:
     drawn = placement_map(world(3, "a"))
     assert [(node.name, node.new, [piece.replica for card in node.cards for piece in card.pieces])
             for node in drawn.nodes] == [
@@ -96,7 +96,7 @@ def test_the_map_draws_new_nodes_with_what_would_run_there() -> None:
     assert (entry.live, entry.new) == (1, 2)
 
 
-def test_what_if_says_what_would_run_on_new_nodes() -> None:
+def test_what_if_counts_replicas_that_would_run_on_new_nodes() -> None:
     answer = what_if(world(2, "a", "b"), Changes(lose=("a",)), each_node=True)
     assert [(row.name, row.nodes) for row in answer.growth] == [("p", 1)]
     assert (answer.before.on_new_nodes, answer.after.blocked, answer.after.on_new_nodes) == (0, 1, 1)

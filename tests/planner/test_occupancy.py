@@ -1,4 +1,4 @@
-"""The placement map: every card is filled by those who hold it and by what is free, and nobody is drawn twice."""
+"""The placement map: pieces and free share fill every card, and no replica is drawn twice."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def test_each_replica_is_on_the_cards_it_names() -> None:
     assert all(piece.certain for card in node.cards for piece in card.pieces)
 
 
-def test_one_that_names_no_card_is_laid_where_something_is_granted_and_marked_as_inferred() -> None:
+def test_a_replica_that_reports_no_card_is_drawn_on_a_granted_share_and_marked_as_inferred() -> None:
     (node,) = drawn({"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi", "used": {"GPU": 0.5}}],
                      "replicas": [{"model": "m", "id": 0, "node": "a", "gpus": 0.5}]}).nodes
     (piece,) = [piece for card in node.cards for piece in card.pieces]
     assert (piece.replica, piece.share, piece.certain) == ("m/0", 5_000, False)
 
 
-def test_what_nobody_claims_is_unknown_and_what_is_not_ours_is_foreign() -> None:
+def test_unclaimed_grants_are_unknown_and_replicas_of_others_are_foreign() -> None:
     inventory = {"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi", "used": {"GPU": 2}}], "replicas": [
         {"model": "m", "foreign": "ab:ModelActor:m", "fleet": None, "node": "a", "gpus": 1, "cards": [0]}]}
     (node,) = drawn(inventory).nodes
     assert cards(node) == [[("foreign", "ab:ModelActor:m", 10_000)], [("unknown", None, 10_000)]]
 
 
-def test_a_plan_that_is_there_already_is_the_one_that_is_drawn() -> None:
+def test_a_given_plan_is_drawn_instead_of_a_new_one() -> None:
     models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("m", "n")]
     inventory = {"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi"}]}
     world = Scenario(short_fleet({"models": models}), short_inventory(inventory))
@@ -58,7 +58,7 @@ def test_a_plan_that_is_there_already_is_the_one_that_is_drawn() -> None:
     (node,) = placement_map(world, plan).nodes
     assert [held for card in cards(node) for held in card] == [("new", "n/0", 10_000)]
     elsewhere = Scenario(world.fleet, short_inventory({"nodes": [{"name": "a", "gpus": 0}]}))
-    with pytest.raises(ValueError, match="does not fit on a any more"):
+    with pytest.raises(ValueError, match="no longer fits on a"):
         placement_map(elsewhere, plan)
 
 
@@ -80,7 +80,7 @@ def test_new_replicas_are_drawn_where_the_plan_puts_them() -> None:
     assert {entry.model: entry.new for entry in answer.legend} == {"m": 1, "c": 1}
 
 
-def test_dead_draining_cordoned_and_dirty_are_told() -> None:
+def test_dead_draining_cordoned_and_dirty_are_marked() -> None:
     nodes = [{"name": "dead", "gpus": 1, "state": "DEAD"},
              {"name": "drain", "gpus": 2, "vram": "80Gi", "state": "DRAINING"},
              {"name": "odd", "gpus": 1, "vram": "80Gi", "measured": {0: 20 << 30}}]
@@ -97,14 +97,14 @@ def test_dead_draining_cordoned_and_dirty_are_told() -> None:
     assert by_name["odd"].cards[0].dirty
 
 
-def test_the_legend_begins_with_who_holds_most() -> None:
+def test_the_legend_begins_with_the_model_that_holds_most() -> None:
     answer = drawn({"nodes": [{"name": "a", "gpus": 4}], "replicas": [
         {"model": "small", "id": 0, "node": "a", "gpus": 0.5, "cards": [0]},
         {"model": "large", "id": 0, "node": "a", "gpus": 2, "cards": [1, 2]}]})
     assert [entry.model for entry in answer.legend] == ["large", "small"]
 
 
-def test_half_a_picture_is_drawn_but_not_planned_on() -> None:
+def test_an_incomplete_inventory_is_drawn_but_not_planned_on() -> None:
     inventory = {"nodes": [{"name": "a", "gpus": 1}], "complete": False}
     assert len(drawn(inventory).nodes) == 1
     with pytest.raises(InventoryError):

@@ -1,4 +1,4 @@
-"""The ledger as it is opened: policies and offers are worked out once for equal nodes, and are those of each node."""
+"""Opening the ledger: policies and offers are computed once for equal nodes, and are right for each node."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_nodes_that_hold_the_same_on_the_same_cards_offer_the_same() -> None:
     assert [card.free_share for card in ledger.offer(2).cards] == [0, 10_000]
 
 
-def test_an_offer_worked_out_once_is_that_of_the_node_alone() -> None:
+def test_a_shared_offer_equals_the_offer_computed_for_the_node_alone() -> None:
     inventory = short_inventory({"nodes": [*NODES, {"name": "e", "gpus": 1, "measured": {0: "9Gi"}, "vram": "24Gi"}],
                                  "replicas": [{"model": "m", "id": 0, "node": "b", "gpus": 0.5}]})
     state = sort_out(inventory, "lab", {"m"})
@@ -60,7 +60,7 @@ def test_an_offer_worked_out_once_is_that_of_the_node_alone() -> None:
         assert ledger.offer(place) == offer_of(node, state.holding.get(node.id, ()), ledger.nodes[place].policy)
 
 
-def test_slots_that_are_told_stay_and_the_others_are_the_lowest_free() -> None:
+def test_reported_slots_stay_and_the_others_are_the_lowest_free() -> None:
     def slots(*told: int | None) -> set[int]:
         live = short_inventory({"replicas": [{"model": "m", "id": number, "node": "a", "slot": slot}
                                              for number, slot in enumerate(told)]}).replicas
@@ -72,7 +72,7 @@ def test_slots_that_are_told_stay_and_the_others_are_the_lowest_free() -> None:
     assert slots(1, 1) == {0, 1}
 
 
-def test_a_plan_with_the_oddest_of_durations_is_not_taken_for_tampered() -> None:
+def test_a_plan_with_odd_durations_is_not_mistaken_for_a_changed_one() -> None:
     fleet = short_fleet({"models": [{"key": "mödel:\u2028#{}", "replicas": 2, "gpus": 1}]})
     odd = fleet.models[0].restart.model_copy(update={"backoff": 0.000001})
     model = replace(fleet.models[0], restart=odd, startup_timeout_s=1e-05)

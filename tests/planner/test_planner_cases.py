@@ -1,4 +1,4 @@
-"""Runs every file in cases/: a small world, and what the plan for it must say. A new case needs no code here."""
+"""Runs every file in cases/: a small cluster and fleet, and the expected plan. A new case needs no code here."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_case(path: Path) -> None:
 
 
 def _shown(plan: Plan, expected: dict[str, Any]) -> dict[str, Any]:
-    """Return what the plan says about everything the case expects something of, in the case's own form."""
+    """Return the parts of the plan for which the case has expectations, in the form of the case."""
     document = plan.model_dump(mode="json", by_alias=True)
     views = {
         "actions": lambda: [" ".join([action.id, "on", *(member.node for member in action.members)])
@@ -50,7 +50,7 @@ def _shown(plan: Plan, expected: dict[str, Any]) -> dict[str, Any]:
 
 
 def _like(found: Any, wanted: Any) -> Any:
-    """Cut `found` down to the keys that `wanted` names, so that a case says only what it is about."""
+    """Reduce `found` to the keys in `wanted`, so that a case needs only the relevant ones."""
     if isinstance(wanted, dict) and isinstance(found, dict):
         return {key: _like(found.get(key), value) for key, value in wanted.items()}
     if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):

@@ -1,4 +1,4 @@
-"""Never down, as a fact about types and imports: a plan cannot say anything but create, and the planner cannot act."""
+"""Never down, by types and imports: a plan can only create, and the planner cannot act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policies of the fleet file: what refuses a plan, what --force lifts, and that the plan itself stays as it is."""
+"""Policies of the fleet file: what refuses a plan, what --force lifts, and that the plan itself does not change."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FOUR = {"key": "org/m", "replicas": 4, "gpus": 1}
 
 
 def under(fleet: ResolvedFleet, **policy: Any) -> ResolvedFleet:
-    """The fleet with a policy, each key of it on a line of its own."""
+    """The fleet with a policy, each key on its own line."""
     places = {key: Position(file="prod.yaml", line=6 + number, column=21) for number, key in enumerate(policy)}
     return replace(fleet, policy=Policy.model_validate(policy), policy_places=places)
 
@@ -53,7 +53,7 @@ def test_a_fleet_without_a_policy_refuses_nothing() -> None:
     ({"maxNewReplicas": 1, "maxNewGpus": 1, "protectedModels": ["org/*"]},
      ["MAX_NEW_REPLICAS", "MAX_NEW_GPUS", "PROTECTED_MODEL"]),
 ])
-def test_a_threshold_is_the_last_value_that_passes_and_all_are_told_at_once(
+def test_a_threshold_is_the_last_value_that_passes_and_all_are_reported_at_once(
     policy: dict[str, Any], codes_found: list[str]
 ) -> None:
     plan = planned(**policy)
@@ -61,7 +61,7 @@ def test_a_threshold_is_the_last_value_that_passes_and_all_are_told_at_once(
     assert plan.exit_code == (4 if codes_found else 2)
 
 
-def test_a_message_says_what_would_happen_the_limit_its_key_and_place_and_the_flag() -> None:
+def test_a_message_has_the_action_the_limit_its_key_and_position_and_the_flag() -> None:
     [finding] = planned(maxNewReplicas=3).policy
     assert finding.message == ("the plan creates 4 replicas, against spec.policy.maxNewReplicas: 3 at prod.yaml:6:21; "
                                "--force lifts it for this run")
@@ -93,18 +93,18 @@ def growing(to: int, running: int, percent: int, model: str = "org/m") -> Plan:
                    replicas=live(running, model), maxChangePercent=percent)
 
 
-def test_change_is_counted_against_what_is_live_of_the_fleet() -> None:
+def test_change_is_relative_to_the_live_replicas_of_the_fleet() -> None:
     assert codes(growing(15, 10, percent=50)) == []
     [finding] = growing(16, 10, percent=50).policy
     assert finding.found == "creates 6 replicas beside 10 live ones, which is 60 %"
 
 
 @pytest.mark.parametrize(("to", "running", "found"), [(50, 9, []), (50, 10, ["MAX_CHANGE_PERCENT"]), (50, 0, [])])
-def test_a_percentage_is_heeded_only_from_ten_live_replicas_on(to: int, running: int, found: list[str]) -> None:
+def test_a_percentage_is_checked_only_with_ten_or_more_live_replicas(to: int, running: int, found: list[str]) -> None:
     assert codes(growing(to, running, percent=10)) == found
 
 
-def test_what_others_run_is_not_what_the_change_is_counted_against() -> None:
+def test_change_is_not_relative_to_replicas_of_others() -> None:
     foreign = [{**one, "fleet": "other"} for one in live(12, "theirs")]
     plan = planned({"key": "m", "replicas": 5, "gpus": 0.1}, replicas=foreign, maxChangePercent=1)
     assert codes(plan) == []
@@ -125,12 +125,12 @@ def test_a_protected_model_is_refused_alone_and_by_name() -> None:
                                "prod.yaml:6:21; no flag lifts this; --exclude org/m plans the rest")
 
 
-def test_what_a_message_proposes_can_be_pasted_whatever_the_key() -> None:
+def test_the_flag_in_a_message_can_be_pasted_whatever_the_key() -> None:
     [finding] = planned({**FOUR, "key": "$(reboot)"}, protectedModels=["*"]).policy
     assert "--exclude '$(reboot)' plans the rest" in finding.message
 
 
-def test_a_protected_model_with_nothing_to_create_does_no_harm() -> None:
+def test_a_protected_model_with_nothing_to_create_is_not_refused() -> None:
     assert codes(planned({**FOUR, "replicas": 0}, protectedModels=["*"])) == []
 
 
@@ -158,24 +158,24 @@ def test_a_selector_may_choose_only_allowed_values(expression: str, allowed: lis
     assert (selecting({"pool": expression}, pool=allowed) == []) is fine
 
 
-def test_a_label_that_is_not_allowed_is_told_with_those_that_are() -> None:
+def test_a_label_that_is_not_allowed_is_reported_with_the_allowed_ones() -> None:
     [message] = selecting({"pool": "x"}, zone=[], rack=["r1"])
     assert message == ("the plan selects nodes of m by the label pool, against spec.policy.allowedSelectors: "
                        "[rack, zone] at prod.yaml:6:21; no flag lifts this")
 
 
-def test_a_value_that_is_not_allowed_is_told_with_those_that_are() -> None:
+def test_a_value_that_is_not_allowed_is_reported_with_the_allowed_ones() -> None:
     [message] = selecting({"pool": "x"}, pool=["y", "z"])
     assert message == ("the plan selects nodes of m by pool: x, against spec.policy.allowedSelectors: pool: [y, z] at "
                        "prod.yaml:6:21; no flag lifts this")
 
 
-def test_a_model_without_a_selector_and_one_that_is_not_acted_on_are_not_asked() -> None:
+def test_models_without_a_selector_or_without_actions_are_not_checked() -> None:
     idle = {"key": "idle", "replicas": 0, "gpus": 1, "selector": {"pool": "x"}}
     assert codes(planned(FOUR, idle, allowedSelectors={})) == []
 
 
-def test_what_several_members_ask_for_is_told_once() -> None:
+def test_a_selector_of_several_members_is_reported_once() -> None:
     gang = {"key": "m", "replicas": 1, "gang": {"gpus": 1, "workers": 2, "selector": {"pool": "x"}}, "ranksPerNode": 3}
     assert codes(planned(gang, allowedSelectors={})) == ["SELECTOR_NOT_ALLOWED"]
 
@@ -195,7 +195,7 @@ def test_force_lifts_nothing_else() -> None:
     assert plan.exit_code == 4
 
 
-def test_what_still_refuses_is_told_before_what_force_lifted() -> None:
+def test_findings_that_refuse_come_before_lifted_ones() -> None:
     plan = planned(force=True, maxNewReplicas=1, protectedModels=["*"])
     assert [(one.code, one.lifted) for one in plan.policy] == [("PROTECTED_MODEL", False), ("MAX_NEW_REPLICAS", True)]
 
@@ -203,7 +203,7 @@ def test_what_still_refuses_is_told_before_what_force_lifted() -> None:
 @pytest.mark.parametrize(("actions", "blocked", "refused", "code"), [
     (0, 0, 0, 0), (1, 0, 0, 2), (0, 1, 0, 3), (1, 1, 0, 3), (1, 0, 1, 4), (1, 1, 1, 4),
 ])
-def test_refused_goes_before_partial_and_partial_before_changes(
+def test_refused_takes_precedence_over_partial_and_partial_over_changes(
     actions: int, blocked: int, refused: int, code: int
 ) -> None:
     assert detailed_exit_code(actions=actions, blocked=blocked, refused=refused) == code
@@ -219,7 +219,7 @@ VERDICT = {"policy", "exit_code", "plan_id", "options"}
 
 @settings(max_examples=cases(40), suppress_health_check=list(HealthCheck))
 @given(worlds(), Policies)
-def test_a_policy_changes_the_verdict_and_never_what_a_plan_does(
+def test_a_policy_changes_the_exit_code_and_never_the_actions(
     world: tuple[ResolvedFleet, Inventory], policy: dict[str, Any]
 ) -> None:
     fleet, inventory = world

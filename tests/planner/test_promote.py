@@ -1,4 +1,4 @@
-"""Promote: a new replica goes where one of its model is WARM, under its id, and never at the price of another."""
+"""Promote: a new replica goes where one of its model is WARM, under its id, and never at the expense of another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def with_weights(model: ResolvedModel) -> ResolvedModel:
 
 
 def warm(model: ResolvedModel, number: int, nodes: list[str], artifact: str = WANTED, **more: Any) -> Replica:
-    """Return a WARM replica of a model; its members are on `nodes`, in turn."""
+    """Return a WARM replica of a model, with one member on each of `nodes`."""
     members = [{"group": seat.group, "copy": seat.copy, "role": seat.role, "rank": seat.rank, "memory": GIB,
                 "nodeId": nodes[place % len(nodes)], "weights": {"artifact": artifact, "port": 7000}}
                for place, seat in enumerate(replica_shape(model).seats)]
@@ -110,27 +110,27 @@ def test_a_replica_goes_where_it_is_warm_and_keeps_its_id() -> None:
 @pytest.mark.parametrize("more", [
     {"artifact": OTHER}, {"state": "RESTARTING"}, {"fleet": "other"}, {"nodes": ["full"]}, {"nodes": ["gone"]},
 ])
-def test_what_cannot_be_promoted_is_created_elsewhere(more: dict[str, Any]) -> None:
+def test_a_replica_that_cannot_be_promoted_is_created_elsewhere(more: dict[str, Any]) -> None:
     fleet, model = small()
     place = more.pop("nodes", ["b"])
     made = done(fleet, nodes(a=1, b=8, full=0), warm(model, 3, place, **more))
     assert [op for op, _, _ in made] == ["create"]
 
 
-def test_of_two_that_are_warm_the_one_with_the_spec_of_the_file_is_promoted() -> None:
+def test_of_two_warm_replicas_the_one_with_the_spec_of_the_file_is_promoted() -> None:
     fleet, model = small()
     found = [warm(model, 0, ["a"], specHash="old"), warm(model, 1, ["b"])]
     assert done(fleet, nodes(a=8, b=8), *found) == [("promote", 1, "b")]
     assert done(fleet, nodes(a=8, b=8), found[0]) == [("promote", 0, "a")]
 
 
-def test_one_that_is_hot_under_that_id_is_not_promoted() -> None:
+def test_an_id_with_a_hot_replica_is_not_promoted() -> None:
     fleet, model = small(replicas=2)
     hot = warm(model, 3, ["a"], level="HOT")
     assert done(fleet, nodes(a=8, b=8), hot, warm(model, 3, ["a"])) == [("create", 4, "a")]
 
 
-def test_an_id_under_which_one_of_an_unreadable_fleet_is_hot_is_not_promoted() -> None:
+def test_an_id_with_a_hot_replica_of_an_unreadable_fleet_is_not_promoted() -> None:
     fleet, model = small()
     hot = warm(model, 3, ["a"], level="HOT", fleet=None)
     assert done(fleet, nodes(a=8, b=8), hot, warm(model, 3, ["b"])) == [("create", 4, "a")]
@@ -139,7 +139,7 @@ def test_an_id_under_which_one_of_an_unreadable_fleet_is_hot_is_not_promoted() -
 @pytest.mark.parametrize("now", [
     {"nodes": ["a"]}, {"artifact": OTHER}, {"state": "RESTARTING"}, {"level": "HOT", "fleet": None}, {"members": []},
 ])
-def test_a_plan_that_promotes_is_stale_once_that_one_is_another(now: dict[str, Any]) -> None:
+def test_a_plan_that_promotes_is_stale_if_the_warm_replica_has_changed(now: dict[str, Any]) -> None:
     fleet, model = small()
     before = with_replicas(nodes(a=8, b=8), [warm(model, 3, ["b"])])
     plan = plan_for(fleet, before)
@@ -151,7 +151,7 @@ def test_a_plan_that_promotes_is_stale_once_that_one_is_another(now: dict[str, A
         plan, with_replicas(nodes(a=8, b=8), [*again, other]))
 
 
-def test_a_plan_that_promotes_is_stale_once_that_one_is_gone() -> None:
+def test_a_plan_that_promotes_is_stale_if_the_warm_replica_is_gone() -> None:
     fleet, model = small()
     found = [warm(model, 0, ["b"]), warm(model, 1, ["a"], artifact=OTHER)]
     plan = plan_for(fleet, with_replicas(nodes(a=8, b=8), found))
@@ -166,7 +166,7 @@ def test_a_gang_is_promoted_whole_and_each_rank_on_its_node() -> None:
     assert (action.op, action.replica_id, [one.node for one in action.members]) == ("promote", 5, ["d", "b"])
 
 
-def test_the_memory_of_a_warm_one_counts_until_it_has_left() -> None:
+def test_the_memory_of_a_warm_replica_counts_until_it_is_gone() -> None:
     fleet, model = small(memory="511Gi")
     assert done(fleet, nodes(a=1), warm(model, 0, ["a"])) == [("promote", 0, "a")]
     fleet, model = small(memory="512Gi")

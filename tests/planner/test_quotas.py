@@ -1,4 +1,4 @@
-"""Quotas, on random worlds: standing totals hold, what is blocked by one is truly over it, and nothing else changes."""
+"""Quotas, on random worlds: totals hold, replicas blocked by a quota are really over it, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ limits = st.fixed_dictionaries({"selector": st.sampled_from(SELECTORS)}, optiona
 
 
 def holds(quota: Quota, labels: Any) -> bool:
-    """The rule of a selector, said once more."""
+    """An independent implementation of selectors."""
     allowed = {"a": {"a"}, "!a": {"b", None}, "in(a, b)": {"a", "b"}, "t": {"t"}}
     return all(labels.get(key) in allowed[value] for key, value in quota.selector.items())
 
@@ -43,7 +43,7 @@ def totals(quota: Quota, fleet: ResolvedFleet, inventory: Inventory, plan: Plan)
 
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.too_slow])
 @given(worlds(), st.lists(limits, min_size=1, max_size=3), st.data())
-def test_no_plan_takes_more_than_a_quota_and_what_is_blocked_by_one_is_over_it(
+def test_no_plan_exceeds_a_quota_and_replicas_blocked_by_one_would_exceed_it(
     world: tuple[ResolvedFleet, Inventory], quotas: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     fleet, inventory = world
@@ -63,7 +63,7 @@ def test_no_plan_takes_more_than_a_quota_and_what_is_blocked_by_one_is_over_it(
 
 
 def _without_gpus(quota: Quota, fleet: ResolvedFleet, plan: Plan) -> int:
-    """How many new replicas of a quota take no GPU: those are allowed also where what runs is over its GPUs."""
+    """The number of new replicas without GPUs: they are allowed even if running ones are over the quota's GPUs."""
     keys = {model.key for model in fleet.models if holds(quota, model.labels)}
     return sum(one.model in keys and not any(member.gpus for member in one.members) for one in plan.actions)
 
@@ -85,7 +85,7 @@ def test_a_quota_that_is_never_reached_changes_nothing(world: tuple[ResolvedFlee
     assert plan_for(wide, inventory) == plan_for(fleet, inventory)
 
 
-def test_what_finds_no_room_and_is_over_a_quota_says_both() -> None:
+def test_replicas_without_room_that_are_also_over_a_quota_have_both_reasons() -> None:
     fleet = short_fleet({"policy": {"quotas": [{"gpus": 6}]}, "models": [{"key": "m", "replicas": 9, "gpus": 1}]})
     (blocked,) = plan_for(fleet, short_inventory({"nodes": [{"name": "a", "gpus": 4}]})).blocked
     assert (blocked.code, blocked.replicas) == ("INSUFFICIENT_GPU", 5)

@@ -1,4 +1,4 @@
-"""Updates in place: what reloads, what does not and why; nothing else of a plan depends on them."""
+"""In-place updates: what reloads, what does not and why; nothing else in a plan depends on them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ OLD = {"artifact": OTHER}
 
 
 def in_place(fleet: ResolvedFleet, reload: HttpReload | None = RELOAD) -> ResolvedFleet:
-    """The fleet with the hashes that a file would have, updated in place."""
+    """The fleet, updated in place, with the hashes that a file would have."""
     return replace(fleet, models=tuple(
         replace(one, reload=reload, engine_hash=engine_hash(one.workers, one.placement),
                 spec_hash=hash_of_shape(shape_as_set(one.workers, one.placement))) for one in fleet.models))
 
 
 def outdated(count: int, wanted: int | None = None, **more: Any) -> tuple[ResolvedFleet, Inventory]:
-    """A model of which `count` replicas run with other weights; `more` is put into each."""
+    """A model with `count` replicas that run other weights; `more` is added to each."""
     replicas = [{"model": "m", "id": number, "node": NAMES[number], "serves": OLD, "hash": "old"}
                 for number in range(count)]
     fleet, inventory = world([model("m") | {"replicas": count if wanted is None else wanted, "priority": 7}], replicas)
@@ -56,7 +56,7 @@ def reason(plan: Plan) -> str:
     return plan.models[0].reason
 
 
-def test_what_differs_in_its_weights_alone_reloads_and_the_plan_can_be_saved_and_sent() -> None:
+def test_replicas_with_only_other_weights_reload_and_the_plan_can_be_saved_and_sent() -> None:
     fleet, inventory = outdated(2)
     plan = plan_for(fleet, inventory)
     assert ([one.id for one in plan.reloads], plan.exit_code, plan.format_version) == (["m/0", "m/1"], 2, "1.1")
@@ -78,7 +78,7 @@ def test_what_differs_in_its_weights_alone_reloads_and_the_plan_can_be_saved_and
     assert "2 to reload" in shown
 
 
-def test_a_plan_that_reloads_nothing_is_as_it_was() -> None:
+def test_a_plan_without_reloads_has_no_trace_of_them() -> None:
     fleet, inventory = outdated(1)
     for without in (replace(fleet, models=tuple(replace(one, reload=None) for one in fleet.models)),
                     in_place(world([{"key": "m", "replicas": 0, "gpus": 1}], [])[0])):
@@ -95,7 +95,7 @@ def test_a_plan_that_reloads_nothing_is_as_it_was() -> None:
     ({"draining": True}, {}, "not in place: not ready"),
     ({}, {"protected_models": ["m"]}, "not in place: the model is protected"),
 ])
-def test_what_does_not_reload_is_kept_and_the_plan_says_why(
+def test_replicas_that_do_not_reload_are_kept_and_the_plan_says_why(
     more: dict[str, Any], policy: dict[str, Any], said: str
 ) -> None:
     fleet, inventory = outdated(1)
@@ -105,7 +105,7 @@ def test_what_does_not_reload_is_kept_and_the_plan_says_why(
     assert said in reason(plan)
 
 
-def test_what_failed_three_times_is_left_alone_then_tried_with_one() -> None:
+def test_after_three_failed_reloads_a_model_cools_and_is_then_tried_with_one_replica() -> None:
     fleet, inventory = outdated(2)
     spec = fleet.models[0].spec_hash
 
@@ -128,7 +128,7 @@ def test_what_failed_three_times_is_left_alone_then_tried_with_one() -> None:
     assert "m/0 not in place: cooling until" in reason(pair)
 
 
-def test_reloads_that_failed_stop_no_start_and_starts_that_failed_stop_no_reload() -> None:
+def test_failed_reloads_do_not_stop_starts_and_failed_starts_do_not_stop_reloads() -> None:
     fleet, inventory = outdated(1, wanted=2)
     plans = [plan_for(fleet, inventory.model_copy(update={"failures": [
         Failure(model=model, replica_id=9, actor_id=f"x{ago}", spec_hash=fleet.models[0].spec_hash, at=before(ago),
@@ -138,7 +138,7 @@ def test_reloads_that_failed_stop_no_start_and_starts_that_failed_stop_no_reload
     assert [(len(plan.reloads), len(plan.actions)) for plan in plans] == [(0, 1), (1, 0)]
 
 
-def test_a_spec_by_which_an_engine_ended_is_loaded_by_no_other_replica_without_a_person() -> None:
+def test_a_spec_that_ended_an_engine_is_not_reloaded_automatically_again() -> None:
     fleet, inventory = outdated(2)
     failure = Failure(model="m", replica_id=0, actor_id="actor0", spec_hash=fleet.models[0].spec_hash, reload=True,
                       node_ids=[NAMES[0]], code="RELOAD_ENDED", at=before("20h"))
@@ -151,7 +151,7 @@ def test_a_spec_by_which_an_engine_ended_is_loaded_by_no_other_replica_without_a
     assert len(plan_for(fleet, inventory.model_copy(update={"failures": [other]})).reloads) == 2
 
 
-def test_one_whose_spec_is_not_known_reloads_first_whatever_the_file_has() -> None:
+def test_a_replica_with_an_unknown_spec_reloads_first_whatever_the_file_has() -> None:
     fleet, inventory = outdated(2)
     replicas = [inventory.replicas[0], inventory.replicas[1].model_copy(update={"spec_hash": UNKNOWN_SPEC})]
     plan = plan_for(fleet, inventory.model_copy(update={"replicas": replicas}))
@@ -177,7 +177,7 @@ HASHES = st.sampled_from(["current", "old", "older", None])
 def test_reloads_change_nothing_else_and_their_success_leaves_nothing_to_do(
     wanted: int, drawn: list[tuple[str | None, bool, str]]
 ) -> None:
-    """Actions, ids and what is blocked are those of mode keep; what has reloaded is current and never planned again."""
+    """Actions, ids and blocked replicas are those of mode keep; reloaded replicas are current and not planned again."""
     fleet, inventory = outdated(len(drawn), wanted)
     [one] = fleet.models
     replicas = [replica.model_copy(update={

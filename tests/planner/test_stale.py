@@ -1,4 +1,4 @@
-"""A saved plan is stale when something it relies on has moved, and only then."""
+"""A saved plan is stale if something it relies on has changed, and only then."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ def moved(plan: Plan, **inventory: Any) -> list[str]:
     return moved_since(plan, short_inventory(inventory))
 
 
-def test_the_same_world_leaves_a_plan_good() -> None:
+def test_a_plan_is_not_stale_if_nothing_changed() -> None:
     assert moved(made()) == []
 
 
-def test_another_session_is_another_cluster() -> None:
-    assert moved(made(), session="s2") == ["the cluster is another session: s1 when planned, s2 now"]
+def test_a_new_session_makes_a_plan_stale() -> None:
+    assert moved(made(), session="s2") == ["the cluster has a new session: s1 when planned, s2 now"]
 
 
-def test_a_new_live_replica_of_a_planned_model_is_told() -> None:
+def test_a_new_live_replica_of_a_planned_model_is_reported() -> None:
     assert moved(made(), replicas=[{"model": "m", "id": 0, "node": "b"}]) == [
         "m: 0 live when planned, 1 now", "m: highest id none when planned, 0 now"]
 
 
-def test_a_lost_replica_moves_only_the_highest_id() -> None:
+def test_a_lost_replica_changes_only_the_highest_id() -> None:
     assert moved(made(), nodes=[*NODES, {"name": "gone", "state": "DEAD"}],
                  replicas=[{"model": "m", "id": 0, "node": "gone"}]) == ["m: highest id none when planned, 0 now"]
 
@@ -56,12 +56,12 @@ def test_models_the_plan_does_not_act_on_may_change() -> None:
     assert moved(plan, replicas=[{"model": "idle", "id": 0, "node": "b"}, {"model": "new", "id": 0, "node": "b"}]) == []
 
 
-def test_a_target_node_that_died_is_told() -> None:
+def test_a_dead_target_node_is_reported() -> None:
     assert moved(made(), nodes=[{**NODES[0], "state": "DEAD"}, NODES[1]]) == [
         "node a: was alive when planned, is dead now"]
 
 
-def test_a_target_node_that_is_gone_is_told() -> None:
+def test_a_missing_target_node_is_reported() -> None:
     assert moved(made(), nodes=[NODES[1]]) == ["node a: was alive when planned, is not listed now"]
 
 
@@ -70,7 +70,7 @@ def test_an_unrelated_node_may_join() -> None:
     assert moved(made(), nodes=[joined, *NODES]) == []
 
 
-def test_a_target_node_that_filled_up_is_told_once() -> None:
+def test_a_target_node_that_filled_up_is_reported_once() -> None:
     taken = [{"model": "theirs", "fleet": None, "foreign": f"f{number}", "node": "a", "gpus": 1} for number in (0, 1)]
     assert moved(made(), replicas=taken) == ["node a: less is free than m/0 claims: needs 1 free GPU, has 0"]
 
@@ -83,20 +83,20 @@ def test_another_model_may_get_a_replica_elsewhere_but_not_in_the_room_the_plan_
 
 
 @pytest.mark.parametrize("replica_id", [0, 5])
-def test_a_model_that_another_fleet_has_started_is_told_once(replica_id: int) -> None:
+def test_a_model_that_another_fleet_has_started_is_reported_once(replica_id: int) -> None:
     theirs = [{"model": "m", "id": replica_id, "node": "b", "fleet": fleet} for fleet in ("other", "more")]
     assert moved(made(), replicas=theirs) == ["m: live under fleets more, other now"]
     assert moved(made(), replicas=theirs[:1]) == ["m: live under fleet other now"]
 
 
-def test_the_fleet_that_is_adopted_from_takes_no_model() -> None:
+def test_replicas_of_the_adopted_fleet_do_not_make_a_plan_stale() -> None:
     before = [{"model": "m", "id": 0, "node": "b", "fleet": "old"}]
     plan = plan_for(short_fleet({"models": [MODEL]}), short_inventory({"nodes": NODES, "replicas": before}),
                     adopt_from="old")
     assert moved(plan, replicas=before) == []
 
 
-def test_a_name_the_plan_needs_that_somebody_holds_is_told() -> None:
+def test_a_planned_name_that_is_taken_is_reported() -> None:
     assert moved(made(), replicas=[{"model": "m", "id": 1, "node": "b", "fleet": None}]) == [
         "m: the name ModelActor:m:1 is taken now"]
 
@@ -106,7 +106,7 @@ def test_a_replica_of_ours_on_another_level_raises_the_highest_id() -> None:
         "m: highest id none when planned, 1 now"]
 
 
-def test_a_name_the_plan_counts_past_may_be_held() -> None:
+def test_a_taken_name_that_the_plan_does_not_use_is_fine() -> None:
     theirs = [{"model": "m", "id": 0, "node": "b", "fleet": None}]
     plan = plan_for(short_fleet({"models": [MODEL]}), short_inventory({"nodes": NODES, "replicas": theirs}))
     assert [action.replica_id for action in plan.actions] == [1, 2]
@@ -114,19 +114,19 @@ def test_a_name_the_plan_counts_past_may_be_held() -> None:
     assert moved(plan, replicas=[{**theirs[0], "id": 7}]) == []
 
 
-def test_a_replica_that_ended_is_told() -> None:
+def test_a_replica_that_ended_is_reported() -> None:
     before = [{"model": "m", "id": 0, "node": "b"}]
     plan = plan_for(short_fleet({"models": [MODEL]}), short_inventory({"nodes": NODES, "replicas": before}))
     assert moved(plan, replicas=before) == []
     assert moved(plan) == ["m: 1 live when planned, 0 now", "m: highest id 0 when planned, none now"]
 
 
-def test_a_draining_target_node_is_told() -> None:
+def test_a_draining_target_node_is_reported() -> None:
     assert moved(made(), nodes=[{**NODES[0], "state": "DRAINING"}]) == [
         "node a: is draining now, so it offers nothing"]
 
 
-def test_a_target_node_that_a_note_cordons_is_told() -> None:
+def test_a_target_node_cordoned_by_a_note_is_reported() -> None:
     assert moved(made(), nodes=[{**NODES[0], "cordon": {"by": "ana", "reason": "new driver"}}]) == [
         "node a: is cordoned now (note of ana: new driver)"]
 
@@ -135,12 +135,12 @@ def test_another_node_may_die() -> None:
     assert moved(made(), nodes=[NODES[0], {**NODES[1], "state": "DEAD"}]) == []
 
 
-def test_a_relabelled_target_node_is_told_only_if_the_selector_minds() -> None:
-    assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "y"}}]) == ["node a: was relabelled; m/0 needs pool=x"]
+def test_a_relabeled_target_node_is_reported_only_if_the_selector_no_longer_matches() -> None:
+    assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "y"}}]) == ["node a: was relabeled; m/0 needs pool=x"]
     assert moved(made(), nodes=[{**NODES[0], "labels": {"pool": "x", "rack": "9"}}]) == []
 
 
-def test_less_free_than_the_plan_claims_together_is_told() -> None:
+def test_less_free_than_the_total_claims_of_the_plan_is_reported() -> None:
     assert moved(made(), nodes=[{**NODES[0], "used": {"GPU": 1}}]) == [
         "node a: less is free than m/1 claims: needs 1 free GPU, has 0"]
 
@@ -151,7 +151,7 @@ def test_less_free_but_still_enough_is_fine() -> None:
         "node a: less is free than m/1 claims: needs 4 free CPUs, has 0"]
 
 
-def test_memory_that_only_a_policy_knew_is_not_held_against_the_plan() -> None:
+def test_card_memory_known_only_from_a_policy_is_not_checked() -> None:
     plan = made(models=[{**MODEL, "vram": "10Gi"}], nodes=[dict(NODES[0])])
     assert plan.actions == []
     fleet = short_fleet({"nodes": [{"gpuMemory": "24Gi"}], "models": [{**MODEL, "vram": "10Gi"}]})
@@ -166,12 +166,12 @@ def test_the_selector_of_each_rank_counts() -> None:
         {**member, "role": "Worker", "nodeSelector": {"pool": "x"}}, {**member, "role": "Leader"}]}]}
     plan = made(models=[gang])
     assert [member.node for member in plan.actions[0].members] == ["b", "a"]
-    assert moved(plan, nodes=[{**NODES[0], "labels": {}}, NODES[1]]) == ["node a: was relabelled; m/0 needs pool=x"]
+    assert moved(plan, nodes=[{**NODES[0], "labels": {}}, NODES[1]]) == ["node a: was relabeled; m/0 needs pool=x"]
 
 
 @some
 @given(worlds())
-def test_a_node_that_joins_with_whatever_runs_on_it_stales_no_plan(world: World) -> None:
+def test_a_node_that_joins_does_not_make_a_plan_stale_whatever_runs_on_it(world: World) -> None:
     fleet, inventory = world
     joined = short_node({"name": "unrelated", "gpus": 8, "labels": {"pool": "x", "zone": "z"}})
     theirs = short_replica({"model": "theirs", "id": 0, "node": "unrelated", "gpus": 8, "fleet": None})
@@ -181,7 +181,7 @@ def test_a_node_that_joins_with_whatever_runs_on_it_stales_no_plan(world: World)
 
 @some
 @given(worlds(), st.data())
-def test_a_target_node_that_goes_stales_the_plan_and_is_named(world: World, data: st.DataObject) -> None:
+def test_a_target_node_that_is_gone_makes_the_plan_stale_and_is_named(world: World, data: st.DataObject) -> None:
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
     targets = sorted({member.node_id for action in plan.actions for member in action.members})
@@ -194,7 +194,7 @@ def test_a_target_node_that_goes_stales_the_plan_and_is_named(world: World, data
 
 @some
 @given(worlds(), st.data())
-def test_another_replica_of_a_planned_model_stales_the_plan(world: World, data: st.DataObject) -> None:
+def test_another_replica_of_a_planned_model_makes_the_plan_stale(world: World, data: st.DataObject) -> None:
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
     assume(plan.actions)

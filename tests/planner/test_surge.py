@@ -1,4 +1,4 @@
-"""Updates: ending one outdated replica by name after each plan never leaves fewer than wanted, and it ends."""
+"""Updates: ending one outdated replica by name after each plan never leaves fewer than wanted, and terminates."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def test_of_200_000_models_none_falls_below_its_target_and_all_become_current() 
         assert to_create(wanted, current, outdated, surge) == 0, "creations stop"
 
 
-def test_without_a_surge_all_that_is_live_counts() -> None:
+def test_without_a_surge_every_live_replica_counts() -> None:
     for wanted, current, outdated in ((w, c, o) for w in range(MOST) for c in range(MOST) for o in range(MOST)):
         assert to_create(wanted, current, outdated, 0) == max(0, wanted - current - outdated)
 
 
 @settings(max_examples=cases(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(worlds(exact=True))
-def test_one_eviction_after_each_plan_updates_all_that_finds_room(world: tuple[ResolvedFleet, Inventory]) -> None:
-    """Through the planner: what is live never falls below min(target, before), and no more is current than planned."""
+def test_one_eviction_after_each_plan_updates_all_that_have_room(world: tuple[ResolvedFleet, Inventory]) -> None:
+    """Through the planner: the live count never falls below min(target, before), no more are current than planned."""
     fleet, inventory = world
     fleet = replace(fleet, models=tuple(replace(model, surge=model.surge or 1) for model in fleet.models))
     before = {key: len(state.live) for key, state in _states(fleet, inventory).items()}

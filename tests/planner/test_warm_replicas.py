@@ -1,4 +1,4 @@
-"""What is WARM counts as nothing in a plan, but for its id; it serves its weights like any other."""
+"""A WARM replica does not count in a plan, except for its id; it serves its weights like any other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Warm = st.lists(st.fixed_dictionaries({
 
 
 def without_ids(value: Any) -> Any:
-    """A plan's document without the ids of new replicas, also where remedies name one that they would leave out."""
+    """A plan's document without the ids of new replicas, including those that remedies would leave out."""
     if isinstance(value, dict):
         named = ("replica_id", "id", "replica") if "replica_id" in value else ()
         return {key: without_ids(one) for key, one in value.items() if key not in ("plan_id", "highestId", *named)}
@@ -44,7 +44,7 @@ def test_replicas_that_are_warm_change_nothing_but_ids(world: World, warm: list[
         assert other.replica_id >= one.replica_id
 
 
-def test_what_is_warm_on_a_dead_node_is_not_lost() -> None:
+def test_a_warm_replica_on_a_dead_node_is_not_lost() -> None:
     inventory: Inventory = short_inventory({
         "nodes": [{"name": "a", "gpus": 1}, {"name": "b", "state": "DEAD"}],
         "replicas": [{"model": "m", "id": 4, "node": "b", "level": "WARM"}]})

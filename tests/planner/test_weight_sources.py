@@ -1,4 +1,4 @@
-"""Sources of weights: of the same artifact, ready, near, and never for a crowd."""
+"""Sources of weights: of the same artifact, ready, near, and never overloaded."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model(
 
 def world(models: list[dict[str, Any]], replicas: list[dict[str, Any]], gpus: int = 4,
           racks: dict[str, str] | None = None) -> tuple[ResolvedFleet, Inventory]:
-    """Return a fleet, and eight nodes on which `replicas` run: model, id, node and what it serves."""
+    """Return a fleet, and eight nodes on which `replicas` run: model, id, node and served weights."""
     nodes = [{"name": name, "gpus": gpus, "labels": {"rack": racks[name]} if racks and name in racks else {}}
              for name in NAMES]
     inventory = short_inventory({"nodes": nodes, "replicas": [
@@ -64,7 +64,7 @@ def sources(plan: Plan, member: int = 0) -> list[str]:
 
 @st.composite
 def placed_worlds(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[dict[str, Any]]]:
-    """Return a fleet, an inventory, and replicas that were placed anywhere."""
+    """Return a fleet, an inventory, and replicas placed anywhere."""
     index, views = st.sampled_from([ONE, OTHER]), st.sampled_from([None, FILES, SHARD])
     sizes = [draw(st.sampled_from([1, 1, 2, 4])) for _ in range(2)]
     models = [model(f"m{at}", draw(views), draw(index), gang=size, sameLabel="rack") for at, size in enumerate(sizes)]
@@ -85,7 +85,7 @@ def part_of(view: dict[str, Any] | None, rank: int, action: dict[str, Any]) -> s
 
 @settings(max_examples=cases(40), deadline=None, derandomize=True)
 @given(placed_worlds(), st.randoms(use_true_random=False))
-def test_no_source_serves_a_crowd_or_what_it_does_not_have(
+def test_no_source_serves_too_many_nodes_or_weights_it_does_not_have(
     drawn: tuple[ResolvedFleet, Inventory, list[dict[str, Any]]], random: Any
 ) -> None:
     fleet, inventory, actions = drawn
@@ -117,7 +117,7 @@ def test_no_source_serves_a_crowd_or_what_it_does_not_have(
     assert again == actions
 
 
-def test_the_nearest_comes_first_by_the_label_that_holds_gangs_together() -> None:
+def test_the_nearest_source_comes_first_by_the_label_of_same_label() -> None:
     replicas = [{"model": "m", "id": number, "node": node, "serves": {"artifact": ONE}}
                 for number, node in enumerate(NAMES[1:5])]
     fleet, inventory = world([model("m", replicas=5, sameLabel="rack")], replicas,
@@ -129,7 +129,7 @@ def test_the_nearest_comes_first_by_the_label_that_holds_gangs_together() -> Non
     assert sources(plan) == ["m/3", "m/0", "m/1"]
 
 
-def test_a_rank_takes_its_own_part_from_that_rank_or_all_of_it_and_never_anothers() -> None:
+def test_a_rank_takes_its_part_from_the_same_rank_or_a_whole_copy_and_never_from_another_rank() -> None:
     first = plan_for(*world([model("m", SHARD, gang=2)], [])).actions[0]
     assert [member.weights.sources for member in first.members if member.weights] == [[], []]
     both = [{"model": "m", "id": 2, "node": "n5", "serves": {"artifact": ONE, "view": "a" * 16, "whole": True}}]
@@ -145,7 +145,7 @@ def test_a_rank_takes_its_own_part_from_that_rank_or_all_of_it_and_never_another
     assert [sorted(sources(plan, rank)) for rank in range(2)] == [["m/0", "m/2"], ["m/1", "m/2"]]
 
 
-def test_what_one_node_fetches_once_counts_once_and_what_is_over_waits_for_a_later_wave() -> None:
+def test_a_fetch_for_several_members_counts_once_and_the_excess_waits_for_a_later_wave() -> None:
     replicas = [{"model": "m", "id": 0, "node": "n7", "gpus": 4, "serves": {"artifact": ONE}}]
     plan = plan_for(*world([model("m") | {"replicas": 15}], replicas, gpus=2))
     by_node = {action.members[0].node: [(one.replica, one.wave) for one in action.members[0].weights.sources]
@@ -172,7 +172,7 @@ def test_a_wave_is_five_times_the_one_before_and_in_each_the_nearest_come_first(
     assert waves([f"other-{number}" for number in range(8)] + NAMES[2:])[8:] == [(2, ["m/1", "m/0"])] * 6
 
 
-def test_a_saved_plan_with_weights_is_the_same_plan_and_fits_its_schema() -> None:
+def test_a_saved_plan_with_weights_loads_unchanged_and_fits_its_schema() -> None:
     replicas = [{"model": "m", "id": 0, "node": "n7", "serves": {"artifact": ONE}}]
     plan = plan_for(*world([model("m", SHARD, gang=2) | {"replicas": 2}], replicas))
     saved = saved_plan_json(plan)
@@ -186,12 +186,12 @@ def test_a_saved_plan_with_weights_is_the_same_plan_and_fits_its_schema() -> Non
     assert "weights" not in request["record"]["replicas"][0]["members"][1]
 
 
-def test_a_member_without_weights_is_in_a_plan_as_it_was() -> None:
+def test_a_member_without_weights_has_no_weights_key_in_a_plan() -> None:
     fleet, inventory = world([{"key": "m", "replicas": 1, "gpus": 1}], [])
     assert "weights" not in plan_for(fleet, inventory).model_dump_json()
 
 
-def test_a_prefetch_gives_every_node_the_source_for_few_fetch_at_a_time() -> None:
+def test_a_prefetch_gives_every_node_a_source_since_few_fetch_at_a_time() -> None:
     fleet, inventory = world([model("m", SHARD, gang=2)], [
         {"model": "m", "id": 0, "node": "n0", "serves": {"artifact": ONE, "whole": True}}])
     [one] = fleet.models

@@ -1,4 +1,4 @@
-"""What a plan would say if nodes were lost, cordoned or added, or a model scaled."""
+"""The plan after nodes are lost, cordoned or added, or a model is scaled."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fate(row: ModelChange) -> tuple[int, int, int, int]:
 M = {"key": "m", "replicas": 2, "gpus": 4}
 
 
-def test_lost_replicas_are_planned_again_on_what_is_left() -> None:
+def test_lost_replicas_are_planned_again_on_the_remaining_nodes() -> None:
     answer = ask({"models": [M]}, {"nodes": NODES, "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]},
                  lose=("a1",))
     assert fate(answer.models[0]) == (1, 1, 0, 0)
@@ -47,7 +47,7 @@ def test_lost_replicas_are_planned_again_on_what_is_left() -> None:
     assert (answer.before.live, answer.after.live, answer.exit_code) == (2, 1, 2)
 
 
-def test_what_finds_no_place_is_told_with_its_reason() -> None:
+def test_replicas_without_a_place_have_a_reason() -> None:
     answer = ask({"models": [M]}, {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]},
                  lose=("a1",))
     assert fate(answer.models[0]) == (1, 0, 1, 0)
@@ -55,14 +55,14 @@ def test_what_finds_no_place_is_told_with_its_reason() -> None:
     assert answer.exit_code == 3
 
 
-def test_replicas_beyond_the_target_are_lost_without_being_missed() -> None:
+def test_lost_replicas_beyond_the_target_are_not_missing() -> None:
     answer = ask({"models": [{**M, "replicas": 1}]},
                  {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}, lose=("a1",))
     assert fate(answer.models[0]) == (1, 0, 0, 1)
     assert answer.exit_code == 0
 
 
-def test_a_gang_that_loses_a_node_gives_back_its_other_ones() -> None:
+def test_a_gang_that_loses_a_node_frees_its_other_nodes() -> None:
     gang = {"key": "g", "replicas": 1, "gang": {"gpus": 4, "workers": 1}}
     inventory = {"nodes": [{**node, "used": {"GPU": 4, "CPU": 0} if node["name"] != "b1" else {"GPU": 0}}
                            for node in NODES],
@@ -72,7 +72,7 @@ def test_a_gang_that_loses_a_node_gives_back_its_other_ones() -> None:
     assert {member.node for member in answer.created[0].members} == {"a2", "b1"}
 
 
-def test_a_gang_that_loses_two_nodes_gives_back_the_third_once() -> None:
+def test_a_gang_that_loses_two_nodes_frees_the_third_once() -> None:
     gang = {"key": "g", "replicas": 1, "gang": {"gpus": 2, "workers": 2}}
     inventory = {"nodes": [{**node, "used": {"GPU": 4}} for node in NODES],
                  "replicas": [{"model": "g", "id": 0, "nodes": ["a1", "a2", "b1"], "gpus": 2}]}
@@ -83,7 +83,7 @@ def test_a_gang_that_loses_two_nodes_gives_back_the_third_once() -> None:
                ).after.create == 1
 
 
-def test_a_cordon_keeps_what_runs_and_turns_away_what_is_new() -> None:
+def test_a_cordon_keeps_running_replicas_and_takes_no_new_ones() -> None:
     answer = ask({"models": [M]}, {"nodes": NODES[:2], "replicas": [live("m", 0, "a1")]}, cordon=("a2",))
     assert fate(answer.models[0]) == (0, 0, 0, 0)
     assert answer.blocked[0].code in {"CORDONED", "INSUFFICIENT_GPU"}
@@ -97,7 +97,7 @@ def test_a_cordon_takes_a_selector(typed: str) -> None:
     assert (answer.before.create, answer.after.create) == (2, 1)
 
 
-def test_a_cordon_in_thought_is_called_by_its_flag() -> None:
+def test_a_hypothetical_cordon_is_named_by_its_flag() -> None:
     answer = ask({"models": [M]}, {"nodes": NODES[:1]}, cordon=("a1",))
     told = answer.model_dump_json()
     assert "--cordon" in told
@@ -110,25 +110,25 @@ def test_a_new_node_makes_room() -> None:
     assert answer.changes[0].nodes == ["new-1", "new-2"]
 
 
-def test_scaling_is_not_held_against_the_lost_ones() -> None:
+def test_replicas_added_by_scaling_do_not_count_as_lost() -> None:
     inventory = {"nodes": NODES, "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}
     answer = ask({"models": [M]}, inventory, lose=("a1",), scale=("m=5",))
     assert fate(answer.models[0]) == (1, 1, 0, 0)
     assert answer.after.blocked == 3
 
 
-def test_a_smaller_target_takes_nothing_away() -> None:
+def test_a_smaller_target_removes_nothing() -> None:
     answer = ask({"models": [M]}, {"nodes": NODES, "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]},
                  scale=("m=0",))
     assert (answer.before.live, answer.after.live) == (2, 2)
 
 
-def test_the_changes_hold_together_in_whatever_order_they_are_given() -> None:
+def test_all_changes_apply_in_whatever_order_they_are_given() -> None:
     answer = ask({"models": [M]}, {"nodes": NODES[:1]}, lose=("new-1",), add=("like:a1 x2",))
     assert (answer.before.create, answer.after.create) == (1, 2)
 
 
-def test_strangers_that_would_go_are_named() -> None:
+def test_unmanaged_replicas_that_would_be_lost_are_named() -> None:
     foreign = {"model": "x", "foreign": "ab:ModelActor:x", "node": "a1", "fleet": None}
     answer = ask({"models": [M]}, {"nodes": NODES, "replicas": [foreign, live("n", 3, "a1", 1, fleet="other")]},
                  lose=("a1",))
@@ -143,25 +143,25 @@ def test_strangers_that_would_go_are_named() -> None:
     ({"cordon": ("pool=[",)}, "selector"), ({}, "--lose-node"),
     ({"add": ("like:a9",)}, "did you mean a"),
 ])
-def test_what_means_nothing_is_a_usage_error_with_what_to_write(supposed: dict[str, Any], said: str) -> None:
+def test_an_invalid_change_is_a_usage_error_with_a_hint(supposed: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         ask({"models": [M]}, {"nodes": NODES}, **supposed)
     assert said in f"{caught.value.message} {caught.value.hint}"
 
 
-def test_a_name_that_two_nodes_have_is_not_guessed_at() -> None:
+def test_an_ambiguous_node_name_is_refused() -> None:
     nodes = [{**NODES[0], "id": "x"}, {**NODES[0], "id": "y"}]
     with pytest.raises(UsageError, match="2 nodes have this name"):
         ask({"models": [M]}, {"nodes": nodes}, lose=("a1",))
     assert ask({"models": [M]}, {"nodes": nodes}, lose=("y",)).after.create == 1
 
 
-def test_nothing_is_supposed_about_half_a_picture() -> None:
+def test_an_incomplete_inventory_is_refused() -> None:
     with pytest.raises(InventoryError):
         ask({"models": [M]}, {"nodes": NODES, "complete": False}, lose=("a1",))
 
 
-def test_the_answer_does_not_touch_what_it_was_asked_of() -> None:
+def test_the_answer_does_not_change_the_scenario() -> None:
     inventory = short_inventory({"nodes": NODES, "replicas": [live("m", 0, "a1")]})
     before = inventory.model_dump_json()
     what_if(Scenario(short_fleet({"models": [M]}), inventory), Changes(lose=("a1",), cordon=("a2",), add=("like:a1",)))
@@ -176,8 +176,8 @@ def alone(fleet: ResolvedFleet) -> bool:
 
 @settings(max_examples=cases(15), deadline=None)
 @given(worlds())
-def test_a_lost_node_is_like_one_that_never_was_there(world: tuple[ResolvedFleet, Inventory]) -> None:
-    """The independent way: take the node and its replicas out of the inventory, and plan."""
+def test_a_lost_node_is_like_one_that_never_existed(world: tuple[ResolvedFleet, Inventory]) -> None:
+    """Independently: remove the node and its replicas from the inventory, and plan."""
     fleet, inventory = world
     for node in [node for node in inventory.nodes if node.state != "DEAD"][:2]:
         answer = what_if(Scenario(fleet, inventory), Changes(lose=(node.id,)))
@@ -193,7 +193,7 @@ def test_a_lost_node_is_like_one_that_never_was_there(world: tuple[ResolvedFleet
 
 @settings(max_examples=cases(15), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(worlds(exact=True))
-def test_each_node_says_what_the_loss_of_that_node_says(world: tuple[ResolvedFleet, Inventory]) -> None:
+def test_each_node_agrees_with_losing_that_node(world: tuple[ResolvedFleet, Inventory]) -> None:
     drawn, inventory = world
     fleet = replace(drawn, models=tuple(replace(one, surge=0) for one in drawn.models))  # each counts what is live
     keys = {model.key for model in fleet.models}
@@ -211,7 +211,7 @@ def test_each_node_says_what_the_loss_of_that_node_says(world: tuple[ResolvedFle
         assert models == {row.key: fate(row) for row in answer.models if row.lost}
 
 
-def test_equal_nodes_share_one_row_and_the_gravest_come_first() -> None:
+def test_equal_nodes_share_one_row_and_the_worst_come_first() -> None:
     nodes = [{"name": f"n{number}", "gpus": 4} for number in range(6)]
     replicas = [live("m", number, f"n{number}") for number in range(4)]
     replicas += [live("big", 0, "n4", 4), live("tiny", 0, "n5", 1)]
@@ -242,7 +242,7 @@ def test_each_node_frees_the_other_nodes_of_a_gang() -> None:
 
 
 @pytest.mark.parametrize("owner", [{"model": "gone"}, {"model": "theirs", "fleet": "other"}])
-def test_each_node_frees_the_other_nodes_of_a_gang_that_no_file_has(owner: dict[str, Any]) -> None:
+def test_each_node_frees_the_other_nodes_of_an_unmanaged_gang(owner: dict[str, Any]) -> None:
     inventory = {"nodes": [{"name": name, "gpus": 4} for name in ("a1", "a2")],
                  "replicas": [{**owner, "id": 0, "nodes": ["a1", "a2"], "gpus": 2, "cards": [0, 1]},
                               {"model": "m", "id": 0, "node": "a1", "gpus": 2, "cards": [2, 3]},
@@ -254,6 +254,6 @@ def test_each_node_frees_the_other_nodes_of_a_gang_that_no_file_has(owner: dict[
             for loss in losses for name in loss.nodes} == {"a1": [(1, 1, 0)], "a2": [(1, 1, 0)]}
 
 
-def test_one_node_that_cannot_be_lost_is_exit_3() -> None:
+def test_a_node_whose_loss_leaves_replicas_without_a_place_is_exit_3() -> None:
     inventory = {"nodes": NODES[:2], "replicas": [live("m", 0, "a1"), live("m", 1, "a2")]}
     assert ask({"models": [M]}, inventory, each_node=True).exit_code == 3

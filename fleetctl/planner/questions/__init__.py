@@ -1,1 +1,1 @@
-"""Questions people ask before they merge: how many more would fit, what if, who is where. Pure, as the planner is."""
+"""Questions people ask before they merge: capacity, what-if, the placement map. Pure, like the planner."""

@@ -1,6 +1,6 @@
-"""Capacity: how many more replicas of a model, or of a shape, would fit; where; and what stops one more.
+"""Capacity: how many more replicas of a model or shape would fit; where; and what prevents one more.
 
-Each subject is asked for by itself, on what is free now and on what the plan would leave. Nothing is taken for good.
+Each model or shape is counted by itself, on what is free now and on what the plan leaves. Every count is undone.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import ModelRow
+from fleetctl.documents.quantity import grouped
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
@@ -26,15 +27,15 @@ from fleetctl.planner.questions.scenario import Scenario, take_planned
 from fleetctl.planner.questions.shape_syntax import typed_shape
 
 LIMIT = 100_000
-"""Counting stops here: more of one model no fleet file may ask for."""
+"""Counting stops here: no fleet file may ask for more replicas of one model."""
 
 
 def capacity(
     scenario: Scenario, *, models: Sequence[str] = (), shapes: Sequence[str] = (), limit: int = LIMIT
 ) -> Capacity:
-    """Say how many more replicas of each of `models` (none named and no shape: all of the fleet) and `shapes` fit.
+    """Count how many more replicas of each of `models` and `shapes` fit; without either, of all models of the fleet.
 
-    Raises UsageError for an unknown model or a shape that says nothing, InventoryError for an incomplete inventory.
+    Raises UsageError for an unknown model or an invalid shape, InventoryError for an incomplete inventory.
     """
     chosen = _chosen(scenario, models, everything=not shapes)
     typed = [typed_shape(text) for text in shapes]
@@ -44,7 +45,7 @@ def capacity(
         plan, ledger = scenario.plan(), scenario.ledger()
         take_planned(plan, ledger)
         after, rows = _Counter(scenario, ledger, limit), {row.key: row for row in plan.models}
-        if scenario.fleet.cluster.grow:  # with every node there that may be added, the plan, and what waits for them
+        if scenario.fleet.cluster.grow:  # with all nodes that may be added, the plan, and the replicas waiting for them
             whole = with_new_nodes(scenario, most_new(scenario))
             ledger = whole.ledger()
             take_planned(plan, ledger)
@@ -77,7 +78,7 @@ def _row(
 
 @dataclass(slots=True)
 class _Counter:
-    """Counts on one ledger, and remembers the answers: models of one shape have one answer."""
+    """Counts on one ledger, and caches the answers: models with the same shape share one."""
 
     scenario: Scenario
     ledger: Ledger
@@ -86,7 +87,7 @@ class _Counter:
     _hardware: dict[str, str] = field(default_factory=dict)
 
     def room(self, shape: ReplicaShape) -> Room:
-        """Return how many more of `shape` fit; the ledger is left as it was."""
+        """Return how many more of `shape` fit; the ledger is not changed."""
         alike = shape if self.ledger.tells_apart(shape) else replace(shape, key="")
         if alike not in self._known:
             mark = self.ledger.mark()
@@ -108,11 +109,9 @@ class _Counter:
 
     def _where(self, filled: Filled) -> list[EqualNodes]:
         kinds = self._kinds()
-        together: dict[tuple[str, int], list[str]] = {}
-        for place, count in sorted(filled.members.items()):
-            node = self.ledger.nodes[place]
-            together.setdefault((kinds[node.id], count), []).append(node.name)
-        ordered = sorted(together.items(), key=lambda item: (-item[0][1] * len(item[1]), item[0]))
+        counts = [(self.ledger.nodes[place], count) for place, count in sorted(filled.members.items())]
+        by_kind = grouped(((kinds[node.id], count), node.name) for node, count in counts)
+        ordered = sorted(by_kind.items(), key=lambda item: (-item[0][1] * len(item[1]), item[0]))
         return [EqualNodes(hardware=kind, members_each=count, nodes=names) for (kind, count), names in ordered]
 
     def _kinds(self) -> Mapping[str, str]:
@@ -123,7 +122,7 @@ class _Counter:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """How many replicas were taken, how many could have been at most, and how many members are on which node."""
+    """How many replicas were taken, an upper bound, and the number of members by node."""
 
     replicas: int
     at_most: int
@@ -137,14 +136,14 @@ def fill(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
         return _fill_singly(shape, ledger, limit)
     demand = Demand(shape, limit, 1, 0, 0)
     bound = upper_bound([demand], ledger)
-    asked = Demand(shape, min(limit, bound.replicas), 1, 0, 0)
-    placed = pack([asked], Placer(ledger)).placed
+    limited = Demand(shape, min(limit, bound.replicas), 1, 0, 0)
+    placed = pack([limited], Placer(ledger)).placed
     members = Counter(assigned.node for one in placed for assigned in one.assignments)
     return Filled(len(placed), min(limit, bound.replicas), bound.method, dict(members))
 
 
 def _is_single(shape: ReplicaShape, ledger: Ledger) -> bool:
-    """Return whether each node can be filled by itself: a share of a card has one size there, whichever it is."""
+    """Return whether each node can be filled by itself: one member, whose share of a card is the same on every card."""
     if shape.size != 1:
         return False
     (seat,) = shape.seats
@@ -162,7 +161,7 @@ def _fill_singly(shape: ReplicaShape, ledger: Ledger, limit: int) -> Filled:
         count = 0
         while count < left and (allowed is None or allowed(node)) and ledger.take(node, seat.claim) is not None:
             count += 1
-            if allowed is not None:  # where there is no cap, slots are not asked for
+            if allowed is not None:  # without a cap, slots do not matter
                 ledger.take_slots(shape.key, (node,))
         if count:
             members[node] = count

@@ -1,6 +1,6 @@
-"""Supposed changes: lose a node, cordon some, add some, scale a model. Each gives another scenario.
+"""Hypothetical changes: lose a node, cordon nodes, add nodes, scale a model. Each turns a scenario into another.
 
-Nothing is done. They are applied in one fixed order (add, lose, cordon, scale), not in that of the command line.
+Nothing is done for real. They apply in a fixed order (add, lose, cordon, scale), not in that of the command line.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, ReplicaMember, dead_node_ids, is_lost
+from fleetctl.documents.inventory import LIVE_STATES, Inventory, Node, Replica, dead_node_ids, is_lost
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.documents.quantity import number_in, some
+from fleetctl.documents.quantity import grouped, number_in, some
 from fleetctl.documents.selector import matches, split_commas
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.documents.what_if import Change
@@ -22,14 +22,14 @@ from fleetctl.planner.questions.scenario import Scenario
 from fleetctl.planner.questions.shape_syntax import find_node, selector_of
 
 CORDON_LABEL = "fleet.io/what-if-cordon"
-"""Carried by nodes that are supposed to be cordoned, so that a name as well as a selector becomes one policy."""
+"""A label on hypothetically cordoned nodes, so that one policy covers nodes given by name or selector."""
 
 _EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Changes to try, as typed: each list holds the values of one flag."""
+    """Changes to try, as typed: each tuple holds the values of one flag."""
 
     lose: tuple[str, ...] = ()
     cordon: tuple[str, ...] = ()
@@ -43,13 +43,13 @@ class Changes:
 Step = Callable[[Scenario, str], tuple[Scenario, Change]]
 
 
-def changed(scenario: Scenario, supposed: Changes) -> tuple[Scenario, list[Change]]:
-    """Return the scenario after everything that is supposed, and each change in words.
+def changed(scenario: Scenario, changes: Changes) -> tuple[Scenario, list[Change]]:
+    """Return the scenario after all changes, and each change in words.
 
-    Raises UsageError for names, shapes and numbers that mean nothing here.
+    Raises UsageError for unknown names and invalid shapes or numbers.
     """
     steps: list[tuple[Step, tuple[str, ...]]] = [
-        (_add, supposed.add), (_lose, supposed.lose), (_cordon, supposed.cordon), (_scale, supposed.scale),
+        (_add, changes.add), (_lose, changes.lose), (_cordon, changes.cordon), (_scale, changes.scale),
     ]
     made: list[Change] = []
     for step, texts in steps:
@@ -68,7 +68,7 @@ def _add(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
 
 def _lose(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
     node = find_node(text, scenario.inventory, "--lose-node")
-    already = " (it is dead already)" if node.state == "DEAD" else ""
+    already = " (already dead)" if node.state == "DEAD" else ""
     change = Change(op="loseNode", about=text, message=f"loses {node.name}{already}", nodes=[node.name])
     return replace(scenario, inventory=without_node(scenario.inventory, node.id)), change
 
@@ -87,7 +87,7 @@ def _cordon(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
 
 
 def _cordoned(scenario: Scenario, text: str) -> list[Node]:
-    """Return the nodes that a name or a selector means; raises UsageError when there is none."""
+    """Return the nodes that a name or a selector matches; raises UsageError if there are none."""
     if "=" not in text:
         return [find_node(text, scenario.inventory, "--cordon")]
     selector = dict(selector_of(part, "--cordon") for part in split_commas(text))
@@ -102,15 +102,15 @@ def _scale(scenario: Scenario, text: str) -> tuple[Scenario, Change]:
     key, _, number = text.rpartition("=")
     wanted = number_in(number)
     if not key or wanted is None or wanted > MAX_REPLICAS:
-        raise UsageError(f"--scale {text}: this is not MODEL=N",
-                         hint=f"N is how many replicas to want, from 0 to {MAX_REPLICAS}")
+        raise UsageError(f"--scale {text}: expected MODEL=N",
+                         hint=f"N is the wanted number of replicas, from 0 to {MAX_REPLICAS}")
     models = {model.key: model for model in scenario.fleet.models}
     if key not in models:
         raise UsageError(f"--scale {key}: the fleet file has no such model", hint=did_you_mean(key, models))
     before = models[key].replicas
     scaled = tuple(replace(model, replicas=wanted) if model.key == key else model
                    for model in scenario.fleet.models)
-    change = Change(op="scale", about=text, message=f"wants {wanted} instead of {before} of {key}")
+    change = Change(op="scale", about=text, message=f"wants {wanted} instead of {before} replicas of {key}")
     return replace(scenario, fleet=replace(scenario.fleet, models=scaled)), change
 
 
@@ -119,22 +119,19 @@ def _some(names: list[str]) -> str:
 
 
 def without_node(inventory: Inventory, node_id: str) -> Inventory:
-    """Return the inventory as it would be had this node died; its replicas stay listed, and are lost."""
-    dead = dead_node_ids(inventory)  # what is lost already has given back whatever Ray says it has
-    freed: dict[str, list[ReplicaMember]] = {}
-    for replica in inventory.replicas:
-        if replica.fleet is None or not is_live_on(replica, node_id) or is_lost(replica, dead):
-            continue
-        for member in replica.members:
-            if member.node_id not in (None, node_id):
-                freed.setdefault(str(member.node_id), []).append(member)
+    """Return the inventory as if this node had died; its replicas stay listed, and are lost."""
+    dead = dead_node_ids(inventory)  # replicas that are lost already hold nothing that could be freed
+    ended = [one for one in inventory.replicas
+             if one.fleet is not None and is_live_on(one, node_id) and not is_lost(one, dead)]
+    freed = grouped((member.node_id, member) for replica in ended for member in replica.members
+                    if member.node_id not in (None, node_id))
     nodes = [node.model_copy(update={"state": "DEAD"}) if node.id == node_id
              else without_members(node, freed.get(node.id, ()), sure=False) for node in inventory.nodes]
     return inventory.model_copy(update={"nodes": nodes})
 
 
 def without_replica(inventory: Inventory, gone: Replica) -> Inventory:
-    """Return the inventory as it would be had this live replica been ended."""
+    """Return the inventory as if this live replica had been ended."""
     nodes = [without_members(node, [member for member in gone.members if member.node_id == node.id], sure=False)
              for node in inventory.nodes]
     return inventory.model_copy(update={"nodes": nodes, "replicas": [one for one in inventory.replicas

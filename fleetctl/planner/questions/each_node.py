@@ -1,7 +1,7 @@
-"""N-1: for every node, what its loss would cost, with the plan applied and everything else left where it is.
+"""N-1: what the loss of each node would cost, after the plan is applied and without moving anything else.
 
-Nodes that are equal in everything that matters (what they offer, the labels that models ask for, what runs on them,
-and the same for the other nodes of their gangs) have one answer, so it is worked out once.
+Nodes that are equal in everything relevant (their offer, the labels that models use, what runs on them, and the same
+for the other nodes of their gangs) have the same answer, so it is computed once.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from fleetctl.documents.plan import Plan
+from fleetctl.documents.quantity import grouped
 from fleetctl.documents.what_if import LostModel, NodeLoss
 from fleetctl.planner.growth import Growing
 from fleetctl.planner.placement.claims import ReplicaShape
@@ -27,36 +28,33 @@ from fleetctl.planner.questions.scenario import Scenario
 
 
 def lose_each(scenario: Scenario, plan: Plan) -> list[NodeLoss]:
-    """Return what the loss of each node that is not dead would mean, the gravest first; `plan` is its own."""
+    """Return the effect of losing each node that is not dead, worst first; `plan` is the plan of `scenario`."""
     losses = _Losses(scenario, plan)
-    alike: dict[Hashable, list[int]] = {}
-    for place, node in enumerate(losses.ledger.nodes):
-        if node.state != "DEAD":
-            alike.setdefault(losses.likeness(place), []).append(place)
     nodes = losses.ledger.nodes
-    return sorted((NodeLoss(  # the first of equal nodes speaks for all
+    equal = grouped((losses.equality_key(place), place) for place, node in enumerate(nodes) if node.state != "DEAD")
+    return sorted((NodeLoss(  # computed for the first of equal nodes
         hardware=losses.hardware[places[0]], nodes=[nodes[place].name for place in places],
-        models=losses.models(places[0]), unmanaged=losses.strangers(places[0])) for places in alike.values()),
-        key=_gravest_first)
+        models=losses.models(places[0]), unmanaged=losses.unmanaged(places[0])) for places in equal.values()),
+        key=_worst_first)
 
 
-def _gravest_first(loss: NodeLoss) -> tuple[int, int, str]:
+def _worst_first(loss: NodeLoss) -> tuple[int, int, str]:
     missing, lost = (sum(getattr(model, name) for model in loss.models) for name in ("missing", "lost"))
     return -missing, -lost, loss.nodes[0]
 
 
 class _Losses:
-    """The scenario as planned, and what is asked of it for every node.
+    """The scenario with the plan applied to its ledger, for computing the loss of each node.
 
-    The ledger has the plan applied; `have` and `waiting` = replicas by model, there and for new nodes; `labels` = those
-    that models ask for in any way; `hardware` by number of the node.
+    `have` and `waiting` = replicas by model: running or planned, and waiting for new nodes; `labels` = all labels that
+    models use; `hardware` is indexed by node.
     """
 
     def __init__(self, scenario: Scenario, plan: Plan) -> None:
         self.scenario, self.shapes, self.ledger = scenario, scenario.shapes(), scenario.ledger()
         self.occupants = scenario.occupants(self.ledger, plan)
         self.have = Counter(one.model for one in self.occupants.replicas if one.counted)
-        self.labels = sorted(_labels_asked_for(self.shapes.values()))
+        self.labels = sorted(_used_labels(self.shapes.values()))
         self.hardware = [hardware(node) for node in self.occupants.nodes]
         self.waiting = Counter({row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes})
 
@@ -68,34 +66,35 @@ class _Losses:
         """Return the replicas on a node that count toward a target."""
         return [one for one in self.occupants.on(place) if one.counted]
 
-    def strangers(self, place: int) -> int:
+    def unmanaged(self, place: int) -> int:
+        """Return how many replicas on a node do not count toward a target."""
         return len(self.occupants.here(place)) - len(self._on(place))
 
-    def likeness(self, place: int) -> Hashable:
+    def equality_key(self, place: int) -> Hashable:
         """Return a key that only nodes with the same answer share."""
         others = self._others(place)
         order = {other: number for number, other in enumerate(others)}
-        gangs = tuple((one.model, tuple(order.get(there, -1) for there in one.places)) for one in self._spanning(place))
+        gangs = tuple((one.model, tuple(order.get(other, -1) for other in one.places)) for one in self._spanning(place))
         after = tuple((self._features(other), self._freed(place, other)) for other in others)
         return self._features(place), gangs, after
 
     def _features(self, place: int) -> Hashable:
         node = self.ledger.nodes[place]
         caps = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
-        return (self.hardware[place], self.ledger.numbers[place], node.open, caps, self.strangers(place),
+        return (self.hardware[place], self.ledger.numbers[place], node.open, caps, self.unmanaged(place),
                 tuple(node.labels.get(label) for label in self.labels), frozenset(self.content(place).items()))
 
     def _spanning(self, place: int) -> list[Occupant]:
-        """Return the gangs on a node that end as a whole without it, those of other fleets too: see `without_node`."""
+        """Return the gangs on a node that end completely without it, other fleets' included; see `without_node`."""
         return [one for one in self.occupants.on(place) if len(one.places) > 1 and (one.ours or one.fleet is not None)]
 
     def _others(self, place: int) -> list[int]:
         """Return the other nodes of the gangs on a node, in a fixed order."""
-        return [there for there in dict.fromkeys(there for one in self._spanning(place) for there in one.places)
-                if there != place]
+        return [other for other in dict.fromkeys(other for one in self._spanning(place) for other in one.places)
+                if other != place]
 
     def _freed(self, place: int, other: int) -> Offer:
-        """Return what another node offers once the gangs on a lost one have ended; nothing where it takes nothing."""
+        """Return the offer of another node after the gangs on the lost one have ended; unchanged if it is not open."""
         if not self.ledger.nodes[other].open:
             return self.ledger.offer(other)
         gangs = {id(one) for one in self._spanning(place)}
@@ -103,7 +102,7 @@ class _Losses:
         return self.occupants.offer_without(other, gone, sure=False)[0]
 
     def models(self, place: int) -> list[LostModel]:
-        """Return what becomes of each model that has replicas on a node."""
+        """Return the effect of losing a node on each model with replicas there."""
         lost = self.content(place)
         demands = [demand for demand in self._demands(lost) if demand.missing]
         ledger = self.ledger.copied(
@@ -124,7 +123,7 @@ class _Losses:
         return found
 
     def _on_new(self, short: Sequence[Demand], place: int, ledger: Ledger) -> Counter[str]:
-        """Return how many of each model would run on nodes that may be added, beside what waits for such nodes."""
+        """Return how many of each model would run on added nodes, beside the replicas that already wait for such."""
         fleet, missing = self.scenario.fleet, Counter({one.shape.key: one.missing for one in short})
         if not fleet.cluster.grow or not missing.total():
             return Counter()
@@ -132,10 +131,11 @@ class _Losses:
                 for number, model in enumerate(fleet.models)
                 if (count := missing[model.key] + self.waiting[model.key])]
         left = without_node(self.scenario.inventory, self.ledger.nodes[place].id)
-        return (Growing(fleet.cluster.grow, fleet.policies, left, ledger).most(both) - self.waiting) & missing
+        growing = Growing(fleet.cluster.grow, fleet.policies, left, ledger)
+        return (growing.most_on_new(both) - self.waiting) & missing
 
     def _demands(self, lost: Counter[str]) -> Iterable[Demand]:
-        """Ask for what the targets need of what is lost; what is left counts whatever its spec, also in an update."""
+        """Yield the lost replicas that the targets need; all others count, whatever their spec, even in an update."""
         for number, model in enumerate(self.scenario.fleet.models):
             if lost[model.key]:
                 left = self.have[model.key] - lost[model.key]
@@ -144,7 +144,7 @@ class _Losses:
 
 
 def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
-    """Return how many of each model find a place; a first pass that places all of them needs no better one."""
+    """Return how many of each model can be placed; the packer runs only if a simple first pass does not place all."""
     needed = Counter({demand.shape.key: demand.missing for demand in demands})
     mark, placer = ledger.mark(), Placer(ledger)
     for demand in sorted(demands, key=lambda one: (-one.shape.gpu_units, -one.shape.size, one.place)):
@@ -154,9 +154,9 @@ def _placed(demands: Sequence[Demand], ledger: Ledger) -> Counter[str]:
     return needed
 
 
-def _labels_asked_for(shapes: Iterable[ReplicaShape]) -> set[str]:
-    asked: set[str] = set()
+def _used_labels(shapes: Iterable[ReplicaShape]) -> set[str]:
+    used: set[str] = set()
     for shape in shapes:
-        asked |= {key for selector in shape.selectors for key, _ in selector}
-        asked |= {label for label in (shape.same_label, shape.spread and shape.spread.label) if label}
-    return asked
+        used |= {key for selector in shape.selectors for key, _ in selector}
+        used |= {label for label in (shape.same_label, shape.spread and shape.spread.label) if label}
+    return used

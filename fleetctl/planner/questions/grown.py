@@ -1,4 +1,4 @@
-"""The nodes that `spec.cluster.grow` may add: a scenario with some of them, and on them what a plan has waiting."""
+"""Scenarios with new nodes that `spec.cluster.grow` may add, and a plan's waiting replicas placed on them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def most_new(scenario: Scenario) -> dict[str, int]:
 
 
 def with_new_nodes(scenario: Scenario, counts: Mapping[str, int]) -> Scenario:
-    """Return the scenario with so many empty nodes of each type: `new-<type>-<n>`."""
+    """Return the scenario with `counts` empty nodes of each type, named `new-<type>-<n>`."""
     nodes = []
     for kind in scenario.fleet.cluster.grow:
         like = next_node(kind, living(scenario.inventory, kind))
@@ -36,7 +36,7 @@ def with_new_nodes(scenario: Scenario, counts: Mapping[str, int]) -> Scenario:
 
 
 def take_waiting(scenario: Scenario, plan: Plan, ledger: Ledger) -> list[Occupant]:
-    """Take what waits for new nodes from a ledger that has them, and on which the plan is; return it with its cards."""
+    """Take the plan's waiting replicas from a ledger that has new nodes and the plan; returns them with their cards."""
     waiting = {row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes}
     created, shapes, state = Counter(action.model for action in plan.actions), scenario.shapes(), scenario.sorted_out()
     demands = [Demand(shapes[model.key], waiting[model.key], len(state.models[model.key].live), model.priority, place)

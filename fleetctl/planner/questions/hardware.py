@@ -1,4 +1,4 @@
-"""What kind of node or replica this is, in the words people use: `8xH200`, `64 CPUs`, `2 x 8 GPUs`."""
+"""Short descriptions of nodes and replicas: `8xH200`, `64 CPUs`, `2 x 8 GPUs`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 
 
 def hardware(node: Node) -> str:
-    """Return what a node is made of: its cards by type, or its CPUs where it has none."""
+    """Return the cards of a node by type, or its CPUs if it has none."""
     total = node.resources.total
     count = max(int(total.gpu), len(node.gpus))
     if not count:
@@ -31,7 +31,7 @@ def _kind(card: Gpu) -> str:
 
 
 def need_text(shape: ReplicaShape) -> str:
-    """Return what one replica takes, group by group: `2 x 8 GPUs of 120Gi each`."""
+    """Return the claims of one replica by group: `2 x 8 GPUs of 120Gi`."""
     return ", ".join(" + ".join(_times(count * group.copies, claim_text(claim) + _where(selector))
                                 for (claim, selector), count in group.classes().items()) for group in shape.groups)
 
@@ -45,7 +45,7 @@ def _where(selector: Selector) -> str:
 
 
 def claim_text(claim: Claim) -> str:
-    """Return what one member takes on its node."""
+    """Return the claim of one member in words."""
     parts = []
     if claim.gpus:
         parts.append(amount_of(claim.gpus, "GPU") + (f" of {format_bytes(claim.vram)}" if claim.vram else ""))

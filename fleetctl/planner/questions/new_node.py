@@ -1,7 +1,7 @@
-"""Nodes that do not exist yet: what `what-if --add-node` takes.
+"""Hypothetical nodes: the values of `--add-node`.
 
-`8xH200` (as many cards of that type), `gpus=8,vram=141Gi,cpus=192,memory=2Ti,label=pool=a`, or `like:NODE`; each with
-`xN` behind it for several. A node of a type the cluster has is made like one of those.
+`8xH200` (8 cards of that type), `gpus=8,vram=141Gi,cpus=192,memory=2Ti,label=pool=a`, or `like:NODE`; `xN` after any of
+them means N nodes. A node of a type that the cluster has is a copy of such a node.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from fleetctl.planner.questions.shape_syntax import (
     cpus_of,
     find_node,
     gpus_of,
+    key_values,
     label_of,
     split_times,
-    words,
 )
 
 FLAG = "--add-node"
@@ -33,7 +33,7 @@ MAX_NODES = 10_000
 MAX_CARDS = 64
 MIB = 1 << 20
 PLENTY_CPUS, PLENTY_MEMORY = 1_024, 16 << 40
-"""CPUs and host memory of a new node where the amount is not given: enough never to be what is short."""
+"""CPUs and host memory of a new node if not given: so much that they never run short."""
 
 CARD_MEMORY = {
     "T4": 15_360 * MIB, "A10G": 23_028 * MIB, "L4": 23_034 * MIB, "L40S": 46_068 * MIB, "A100": 40_960 * MIB,
@@ -46,18 +46,18 @@ _SHORT = re.compile(r"([0-9]{1,3})x([A-Za-z][A-Za-z0-9._-]*?)(?:x([0-9]{1,6}))?"
 
 
 def has_plenty(node: Node) -> bool:
-    """Return whether CPUs or memory of a node stand for an amount that was not given."""
+    """Return whether the CPUs or memory of a node were not given."""
     return node.resources.total.cpu == PLENTY_CPUS or node.resources.total.memory == PLENTY_MEMORY
 
 
 def new_nodes(text: str, inventory: Inventory) -> tuple[list[Node], str]:
-    """Return the nodes that `text` asks for, empty and alive, and in words what they are.
+    """Return the nodes that `text` describes, empty and alive, and a description of them.
 
-    Raises UsageError when it names no node, no shape, or too many.
+    Raises UsageError if it has no valid node or shape, or too many.
     """
     body, times = split_times(text)
     if not 1 <= times <= MAX_NODES:
-        raise UsageError(f"{FLAG} {text}: from 1 to {MAX_NODES} nodes can be added")
+        raise UsageError(f"{FLAG} {text}: the number of nodes must be from 1 to {MAX_NODES}")
     short = _SHORT.fullmatch(body)
     if body.startswith("like:"):
         model, times, source = _like(body.removeprefix("like:").strip(), times, inventory)
@@ -65,22 +65,22 @@ def new_nodes(text: str, inventory: Inventory) -> tuple[list[Node], str]:
         times *= int(short[3] or 1)
         model, source = _of_type(int(short[1]), short[2], inventory)
     else:
-        model, source = _spelt(body)
+        model, source = _explicit(body)
     nodes = [empty(model, name) for name in islice(new_names(inventory, "new"), times)]
     return nodes, f"{times} x {hardware(model)} {source}" if times > 1 else f"{hardware(model)} {source}"
 
 
 def _like(name: str, times: int, inventory: Inventory) -> tuple[Node, int, str]:
-    named = {node.name for node in inventory.nodes} | {node.id for node in inventory.nodes}
-    glued = re.fullmatch(r"(.+)x([0-9]{1,6})", name)
-    if name not in named and glued and glued[1] in named:  # like:node-ax2
-        name, times = glued[1], times * count_of(glued[2], FLAG)
+    known = {node.name for node in inventory.nodes} | {node.id for node in inventory.nodes}
+    with_count = re.fullmatch(r"(.+)x([0-9]{1,6})", name)
+    if name not in known and with_count and with_count[1] in known:  # like:node-ax2
+        name, times = with_count[1], times * count_of(with_count[2], FLAG)
     node = find_node(name, inventory, FLAG)
     return node, times, f"like {node.name}"
 
 
 def _of_type(cards: int, kind: str, inventory: Inventory) -> tuple[Node, str]:
-    """Make a node like one of the cluster with these cards, or else from what is known of the type alone."""
+    """Return a node of the cluster with these cards, or else one made from the known memory of the type."""
     known = {node.labels.get(ACCELERATOR_LABEL, "").lower(): node.labels.get(ACCELERATOR_LABEL, "")
              for node in inventory.nodes}
     kind = known.get(kind.lower()) or next((name for name in CARD_MEMORY if name.lower() == kind.lower()), kind)
@@ -92,27 +92,27 @@ def _of_type(cards: int, kind: str, inventory: Inventory) -> tuple[Node, str]:
                 for card in node.gpus if card.memory_total]
     memory = max(memories, default=0) or CARD_MEMORY.get(kind)
     if memory is None:
-        raise UsageError(f"{FLAG} {cards}x{kind}: the memory of a {kind} is not known",
-                         hint=f"write gpus={cards},type={kind},vram=80Gi, with its memory")
-    return _node(cards, memory, {ACCELERATOR_LABEL: kind}), f"of {format_bytes(memory)} each, CPUs and memory plenty"
+        raise UsageError(f"{FLAG} {cards}x{kind}: the memory of a {kind} is unknown",
+                         hint=f"write gpus={cards},type={kind},vram=80Gi, with the memory of one card")
+    source = f"of {format_bytes(memory)} each, with unlimited CPUs and memory"
+    return _node(cards, memory, {ACCELERATOR_LABEL: kind}), source
 
 
-def _spelt(body: str) -> tuple[Node, str]:
-    found = words(split_commas(body), KEYS, FLAG, "8xH200, '8xH200 x2' for two, like:NODE or gpus=8,vram=141Gi")
-    said = dict(found)
-    cards = gpus_of(said.get("gpus", "0"), FLAG)
+def _explicit(body: str) -> tuple[Node, str]:
+    pairs = key_values(split_commas(body), KEYS, FLAG, "8xH200, '8xH200 x2' for two, like:NODE or gpus=8,vram=141Gi")
+    given = dict(pairs)
+    cards = gpus_of(given.get("gpus", "0"), FLAG)
     if cards % SHARE:
-        raise UsageError(f"{FLAG}: a node has whole GPUs, not {said['gpus']}")
-    labels = dict(label_of(value, FLAG) for key, value in found if key == "label")
-    if "type" in said:
-        labels[ACCELERATOR_LABEL] = said["type"]
-    memory = bytes_of(said["vram"], FLAG) if "vram" in said else CARD_MEMORY.get(said.get("type", ""))
-    cpus = cpus_of(said["cpus"], FLAG) / SHARE if "cpus" in said else PLENTY_CPUS
-    host_memory = bytes_of(said["memory"], FLAG) if "memory" in said else PLENTY_MEMORY
+        raise UsageError(f"{FLAG}: a node has a whole number of GPUs, not {given['gpus']}")
+    labels = dict(label_of(value, FLAG) for key, value in pairs if key == "label")
+    if "type" in given:
+        labels[ACCELERATOR_LABEL] = given["type"]
+    memory = bytes_of(given["vram"], FLAG) if "vram" in given else CARD_MEMORY.get(given.get("type", ""))
+    cpus = cpus_of(given["cpus"], FLAG) / SHARE if "cpus" in given else PLENTY_CPUS
+    host_memory = bytes_of(given["memory"], FLAG) if "memory" in given else PLENTY_MEMORY
     node = _node(cards // SHARE, memory, labels, cpus, host_memory)
-    plenty = [name for key, name in (("cpus", "CPUs"), ("memory", "memory")) if key not in said]
-    source = f"with {' and '.join(plenty)} plenty" if plenty else "as given"
-    return node, source
+    unlimited = [name for key, name in (("cpus", "CPUs"), ("memory", "memory")) if key not in given]
+    return node, f"with unlimited {' and '.join(unlimited)}" if unlimited else "as given"
 
 
 def _node(
@@ -126,6 +126,6 @@ def _node(
 
 
 def new_names(inventory: Inventory, prefix: str) -> Iterator[str]:
-    """Yield names that no node has: `new-1`, `new-2` for the prefix `new`."""
+    """Yield unused node names: `new-1`, `new-2` for the prefix `new`."""
     taken = {text for node in inventory.nodes for text in (node.id, node.name)}
     return (name for number in count(1) if (name := f"{prefix}-{number}") not in taken)

@@ -1,7 +1,7 @@
-"""Occupancy: who holds which share of every card, and with a plan also who would. What the placement map is made of.
+"""Builds the placement map: which replica holds which share of every card, planned replicas included.
 
-What is free is read off the ledger, so the map and a plan never disagree. The replicas say
-who has the rest; the cards of one that names none are inferred by Ray's rule, and what no replica claims is unknown.
+Free shares come from the ledger, so the map and a plan never disagree. Replicas report the cards that they hold; if one
+reports none, they are inferred by Ray's rule. What no replica claims has an unknown holder.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fleetctl.planner.questions.scenario import Scenario
 
 
 def placement_map(scenario: Scenario, plan: Plan | None = None) -> PlacementMap:
-    """Return who holds what; with a fleet, its plan's new replicas are drawn in. `plan` = where it is made already.
+    """Return the map; with a fleet, it includes the new replicas of its plan. `plan` = that plan, if made already.
 
-    Raises InventoryError for an incomplete inventory where there is a plan to make, and ValueError when `plan` does
-    not fit on this scenario.
+    Raises InventoryError if a plan has to be made on an incomplete inventory, and ValueError if `plan` does not fit on
+    this scenario.
     """
     plan = scenario.plan() if plan is None and scenario.named else plan
-    there = {node.id for node in scenario.inventory.nodes}
+    existing = {node.id for node in scenario.inventory.nodes}
     if plan and plan.growth:
         scenario = with_new_nodes(scenario, {row.name: row.nodes for row in plan.growth})
     ledger, state = scenario.opened(), scenario.sorted_out()
@@ -43,32 +43,33 @@ def placement_map(scenario: Scenario, plan: Plan | None = None) -> PlacementMap:
         found.replicas += take_waiting(scenario, plan, ledger)
     drawn = []
     for place, offered in enumerate(cards):
-        here = list(_members(scenario, found, place))
-        beside = [one for one in here if not one.gpus]
-        node = _node(found.nodes[place], ledger.nodes[place].policy.cordoned_by, offered, _laid(offered, here), beside)
-        drawn.append(node if node.id in there else node.model_copy(update={"new": True}))
+        members = list(_members(scenario, found, place))
+        beside = [one for one in members if not one.gpus]
+        node = _node(found.nodes[place], ledger.nodes[place].policy.cordoned_by, offered,
+                     _assigned(offered, members), beside)
+        drawn.append(node if node.id in existing else node.model_copy(update={"new": True}))
     return PlacementMap(fleet=scenario.named, inventory=scenario.about(), nodes=drawn,
                         legend=_legend(scenario, found, drawn))
 
 
 def of_models(drawn: PlacementMap, keys: Collection[str]) -> PlacementMap:
-    """Return the map with the nodes alone that have, or would have, replicas of these models."""
+    """Return the map reduced to the nodes that have, or would have, replicas of these models."""
     models = {node.id: {*(piece.model for card in node.cards for piece in card.pieces),
                         *(one.model for one in node.beside)} for node in drawn.nodes}
     nodes = [node for node in drawn.nodes if not models[node.id].isdisjoint(keys)]
-    here = {key for node in nodes for key in models[node.id]}
-    return drawn.model_copy(update={"nodes": nodes, "legend": [one for one in drawn.legend if one.model in here]})
+    shown = {key for node in nodes for key in models[node.id]}
+    return drawn.model_copy(update={"nodes": nodes, "legend": [one for one in drawn.legend if one.model in shown]})
 
 
 def _cards_now(node: Node, place: int, ledger: Ledger, state: LiveState) -> tuple[Card, ...]:
-    """Return the cards of a node as they are, also where it offers nothing new because it is draining or dead."""
+    """Return the current cards of a node, even if it offers nothing because it is draining or dead."""
     if node.state == "ALIVE":
         return ledger.offer(place).cards
     return offer_of(node, state.holding.get(node.id, ()), ledger.nodes[place].policy).cards
 
 
 class _Member(NamedTuple):
-    """One member on a node: whose it is, the GPU share it takes, and on which cards; empty = not known."""
+    """One member on a node: its holder, the GPU share it takes, and its cards; empty = unknown."""
 
     holder: Holder
     model: str
@@ -78,13 +79,13 @@ class _Member(NamedTuple):
     warm: int | None = None
 
     def shares(self) -> list[int]:
-        """Return what it takes card by card: whole cards, then the share below one."""
+        """Return what it takes of each card: whole cards, then the share below one."""
         whole, part = divmod(self.gpus, SHARE)
         return [SHARE] * whole + ([part] if part else [])
 
 
 def _members(scenario: Scenario, found: Occupants, place: int) -> Iterator[_Member]:
-    """Yield the members on a node: those there now, then the planned ones."""
+    """Yield the members on a node: running ones, then planned ones."""
     for one in found.on(place):
         for member in one.live.get(place, ()):
             known = card_indices(member, found.nodes[place].gpus)
@@ -96,7 +97,7 @@ def _members(scenario: Scenario, found: Occupants, place: int) -> Iterator[_Memb
 
 
 def _holder(scenario: Scenario, one: Occupant) -> Holder:
-    """Return whose a replica is; without a fleet whatever carries any fleet's mark is live, and the rest foreign."""
+    """Return the holder of a replica; without a fleet, all replicas with a fleet's mark are live, others foreign."""
     if one.planned:
         return "new"
     ours = {scenario.named or one.fleet, scenario.adopt_from}
@@ -104,15 +105,15 @@ def _holder(scenario: Scenario, one: Occupant) -> Holder:
 
 
 @dataclass(slots=True)
-class _Sheet:
-    """One card while pieces are put on it: `granted` = what is in use now and not yet assigned; `free` = the rest."""
+class _CardPieces:
+    """One card while its pieces are assigned: `granted` = in use but not assigned yet; `free` = not in use."""
 
     granted: int
     free: int
     pieces: list[Piece] = field(default_factory=list)
 
-    def lay(self, member: _Member, share: int, *, certain: bool) -> None:
-        """Put a piece on what is granted, or for a new replica on what is free; never more than there is."""
+    def add(self, member: _Member, share: int, *, certain: bool) -> None:
+        """Assign a piece of the granted share, or for a new replica of the free share, as far as it suffices."""
         room = self.free if member.holder == "new" else self.granted
         share = min(share, room)
         if not share:
@@ -125,48 +126,49 @@ class _Sheet:
                                  certain=certain))
 
 
-def _laid(cards: Sequence[Card], here: Sequence[_Member]) -> dict[int, _Sheet]:
-    """Put all members on cards: those who name theirs, the others where something is granted, and then the new ones."""
-    sheets = {card.index: _Sheet(SHARE - card.free_share, card.free_share) for card in cards}
-    now = [one for one in here if one.holder != "new"]
-    for member in now:
-        _lay_told(member, sheets, certain=True)
-    for member in sorted((one for one in now if one.gpus and not one.cards), key=lambda one: -one.gpus):
+def _assigned(cards: Sequence[Card], members: Sequence[_Member]) -> dict[int, _CardPieces]:
+    """Assign all members to cards: those with known cards, others to granted shares, and then the new ones."""
+    by_card = {card.index: _CardPieces(SHARE - card.free_share, card.free_share) for card in cards}
+    running = [one for one in members if one.holder != "new"]
+    for member in running:
+        _add_to_its_cards(member, by_card, certain=True)
+    for member in sorted((one for one in running if one.gpus and not one.cards), key=lambda one: -one.gpus):
         for share in member.shares():
-            # the card that Ray most likely chose: the fullest on which so much is granted
-            granted = {index: sheet.granted for index, sheet in sheets.items() if sheet.granted >= share}
+            # Ray most likely chose the card with the least that still has this share granted
+            granted = {index: card.granted for index, card in by_card.items() if card.granted >= share}
             if granted:
-                sheets[min(granted, key=lambda index: (granted[index], index))].lay(member, share, certain=False)
-    for member in here[len(now):]:
-        _lay_told(member, sheets, certain=False)  # Ray picks the card when it comes
-    return sheets
+                by_card[min(granted, key=lambda index: (granted[index], index))].add(member, share, certain=False)
+    for member in members[len(running):]:
+        _add_to_its_cards(member, by_card, certain=False)  # Ray picks the card when the replica is created
+    return by_card
 
 
-def _lay_told(member: _Member, sheets: Mapping[int, _Sheet], *, certain: bool) -> None:
+def _add_to_its_cards(member: _Member, by_card: Mapping[int, _CardPieces], *, certain: bool) -> None:
     for index in member.cards:
-        sheets[index].lay(member, min(SHARE, member.gpus), certain=certain)
+        by_card[index].add(member, min(SHARE, member.gpus), certain=certain)
 
 
 def _node(
-    node: Node, cordoned_by: str | None, cards: Sequence[Card], sheets: Mapping[int, _Sheet], beside: Sequence[_Member]
+    node: Node, cordoned_by: str | None, cards: Sequence[Card], by_card: Mapping[int, _CardPieces],
+    beside: Sequence[_Member],
 ) -> MapNode:
     models = {card.index: card.model for card in node.gpus}
     return MapNode(
         id=node.id, name=node.name, hardware=hardware(node), state=node.state, cordoned_by=cordoned_by,
-        cards=[_card(card, models.get(card.index), sheets[card.index]) for card in cards],
+        cards=[_card(card, models.get(card.index), by_card[card.index]) for card in cards],
         beside=[Beside(holder=one.holder, model=one.model, replica=one.replica, warm=one.warm) for one in beside],
     )
 
 
-def _card(card: Card, model: str | None, sheet: _Sheet) -> MapCard:
-    """Write one card down; what is granted without a known holder is unknown."""
-    unknown = [Piece(holder="unknown", share=sheet.granted)] if sheet.granted else []
-    return MapCard(index=card.index, hardware=model, memory=card.memory, free_share=sheet.free, dirty=card.dirty,
-                   pieces=[*sheet.pieces, *unknown])
+def _card(card: Card, model: str | None, assigned: _CardPieces) -> MapCard:
+    """Return one card of the map; a granted share that is not assigned has an unknown holder."""
+    unknown = [Piece(holder="unknown", share=assigned.granted)] if assigned.granted else []
+    return MapCard(index=card.index, hardware=model, memory=card.memory, free_share=assigned.free, dirty=card.dirty,
+                   pieces=[*assigned.pieces, *unknown])
 
 
 def _legend(scenario: Scenario, found: Occupants, nodes: Sequence[MapNode]) -> list[LegendEntry]:
-    """Count replicas by model; those that hold most on cards come first."""
+    """Count replicas by model; models that hold the most on cards come first."""
     held: Counter[str] = Counter()
     for piece in (piece for node in nodes for card in node.cards for piece in card.pieces):
         if piece.model is not None:

@@ -1,6 +1,6 @@
-"""What a question is asked of: a fleet, an inventory, and the ledger of what is free in it.
+"""The input of a question: a fleet, an inventory, and its ledger.
 
-Every question uses the same two facts as a plan, so its answers agree with what `plan` says.
+Every question uses the same inputs as a plan, so its answers agree with `plan`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fleetctl.planner.placement.occupants import Occupant, Occupants, Planned, l
 from fleetctl.planner.plan import make_plan
 
 NO_FLEET = ResolvedFleet(name="", cluster=Cluster(), policies=(), models=(), files=())
-"""Used where no fleet is named: no models, no policies; everything that runs is foreign."""
+"""Used if no fleet is given: no models, no policies; everything that runs is foreign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +38,17 @@ class Scenario:
 
     @property
     def named(self) -> str | None:
-        """Return the fleet's name; None where there is no fleet."""
+        """The fleet's name; None if there is no fleet."""
         return self.fleet.name or None
 
     def plan(self) -> Plan:
-        """Plan the fleet on the inventory; raises InventoryError when it is not complete.
+        """Plan the fleet on the inventory; raises InventoryError if it is not complete.
 
-        Of the fleet's policy only quotas and cooldown are asked, which decide what is planned: the rest is about what
-        may be applied, and what is only supposed never is.
+        Only quotas and cooldown of the fleet's policy are used, since they decide what is planned: the rest limits what
+        may be applied, and a hypothetical plan never is.
         """
-        ours = self.fleet.policy
-        policy = Policy().model_copy(update={"quotas": ours.quotas, "cooldown": ours.cooldown})
+        full = self.fleet.policy
+        policy = Policy().model_copy(update={"quotas": full.quotas, "cooldown": full.cooldown})
         return make_plan(replace(self.fleet, policy=policy), self.inventory,
                          PlanOptions(adopt_from=self.adopt_from, selector=self.selector), PlanFacts(tool_version=""))
 
@@ -57,11 +57,11 @@ class Scenario:
         return {model.key: replica_shape(model) for model in self.fleet.models}
 
     def sorted_out(self) -> LiveState:
-        """Return what runs, and whose it is."""
+        """Return the replicas of the inventory, sorted for this fleet."""
         return sort_out(self.inventory, self.fleet.name, self.shapes(), self.adopt_from)
 
     def ledger(self) -> Ledger:
-        """Open a ledger of what is free now; raises InventoryError when the inventory is not complete."""
+        """Open a ledger of what is free now; raises InventoryError if the inventory is not complete."""
         require_complete(self.inventory)
         return self.opened()
 
@@ -70,14 +70,14 @@ class Scenario:
         return open_ledger(self.inventory, self.fleet.policies, self.sorted_out(), self.shapes())
 
     def occupants(self, ledger: Ledger, plan: Plan | None = None) -> Occupants:
-        """Return who holds what, and who would with `plan` applied, which is taken from the ledger."""
+        """Return the replicas and what they hold; those of `plan` are included, and taken from the ledger."""
         models = {model.key: model for model in self.fleet.models}
         found = look_around(self.inventory.nodes, ledger.nodes, self.sorted_out().running, models)
         found.replicas += take_planned(plan, ledger) if plan else ()
         return found
 
     def about(self) -> PlanInventory:
-        """Return which inventory this is, as answers name it."""
+        """Return the description of this inventory for answers."""
         return PlanInventory(observed_at=self.inventory.observed_at, source=self.inventory.source,
                              address=self.inventory.cluster.address, session_id=self.inventory.cluster.session_id)
 
@@ -85,7 +85,7 @@ class Scenario:
 def take_planned(plan: Plan, ledger: Ledger) -> list[Occupant]:
     """Take every new replica of `plan` from the ledger, in order of creation; returns them with their cards.
 
-    Raises ValueError when the ledger is not the one the plan was made on.
+    Raises ValueError if the plan was not made on this ledger.
     """
     places = {node.id: place for place, node in enumerate(ledger.nodes)}
     return [take_members(action.model, action.replica_id, [
@@ -95,11 +95,11 @@ def take_planned(plan: Plan, ledger: Ledger) -> list[Occupant]:
 
 def take_members(model: str, replica_id: int, members: Iterable[tuple[int, Claim, int]], ledger: Ledger) -> Occupant:
     """Take a replica from the ledger; `members` = place, claim, GPU share in 1/10000. ValueError if it does not fit."""
-    there: dict[int, tuple[Planned, ...]] = {}
+    planned: dict[int, tuple[Planned, ...]] = {}
     for place, claim, gpus in members:
         taken = ledger.take(place, claim)
         if taken is None:
-            raise ValueError(f"{model}/{replica_id} does not fit on {ledger.nodes[place].name} any more")
-        there[place] = (*there.get(place, ()), Planned(claim, gpus, taken.indices))
-    ledger.take_slots(model, there)
-    return Occupant(model, replica_id, planned=there)
+            raise ValueError(f"{model}/{replica_id} no longer fits on {ledger.nodes[place].name}")
+        planned[place] = (*planned.get(place, ()), Planned(claim, gpus, taken.indices))
+    ledger.take_slots(model, planned)
+    return Occupant(model, replica_id, planned=planned)

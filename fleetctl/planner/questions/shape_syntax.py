@@ -1,8 +1,8 @@
-"""Shapes as people type them: what the flags `--shape` and `--add-node` take, down to words and amounts.
+"""Parses the values of `--shape`, and the parts that it shares with `--add-node`.
 
-`8`, `0.5` and `2x8` (a gang of 2 members with 8 GPUs each) mean GPUs alone; everything else is `key=value`, with commas
-between, and `xN` behind it for several: `gpus=8,vram=120Gi,cpus=16 x2`. A comma inside brackets, as in `in(L4, A10G)`,
-separates nothing. `selector=KEY=EXPRESSION` may be given several times.
+`8`, `0.5` and `2x8` (a gang of 2 members with 8 GPUs each) mean GPUs alone; everything else is comma-separated
+`key=value`, with `xN` at the end for several members: `gpus=8,vram=120Gi,cpus=16 x2`. A comma in parentheses, as in
+`in(L4, A10G)`, does not separate. `selector=KEY=EXPRESSION` may be repeated.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, Re
 
 _TIMES = re.compile(r"(.*\S)\s+[x*]\s*([0-9]{1,6})", re.DOTALL)
 
-Words = list[tuple[str, str]]
-"""(key, value) pairs in the order in which they were typed."""
+Pairs = list[tuple[str, str]]
+"""(key, value) pairs in the order typed."""
 
 _Amount = TypeVar("_Amount")
 
 
 def split_times(text: str) -> tuple[str, int]:
-    """Return what was typed and how many times: `gpus=8 x2` is (`gpus=8`, 2); without a count it is 1."""
+    """Split off the count: `gpus=8 x2` is (`gpus=8`, 2); without a count it is 1."""
     match = _TIMES.fullmatch(text.strip())
     return (match[1].strip(), int(match[2])) if match else (text.strip(), 1)
 
 
-def words(parts: Sequence[str], known: Sequence[str], flag: str, example: str) -> Words:
+def key_values(parts: Sequence[str], known: Sequence[str], flag: str, example: str) -> Pairs:
     """Split each part at its first `=`; raises UsageError for a key that is not `known`, with the nearest one."""
-    found: Words = []
+    found: Pairs = []
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals or not value.strip():
@@ -43,7 +43,7 @@ def words(parts: Sequence[str], known: Sequence[str], flag: str, example: str) -
         if key.strip() not in known:
             near = nearest(key.strip(), known)
             hint = f"did you mean {near}={value}?" if near else f"KEY is one of {', '.join(known)}"
-            raise UsageError(f"{flag}: there is no {key.strip()!r} in a shape", hint=hint)
+            raise UsageError(f"{flag}: {key.strip()!r} is not a key of a shape", hint=hint)
         found.append((key.strip(), value.strip()))
     return found
 
@@ -59,12 +59,12 @@ def cpus_of(text: str, flag: str) -> int:
 
 
 def bytes_of(text: str, flag: str) -> int:
-    """Return bytes; raises UsageError, with the quantity that was probably meant."""
+    """Return bytes; raises UsageError with the quantity that was probably meant."""
     return _amount(lambda: parse_bytes(text), text, flag, "a byte quantity, such as 16Gi", bytes_meant(text))
 
 
 def count_of(text: str, flag: str) -> int:
-    """Return a whole number from 1 on; raises UsageError."""
+    """Return a whole number of at least 1; raises UsageError."""
     number = number_in(text)
     if number is not None and 0 < number <= 100_000:
         return number
@@ -72,7 +72,7 @@ def count_of(text: str, flag: str) -> int:
 
 
 def label_of(text: str, flag: str) -> tuple[str, str]:
-    """Return the two sides of a label `KEY=VALUE`; raises UsageError."""
+    """Return key and value of a label `KEY=VALUE`; raises UsageError."""
     key, equals, value = text.partition("=")
     if not key.strip() or not equals or not value.strip():
         raise UsageError(f"{flag}: {text!r} is not a label", hint="write label=KEY=VALUE")
@@ -80,7 +80,7 @@ def label_of(text: str, flag: str) -> tuple[str, str]:
 
 
 def selector_of(text: str, flag: str) -> tuple[str, str]:
-    """Return key and expression of `KEY=EXPRESSION`; raises UsageError for text that is not a label selector."""
+    """Return key and expression of `KEY=EXPRESSION`; raises UsageError if the expression is not a label selector."""
     key, expression = label_of(text, flag)
     try:
         parse_requirement(expression)
@@ -98,7 +98,7 @@ def _amount(parse: Callable[[], _Amount], text: str, flag: str, allowed: str, me
 
 
 def find_node(name: str, inventory: Inventory, flag: str) -> Node:
-    """Return the node of that name or id; raises UsageError, with the nearest name, when there is none."""
+    """Return the node with a name or id; raises UsageError with the nearest name if there is none."""
     found = [node for node in inventory.nodes if name in (node.name, node.id)]
     if len(found) == 1:
         return found[0]
@@ -118,39 +118,39 @@ _SHORT = re.compile(r"(?:([0-9]{1,6})x)?([0-9]*\.?[0-9]+)")
 
 
 def typed_shape(text: str) -> ReplicaShape:
-    """Return the shape that `text` says; raises UsageError when it says none.
+    """Return the shape that `text` describes; raises UsageError if it is invalid.
 
-    Its key holds a blank, so it is no model's.
+    Its key contains a space, so that it cannot be a model's.
     """
     body, members = split_times(text)
     parts = split_commas(body)
     if typed := _CARDS.fullmatch(parts[0]):
-        raise UsageError(f"{FLAG} {text}: a shape names its cards in a selector",
+        raise UsageError(f"{FLAG} {text}: the type of card belongs in a selector",
                          hint=f"write gpus={typed[1] or 1},selector={ACCELERATOR_LABEL}={typed[2]}")
     short = _SHORT.fullmatch(parts[0])
     if short:
         members *= count_of(short[1] or "1", FLAG)
         parts[0] = f"gpus={short[2]}"
-    found = words(parts, KEYS, FLAG, "8, 2x8 or gpus=1,vram=16Gi")
-    keys = [key for key, _ in found]
+    pairs = key_values(parts, KEYS, FLAG, "8, 2x8 or gpus=1,vram=16Gi")
+    keys = [key for key, _ in pairs]
     if repeated := next((key for key in keys if key in ONCE and keys.count(key) > 1), None):
         raise UsageError(f"{FLAG}: {repeated} is given twice")
     if members > MAX_MEMBERS:
         raise UsageError(f"{FLAG}: a gang has at most {MAX_MEMBERS} members, and this one has {members}")
-    return _shape(f"shape {text.strip()}", found, members)
+    return _shape(f"shape {text.strip()}", pairs, members)
 
 
-def _shape(key: str, found: Words, members: int) -> ReplicaShape:
-    said = dict(found)
+def _shape(key: str, pairs: Pairs, members: int) -> ReplicaShape:
+    given = dict(pairs)
     claim = Claim(
-        gpus_of(said.get("gpus", "0"), FLAG), bytes_of(said.get("vram", "0"), FLAG),
-        cpus_of(said.get("cpus", "0"), FLAG), bytes_of(said.get("memory", "0"), FLAG),
+        gpus_of(given.get("gpus", "0"), FLAG), bytes_of(given.get("vram", "0"), FLAG),
+        cpus_of(given.get("cpus", "0"), FLAG), bytes_of(given.get("memory", "0"), FLAG),
     )
     if claim == Claim():
-        raise UsageError(f"{FLAG}: a shape that takes nothing fits without end", hint="try 8, or gpus=1,vram=16Gi")
-    selector: Selector = tuple(sorted(selector_of(value, FLAG) for name, value in found if name == "selector"))
-    return ReplicaShape(key, (_group(claim, selector, members),), said.get("sameLabel"),
-                        count_of(said.get("ranksPerNode", "1"), FLAG))
+        raise UsageError(f"{FLAG}: a shape must claim something", hint="try 8, or gpus=1,vram=16Gi")
+    selector: Selector = tuple(sorted(selector_of(value, FLAG) for name, value in pairs if name == "selector"))
+    return ReplicaShape(key, (_group(claim, selector, members),), given.get("sameLabel"),
+                        count_of(given.get("ranksPerNode", "1"), FLAG))
 
 
 def _group(claim: Claim, selector: Selector, members: int) -> GroupShape:

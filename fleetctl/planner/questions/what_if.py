@@ -1,6 +1,6 @@
-"""What if: plan the fleet as things are, and as they are supposed to be, and compare the two.
+"""What if: plans the fleet as it is and with hypothetical changes, and compares the two plans.
 
-Both are plans like any other, made by `make_plan`, so what this says is what `plan` would say if it came true.
+Both are ordinary plans by `make_plan`, so the answer is what `plan` would print after such changes.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from fleetctl.planner.questions.each_node import lose_each
 from fleetctl.planner.questions.scenario import Scenario
 
 
-def what_if(scenario: Scenario, supposed: Changes, *, each_node: bool = False) -> WhatIf:
-    """Compare today's plan with the plan for what is supposed; `each_node` adds what each node's loss would mean.
+def what_if(scenario: Scenario, changes: Changes, *, each_node: bool = False) -> WhatIf:
+    """Compare today's plan with the plan after `changes`; `each_node` adds the effect of losing each node.
 
-    Raises UsageError when nothing is supposed or a name is unknown, InventoryError for an incomplete inventory.
+    Raises UsageError if there are no changes or a name is unknown, InventoryError for an incomplete inventory.
     """
-    if not supposed and not each_node:
+    if not changes and not each_node:
         raise UsageError("no change is given, so there is nothing to compare",
-                         hint="give --lose-node, --cordon, --add-node, --scale or --each-node")
+                         hint="use --lose-node, --cordon, --add-node, --scale or --each-node")
     before = scenario.plan()
-    after_it, changes = changed(scenario, supposed)
-    after = after_it.plan() if supposed else before
+    supposed, made = changed(scenario, changes)
+    after = supposed.plan() if changes else before
     waiting = [{one.model: one.on_new_nodes for one in plan.blocked} for plan in (before, after)]
     rows = [_model(old, new, *(found.get(old.key, 0) for found in waiting))
             for old, new in zip(before.models, after.models, strict=True)]
-    losses = lose_each(after_it, after) if each_node else None
+    losses = lose_each(supposed, after) if each_node else None
     unplaced = losses is not None and any(model.missing for loss in losses for model in loss.models)
     return WhatIf(
-        fleet=scenario.fleet.name, inventory=scenario.about(), changes=changes, models=rows,
+        fleet=scenario.fleet.name, inventory=scenario.about(), changes=made, models=rows,
         before=_total(row.before for row in rows), after=_total(row.after for row in rows),
-        unmanaged_lost=_unmanaged_on(scenario, changes), created=[
+        unmanaged_lost=_unmanaged_on(scenario, made), created=[
             NewReplica(model=one.model, replica_id=one.replica_id, members=one.members) for one in after.actions],
-        blocked=[_named(one, after_it) for one in after.blocked], growth=after.growth,
+        blocked=[_named(one, supposed) for one in after.blocked], growth=after.growth,
         certificate=after.certificate, each_node=losses, exit_code=3 if unplaced else after.exit_code,
     )
 
 
-def _model(old: ModelRow, new: ModelRow, waited: int, waits: int) -> ModelChange:
-    """Return what becomes of one model's lost replicas; what `--scale` adds does not count as missing.
+def _model(old: ModelRow, new: ModelRow, old_on_new: int, new_on_new: int) -> ModelChange:
+    """Return the fate of one model's lost replicas; replicas that `--scale` adds do not count as missing.
 
-    `waited`, `waits` = how many would run on new nodes, before and after.
+    `old_on_new`, `new_on_new` = blocked replicas that would run on new nodes, before and after.
     """
     lost = max(0, old.live - new.live)
     needed = min(lost, max(0, new.wanted - new.live))
     more_blocked = new.blocked - old.blocked - max(0, new.wanted - old.wanted)
     missing = min(needed, max(0, more_blocked))
-    return ModelChange(key=new.key, before=_counts(old, waited), after=_counts(new, waits), lost=lost,
+    return ModelChange(key=new.key, before=_counts(old, old_on_new), after=_counts(new, new_on_new), lost=lost,
                        replaced=needed - missing, surplus=lost - needed, missing=missing)
 
 
-def _counts(row: ModelRow, waits: int) -> Counts:
-    return Counts(wanted=row.wanted, live=row.live, create=row.create, blocked=row.blocked, on_new_nodes=waits)
+def _counts(row: ModelRow, on_new: int) -> Counts:
+    return Counts(wanted=row.wanted, live=row.live, create=row.create, blocked=row.blocked, on_new_nodes=on_new)
 
 
 def _total(counts: Iterable[Counts]) -> Counts:
@@ -64,7 +64,7 @@ def _total(counts: Iterable[Counts]) -> Counts:
 
 
 def _unmanaged_on(scenario: Scenario, changes: Sequence[Change]) -> list[str]:
-    """Name what would go with the nodes and is not this fleet's to plan again; `scenario` is the one before."""
+    """Return the replicas on lost nodes that this fleet does not manage; `scenario` is the one before the changes."""
     names = {name for change in changes if change.op == "loseNode" for name in change.nodes}
     found = scenario.occupants(scenario.opened())
     lost = {place for place, node in enumerate(found.nodes) if node.name in names}
@@ -72,7 +72,7 @@ def _unmanaged_on(scenario: Scenario, changes: Sequence[Change]) -> list[str]:
 
 
 def _named(blocked: Blocked, scenario: Scenario) -> Blocked:
-    """Call the policy that --cordon stands for by the flag: it is in no file."""
+    """Replace the name of the policy that --cordon adds by the flag, since no file has that policy."""
     ours = f"spec.nodes[{len(scenario.fleet.policies) - 1}].cordon"
     if not any(CORDON_LABEL in policy.selector for policy in scenario.fleet.policies):
         return blocked
