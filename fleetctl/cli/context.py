@@ -20,14 +20,8 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.inventory.address import checked_address
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.visible import visible
-from fleetctl.workflow.contexts import (
-    LIST_OR_ADD,
-    change_contexts,
-    config_path,
-    find_context,
-    named_context,
-    read_contexts,
-)
+from fleetctl.workflow.contexts import LIST_OR_ADD, find_context, named_context
+from fleetctl.workflow.contexts_file import change_contexts, config_path, read_contexts
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation
 
 EPILOG = epilog(

@@ -18,7 +18,10 @@ def complete_contexts(incomplete: str) -> list[str]:
     """Return the names of contexts that begin with `incomplete`; none if the file cannot be read."""
     import os
 
-    from fleetctl.workflow.contexts import config_path, read_contexts  # slow, and every command imports this module
+    from fleetctl.workflow.contexts_file import (  # slow, and every command imports this module
+        config_path,
+        read_contexts,
+    )
 
     try:
         names = read_contexts(config_path(os.environ, home_folder())).contexts

@@ -25,7 +25,8 @@ from fleetctl.importers.write import problems_of, write_draft
 from fleetctl.problem import Problem
 from fleetctl.render.losses import render_import_json, render_losses
 from fleetctl.render.problems import render_problems
-from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read, resolve_namespace
+from fleetctl.workflow.cluster import cluster_of, fleet_of, inventory_source, read
+from fleetctl.workflow.contexts import resolve_namespace
 from fleetctl.workflow.invocation import Where
 from fleetctl.workflow.live_fleet import draft_of
 from fleetctl.workflow.output_files import real_path, refuse_to_overwrite, write_file

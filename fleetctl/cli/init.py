@@ -18,7 +18,8 @@ from fleetctl.fleetfile.guess import dns_label_meant
 from fleetctl.importers.first_fleet import FirstFleet, first_fleet, too_large
 from fleetctl.importers.write import problems_of
 from fleetctl.render.problems import render_problems
-from fleetctl.workflow.cluster import given_address, read_from
+from fleetctl.workflow.cluster import read_from
+from fleetctl.workflow.contexts import given_address
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import refuse_to_overwrite, write_file
 

@@ -1,7 +1,4 @@
-"""Choosing and reading the cluster.
-
-The order: flag, environment, named context, fleet file or saved plan, current context; see `contexts.py`.
-"""
+"""Reading the cluster; `contexts.py` chooses it."""
 
 from __future__ import annotations
 
@@ -15,8 +12,7 @@ from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.label_selector import LabelSelector
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.snapshot import Snapshot
-from fleetctl.workflow.contexts import context_for, named_context
-from fleetctl.workflow.invocation import ADDRESS_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
+from fleetctl.workflow.invocation import Invocation, Where
 
 if TYPE_CHECKING:
     from fleetctl.inventory.dashboard import InventorySource
@@ -35,26 +31,6 @@ def fleet_of(invocation: Invocation, files: Sequence[str] | None) -> ResolvedFle
 def cluster_of(fleet: ResolvedFleet | None) -> Cluster:
     """Return the fleet's `spec.cluster`; the defaults without a fleet."""
     return fleet.cluster if fleet else Cluster()
-
-
-def given_address(invocation: Invocation, flag: str | None) -> str | None:
-    """Return the address that the user gives: by --address, FLEETCTL_ADDRESS, or the name of a context."""
-    if address := flag or invocation.environ.get(ADDRESS_VARIABLE):
-        return address
-    chosen = named_context(invocation)
-    return (chosen.context.address or None) if chosen else None
-
-
-def resolve_namespace(invocation: Invocation, where: Where, cluster: Cluster) -> str:
-    """Return the Ray namespace of the replicas.
-
-    In this order: --namespace, FLEETCTL_NAMESPACE, the named context, spec.cluster.namespace, the current context.
-    """
-    if given := where.namespace or invocation.environ.get(NAMESPACE_VARIABLE):
-        return given
-    chosen = context_for(invocation, where.address, cluster.address)
-    counts = chosen and (chosen.named or "namespace" not in cluster.model_fields_set)
-    return (chosen.context.namespace if chosen and counts else None) or cluster.namespace
 
 
 def with_cold_selectors(source: InventorySource, fleet: ResolvedFleet | None) -> InventorySource:

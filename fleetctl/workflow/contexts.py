@@ -1,4 +1,4 @@
-"""Contexts: named clusters in the user's configuration file. Reads, chooses and writes them.
+"""Contexts: named clusters of the user's configuration file. Which cluster a command is for.
 
 A chosen context acts through environment variables. Everything in it belongs to its own address: if another address is
 used, no part of the context is, so its token goes nowhere else.
@@ -6,24 +6,18 @@ used, no part of the context is, so its token goes nowhere else.
 
 from __future__ import annotations
 
-import io
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from fleetctl.documents.contexts import Context, Contexts, SecretSource
+from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.errors import DocumentError, FleetctlError, InventoryError
-from fleetctl.fleetfile.file_tree import read_whole
-from fleetctl.fleetfile.scalars import is_text_to_all
+from fleetctl.errors import FleetctlError, InventoryError
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
-from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, Invocation
-from fleetctl.workflow.output_files import real_path, write_file
+from fleetctl.workflow.contexts_file import config_path, read_contexts
+from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
 
 COMMAND_TIMEOUT_S = 60.0
 LIST_OR_ADD = "`fleetctl context list` shows all, `fleetctl context set NAME --address URL` adds one"
@@ -36,27 +30,6 @@ class Chosen:
     name: str
     context: Context
     named: bool
-
-
-def config_path(environ: Mapping[str, str], home: Path) -> Path:
-    """Return the configuration file, which need not exist."""
-    return user_folder(environ, home, "XDG_CONFIG_HOME", ".config") / "config.yaml"
-
-
-def user_folder(environ: Mapping[str, str], home: Path, variable: str, usual: str) -> Path:
-    """Return our folder below an XDG base directory; `usual` is that directory's default, relative to `home`."""
-    named = environ.get(variable, "")
-    return (Path(named) if named.startswith("/") else home / usual) / "fleetctl"
-
-
-def read_contexts(path: Path) -> Contexts:
-    """Return the contexts in the file, none if there is no file; raises DocumentError for a damaged file."""
-    try:
-        return _checked(_parsed(read_whole(path).decode("utf-8"), path), path)
-    except FileNotFoundError:
-        return Contexts()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
 
 
 def find_context(contexts: Contexts, name: str) -> Context:
@@ -91,6 +64,26 @@ def context_for(invocation: Invocation, address: str | None, written: str | None
     return Chosen(contexts.current, current, named=False) if written in (None, current.address) else None
 
 
+def given_address(invocation: Invocation, flag: str | None) -> str | None:
+    """Return the address that the user gives: by --address, FLEETCTL_ADDRESS, or the name of a context."""
+    if address := flag or invocation.environ.get(ADDRESS_VARIABLE):
+        return address
+    chosen = named_context(invocation)
+    return (chosen.context.address or None) if chosen else None
+
+
+def resolve_namespace(invocation: Invocation, where: Where, cluster: Cluster) -> str:
+    """Return the Ray namespace of the replicas.
+
+    In this order: --namespace, FLEETCTL_NAMESPACE, the named context, spec.cluster.namespace, the current context.
+    """
+    if given := where.namespace or invocation.environ.get(NAMESPACE_VARIABLE):
+        return given
+    chosen = context_for(invocation, where.address, cluster.address)
+    counts = chosen and (chosen.named or "namespace" not in cluster.model_fields_set)
+    return (chosen.context.namespace if chosen and counts else None) or cluster.namespace
+
+
 def variables_of(chosen: Chosen, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of a context, with its secrets; raises InventoryError.
 
@@ -106,107 +99,6 @@ def variables_of(chosen: Chosen, environ: Mapping[str, str]) -> dict[str, str]:
     if context.client_cert:
         variables |= {CERTIFICATE_VARIABLE: context.client_cert, KEY_VARIABLE: context.client_key or ""}
     return variables
-
-
-def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> Contexts:
-    """Write new values into the file, or into the mapping `below` these keys; None removes a key. Comments stay.
-
-    Returns the changed contexts; raises DocumentError and writes nothing if they would not be valid.
-    """
-    read_contexts(path)
-    text, rest = path.read_text(encoding="utf-8") if path.exists() else "", dict(changes)
-    for key in [key for key, value in changes.items() if value is None]:
-        if (shorter := _without_lines(text, (*below, key))) is not None:
-            text = shorter
-            del rest[key]
-    text = _rewritten(text, rest, *below) if rest else text
-    changed = _checked(_parsed(text, path), path)
-    write_file(real_path(path), text, mode=0o600, make_folder=True)
-    return changed
-
-
-def _without_lines(text: str, keys: Sequence[str]) -> str | None:
-    """Return the text without the lines of a key and the comment right above it; None if the key shares its line.
-
-    ruamel cannot do it: it also removes the comment of the next key. The last key takes its mapping with it.
-    """
-    import yaml
-
-    from fleetctl.documents.plain_yaml import PlainLoader
-
-    start: Any = None
-    value: Any = yaml.compose(text, Loader=PlainLoader)
-    for number, key in enumerate(keys, 1):
-        entries = value.value if isinstance(value, yaml.MappingNode) and not value.flow_style else []
-        start, value = next((entry for entry in entries if entry[0].value == key), (None, None))
-        if start is None:
-            return None
-        if 1 < number == len(keys) and len(entries) == 1:
-            return _without_lines(text, keys[:-1])
-    lines, first, column = text.splitlines(keepends=True), start.start_mark.line, start.start_mark.column
-    while column and lines[first - 1].startswith(" " * column + "#"):
-        first -= 1
-    return "".join([*lines[:first], *lines[_last_line(value) + 1:]])
-
-
-def _last_line(node: Any) -> int:  # noqa: ANN401 (PyYAML has no types)
-    """Return the number of the last line of a value, from 0; comments after the value do not count."""
-    while isinstance(node.value, list) and node.value and not node.flow_style:
-        node = node.value[-1][1] if isinstance(node.value[-1], tuple) else node.value[-1]
-    line: int = node.end_mark.line
-    return line if node.end_mark.column else line - 1
-
-
-def _rewritten(before: str, changes: Mapping[str, object], *below: str) -> str:
-    from ruamel.yaml import YAML  # 0.1 s, and only these commands write
-
-    yaml, out = YAML(), io.StringIO()
-    yaml.preserve_quotes = True
-    loaded = yaml.load(before)
-    tree: dict[str, Any] = loaded or {}
-    part = tree
-    for key in below:
-        part = part.setdefault(_quoted(key), {})
-    for key, value in changes.items():
-        if value is None:
-            part.pop(key, None)
-        else:
-            part[_quoted(key)] = _quoted(value) if isinstance(value, str) else value
-    yaml.dump(tree, out)
-    # ruamel attaches comments to values, and so loses those of a text without any value
-    return (f"{before.rstrip()}\n" if loaded is None and before.strip() else "") + out.getvalue()
-
-
-def _quoted(text: str) -> str:
-    """Return the text, to be quoted if some YAML reader takes it for another type, such as `on`."""
-    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
-
-    quoted: str = DoubleQuotedScalarString(text)
-    return text if is_text_to_all(text) else quoted
-
-
-def _parsed(text: str, path: Path) -> object:
-    import yaml
-
-    from fleetctl.documents.plain_yaml import PlainLoader, load_plain, refuse_duplicates
-
-    try:
-        found = load_plain(text) or {}
-        refuse_duplicates(yaml.compose(text, Loader=PlainLoader))
-        return found
-    except yaml.YAMLError as error:
-        raise DocumentError(f"{path} is not YAML: {getattr(error, 'problem', None) or error}") from None
-
-
-def _checked(raw: object, path: Path) -> Contexts:
-    try:
-        return Contexts.model_validate(raw)
-    except ValidationError as error:
-        # no value is shown: it may be a secret
-        problems = [f"{'.'.join(map(str, item['loc'])) or 'the file'}: {item['msg']}"
-                    for item in error.errors(include_url=False, include_input=False)]
-        raise DocumentError(f"{path} is not a configuration of fleetctl: {'; '.join(problems[:5])}",
-                            hint="fix it, or write it with `fleetctl context set`") from None
 
 
 def _secret(source: SecretSource, what: str, environ: Mapping[str, str]) -> str:

@@ -17,7 +17,8 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.snapshot import Snapshot
 from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.version import __version__
-from fleetctl.workflow.cluster import inventory_source, read, resolve_namespace, with_cold_selectors
+from fleetctl.workflow.cluster import inventory_source, read, with_cold_selectors
+from fleetctl.workflow.contexts import resolve_namespace
 from fleetctl.workflow.git_facts import git_facts
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.planned import Planned

@@ -14,7 +14,7 @@ from fleetctl.cli.context_option import complete_contexts
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import Cluster
 from fleetctl.errors import FleetctlError, InventoryError
-from fleetctl.workflow.cluster import resolve_namespace
+from fleetctl.workflow.contexts import resolve_namespace
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 

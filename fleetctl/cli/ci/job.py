@@ -25,7 +25,7 @@ from fleetctl.forge.sticky import Posted
 from fleetctl.render.report.formats import render_report
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.model import Report
-from fleetctl.workflow.cluster import given_address
+from fleetctl.workflow.contexts import given_address
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import check_out
 
