@@ -22,7 +22,7 @@ class Piece(Stored):
 
     holder: Holder = Field(
         description="live = runs; new = the plan would create it; foreign = runs, not this fleet's; "
-                    "unknown = granted, but the holder is not known")
+                    "unknown = granted, but the holder is unknown")
     share: int
     model: str | None = None
     replica: str | None = Field(None, description="model/id, or the actor's own name")

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from fleetctl.documents.inventory import Replica, ReplicaState
-from fleetctl.render.place_text import WORDS, node_text, replica_name, state_text, status_word
+from fleetctl.render.place_text import STATE_WORDS, node_text, replica_name, state_text, status_word
 from fleetctl.render.report.model import TEXT_TONES
 
 
@@ -16,8 +16,8 @@ def replica(**more: Any) -> Replica:
 
 
 def test_every_state_of_ray_has_a_word_and_every_word_a_colour() -> None:
-    assert set(WORDS) == set(get_args(ReplicaState))
-    assert {*WORDS.values(), "lost", "draining", "never constructed"} <= set(TEXT_TONES)
+    assert set(STATE_WORDS) == set(get_args(ReplicaState))
+    assert {*STATE_WORDS.values(), "lost", "draining", "never constructed"} <= set(TEXT_TONES)
 
 
 @pytest.mark.parametrize(("state", "word"), [

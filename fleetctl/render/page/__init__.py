@@ -1,4 +1,4 @@
-"""Pages: a plan or a report as one HTML file that needs nothing beside itself: no network, no font, no server.
+"""Pages: a plan or a report as one self-contained HTML file: no network, no font, no server.
 
-`report_page.py` puts a page together, `shell.py` makes it one file; `assets/` has style and script.
+`report_page.py` assembles a page, `shell.py` puts it into one file; `assets/` holds its styles and scripts.
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.quantity import count_of, some
-from fleetctl.render.place_text import asked_about
+from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
 
 PLACES_SHOWN = 6
@@ -24,7 +24,7 @@ def capacity_report(answer: Capacity) -> Report:
     return Report(
         kind="answer",
         title="Capacity",
-        heading=(f"Capacity: {asked_about(answer.fleet, answer.inventory)}",),
+        heading=(f"Capacity: {scope_text(answer.fleet, answer.inventory)}",),
         tables=(_numbers(answer), *([_details(answer)] if len(rows) <= DETAILS_SHOWN else [])) if rows else (),
         notes=tuple(_notes(len(rows))),
         conclusion="")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.quantity import count_of, first_few, some
 from fleetctl.documents.what_if import Counts, LostModel, ModelChange, NodeLoss, WhatIf
-from fleetctl.render.place_text import asked_about
+from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables
 
@@ -32,7 +32,7 @@ def what_if_report(answer: WhatIf) -> Report:
     return Report(
         kind="answer",
         title="What if",
-        heading=(f"What if: {asked_about(answer.fleet, answer.inventory)}; nothing of this is done", *changes),
+        heading=(f"What if: {scope_text(answer.fleet, answer.inventory)}; nothing of this is done", *changes),
         tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
                      if table.rows),
         notes=tuple(notes[:-1]),

@@ -36,7 +36,7 @@ def test_an_addition_of_two_shapes_names_both_and_the_labels_they_need() -> None
             Addition(nodes=2, nodes_for_all=5, shape="16xH200 of 120Gi", labels={"fabric": "f1"})]
     assert list(remedy_lines(blocked(replicas=2, would_fit=adds))) == [
         ("would fit with 1 more node (64 CPUs, like head) and 2 more nodes (at least 16xH200 of 120Gi) "
-         "labelled fabric=f1; both with 2 and 5")]
+         "labeled fabric=f1; both with 2 and 5")]
 
 
 def test_a_shape_that_one_replica_needs_no_more_of_is_named_for_all_alone() -> None:
