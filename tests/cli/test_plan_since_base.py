@@ -52,7 +52,7 @@ def folder(tmp_path: Path, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch)
     return folder
 
 
-ANYWAY = "the other 1 of 2 to create is due without it as well"
+ANYWAY = "the other 1 of 2 to create is due anyway"
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan, row
 
-WAY_ON = "to replace an outdated one: fleetctl replace m -f FLEET, which starts each with the file's spec first"
+WAY_ON = "to replace an outdated one: fleetctl replace m -f FLEET, which starts each new replica first"
 ABOVE = Drift(model="m", replica_id=0, code="ABOVE_SLOT_CAP", message="above")
 
 
@@ -40,7 +40,7 @@ def test_replicas_with_the_same_drift_share_a_line() -> None:
 
 def test_an_outdated_one_says_what_differs_and_how_to_replace_it() -> None:
     assert details(outdated("a b", 3, changes=["args: x -> y"])) == (
-        "args: x -> y", "to replace it: fleetctl replace 'a b' -f FLEET, which starts each with the file's spec first")
+        "args: x -> y", "to replace it: fleetctl replace 'a b' -f FLEET, which starts each new replica first")
 
 
 def test_one_beyond_the_target_would_not_be_replaced() -> None:

@@ -80,7 +80,7 @@ def test_more_than_a_run_may_hold_leaves_out_the_least_and_says_so() -> None:
     assert len(run["results"]) == RESULT_LIMIT
     assert run["results"][0]["level"] == "warning"
     said = run["invocations"][0]["toolExecutionNotifications"][1]["message"]["text"]
-    assert said.startswith("1 findings of lower level")
+    assert said.startswith("1 finding of lower level omitted")
 
 
 @pytest.mark.parametrize(("said", "shown"), [
