@@ -100,7 +100,7 @@ class Forge(ABC):
             hint = error.hint or hints.get(error.status or 0)
             raise ForgeError(error.message, hint=hint, status=error.status) from None
 
-    def summarise(self, markdown: str) -> None:  # noqa: B027 (GitLab has no such page)
+    def summarize(self, markdown: str) -> None:  # noqa: B027 (GitLab has no such page)
         """Append to the run's summary page, cut to its limit; does nothing on a forge without one."""
 
     @abstractmethod

@@ -34,7 +34,7 @@ class GitHub(Forge):
     how_to_propose = ("give the job `permissions: {contents: write, pull-requests: write}`, and let GitHub Actions "
                       "create pull requests in the settings of the repository")
 
-    def summarise(self, markdown: str) -> None:
+    def summarize(self, markdown: str) -> None:
         """Append to the step's summary, cut to its limit with a note."""
         path = self._environ.get("GITHUB_STEP_SUMMARY")
         if path:

@@ -21,7 +21,7 @@ EFFECTS: dict[Effect, str] = {
 }
 TAGS: dict[Effect, str] = {"additive": "additive", "none": "no effect", "drift": "drift", "held": "held"}
 NOTHING = "not set"
-OTHER_MASK = f"{MASK} (another value)"
+OTHER_MASK = f"{MASK} (a different value)"
 """Shown as the new value if both values are masked but differ."""
 
 _MORE = "…"

@@ -69,7 +69,7 @@ def test_a_summary_stays_within_its_limit_and_leaves_nothing_open(markdown: str,
 def test_the_earlier_content_of_the_summary_counts(tmp_path: Path) -> None:
     page = tmp_path / "summary.md"
     page.write_text("x" * (SUMMARY_LIMIT - 300))
-    GitHub({"GITHUB_STEP_SUMMARY": str(page)}, None).summarise("# Plan\n\n" + "words\n\n" * 100)
+    GitHub({"GITHUB_STEP_SUMMARY": str(page)}, None).summarize("# Plan\n\n" + "words\n\n" * 100)
     assert page.stat().st_size <= SUMMARY_LIMIT
     assert page.read_text().endswith(CUT_NOTE)
 
@@ -77,6 +77,6 @@ def test_the_earlier_content_of_the_summary_counts(tmp_path: Path) -> None:
 def test_without_the_runners_files_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     forge = GitHub({}, None)
-    forge.summarise("x")
+    forge.summarize("x")
     forge.output({"plan_id": "y"})
     assert list(tmp_path.iterdir()) == []

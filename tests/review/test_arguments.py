@@ -118,7 +118,7 @@ def test_a_side_knows_its_commit_and_its_files(history: GitFolder) -> None:
 @pytest.mark.parametrize(("base", "head", "files", "words"), [
     (None, None, (), "no fleet files"),
     ("main", None, (), "no fleet files"),
-    ("main...side", "v1", FILES, "names both sides already"),
+    ("main...side", "v1", FILES, "already names both sides"),
     ("main", None, ("-",), "standard input has no revision main"),
     (None, None, ("-",), "standard input has no revision HEAD"),
     ("", None, FILES, "BASE is empty; is a variable unset"),
@@ -145,7 +145,7 @@ def test_what_is_both_a_path_and_a_revision_must_be_said(history: GitFolder) -> 
 
 
 def test_a_revision_that_is_not_here_is_an_error(history: GitFolder) -> None:
-    with pytest.raises(RevisionError, match="git knows no revision 'mian'"):
+    with pytest.raises(RevisionError, match="git has no revision 'mian'"):
         targets(history, "mian", None, FILES)
 
 

@@ -81,14 +81,14 @@ def test_what_would_be_created_anyway_is_not_the_changes_doing() -> None:
 def test_a_model_that_is_blocked_because_another_took_the_room_is_a_side_effect() -> None:
     found = change(fleet(big("a", replicas=2)), fleet(big("a", replicas=2), big("b", replicas=1, priority=9)), world())
     assert effects(found) == {
-        "a": ("sideEffect", "not changed itself, but by another change: 1 fewer to create, 1 more blocked"),
+        "a": ("sideEffect", "affected by another change: 1 fewer to create, 1 more blocked"),
         "b": ("added", "new in the file: 1 to create")}
     assert (found.create, found.also_without, found.no_longer, found.blocked) == (1, 1, 1, 1)
 
 
 def test_a_model_that_went_leaves_its_replicas_running_and_its_missing_ones_uncreated() -> None:
     found = change(fleet(small("a", replicas=3), small("b")), fleet(small("b")), world(live={"a": 2}))
-    runs_on = "taken out of the file: 2 live replicas become unmanaged and run on"
+    runs_on = "removed from the file: 2 live replicas become unmanaged and keep running"
     assert effects(found) == {"a": ("removed", f"{runs_on}; 1 replica would have been created")}
     [gone] = found.models
     assert (gone.before is not None, gone.after) == (True, None)
@@ -139,7 +139,7 @@ def test_a_policy_that_stops_a_model_is_a_side_effect_of_the_fleet() -> None:
     text = fleet(small("a", replicas=2))
     found = change(text, text.replace("spec:\n", "spec:\n  nodes: [{cordon: true}]\n"), world())
     assert effects(found) == {
-        "a": ("sideEffect", "not changed itself, but by another change: 2 fewer to create, 2 more blocked")}
+        "a": ("sideEffect", "affected by another change: 2 fewer to create, 2 more blocked")}
 
 
 def test_where_there_was_no_fleet_everything_is_the_changes_doing() -> None:

@@ -107,7 +107,7 @@ def test_each_setting_of_an_entry_is_told_by_itself_with_the_nodes_it_is_about(s
     cap, cordon = found(side, "", entries(f"selector: {L4}, cordon: true, maxReplicasPerModel: 1"))
     assert (cap.effect, cordon.effect) == ("drift", "none")
     assert cap.message.startswith("pool=l4: running replicas beyond the cap are kept")
-    assert cordon.message.startswith("pool=l4: nothing new goes there")
+    assert cordon.message.startswith("pool=l4: no new replicas go there")
 
 
 def test_entries_without_a_selector_are_about_every_node(side: Sides) -> None:

@@ -28,7 +28,7 @@ def test_every_way_to_name_a_commit(repository: GitFolder) -> None:
                                   "a\nb", "$(touch pwned)", "main;touch pwned", "`touch pwned`", "HEAD^{tree}"])
 def test_what_is_no_commit_is_refused_and_nothing_of_it_is_run(repository: GitFolder, name: str) -> None:
     before = sorted(repository.folder.iterdir())
-    with pytest.raises(RevisionError, match="git knows no revision"):
+    with pytest.raises(RevisionError, match="git has no revision"):
         found(repository).commit(name)
     assert sorted(repository.folder.iterdir()) == before
 
@@ -43,9 +43,9 @@ def test_ranges(name: str, ends: tuple[str, str, str] | None) -> None:
 
 
 def test_a_misspelt_name_comes_with_the_one_that_is_near(repository: GitFolder) -> None:
-    with pytest.raises(RevisionError, match="git knows no revision 'mian'") as caught:
+    with pytest.raises(RevisionError, match="git has no revision 'mian'") as caught:
         found(repository).commit("mian")
-    assert str(caught.value.hint).startswith("did you mean main? Else ")
+    assert str(caught.value.hint).startswith("did you mean main? If not, ")
 
 
 def test_a_merge_base_is_where_two_branches_parted(repository: GitFolder) -> None:

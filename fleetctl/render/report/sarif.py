@@ -52,7 +52,7 @@ def _rule(code: str) -> dict[str, Any]:
 def _invocation(report: Report, omitted: int) -> dict[str, Any]:
     notes = [("note", cut_visible(report.conclusion))]
     if omitted:
-        text = (f"{count_of(omitted, 'finding')} of lower level omitted: GitHub accepts at most {RESULT_LIMIT} in a run; "
+        text = (f"{count_of(omitted, 'finding')} of lower level omitted: GitHub accepts {RESULT_LIMIT} in a run; "
                 "the other formats have all of them")
         notes.append(("warning", text))
     return {"executionSuccessful": True, "exitCode": report.exit_code,

@@ -93,7 +93,7 @@ def test_long_lists_with_little_in_common_are_shown_from_where_they_part(matched
 
 
 def test_two_masked_values_do_not_look_equal() -> None:
-    assert values_of(difference(old="***", new="***")) == ("***", "*** (another value)")
+    assert values_of(difference(old="***", new="***")) == ("***", "*** (a different value)")
     assert values_of(difference(old=None, new="***")) == ("not set", "***")
 
 
