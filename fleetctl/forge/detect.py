@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +42,8 @@ def read_event(path: str) -> Mapping[str, Any]:
 
 
 def _with_number(found: ChangeRequest | None, number: int | None, sign: str) -> ChangeRequest | None:
-    """Return the change request with the given number. A merge queue's group gives it its commits."""
+    """Return the change request with the given number, with the commits of a merge queue's group."""
     if number is None or (found is not None and found.number == number):
         return found
-    chosen = ChangeRequest(number, f"{sign}{number}")
-    if found is not None and found.number is None:
-        return replace(chosen, base=found.base, head=found.head)
-    return chosen
+    commits = (found.base, found.head) if found is not None and found.number is None else ()
+    return ChangeRequest(number, f"{sign}{number}", *commits)

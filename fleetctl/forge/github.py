@@ -54,9 +54,8 @@ class GitHub(Forge):
         token, repository = self._environ.get("GITHUB_TOKEN", ""), self._environ.get("GITHUB_REPOSITORY", "")
         if not token or not repository:
             missing = "repository" if token else "token"
-            variable = f"GITHUB_{missing.upper()}"
-            raise ForgeError(f"{variable} is not set",
-                             hint=f"give the step `env: {{{variable}: ${{{{ github.{missing} }}}}}}`")
+            raise ForgeError(f"GITHUB_{missing.upper()} is not set",
+                             hint=f"give the step `env: {{GITHUB_{missing.upper()}: ${{{{ github.{missing} }}}}}}`")
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/vnd.github+json",
                    "X-GitHub-Api-Version": "2022-11-28"}
         return self._environ.get("GITHUB_API_URL") or "https://api.github.com", headers, f"/repos/{repository}"
@@ -77,13 +76,8 @@ class GitHub(Forge):
         fields = Fields(number="number", created={"title": title, "head": branch, "base": into},
                         updated={"title": title})
         query = {"head": f"{owner}:{branch}", "base": into, "state": "open"}
-
-        def is_from_this_repository(row: Mapping[str, Any]) -> bool:
-            head = (row["head"].get("repo") or {}).get("full_name") or ""
-            return bool(head.casefold() == repository.casefold())
-
         return Thread(client, f"{path}/pulls", "PATCH", self._user, query, fields, lists_one=True,
-                      is_listed=is_from_this_repository)
+                      is_listed=lambda row: _repository_of(row["head"]).casefold() == repository.casefold())
 
     def _hints(self, change: ChangeRequest | None) -> Mapping[int, str]:
         if change is None:
@@ -118,8 +112,8 @@ def pull_request(environ: Mapping[str, str], event: Mapping[str, Any]) -> Change
     pull = event.get("pull_request")
     if isinstance(pull, dict) and isinstance(pull.get("number"), int):
         base, head = pull.get("base") or {}, pull.get("head") or {}
-        fork = (head.get("repo") or {}).get("full_name") != (base.get("repo") or {}).get("full_name")
-        return ChangeRequest(pull["number"], f"#{pull['number']}", base.get("sha"), head.get("sha"), from_fork=fork)
+        return ChangeRequest(pull["number"], f"#{pull['number']}", base.get("sha"), head.get("sha"),
+                             from_fork=_repository_of(head) != _repository_of(base))
     group = event.get("merge_group")
     if isinstance(group, dict):
         return ChangeRequest(None, "the merge queue", group.get("base_sha"), group.get("head_sha"))
@@ -128,6 +122,11 @@ def pull_request(environ: Mapping[str, str], event: Mapping[str, Any]) -> Change
         return ChangeRequest(issue["number"], f"#{issue['number']}")
     found = MERGE_REF.fullmatch(environ.get("GITHUB_REF", ""))
     return ChangeRequest(int(found[1]), f"#{found[1]}") if found else None
+
+
+def _repository_of(side: Mapping[str, Any]) -> str:
+    """Return `owner/name` of the repository of a base or head; "" for a deleted repository."""
+    return str((side.get("repo") or {}).get("full_name") or "")
 
 
 def fit(markdown: str, limit: int) -> str:

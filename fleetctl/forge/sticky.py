@@ -55,11 +55,10 @@ COMMENT = Fields()
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """The comments on one change, or the issues of a repository.
+    """The comments on one change, or the issues of a repository; methods raise ForgeError if the forge refuses.
 
     They are listed and created at `path`, and updated with `method` below `item_path`, or below `path` if that is "".
-    `author` returns the user who writes our comments; it is called only if a comment has our marker. Each method raises
-    ForgeError if the forge refuses.
+    `author` returns the user who writes our comments; it is called only if a comment has our marker.
     """
 
     client: ForgeClient
@@ -138,7 +137,6 @@ def _our_comments(thread: Thread, marker: str) -> list[Comment]:
 
 
 def _update(thread: Thread, found: Comment, body: str, *, is_open: bool) -> Comment:
-    """Update a comment, unless its text and state are already right."""
     same = not thread.lists_one and found.body.replace("\r\n", "\n").rstrip() == body.rstrip()
     if found.is_open == is_open and (same or not is_open):
         return found

@@ -52,7 +52,6 @@ def render_placement_map(answer: PlacementMap, console: Console, *, rows: int | 
 
 
 def _rows(nodes: Sequence[MapNode], *, shared: bool) -> list[list[MapNode]]:
-    """Return the nodes of each row, in the order of their first nodes."""
     return list(grouped((_appearance(node) if shared else (node.id,), node) for node in nodes).values())
 
 

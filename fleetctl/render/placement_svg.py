@@ -26,7 +26,6 @@ LONGEST = 48
 
 # no CSS variables: Inkscape and librsvg do not support them and draw everything black
 def _themed(page: str, text: str, soft: str, line: str, gray: str, alarm: str) -> str:
-    """Return the CSS rules that differ between light and dark."""
     return (
         f".page{{fill:{page}}}text{{fill:{text}}}.small,.closed .name{{fill:{soft}}}.code{{stroke:{page}}}"
         f".cell,.cross,.swatch{{stroke:{line}}}.piece{{stroke:{page}}}.stripe{{fill:{page}}}"

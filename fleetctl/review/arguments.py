@@ -92,7 +92,6 @@ class _Arguments:
 
 
 def _existing(path: str) -> Place:
-    """Return the place of a path on disk; raises UsageError if it does not exist."""
     if path != STDIN and not _exists(path):
         raise UsageError(f"{path}: no such file or folder", hint="use -f for a file that exists only in a revision")
     return Place(Revision(name=path, files=[path]), DISK)

@@ -105,7 +105,6 @@ def _content(git: Git, commit: str) -> str | None:
 
 
 def _signed(message: str, parent_and_tree: str) -> str:
-    """Return a commit message with our last line."""
     text = message.rstrip()
     digest = sha256(f"{parent_and_tree}\n{text}".encode()).hexdigest()
     return f"{text}\n\n{TRAILER} ({digest[:16]})"

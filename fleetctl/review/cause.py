@@ -39,7 +39,6 @@ def with_change(plan: Plan, change: PlanChange) -> Plan:
 
 
 def _counts(plan: Plan | None) -> dict[str, CountsThen]:
-    """Return the counts of a plan by model; empty without a plan."""
     if plan is None:
         return {}
     drift, fetch = Counter(one.model for one in plan.drift), {one.model: len(one.nodes) for one in plan.prefetches}

@@ -57,10 +57,7 @@ def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iter
     new_names = {former: latter for latter, former in renamed.items()}
     changed = model_differences(old, new)
     for key, model in new.items():
-        if key in old:
-            yield from changed.get(key, ())
-        else:
-            yield _added(model, renamed.get(key))
+        yield from changed.get(key, ()) if key in old else [_added(model, renamed.get(key))]
     yield from (_removed(model, new_names.get(key)) for key, model in old.items() if key not in new)
 
 

@@ -85,7 +85,6 @@ class _Pair:
 
 
 def _first_differing_item(old: object, new: object) -> int | None:
-    """Return the index of the first differing item of two lists; None for anything else."""
     if not isinstance(old, list) or not isinstance(new, list):
         return None
     return next((index for index, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),

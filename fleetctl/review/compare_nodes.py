@@ -47,13 +47,13 @@ class _Entry:
 def node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
     """Yield the differences, in the order of the new entries; entries without a setting are ignored."""
     before, after = _entries(old), _entries(new)
-    uses_cards = {any(member.resources.gpus or member.resources.vram
-                      for group in model.workers for member in group.members) for model in new.fleet.models}
+    cards = {any(member.resources.gpus or member.resources.vram for group in model.workers for member in group.members)
+             for model in new.fleet.models}
     for key in {**after, **before}:
         was, now = before.get(key), after.get(key)
         for setting in _SETTINGS:
             if _setting(was, setting) != _setting(now, setting):
-                yield _difference(key[0], setting, was, now, uses_cards)
+                yield _difference(key[0], setting, was, now, cards)
     moved = [setting for setting in _SETTINGS
              if _setting_entries(setting, before, after) != _setting_entries(setting, after, before)]
     if moved:
@@ -64,15 +64,13 @@ def node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Differenc
             message=f"the last entry that sets a key wins, and the last entry is a different one now; {UNAFFECTED}")
 
 
-def _difference(
-    nodes: str, setting: Steps, was: _Entry | None, now: _Entry | None, uses_cards: Set[bool]
-) -> Difference:
+def _difference(nodes: str, setting: Steps, was: _Entry | None, now: _Entry | None, cards: Set[bool]) -> Difference:
     """Return the difference of one setting; an entry is None if a side has none with its selector.
 
-    `uses_cards` holds True and False if models with and without GPU or VRAM claims exist: their default caps differ.
+    `cards` holds True and False if models with and without GPU or VRAM claims exist: their default caps differ.
     """
     old, new = was.value(setting) if was else None, now.value(setting) if now else None
-    effect, message = _effect(setting, _setting(was, setting), _setting(now, setting), uses_cards)
+    effect, message = _effect(setting, _setting(was, setting), _setting(now, setting), cards)
     number = next(entry.number for entry in (now, was) if entry)
     return Difference(
         path=path_text(("nodes", number, *setting)), effect=effect, message=f"{nodes}: {message}",
@@ -105,10 +103,10 @@ def _setting_entries(setting: Steps, one: Mapping[_Key, _Entry], other: Mapping[
             if None not in (_setting(entry, setting), _setting(other.get(key), setting))]
 
 
-def _effect(setting: Steps, old: Setting, new: Setting, uses_cards: Set[bool]) -> tuple[Effect, str]:
+def _effect(setting: Steps, old: Setting, new: Setting, cards: Set[bool]) -> tuple[Effect, str]:
     more = (new or 0) > (old or 0)
     if setting == _CAP:
-        return _cap_effect(old, new, uses_cards)
+        return _cap_effect(old, new, cards)
     if setting == _CORDON:
         return ("none", f"no new replicas go there; {UNAFFECTED}") if new else (
             "additive", "new replicas may go there again")
@@ -121,9 +119,9 @@ def _effect(setting: Steps, old: Setting, new: Setting, uses_cards: Set[bool]) -
         "none", f"cards that do not report their memory count as smaller, or not at all; {UNAFFECTED}")
 
 
-def _cap_effect(old: int | None, new: int | None, uses_cards: Set[bool]) -> tuple[Effect, str]:
-    for cards in uses_cards:
-        default = (UNCAPPED if cards else ONE_EACH).limit
+def _cap_effect(old: int | None, new: int | None, cards: Set[bool]) -> tuple[Effect, str]:
+    for has_cards in cards:
+        default = (UNCAPPED if has_cards else ONE_EACH).limit
         if (default if new is None else new) < (default if old is None else old):
             return "drift", "running replicas beyond the cap are kept and reported as drift (ABOVE_SLOT_CAP)"
     return "additive", "a model may have more replicas on one node"

@@ -86,7 +86,6 @@ def _entry(entry: LegendEntry, legend: Legend) -> Markup:
 
 
 def _signs(picture: PlacementMap) -> Iterator[tuple[str, str, str]]:
-    """Yield the signs on the map, each with its classes and its meaning."""
     for sign, meaning in map_legend.signs_used(picture):
         yield sign, "free dirty" if meaning == "dirty" else meaning, map_legend.MEANINGS[sign]
     if any(node.state == "DEAD" for node in picture.nodes):
@@ -128,7 +127,6 @@ def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
 
 
 def _beside(members: Iterable[Beside], legend: Legend) -> Markup | None:
-    """Return the members without a card on a node; None if there are none."""
     chips = [el("span", map_legend.MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
                 class_=f"cell {model_class(one.model, legend)} {one.holder}",
                 title=f"without a card: {one.replica} ({one.holder}){map_legend.warm_text(one)}") for one in members]

@@ -49,7 +49,6 @@ def change_sentence(change: PlanChange) -> str:
 
 
 def _due_anyway(change: PlanChange) -> str:
-    """Return how many of the replicas to create are not caused by the change."""
     count = change.also_without
     if not count:
         return ""

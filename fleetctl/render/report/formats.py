@@ -23,8 +23,7 @@ OWN_FORMATS = frozenset({"table", "json"})
 def render_report(report: Report, chosen: ReportFormat, *, root: str = "", cwd: str = "") -> str:
     """Return the report as text, in any format but OWN_FORMATS.
 
-    Paths of findings become relative to `root`, the folder of the repository, as forges require; with "" they stay as
-    they are. Relative paths start at `cwd`.
+    Paths of findings, relative to `cwd`, become relative to `root`, the folder of the repository; "" = unchanged.
     """
     from fleetctl.render.page.report_page import report_page
     from fleetctl.render.report.github import render_github

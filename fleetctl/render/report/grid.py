@@ -120,7 +120,6 @@ class _NameText(Text):
         return Text.wrap(lines, console, width, justify=justify, overflow=overflow, tab_size=tab_size, no_wrap=no_wrap)
 
     def _ends(self, width: int) -> list[int]:
-        """Return the offsets of the line ends."""
         ends, used = list[int](), 0
         for part in _PART.finditer(self.plain):
             if used and used + cell_len(part[0].rstrip()) > width:
@@ -177,7 +176,6 @@ def widths_of(
 
 
 def _with_note(widths: Mapping[int, int], under: int, word: int) -> Mapping[int, int]:
-    """Return the widths with room for the longest word of the notes."""
     return {**widths, under: max(widths[under], word)}
 
 

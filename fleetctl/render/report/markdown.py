@@ -38,7 +38,6 @@ def render_markdown(report: Report, budget: int = BUDGET) -> str:
 
 
 def _totals_table(report: Report) -> str:
-    """Return the counts, without zeros of quiet totals."""
     totals = [total for total in report.totals if total.shown]
     heads = [prose(total.label, LABEL_LIMIT) for total in totals]
     return "\n".join([_row(heads), _row(["--:"] * len(heads)), _row([str(total.count) for total in totals])])
@@ -66,7 +65,6 @@ def _facts(report: Report, budget: int) -> Part:
 
 
 def _rows(table: Table, budget: int) -> Iterator[str]:
-    """Yield rows until they exceed the budget."""
     for row in table.rows:
         text = _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
         yield text
@@ -91,7 +89,6 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _omissions(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -> list[str]:
-    """Return a sentence on what is omitted and where to find it; empty if everything is shown."""
     missing = [f"{part.title}{_row_count(part.count - (rows or 0))}"
                for part, rows in zip(parts, shown, strict=True) if rows is None or rows < part.count]
     if not missing:

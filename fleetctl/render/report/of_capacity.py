@@ -90,7 +90,6 @@ def _sentence(row: CapacityRow, room: Room) -> str:
 
 
 def _places(room: Room, answer: Capacity) -> Iterator[str]:
-    """Yield the nodes that would get replicas, and what stops one more."""
     in_full = len(answer.rows) == 1
     shown = room.where if in_full else room.where[:PLACES_SHOWN]
     gang = sum(equal.members_each * len(equal.nodes) for equal in room.where) > room.fits
@@ -103,7 +102,6 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
 
 
 def _place(equal: EqualNodes, *, names: int, gang: bool) -> str:
-    """Return how many replicas, or members of a gang, fit on each of these nodes."""
     many = "" if len(equal.nodes) == 1 else f"each of {len(equal.nodes)} x "
     count = count_of(equal.members_each, "member") if gang else str(equal.members_each)
     return f"{count} on {many}{equal.hardware}: {some(equal.nodes, names)}"

@@ -49,7 +49,6 @@ def _below(one: Diagnosed) -> tuple[str, ...]:
 
 
 def _notes(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the number of skipped checks, a line for each reason."""
     skipped = Counter(check.skipped for check in diagnosis.checks if check.skipped)
     for reason, number in skipped.items():
         yield f"{count_of(number, 'check')} not made: {reason}"

@@ -95,7 +95,6 @@ def _change(one: Difference) -> Cell:
 
 
 def _notes(diff: FleetDiff) -> Iterator[str]:
-    """Yield the number of omitted models, and the meaning of each effect in the diff."""
     omitted = sum(1 for _ in _blocks(diff.differences)) - BLOCKS_SHOWN
     if omitted > 0:
         yield f"and {count_of(omitted, 'more model')} (--format json lists them)"

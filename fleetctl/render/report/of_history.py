@@ -106,14 +106,12 @@ def _runs(runs: Sequence[HistoryEntry]) -> Table:
 
 
 def _sentence(history: History, counts: Counter[RunState]) -> str:
-    """Return the number of runs by state, and how many runs the cluster remembers."""
     states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none"
     shown = len(history.runs)
     return f"Runs: {states}" + (f"; the newest {shown} of {history.total}" if shown < history.total else "")
 
 
 def _result(run: HistoryEntry) -> str:
-    """Return the result of a run, short enough for a row."""
     if run.state == "ok" and run.verb in PAST_TENSE:
         named = run.replicas[0] if len(run.replicas) == 1 else count_of(len(run.replicas), "replica")
         return f"{PAST_TENSE[run.verb]} {named}{f' to {run.level}' if run.level else ''}"
@@ -126,7 +124,6 @@ def _result(run: HistoryEntry) -> str:
 
 
 def _run_sentence(run: HistoryEntry) -> str:
-    """Return the result of a run in one sentence; if it is unknown, with Ray's message."""
     counts = _counts(run)
     result = f"{run.message}{'; ' if counts else ''}{counts}" if run.state == "unknown" else _result(run)
     return f"{run.verb.capitalize()} {run.state}: {result}"
@@ -142,7 +139,6 @@ def _commit(run: HistoryEntry, most: int | None = None) -> str:
 
 
 def _facts(run: HistoryRun) -> Iterator[tuple[str, str]]:
-    """Yield the known facts about a run, as (name, text)."""
     branch = f" on {run.branch}" if run.branch else ""
     facts = {
         "run": run.id,

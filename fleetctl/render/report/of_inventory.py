@@ -142,7 +142,6 @@ def _holders(replicas: Sequence[Replica], cards: Mapping[str, Sequence[Gpu]]) ->
 
 
 def _where(member: ReplicaMember, names: Mapping[str, str], *, alone: bool) -> str:
-    """Return the place of a member: its position in a gang, node, cards or share, and address."""
     node = names.get(member.node_id, member.node_id) if member.node_id else "no node yet"
     place = "" if alone else f"{member.group or ''}/{member.copy_index}/{member.rank} "
     cards = f" GPU {','.join(map(str, member.gpu_indices))}" if member.gpu_indices else ""

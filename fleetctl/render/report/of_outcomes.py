@@ -55,13 +55,13 @@ def count_outcomes(outcomes: Sequence[ReplicaOutcome]) -> Counter[str]:
     """Return the number of replicas by outcome."""
     counts: Counter[str] = Counter()
     for row in outcomes:
-        counts[row.outcome] += 0 if _is_fetched(row) else row.replicas
-    return +counts
+        if not _is_fetched(row):
+            counts[row.outcome] += row.replicas
+    return counts
 
 
 def _is_weights(row: ReplicaOutcome) -> bool:
-    """Return whether a row is about weights on the disk of a node instead of a replica."""
-    return row.level == "COLD" and row.replica_id is None
+    return row.level == "COLD" and row.replica_id is None  # weights on the disk of a node, not a replica
 
 
 def _is_fetched(row: ReplicaOutcome) -> bool:

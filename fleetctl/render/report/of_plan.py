@@ -108,7 +108,6 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def _compared(change: PlanChange) -> str:
-    """Name the base revision, and the command that lists the differences."""
     since = f"since {revision_text(change.base)}"
     if not change.differences:
         return f"The files have not changed in meaning {since}."
@@ -118,7 +117,6 @@ def _compared(change: PlanChange) -> str:
 
 
 def _facts(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Return the inputs and properties of the plan as (name, text), without empty ones."""
     facts = {
         "fleet": plan.fleet.name,
         "files": ", ".join(source.path for source in plan.fleet.files),
@@ -145,7 +143,6 @@ def _commit(git: GitFacts, *, branch: bool = False) -> str:
 
 
 def _flags(options: PlanFlags) -> Iterator[str]:
-    """Yield the flags that shaped the plan; the files are a separate fact."""
     for name, flag in FLAGS.items():
         value = getattr(options, name)
         for one in value if isinstance(value, list) else [value]:

@@ -51,7 +51,6 @@ def _step(before: int, after: int) -> str:
 
 
 def _lost(row: ModelChange) -> str:
-    """Return what happens to the lost replicas of one model."""
     parts = [f"{count} {words}" for count, words in ((row.replaced, "placed again"), (row.missing, "without a place"),
                                                      (row.surplus, "beyond the target")) if count]
     return f"{row.lost} lost: {', '.join(parts)}" if row.lost else ""

@@ -93,7 +93,6 @@ def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
 
 
 def _reloads(plan: Plan) -> Table:
-    """Return the replicas that reload their weights in place."""
     rows = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)), f"{one.runs} -> {one.spec_hash}")
             for one in plan.reloads]
     columns = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
@@ -170,7 +169,6 @@ def _models(plan: Plan) -> tuple[Table, Table]:
 
 
 def _labels(plan: Plan) -> Table:
-    """Return the counts of the models by label, sorted by label."""
     labels = sorted({label for row in plan.models for label in row.labels.items()})
     rows = []
     for key, value in labels:

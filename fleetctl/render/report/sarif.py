@@ -52,9 +52,8 @@ def _rule(code: str) -> dict[str, Any]:
 def _invocation(report: Report, omitted: int) -> dict[str, Any]:
     notes = [("note", cut_visible(report.conclusion))]
     if omitted:
-        text = (f"{count_of(omitted, 'finding')} of lower level omitted: GitHub accepts {RESULT_LIMIT} in a run; "
-                "the other formats have all of them")
-        notes.append(("warning", text))
+        reason = f"GitHub accepts at most {RESULT_LIMIT} in a run; the other formats have all of them"
+        notes.append(("warning", f"{count_of(omitted, 'finding')} of lower level omitted: {reason}"))
     return {"executionSuccessful": True, "exitCode": report.exit_code,
             "toolExecutionNotifications": [{"level": level, "message": {"text": note}} for level, note in notes]}
 
@@ -82,8 +81,7 @@ def _message(finding: Finding) -> str:
 
 def _locations(finding: Finding, default_file: str, checkout: Checkout) -> list[dict[str, Any]]:
     """Return the place of a finding, else the whole default file: code scanning requires a location."""
-    place = finding.place
-    file = place.file if place else default_file
+    place, file = finding.place, finding.place.file if finding.place else default_file
     path = checkout.path(file) if file else None
     if path is None:
         return []

@@ -74,7 +74,6 @@ def _hanging(line: str) -> RenderableType:
 
 
 def _lines(table: Table, width: int) -> Iterator[RenderableType]:
-    """Yield the title and a line per row, with the row's further texts below it."""
     counted = f": {len(table.rows)} ({table.meaning})" if table.meaning else ""
     yield Text(_signed(visible(table.title) + counted, width), "bold")
     if table.note:
@@ -162,7 +161,6 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[Renderab
 
 
 def _note(row: Row, table: Table, below: Sequence[int]) -> str:
-    """Return the note of a row: the texts of the columns `below`."""
     cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
     redundant = table.redundant.format_map(cells)
     found = (_note_text(str(row[place]), table.columns[place]) for place in below)
@@ -177,7 +175,6 @@ def _note_text(text: str, column: Column) -> str:
 
 
 def _without_redundant(text: str, redundant: str) -> str:
-    """Return a text without the parts that are in `redundant` or end with SEE_BELOW."""
     if not redundant:
         return text
     parts = text.split("; ")
