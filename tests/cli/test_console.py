@@ -88,7 +88,7 @@ def test_what_ends_a_question_is_a_no_that_is_said_on_a_line_of_its_own(
     assert capsys.readouterr().err == "Go ahead? [y/N] \nnote: nothing was done\n"
 
 
-def test_a_message_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     console.say("error", "a \x1b[2J [bold]b[/bold]\nc")
     assert capsys.readouterr().err == "error: a \\x1b[2J [bold]b[/bold]\nc\n"
 

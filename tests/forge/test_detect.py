@@ -1,4 +1,4 @@
-"""Which forge a run is on, and which change it is about."""
+"""The forge of a run, and its change request."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def hub() -> Iterator[GitHubStandIn]:
 
 
 class Waits(list[float]):
-    """Notes the waits instead of waiting."""
+    """Records the waits instead of waiting."""
 
     def __call__(self, seconds: float) -> None:
         self.append(seconds)

@@ -1,4 +1,4 @@
-"""What a step leaves in its runner's files: outputs that cannot be injected, a summary that is not too long."""
+"""The files a step writes for its runner: outputs that cannot be injected, a summary within its limit."""
 
 from __future__ import annotations
 

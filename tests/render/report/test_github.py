@@ -1,4 +1,4 @@
-"""Annotations: at the right lines, the gravest first, within GitHub's limits, and no text becomes a command."""
+"""Annotations: at the right lines, most severe first, within GitHub's limits; text cannot become a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capacity, what-if and the N-1 table for a person: cut where long, safe with hostile names, never too wide."""
+"""Capacity, what-if and the N-1 table as text: long lists cut, safe with hostile names, never too wide."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ def loss(*nodes: str, missing: int = 0, model: str = "m") -> NodeLoss:
     (room(100, capped=True, status="feasible", code=None, message=""),
      "100 more fit alongside the plan's 2 new, or more"),
 ])
-def test_capacity_is_said_in_one_sentence(found: Room, sentence: str) -> None:
+def test_capacity_is_one_sentence(found: Room, sentence: str) -> None:
     row = CapacityRow(model="m", need="1 GPU", create=2, blocked=0, now=room(9), after_plan=found)
     assert f"m: {sentence}" in shown(capacity_report(capacity(row)))
 
 
-def test_where_a_gang_goes_is_counted_in_members() -> None:
+def test_places_of_a_gang_are_counted_in_members() -> None:
     where = [EqualNodes(hardware="8xH100", members_each=1, nodes=["a", "b"]),
              EqualNodes(hardware="8xH100", members_each=2, nodes=["c"])]
     text = shown(capacity_report(capacity(CapacityRow(model="m", need="2 x 8 GPUs", now=room(2, where=where)))))
@@ -99,7 +99,7 @@ def test_only_models_that_differ_are_listed() -> None:
     assert "\nsame" not in text
 
 
-def test_what_has_no_place_comes_with_its_reason_and_long_lists_are_cut() -> None:
+def test_unplaced_replicas_have_reasons_and_long_lists_are_cut() -> None:
     blocked = [Blocked(model=f"m{number}", replicas=1, code="C", message=f"why {number}") for number in range(60)]
     text = shown(what_if_report(what_if(blocked=blocked)))
     assert "! m0: 1 replica, C" in text

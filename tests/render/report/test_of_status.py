@@ -1,4 +1,4 @@
-"""The table of what runs."""
+"""The tables of `status`."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def test_a_node_that_is_not_known_is_shown_by_its_id_and_none_as_a_question() ->
     assert " - " in shown(replica())
 
 
-def test_a_foreign_one_is_called_by_its_own_name() -> None:
+def test_a_foreign_replica_keeps_its_own_name() -> None:
     text = shown(replica(replicaId=None, foreignId="ab12c:ModelActor:m", fleet=None))
     assert text.splitlines()[1].startswith("ab12c:ModelActor:m ")
     assert "(unmanaged)" in text
 
 
-def test_nothing_running_is_said() -> None:
+def test_no_replicas_is_a_sentence() -> None:
     assert shown() == "Replicas: none\n"
 
 

@@ -165,7 +165,7 @@ def short_of_cards(number: int, replicas: int = 1, message: str = "needs 1 free 
 
 
 def test_many_models_on_few_cards_leave_the_table_on_the_screen() -> None:
-    """60 models want 120 cards of 40: a row for each, and what they share is said once."""
+    """60 models want 120 of 40 cards: a row for each, and shared reasons shown once."""
     wanted = [1 + number % 3 for number in range(60)]
     placed = [int(number < 40) for number in range(60)]
     text = shown(plan(
