@@ -130,7 +130,7 @@ class GitTree:
             else:
                 done = posixpath.join(done, part)
                 if todo and entry is not None and entry.mode == _SUBMODULE:
-                    raise _NotHereError(errno.ENOENT, f"it is in the submodule {done}, which is not read here", inside)
+                    raise _NotHereError(errno.ENOENT, f"it is in the submodule {done}; submodules are not read", inside)
         return done, entry
 
     def _target(self, link: str, entry: _Entry) -> str:
@@ -154,7 +154,7 @@ class GitTree:
     def _git(self, *arguments: str) -> bytes:
         done = self.repository.git.run(*arguments)
         if done.returncode:
-            raise _NotHereError(errno.EIO, f"git has no content for it here: {error_line(done)}", arguments[-1])
+            raise _NotHereError(errno.EIO, f"git does not have its content here: {error_line(done)}", arguments[-1])
         return done.stdout
 
 

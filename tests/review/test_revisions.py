@@ -126,7 +126,7 @@ def test_a_partial_clone_fetches_nothing(repository: GitFolder, tmp_path: Path) 
     tree = GitTree(found(partial), found(partial).commit("HEAD"))
     path = str(partial.folder / "fleets" / "prod.yaml")
     assert tree.is_file(path)
-    with pytest.raises(OSError, match="git has no content for it here"):
+    with pytest.raises(OSError, match="git does not have its content here"):
         tree.read(path, 9)
 
 
