@@ -1,1 +1,1 @@
-"""Talks to the forge a change is reviewed on: a comment that stays one, summaries, outputs. Knows no plan."""
+"""The forge a change is reviewed on: one comment per fleet, summaries, outputs. Independent of plans."""

@@ -1,4 +1,4 @@
-"""The forge a job runs on: the change under review, and the comment on it. `github.py` and `gitlab.py` fill it in."""
+"""The forge a job runs on: the change under review and the comment on it; see `github.py` and `gitlab.py`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fleetctl.forge.http import ForgeClient
 from fleetctl.forge.sticky import Posted, Thread, put_comment
 
 LABEL = "fleetctl"
-"""The label of our issues, by which they are found."""
+"""The label on our issues, used to find them."""
 PREFIX = "FLEETCTL_OUT_"
-"""Later jobs have them in their environment, where fleetctl reads FLEETCTL_REPORTS and others."""
+"""Keeps outputs in a later job's environment apart from variables that fleetctl reads, such as FLEETCTL_REPORTS."""
 
 ForgeName = Literal["auto", "github", "gitlab", "none"]
-"""Which forge a run is on, as `--forge` takes it; auto = by its variables."""
+"""The values of `--forge`; auto = detect the forge by its environment variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequest:
-    """A pull request of GitHub, a merge request of GitLab; or a group in a merge queue, which has no number.
+    """A pull request (GitHub), a merge request (GitLab), or a group in a merge queue, which has no number.
 
-    `base` and `head` are commits, None where the forge does not name them. `from_fork` = its author may not be able to
-    write to the repository, so that the run's token may be a read-only one.
+    `base` and `head` are commits, None if the forge does not name them. `from_fork`: the author may lack write access
+    to the repository, so the run's token may be read-only.
     """
 
     number: int | None
@@ -41,8 +41,8 @@ class ChangeRequest:
 class Forge(ABC):
     """A job on a forge, as its environment describes it.
 
-    `change` None = the run is about no change, such as a push to the main branch; `root` is the folder of the checkout,
-    "" where it is unknown; `sleep` waits between tries.
+    `change` is None for a run without a change request, such as a push to the main branch. `root` is the folder of the
+    checkout, "" if unknown. `sleep` waits between tries.
     """
 
     name: ClassVar[str]
@@ -58,40 +58,40 @@ class Forge(ABC):
         self._sleep = sleep
 
     def comment(self, body: str) -> Posted | None:
-        """Write the one comment whose first line, a hidden marker, is that of `body`.
+        """Create or update the comment identified by the first line of `body`, a hidden marker.
 
-        Raises ForgeError, which says why and what to do, when the forge does not take it.
+        Raises ForgeError, with the reason and what to do, if the forge refuses it.
         """
         change = self.change
         if change is None or change.number is None:
-            raise ForgeError(f"this run is about no {self.kind_of_change}")
-        with self._asked(self._hints(change)) as (client, path):
+            raise ForgeError(f"this run does not belong to a {self.kind_of_change}")
+        with self._connected(self._hints(change)) as (client, path):
             return put_comment(self._thread(client, path, change), body)
 
     def issue(self, title: str, body: str, *, is_open: bool) -> Posted | None:
-        """Keep the one issue whose first line, a hidden marker, is that of `body`, and open or close it.
+        """Create or update the issue identified by the first line of `body`, a hidden marker, and open or close it.
 
-        None = there is none, and none is needed. Raises ForgeError as `comment` does.
+        Returns None if there is no issue and none is needed. Raises ForgeError as `comment` does.
         """
-        with self._asked(self._hints(None)) as (client, path):
+        with self._connected(self._hints(None)) as (client, path):
             return put_comment(self._issues(client, path, title), body, is_open=is_open)
 
     def propose(self, branch: str, into: str, title: str, body: str) -> Posted:
-        """Open a change that merges one branch into another, or give the open one this title and text.
+        """Open a change request that merges `branch` into `into`, or update title and text of the one already open.
 
         Raises ForgeError as `comment` does.
         """
-        with self._asked(dict.fromkeys((401, 403, 404), self.how_to_propose)) as (client, path):
+        with self._connected(dict.fromkeys((401, 403, 404), self.how_to_propose)) as (client, path):
             posted = put_comment(self._proposals(client, path, branch, into, title), body)
-        return cast("Posted", posted)  # None is for what is to be closed
+        return cast("Posted", posted)  # None is only returned with is_open=False
 
     def check_access(self) -> None:
-        """Raise ForgeError where a token or the address of the repository is missing."""
+        """Raise ForgeError if a token or the address of the repository is missing."""
         self._api()
 
     @contextmanager
-    def _asked(self, hints: Mapping[int, str]) -> Iterator[tuple[ForgeClient, str]]:
-        """Give a client of the API, and the repository; `hints` = what to do about an error, by its status."""
+    def _connected(self, hints: Mapping[int, str]) -> Iterator[tuple[ForgeClient, str]]:
+        """Yield a client of the API and the repository's path. `hints` says what to do about an error, by status."""
         api, headers, path = self._api()
         try:
             with ForgeClient(api, headers, sleep=self._sleep) as client:
@@ -100,16 +100,16 @@ class Forge(ABC):
             hint = error.hint or hints.get(error.status or 0)
             raise ForgeError(error.message, hint=hint, status=error.status) from None
 
-    def summarise(self, markdown: str) -> None:  # noqa: B027 (GitLab has no such page)
-        """Append to the run's summary page, as much as fits; nothing on a forge without one."""
+    def summarize(self, markdown: str) -> None:  # noqa: B027 (GitLab has no such page)
+        """Append to the run's summary page, cut to its limit; does nothing on a forge without one."""
 
     @abstractmethod
     def output(self, values: Mapping[str, str]) -> None:
-        """Hand values to later steps or jobs."""
+        """Pass values to later steps or jobs."""
 
     @abstractmethod
     def _api(self) -> tuple[str, Mapping[str, str], str]:
-        """Return the address of the API, the headers with the token, and the repository; raises ForgeError."""
+        """Return the API's address, the headers with the token, and the repository's path; raises ForgeError."""
 
     @abstractmethod
     def _thread(self, client: ForgeClient, path: str, change: ChangeRequest) -> Thread:
@@ -117,19 +117,19 @@ class Forge(ABC):
 
     @abstractmethod
     def _issues(self, client: ForgeClient, path: str, title: str) -> Thread:
-        """Return the issues with our label in a repository; `title` is that of a new one."""
+        """Return the issues with our label in a repository; `title` is for a new issue."""
 
     @abstractmethod
     def _proposals(self, client: ForgeClient, path: str, branch: str, into: str, title: str) -> Thread:
-        """Return the open changes that merge a branch into another."""
+        """Return the open change requests that merge `branch` into `into`."""
 
     @abstractmethod
     def _hints(self, change: ChangeRequest | None) -> Mapping[int, str]:
-        """Return what to do about a refused comment, or without a change about a refused issue, by status."""
+        """Return what to do about a refused comment (without a change: a refused issue), by status."""
 
 
 def github_outputs(values: Mapping[str, str]) -> str:
-    """Return the lines for GITHUB_OUTPUT. Each value is between two lines that cannot be guessed."""
+    """Return the lines for GITHUB_OUTPUT. Each value is enclosed by two random delimiter lines."""
     lines = ""
     for name, value in values.items():
         delimiter = f"fleetctl_{secrets.token_hex(16)}"
@@ -138,5 +138,5 @@ def github_outputs(values: Mapping[str, str]) -> str:
 
 
 def dotenv(values: Mapping[str, str]) -> str:
-    """Return the lines of GitLab's dotenv report, as FLEETCTL_OUT_PLAN_ID=...: a value is one line there, unquoted."""
+    """Return the lines of GitLab's dotenv report, such as FLEETCTL_OUT_PLAN_ID=...; each value is one unquoted line."""
     return "".join(f"{PREFIX}{name.upper()}={' '.join(value.split())}\n" for name, value in values.items())

@@ -1,6 +1,6 @@
-"""HTTP to a forge's API: patience with its limits, and errors a person can act on.
+"""HTTP to a forge's API: retries, rate limits, and errors a person can act on.
 
-The token goes into a header and nowhere else: into no message, and to no other host, for redirects are not followed.
+The token is only ever in a request header: never in a message, never sent to another host (redirects are not followed).
 """
 
 from __future__ import annotations
@@ -20,20 +20,21 @@ if TYPE_CHECKING:
     from fleetctl.inventory.answer import Answer
 
 RETRY_DELAYS_S = (1.0, 3.0, 9.0)
-"""Waits before the second, third and fourth try, where the forge does not say how long."""
+"""Waits before the second, third and fourth try, unless the forge asks for another wait."""
 
 LONGEST_WAIT_S = 90.0
-"""A job waits no longer than this for one answer."""
+"""The longest wait before one retry."""
 
+NOT_THE_API = "is this the address of the API?"
 TIMEOUT_S = 30.0
 ANSWER_BYTES = 64 << 20
-"""No answer is read beyond this, counted as it is unpacked: a page of a hundred of the longest comments is smaller."""
+"""The longest answer, uncompressed. A page of 100 comments of the largest size is smaller."""
 
 
 class ForgeClient:
-    """Requests to one API below `base_url`. `sleep` waits between tries.
+    """Requests to the API below `base_url`. `sleep` waits between tries.
 
-    Raises ForgeError for a header, such as a token, that cannot be sent.
+    Raises ForgeError for a header value, such as a token, that HTTP cannot carry.
     """
 
     def __init__(self, base_url: str, headers: Mapping[str, str], *,
@@ -42,7 +43,7 @@ class ForgeClient:
 
         self.base_url = base_url.rstrip("/")
         self._sleep = sleep
-        sendable = {name: _sendable(name, value) for name, value in headers.items()}
+        sendable = {name: _header_value(name, value) for name, value in headers.items()}
         own = {"User-Agent": f"fleetctl/{__version__}", "Accept-Encoding": "gzip"}
         self._http = httpx.Client(headers={**own, **sendable}, timeout=TIMEOUT_S)
 
@@ -54,10 +55,10 @@ class ForgeClient:
 
     def send(self, method: str, path: str, *, params: Mapping[str, str | int] | None = None,
              body: object = None, creates: bool = False) -> Answer:
-        """Send one request, again where that is safe and likely to help, and return the answer: its status is 2xx.
+        """Send one request, retry it if that is safe and likely to help, and return the answer, whose status is 2xx.
 
-        A request that `creates` something is sent again only if it was certainly not carried out: a 5xx raises at once.
-        Raises ForgeError with the status, None where no answer came.
+        A request that `creates` something is retried only if it certainly had no effect: a 5xx raises at once.
+        Raises ForgeError with the status, or with status None if there was no answer.
         """
         import httpx
 
@@ -66,14 +67,14 @@ class ForgeClient:
             try:
                 with self._http.stream(method, self.base_url + path, params=params, json=body) as head:
                     answer = self._read(head)
-            except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:  # the last: no name of a host
-                failed_before = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
-                may_help = failed_before or (isinstance(error, httpx.TransportError) and not creates)
-                if delay is None or not may_help:
+            except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:  # UnicodeError: not a host name
+                not_sent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+                may_retry = not_sent or (isinstance(error, httpx.TransportError) and not creates)
+                if delay is None or not may_retry:
                     raise self._unreachable(error) from None
                 wait = delay
             else:
-                wait = _wait(answer, delay, creates=creates)
+                wait = _retry_delay(answer, delay, creates=creates)
                 if wait is None:
                     return _checked(method, path, answer)
             self._sleep(wait)
@@ -88,20 +89,20 @@ class ForgeClient:
             body += part
             if len(body) > ANSWER_BYTES:
                 raise ForgeError(f"{head.url.path} answered with more than {format_bytes(ANSWER_BYTES)}",
-                                 hint="is this the address of its API?", status=head.status_code)
+                                 hint=NOT_THE_API, status=head.status_code)
         return full_answer(head, bytes(body))
 
     def _unreachable(self, error: Exception) -> ForgeError:
         import httpx
 
-        # an error of our own request quotes it, and a header may be the token
+        # a LocalProtocolError quotes the request, whose header holds the token
         reason = "" if isinstance(error, httpx.LocalProtocolError) else str(error)
         return ForgeError(f"cannot reach {self.base_url}: {reason or type(error).__name__}",
-                          hint="is the address of its API right, and is it reachable from this job?")
+                          hint="is this the address of the API, and can this job reach it?")
 
 
 def json_object(answer: Answer) -> dict[str, Any]:
-    """Return the JSON object of an answer; raises ForgeError for anything else, such as the page of a proxy."""
+    """Return the JSON object of an answer; raises ForgeError for anything else, such as a proxy's error page."""
     found = _json(answer)
     if not isinstance(found, dict):
         raise _not_the_api(answer)
@@ -117,47 +118,47 @@ def json_objects(answer: Answer) -> list[dict[str, Any]]:
 
 
 def is_rate_limited(answer: httpx.Response) -> bool:
-    """Return whether the forge asks to wait. GitHub also answers 403 for it, which otherwise means: not allowed."""
+    """Return whether the forge asks to wait. GitHub also uses 403 for this, which otherwise means "not allowed"."""
     if answer.status_code != 403:
         return answer.status_code == 429
     return ("retry-after" in answer.headers or answer.headers.get("x-ratelimit-remaining") == "0"
             or "rate limit" in answer.text.lower())
 
 
-def seconds_asked(answer: httpx.Response) -> float | None:
-    """Return how long the forge asks to wait; None where it does not say. Its own clock is what counts."""
-    asked, reset = answer.headers.get("retry-after", ""), answer.headers.get("x-ratelimit-reset", "")
-    if asked.isdecimal():
-        return float(asked)
-    now = _seconds(answer.headers.get("date", ""))
-    then = _seconds(asked) or (float(reset) if reset.isdecimal() else None)
-    return None if now is None or then is None else max(0.0, then - now)
+def retry_after_s(answer: httpx.Response) -> float | None:
+    """Return how long the forge asks to wait, by the forge's own clock; None if it does not say."""
+    retry_after, reset = answer.headers.get("retry-after", ""), answer.headers.get("x-ratelimit-reset", "")
+    if retry_after.isdecimal():
+        return float(retry_after)
+    now = _timestamp(answer.headers.get("date", ""))
+    until = _timestamp(retry_after) or (float(reset) if reset.isdecimal() else None)
+    return None if now is None or until is None else max(0.0, until - now)
 
 
-def _sendable(name: str, value: str) -> str:
-    """Return a header's value without the line end of a secret read from a file; no message holds the value."""
+def _header_value(name: str, value: str) -> str:
+    """Return a header's value without a trailing line end, as secrets read from a file have; errors omit the value."""
     value = value.rstrip("\r\n")
     if not (value.isascii() and value.isprintable()):
-        raise ForgeError(f"the token for the forge, in the header {name}, holds characters no header can carry",
-                         hint="set it again: one line, without blanks, of ASCII letters, digits and signs")
+        raise ForgeError(f"the token for the forge (header {name}) contains characters not allowed in a header",
+                         hint="set it again, on one line, with printable ASCII characters only")
     return value
 
 
-def _seconds(date: str) -> float | None:
-    """Return an HTTP date as seconds since 1970, None for text that is not a date."""
+def _timestamp(date: str) -> float | None:
+    """Return an HTTP date as seconds since 1970, None for any other text."""
     try:
         return email.utils.parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError):
         return None
 
 
-def _wait(answer: httpx.Response, delay: float | None, *, creates: bool) -> float | None:
-    """Return how long to wait before the next try; None = this answer is final. `delay` None = no next try."""
+def _retry_delay(answer: httpx.Response, delay: float | None, *, creates: bool) -> float | None:
+    """Return how long to wait before the next try, None if this answer is final. `delay` is None after the last try."""
     if delay is None:
         return None
     if is_rate_limited(answer):
-        asked = seconds_asked(answer)
-        wait = delay if asked is None else asked
+        requested = retry_after_s(answer)
+        wait = delay if requested is None else requested
         return wait if wait <= LONGEST_WAIT_S else None
     return delay if answer.status_code >= 500 and not creates else None
 
@@ -169,11 +170,11 @@ def _checked(method: str, path: str, answer: Answer) -> Answer:
         return answer
     status = answer.status_code
     if is_rate_limited(answer):
-        asked = seconds_asked(answer)
-        wait = f"; it asks to wait {asked:.0f} s" if asked is not None else ""
-        raise ForgeError(f"too many requests for the forge ({status} on {method} {path}){wait}",
+        requested = retry_after_s(answer)
+        wait = f"; it asks to wait {requested:.0f} s" if requested is not None else ""
+        raise ForgeError(f"the forge's rate limit is reached ({status} on {method} {path}){wait}",
                          hint="run the job again later", status=status)
-    moved = " and moved elsewhere; was the repository renamed?" if answer.has_redirect_location else ""
+    moved = " with a redirect; was the repository renamed?" if answer.has_redirect_location else ""
     raise ForgeError(f"{method} {path} answered {status}{error_text(answer)}{moved}", status=status)
 
 
@@ -185,5 +186,5 @@ def _json(answer: Answer) -> object:
 
 
 def _not_the_api(answer: httpx.Response) -> ForgeError:
-    return ForgeError(f"{answer.url.path} answered {answer.status_code}, but not as the API does",
-                      hint="is this the address of its API?", status=answer.status_code)
+    return ForgeError(f"{answer.url.path} answered {answer.status_code} with content that is not the API's",
+                      hint=NOT_THE_API, status=answer.status_code)

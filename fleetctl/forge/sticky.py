@@ -1,6 +1,6 @@
 """One comment, or one issue, per marker: found by its first line and its author, updated in place.
 
-Anyone may write a comment that begins with our marker, so the author counts as much as the marker.
+The author must match too, because anyone can write a comment that begins with our marker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PAGE = 100
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A comment or issue on the forge. `created` False = the earlier one was updated."""
+    """A comment or issue that was written. `created` is False if an earlier one was updated."""
 
     url: str
     created: bool
@@ -27,7 +27,7 @@ class Posted:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment or issue as it is on the forge; a comment is always open."""
+    """A comment or issue read from the forge; a comment is always open."""
 
     id: int
     author: str
@@ -37,8 +37,8 @@ class Comment:
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
-    """How a forge names the parts of what is kept: number and text, more fields for its creation, and its states."""
+class Fields:
+    """The API fields of an item: the names of its number and text, and what is sent to create, open and close it."""
 
     number: str = "id"
     text: str = "body"
@@ -48,93 +48,96 @@ class Wording:
     closed: Mapping[str, str] = field(default_factory=dict)
 
 
-# GitLab has the newest first; GitHub has this order always
+# GitLab lists the newest first by default; GitHub always lists comments in this order
 OLDEST_FIRST = {"sort": "asc", "order_by": "created_at"}
-COMMENT = Wording()
+COMMENT = Fields()
 
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """The comments of one change, or the issues of a repository: listed and created at `path`, updated by `method`
-    below `one`, if need be, or there as well.
+    """The comments on one change, or the issues of a repository; methods raise ForgeError if the forge refuses.
 
-    `me` returns the author's name of our comments; it is asked only when a comment has our marker. Each method raises
-    ForgeError when the forge refuses.
+    They are listed and created at `path`, and updated with `method` below `item_path`, or below `path` if that is "".
+    `author` returns the user who writes our comments; it is called only if a comment has our marker.
     """
 
     client: ForgeClient
     path: str
     method: str
-    me: Callable[[], str]
-    listed: Mapping[str, str] = field(default_factory=lambda: OLDEST_FIRST)
-    wording: Wording = COMMENT
-    one: str = ""
-    of_one: bool = False
-    """Whatever is listed is the one to update: the changes of a branch."""
-    counts: Callable[[Mapping[str, Any]], bool] = lambda row: not row.get("system")
-    """Whether a row that is listed is one of them: a note of GitLab itself is none."""
+    author: Callable[[], str]
+    query: Mapping[str, str] = field(default_factory=lambda: OLDEST_FIRST)
+    fields: Fields = COMMENT
+    item_path: str = ""
+    lists_one: bool = False
+    """The query finds the item itself, such as the change request of a branch; marker and author do not matter."""
+    is_listed: Callable[[Mapping[str, Any]], bool] = lambda row: not row.get("system")
+    """Return whether a listed row counts; GitLab's own system notes do not."""
 
     def comments(self) -> Iterator[Comment]:
-        """Yield all comments that people or programs wrote, oldest first, page by page."""
+        """Yield all comments, oldest first, page by page."""
         page, more = 1, True
         while more:
-            params: dict[str, str | int] = {"per_page": PAGE, "page": page, **self.listed}
+            params: dict[str, str | int] = {"per_page": PAGE, "page": page, **self.query}
             answer = self.client.send("GET", self.path, params=params)
-            yield from (self._read(row) for row in json_objects(answer) if self.counts(row))
+            yield from (self._read(row) for row in json_objects(answer) if self.is_listed(row))
             more = "next" in answer.links or bool(answer.headers.get("x-next-page"))
             page += 1
 
     def create(self, body: str) -> Comment:
         """Add a comment."""
-        sent = {self.wording.text: body, **self.wording.created}
+        sent = {self.fields.text: body, **self.fields.created}
         return self._read(json_object(self.client.send("POST", self.path, body=sent, creates=True)))
 
     def update(self, found: Comment, body: str, *, is_open: bool) -> Comment:
         """Give one of our comments a new text and state."""
-        state = {} if is_open == found.is_open else self.wording.opened if is_open else self.wording.closed
-        sent = {self.wording.text: body, **self.wording.updated, **state}
-        return self._read(json_object(self.client.send(self.method, f"{self.one or self.path}/{found.id}", body=sent)))
+        state = self.fields.opened if is_open else self.fields.closed
+        sent = {self.fields.text: body, **self.fields.updated, **(state if is_open != found.is_open else {})}
+        path = f"{self.item_path or self.path}/{found.id}"
+        return self._read(json_object(self.client.send(self.method, path, body=sent)))
 
     def _read(self, row: dict[str, Any]) -> Comment:
-        """Read a row. GitHub has `user.login`, null for a deleted account; GitLab `author.username`."""
+        """Parse a row. GitHub has `user.login`, null for a deleted account; GitLab has `author.username`."""
         author = row.get("user") or row.get("author") or {}
         name = author.get("login") or author.get("username") or ""
         url = row.get("html_url") or row.get("web_url") or ""
-        return Comment(row.get(self.wording.number, 0), name, row.get(self.wording.text) or "", url,
+        return Comment(row.get(self.fields.number, 0), name, row.get(self.fields.text) or "", url,
                        row.get("state") != "closed")
 
 
 def put_comment(thread: Thread, body: str, *, is_open: bool = True, tries: int = TRIES) -> Posted | None:
-    """Make `body` the text of our comment that begins with the same line, the marker; create it where it is missing.
+    """Create or update our comment that begins with the first line of `body`, the marker.
 
-    One that is not to be open is closed, where it is open; None = there is none, and it is not created for that.
-
-    A forge that fails while it creates may have created all the same, so before another try the thread is read again.
+    With `is_open` False an open one is closed; returns None if there is none, as none is created just to be closed.
+    A create request that fails may still have created the comment, so each further try reads the thread again.
     """
     try:
         return _put(thread, body, is_open=is_open)
     except ForgeError as error:
-        # our comment may have been deleted meanwhile, or a failed request may have got through
-        changed = error.status is None or error.status in GONE or error.status >= 500
-        if tries == 1 or not changed:
+        # our comment may have been deleted meanwhile, or the failed request may have taken effect
+        may_have_changed = error.status is None or error.status in GONE or error.status >= 500
+        if tries == 1 or not may_have_changed:
             raise
     return put_comment(thread, body, is_open=is_open, tries=tries - 1)
 
 
 def _put(thread: Thread, body: str, *, is_open: bool) -> Posted | None:
-    marked = [one for one in thread.comments() if thread.of_one or _first_line(one.body) == _first_line(body)]
-    me = thread.me() if marked and not thread.of_one else ""
-    ours = [one for one in marked if thread.of_one or one.author == me]
+    ours = list(thread.comments()) if thread.lists_one else _our_comments(thread, _first_line(body))
     if not ours:
         return Posted(thread.create(body).url, created=True) if is_open else None
-    if not thread.of_one:
-        for other in ours[1:]:  # two jobs at once wrote one each: none of them may say what is over
-            _bring(thread, other, body, is_open=not thread.wording.closed)
-    return Posted(_bring(thread, ours[0], body, is_open=is_open).url, created=False)
+    if not thread.lists_one:
+        for duplicate in ours[1:]:  # written by two jobs at the same time; it must not show an outdated text
+            _update(thread, duplicate, body, is_open=not thread.fields.closed)
+    return Posted(_update(thread, ours[0], body, is_open=is_open).url, created=False)
 
 
-def _bring(thread: Thread, found: Comment, body: str, *, is_open: bool) -> Comment:
-    same = not thread.of_one and found.body.replace("\r\n", "\n").rstrip() == body.rstrip()
+def _our_comments(thread: Thread, marker: str) -> list[Comment]:
+    marked = [comment for comment in thread.comments() if _first_line(comment.body) == marker]
+    author = thread.author() if marked else ""
+    return [comment for comment in marked if comment.author == author]
+
+
+def _update(thread: Thread, found: Comment, body: str, *, is_open: bool) -> Comment:
+    same = not thread.lists_one and found.body.replace("\r\n", "\n").rstrip() == body.rstrip()
     if found.is_open == is_open and (same or not is_open):
         return found
     return thread.update(found, body, is_open=is_open)

@@ -1,1 +1,1 @@
-"""One file per output format: documents in, text out. Knows no Ray and no command line; masks every env value."""
+"""One file per output format: documents in, text out. No Ray, no command line; every env value is masked."""

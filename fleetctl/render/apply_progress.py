@@ -1,4 +1,4 @@
-"""What a person sees while an apply runs, on standard error: a live table on a terminal, else plain lines."""
+"""The progress of an apply on standard error: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STYLES = {"waiting": "dim", "created": "cyan", "ready": "green", "starting": "cy
 
 
 class PlainProgress:
-    """One line per event, for logs: no cursor movement, nothing that needs a terminal."""
+    """One line per event, for logs: no cursor movement, no terminal needed."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -33,24 +33,24 @@ class PlainProgress:
         return None
 
     def relay(self, event: Event) -> None:
-        """Show one event, but not the summary, which has its own table, nor events for programs."""
+        """Print one event. Skips the summary, which has its own table, and events for programs."""
         if event.type in ("runSummary", "version") or event.level == "debug":
             return
         style = {"error": "red", "warning": "yellow"}.get(event.level, "")
         self._console.print(Text(f"{event.time[11:19]} {visible(event.message)}", style), soft_wrap=True)
 
     def say(self, label: str, message: str) -> None:
-        """Write one labelled line; where a table is shown, above it, where it stays."""
+        """Print one labeled line, above the live table if there is one."""
         self._console.print(Text.assemble((f"{label}: ", "bold"), visible(message)), soft_wrap=True)
 
 
 class LiveProgress(PlainProgress):
-    """A table that updates: which replicas start, for how long, and how many are done."""
+    """A live table: the replicas that are starting, for how long, and how many are done."""
 
     def __init__(self, console: Console, plan: Plan | None, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(console)
         self._clock = clock
-        self._begun: dict[str, float] = {}
+        self._started_at: dict[str, float] = {}
         self._states: dict[str, tuple[str, str]] = {}
         for action in plan.actions if plan else ():
             nodes = ", ".join(dict.fromkeys(member.node for member in action.members))
@@ -68,12 +68,12 @@ class LiveProgress(PlainProgress):
         self._live.stop()
 
     def relay(self, event: Event) -> None:
-        """Take one event into the table."""
+        """Update the table with one event."""
         extra: dict[str, Any] = event.model_extra or {}
         if event.type.startswith("replica") and "model" in extra:
             key = f"{extra['model']}/{extra.get('replicaId')}"
             state = event.type.removeprefix("replica").lower()
-            self._begun.setdefault(key, self._clock())
+            self._started_at.setdefault(key, self._clock())
             self._states[key] = (state, ", ".join(map(str, extra.get("nodes") or ())))
         elif event.type == "lockAcquired":
             self._note = ""
@@ -89,7 +89,7 @@ class LiveProgress(PlainProgress):
         waiting = [key for key, (state, _) in self._states.items() if state == "waiting"]
         for key in (busy + waiting)[:SHOWN_ROWS]:
             state, nodes = self._states[key]
-            elapsed = f"{self._clock() - self._begun[key]:.0f}s" if key in self._begun else ""
+            elapsed = f"{self._clock() - self._started_at[key]:.0f}s" if key in self._started_at else ""
             table.add_row(Text(visible(key)), Text(state, STYLES.get(state, "red")), Text(visible(nodes)), elapsed)
         done = sum(1 for state, _ in self._states.values() if state not in ("waiting", "created"))
         blocked = f", {self._blocked} blocked" if self._blocked else ""

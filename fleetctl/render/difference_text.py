@@ -1,4 +1,4 @@
-"""One difference as text: its place, the old value and the new one. Texts are as they came, not yet safe."""
+"""One difference as text: its path, the old value and the new one. The text is not escaped yet."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ EFFECTS: dict[Effect, str] = {
 }
 TAGS: dict[Effect, str] = {"additive": "additive", "none": "no effect", "drift": "drift", "held": "held"}
 NOTHING = "not set"
-OTHER_MASK = f"{MASK} (another value)"
-"""Shown for a masked value beside another one that is not equal to it."""
+OTHER_MASK = f"{MASK} (a different value)"
+"""Shown as the new value if both values are masked but differ."""
 
 _MORE = "…"
 _OBJECT_ID = re.compile("[0-9a-f]{40,64}")
 MAX_VALUE = 120
 MAX_MATCHED = 200
-"""Items of a list that are compared with each other; of more differences not all would be shown anyway."""
+"""The most list items matched against each other; the output of more would be cut at MAX_VALUE anyway."""
 
 
 def revision_text(revision: Revision) -> str:
-    """Return the name of one side, with its commit unless that is the name."""
+    """Return the name of a revision, followed by its commit unless the name is the commit."""
     name, commit = revision.name, revision.commit or ""
     if commit and "..." in name:
         one, _, other = name.partition("...")
@@ -45,7 +45,7 @@ def _short(name: str) -> str:
 
 
 def value_text(value: object) -> str:
-    """Return a value on one line, as a person would write it in a fleet file."""
+    """Return a value on one line, written as in a fleet file."""
     if value is None:
         return NOTHING
     if isinstance(value, str):
@@ -56,21 +56,22 @@ def value_text(value: object) -> str:
 
 
 def values_of(difference: Difference) -> tuple[str, str]:
-    """Return both values for two cells; of two lists only what differs, with an ellipsis for the rest."""
+    """Return both values for two cells. Two lists show only their differing items, and an ellipsis for the rest."""
     old, new = difference.old, difference.new
     if isinstance(old, list) and isinstance(new, list):
-        return _parts(list(map(_item_text, old)), list(map(_item_text, new)))
+        return _differing_items(list(map(_item_text, old)), list(map(_item_text, new)))
     return _cut(value_text(old)), OTHER_MASK if old == new == MASK else _cut(value_text(new))
 
 
 def change_text(difference: Difference) -> str:
     """Return one difference on one line: `workers.main.members[0].engine.args: --a -> --b`."""
     old, new = values_of(difference)
-    return f"{difference.path}: {old} -> {new}{' (only the order)' if difference.message.startswith(REORDERED) else ''}"
+    note = " (only the order)" if difference.message.startswith(REORDERED) else ""
+    return f"{difference.path}: {old} -> {new}{note}"
 
 
 def totals_line(diff: FleetDiff) -> str:
-    """Return the sentence a diff ends with."""
+    """Return the last line of a diff: the number of differences by effect."""
     if not diff.differences:
         return "Diff: no difference in meaning"
     counts = ", ".join(f"{diff.summary.get(effect, 0)} {tag}" for effect, tag in TAGS.items())
@@ -78,7 +79,7 @@ def totals_line(diff: FleetDiff) -> str:
 
 
 def wanted_line(diff: FleetDiff) -> str:
-    """Say how much is wanted, before and after."""
+    """Return the models, replicas and GPUs wanted, before and after."""
     before, after = diff.before, diff.after
     return ", ".join([_step(str(before.models), str(after.models), "model"),
                       _step(str(before.replicas), str(after.replicas), "replica"),
@@ -95,36 +96,35 @@ def _step(before: str, after: str, noun: str) -> str:
     return f"{step} {noun}" if after == "1" else f"{step} {noun}s"
 
 
-def _parts(old: list[str], new: list[str]) -> tuple[str, str]:
-    """Return what differs of two lists: an ellipsis for what both have, but for the flag a value belongs to."""
+def _differing_items(old: list[str], new: list[str]) -> tuple[str, str]:
+    """Return the differing items of two lists; an ellipsis replaces common items, except the flag before a value."""
     left: list[str] = []
     right: list[str] = []
     for equal, a, b, c, d in _runs(old, new):
         if equal:
             flag = [old[b - 1]] if b < len(old) and old[b - 1].startswith("-") else []
-            both = [*([_MORE] if b - a > len(flag) else []), *flag]
-            left += both
-            right += both
+            common = [*([_MORE] if b - a > len(flag) else []), *flag]
+            left += common
+            right += common
         else:
             left += old[a:b]
             right += new[c:d]
-    return _side(left), _side(right)
+    return _joined(left), _joined(right)
 
 
-def _side(parts: list[str]) -> str:
-    """Return what one side has of its own, and the ellipses; where it has nothing of its own, nothing is set."""
-    return _cut(" ".join(parts)) if set(parts) - {_MORE} else NOTHING
+def _joined(items: list[str]) -> str:
+    return _cut(" ".join(items)) if set(items) - {_MORE} else NOTHING
 
 
 def _runs(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int, int]]:
-    """Yield whether they are equal, and the bounds of both, run by run."""
-    start = _common(zip(old, new, strict=False))
+    """Yield runs of equal or differing items: whether they are equal, then the bounds in `old` and in `new`."""
+    start = _common_length(zip(old, new, strict=False))
     shorter = min(len(old), len(new)) - start
-    end = _common(islice(zip(reversed(old), reversed(new), strict=False), shorter))
+    end = _common_length(islice(zip(reversed(old), reversed(new), strict=False), shorter))
     left, right = old[start:len(old) - end], new[start:len(new) - end]
     if start:
         yield True, 0, start, 0, start
-    if max(len(left), len(right)) > MAX_MATCHED:  # matching them takes the product of their lengths
+    if max(len(left), len(right)) > MAX_MATCHED:  # matching takes time proportional to the product of the lengths
         yield False, start, start + len(left), start, start + len(right)
     else:
         for tag, a, b, c, d in SequenceMatcher(a=left, b=right, autojunk=False).get_opcodes():
@@ -133,9 +133,9 @@ def _runs(old: list[str], new: list[str]) -> Iterator[tuple[bool, int, int, int,
         yield True, len(old) - end, len(old), len(new) - end, len(new)
 
 
-def _common(pairs: Iterable[tuple[str, str]]) -> int:
+def _common_length(pairs: Iterable[tuple[str, str]]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= MAX_VALUE else text[:MAX_VALUE - 1] + "…"
+    return text if len(text) <= MAX_VALUE else text[:MAX_VALUE - 1] + _MORE

@@ -1,4 +1,4 @@
-"""The endpoints as the configuration of load balancers and monitors. Each function returns the text of a whole file."""
+"""The endpoints as configuration of load balancers and monitors. Each function returns the text of a whole file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fleetctl.documents.quantity import grouped
 
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
-"""nginx refuses a group without servers."""
+"""nginx refuses an `upstream` without servers."""
 
 
 def as_litellm(served: Endpoints) -> str:
-    """Return a `model_list` for LiteLLM's proxy: a deployment per endpoint. Engines need no key, it needs one."""
+    """Return a `model_list` for LiteLLM's proxy: a deployment per endpoint. The engines need no key; LiteLLM does."""
     rows = [{"model_name": model.name,
              "litellm_params": {"model": f"openai/{model.name}", "api_base": one.url, "api_key": "none",
                                 "weight": model.weight},
@@ -40,7 +40,7 @@ def as_prometheus(served: Endpoints) -> str:
 def as_envoy(served: Endpoints) -> str:
     """Return a CDS answer for Envoy's file-based subscription: a cluster per name.
 
-    An EDS answer in a file may hold one cluster alone: Envoy refuses it with "Unexpected EDS resource length".
+    An EDS file may hold only one cluster; Envoy refuses more with "Unexpected EDS resource length".
     """
     resources = [{"@type": CLUSTER_TYPE, "name": name, "type": "STATIC", "load_assignment": {
         "cluster_name": name, "endpoints": [{"lb_endpoints": [
@@ -51,7 +51,7 @@ def as_envoy(served: Endpoints) -> str:
 
 
 def as_nginx(served: Endpoints) -> str:
-    """Return an `upstream` per name, to be included in nginx' `http` block."""
+    """Return an `upstream` per name, for inclusion in nginx's `http` block."""
     blocks, taken = [], set[str]()
     for name, group in _by_name(served).items():
         servers = [f"server {one.host_port} weight={model.weight};  # {_comment(model, one)}"
@@ -75,16 +75,16 @@ FORMATS: Mapping[str, Callable[[Endpoints], str]] = {
 
 
 def _by_name(served: Endpoints) -> dict[str, list[tuple[ServedModel, Endpoint]]]:
-    """Return all endpoints by the name that clients ask for: models of one name share requests by their weights."""
+    """Group the endpoints by the model name in requests; models with the same name share requests by weight."""
     found: dict[str, list[tuple[ServedModel, Endpoint]]] = {model.name: [] for model in served.models}
     return found | grouped((model.name, (model, one)) for model in served.models for one in model.endpoints)
 
 
 def _upstream(name: str, taken: set[str]) -> str:
-    """Return a name for nginx, which knows no quotes there: letters, digits, `.`, `_`, `-`; each only once."""
+    """Return a unique upstream name of letters, digits, `.`, `_` and `-`: nginx has no quotes there."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name)
-    chosen = next(one for number in range(len(taken) + 1)
-                  if (one := plain if number == 0 else f"{plain}_{number}") not in taken)
+    candidates = (plain, *(f"{plain}_{number}" for number in range(1, len(taken) + 1)))
+    chosen = next(candidate for candidate in candidates if candidate not in taken)
     taken.add(chosen)
     return chosen
 

@@ -1,4 +1,4 @@
-"""What an import lost, changed or left to do: a line each that editors can jump to, or one JSON document."""
+"""Import losses, changes and tasks left to do: one line each that editors can jump to, or one JSON document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STYLES = {"lost": "bold red", "todo": "bold yellow", "changed": "cyan"}
 
 
 def render_losses(losses: Sequence[Loss], console: Console) -> None:
-    """Print every loss as `file:line:column: kind: field: message`, or without a place as `kind: path: message`."""
+    """Print each loss as `file:line:column: kind: field: message`, or `kind: path: message` if it has no place."""
     for loss in losses:
         place = f"{visible(str(loss.place))}: " if loss.place else ""
         subject = loss.field if loss.place else loss.path
@@ -27,7 +27,7 @@ def render_losses(losses: Sequence[Loss], console: Console) -> None:
 
 
 def render_import_json(draft: Draft, file: str | None, problems: Sequence[Problem]) -> str:
-    """Return the whole account as JSON; `file` is where the fleet file was written."""
+    """Return models, losses and problems of an import as JSON; `file` is the fleet file that was written."""
     document = {
         "fleet": draft.name, "file": file, "partial": draft.partial or bool(problems),
         "models": [{"key": model.key, "replicas": model.value.get("replicas"), **_place(model.place)}

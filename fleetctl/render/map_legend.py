@@ -1,5 +1,5 @@
-"""The legend of the placement map, the same in the terminal, the picture and the page: a letter for each model, a sign
-for each state, and a card in words. Letters and signs carry all there is to know; colours only repeat it.
+"""The legend of the placement map, shared by the terminal, the SVG and the page: a letter per model, a sign per state,
+and a card in words. Letters and signs carry all the information; colors only repeat it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ OTHER = "*"
 """For models beyond the last pair of letters, and for a third model on one card."""
 
 MEANINGS = {
-    NEW: "the plan would create it", FOREIGN: "not this fleet's", UNKNOWN: "in use, the holder is not known",
+    NEW: "the plan would create it", FOREIGN: "not this fleet's", UNKNOWN: "in use, the holder is unknown",
     DIRTY: "used beyond what is granted, not on offer",
 }
 MARKS: Mapping[Holder, str] = {"new": NEW, "foreign": FOREIGN, "live": "", "unknown": ""}
@@ -28,13 +28,13 @@ _GOLDEN_ANGLE = 137.508
 
 
 def warm_text(one: Beside) -> str:
-    """Say what a WARM replica has in memory; empty for others."""
+    """Return the memory of a WARM replica as ` (WARM, 15Gi)`; "" for others."""
     return "" if one.warm is None else f" (WARM, {format_bytes(one.warm)})"
 
 
 @dataclass(frozen=True, slots=True)
 class Legend:
-    """The letters of every model, and its number, which decides its colour."""
+    """The letters of every model, and its number, which determines its color."""
 
     codes: Mapping[str, str]
     numbers: Mapping[str, int]
@@ -45,7 +45,7 @@ class Legend:
         return cls(letters(picture.legend), {entry.model: number for number, entry in enumerate(picture.legend)})
 
     def code(self, model: str | None) -> str:
-        """Return the letters of a model; `?` where it is not known whose a piece is."""
+        """Return the letters of a model; `?` for an unknown holder."""
         return UNKNOWN if model is None else self.codes.get(model, OTHER)
 
     def label(self, card: MapCard) -> str:
@@ -58,7 +58,7 @@ class Legend:
 
 
 def letters(legend: list[LegendEntry]) -> dict[str, str]:
-    """Return a code for each model: one letter for up to 26 of them, else two; the last ones share a sign."""
+    """Return a code per model: one letter for up to 26 models, else two letters, then `*` for all the rest."""
     if len(legend) <= len(ascii_uppercase):
         return {entry.model: letter for entry, letter in zip(legend, ascii_uppercase, strict=False)}
     pairs = [first + second for first in ascii_uppercase for second in ascii_uppercase.lower()]
@@ -67,14 +67,14 @@ def letters(legend: list[LegendEntry]) -> dict[str, str]:
 
 
 def color_of(number: int) -> str:
-    """Return the colour of the model with a number in the legend: neighbours differ, dark letters are read on it."""
+    """Return the color of the model with a number in the legend: neighbors differ, and dark text is legible on it."""
     if number < len(_PALETTE):
         return _PALETTE[number]
     return f"hsl({number * _GOLDEN_ANGLE % 360:.0f},60%,{68 + number % 3 * 6}%)"
 
 
 def signs_used(picture: PlacementMap) -> Iterator[tuple[str, str]]:
-    """Yield the signs that are on the map, each with whom or what it is about: new, foreign, unknown, dirty."""
+    """Yield the signs on the map, each with its meaning: new, foreign, unknown, dirty."""
     cards = [card for node in picture.nodes for card in node.cards]
     holders: set[str] = {piece.holder for card in cards for piece in card.pieces}
     holders |= {one.holder for node in picture.nodes for one in node.beside}
@@ -85,33 +85,33 @@ def signs_used(picture: PlacementMap) -> Iterator[tuple[str, str]]:
 
 
 def counts_of(entry: LegendEntry) -> str:
-    """Say how many replicas of a model there are, and whose."""
+    """Return the numbers of live, new and foreign replicas of a model."""
     parts = [(entry.live, "live"), (entry.new, "new"), (entry.foreign, "not this fleet's")]
     return ", ".join(f"{number} {word}" for number, word in parts if number)
 
 
 def totals(picture: PlacementMap) -> str:
-    """Return one line: nodes, cards, and how much of them is free, on nodes that are alive."""
+    """Return one line for the nodes that are alive: their number, their cards, and how many of these are free."""
     alive = [node for node in picture.nodes if node.state == "ALIVE" and not node.new]
-    to_come = sum(node.new for node in picture.nodes)
     cards = [card for node in alive for card in node.cards]
     free = sum(card.free_share for card in cards) / SHARE
     whole = sum(card.free_share == SHARE and not card.dirty for card in cards)
-    new = sum(entry.new for entry in picture.legend)
-    coming = f", {count_of(new, 'new replica')} drawn in" if new else ""
-    coming += f", {count_of(to_come, 'new node')}" if to_come else ""
+    new_replicas = sum(entry.new for entry in picture.legend)
+    new_nodes = sum(node.new for node in picture.nodes)
+    planned = f", {count_of(new_replicas, 'new replica')} drawn in" if new_replicas else ""
+    planned += f", {count_of(new_nodes, 'new node')}" if new_nodes else ""
     return (f"{count_of(len(alive), 'node')} alive, {count_of(len(cards), 'card')}, "
-            f"{free:g} free ({whole} of them whole){coming}")
+            f"{free:g} free ({whole} of them whole){planned}")
 
 
 def node_state(node: MapNode) -> str:
-    """Return what is unusual about a node: new, dead, draining, cordoned; empty where nothing is."""
+    """Return the unusual states of a node: new, dead, draining, cordoned; "" for none."""
     words = ["new"] if node.new else [] if node.state == "ALIVE" else [node.state.lower()]
     return ", ".join([*words, *(["cordoned"] if node.cordoned_by else [])])
 
 
 def node_title(node: MapNode) -> str:
-    """Return what a node is, what is unusual about it, and which replicas it has without a card."""
+    """Return a node's hardware, its unusual states, and its replicas without a card."""
     state = node_state(node)
     beside = f"; without a card: {', '.join(one.replica for one in node.beside)}" if node.beside else ""
     cordon = f" by {node.cordoned_by}" if node.cordoned_by else ""
@@ -125,7 +125,7 @@ def card_title(node: MapNode, card: MapCard) -> str:
     parts = [f"card {card.index}{kind}{memory}"]
     for piece in card.pieces:
         share = "" if piece.share == SHARE else f" {format_share(piece.share)}"
-        parts.append(f"{piece.replica or UNKNOWN}{share} ({_whose(piece)})")
+        parts.append(f"{piece.replica or UNKNOWN}{share} ({_holder_text(piece)})")
     if node.state == "DEAD":
         parts.append("its node is dead")
     elif card.free_share:
@@ -133,6 +133,6 @@ def card_title(node: MapNode, card: MapCard) -> str:
     return "; ".join([*parts, *([f"dirty: {MEANINGS[DIRTY]}"] if card.dirty else [])])
 
 
-def _whose(piece: Piece) -> str:
+def _holder_text(piece: Piece) -> str:
     words = {"live": "live", "new": "new", "foreign": "not this fleet's", "unknown": MEANINGS[UNKNOWN]}[piece.holder]
     return words if piece.certain or piece.holder in ("new", "unknown") else f"{words}, card inferred"

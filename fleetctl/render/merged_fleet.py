@@ -1,13 +1,13 @@
-"""A merged fleet as JSON, with the place of each value; as YAML, in the layout of `fmt`, with it behind each line.
+"""A merged fleet as JSON or YAML, with the origin of each value. The YAML is laid out like `fmt`, origins at line ends.
 
-A value on one line stays on one line. Values of engine environments are masked by a tag that no fleet file may have,
+A value on one line stays on one line. Engine environment values are masked with a tag that fleet files may not contain,
 so that a masked fleet cannot be loaded by mistake.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from fleetctl.documents.mask import MASK, is_secret, masked
 from fleetctl.documents.position import FleetSource, Path, path_text
 from fleetctl.documents.rendered_fleet import RenderedFleet
 from fleetctl.fleetfile.compose import MASKED_TAG
-from fleetctl.fleetfile.nodes import Document, Node
+from fleetctl.fleetfile.nodes import Document, Entry, Node
 from fleetctl.fleetfile.text import SourceText
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.render.visible import visible
@@ -25,14 +25,14 @@ from fleetctl.render.visible import visible
 MASKED_NOTE = "# Values of env are masked, so this cannot be loaded; --show-env prints them."
 MAX_ONE_LINE = 100
 MAX_ALIGNED = 72
-"""A longer line has its origin right behind it, and does not push the others to the right."""
+"""Origins are aligned behind lines up to this length; a longer line has its origin right after it."""
 
-_BEFORE_ORIGIN = "\0"  # no YAML text holds it
+_BEFORE_ORIGIN = "\0"  # never occurs in YAML
 _BRACKET = re.compile(r"(?:&\S+\s+)?[\[{]")
 
 
 def render_fleet_yaml(document: Document, *, origins: bool, show_env: bool) -> str:
-    """Return the text of a merged document; `origins` adds `# file:line` behind each line."""
+    """Return the text of a merged document; `origins` appends `# file:line` to each line."""
     with collector_paused():
         writer = _Writer(show_env=show_env)
         text = write_yaml(writer.piece(_Placed(document.root, document.source, document.root.at, ())))
@@ -45,7 +45,7 @@ def render_fleet_yaml(document: Document, *, origins: bool, show_env: bool) -> s
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A value of the fleet: its file, its offset there, and the path that leads to it."""
+    """A value of the fleet: its file, its offset in the file, and its path."""
 
     node: Node
     source: SourceText
@@ -58,25 +58,24 @@ class _Placed:
 
     @property
     def is_flow(self) -> bool:
-        """Whether a collection is written in brackets; a merged one has the place of its last part."""
+        """Whether a collection is written in brackets; a merged one has the place of the last file merged in."""
         return bool(_BRACKET.match(self.source.text, self.node.at))
 
     def entries(self) -> Iterator[tuple[str | int, int, _Placed]]:
-        """Yield each entry: its key or index, the offset of its key, its value."""
-        children = self.node.children
-        for part, (key_at, at, node) in children.items() if isinstance(children, dict) else enumerate(children or ()):
+        """Yield the key or index, the key's offset and the value of each entry."""
+        for part, (key_at, at, node) in _entries(self.node):
             yield part, key_at, _Placed(node, self.node.source_of(part, self.source), at, (*self.path, part))
 
 
 class _Writer:
-    """Turns values into pieces of YAML; `masked` = a value was hidden."""
+    """Turns values into pieces of YAML; `masked` is set once a value has been masked."""
 
     def __init__(self, *, show_env: bool) -> None:
         self.show_env = show_env
         self.masked = False
 
     def piece(self, placed: _Placed, key_at: int | None = None) -> Piece:
-        """Return a value to write, its origin behind its first line; `key_at` is the offset of its key."""
+        """Return the YAML of a value, with its origin after its first line; `key_at` is the offset of its key."""
         if placed.node.children is None:
             return self.scalar(placed)
         below = {str(part): self.piece(value, key_at) for part, key_at, value in placed.entries()}
@@ -85,17 +84,17 @@ class _Writer:
             piece.one_line = True
             piece.note = placed.origin
         elif key_at is not None and isinstance(placed.path[-1], str):
-            # an item that is a block has its first entry, and that one's origin, on the line of its dash
+            # not for a list item: the line of its dash shows the first entry, with the entry's origin
             piece.note = replace(placed, at=key_at).origin
         return piece
 
     def is_one_line(self, placed: _Placed) -> bool:
-        """Return whether a collection is written in brackets, and all of it comes from one line."""
+        """Return whether a value is a scalar, or a collection in brackets whose values all come from its line."""
         return placed.node.children is None or (placed.is_flow and all(
             value.origin == placed.origin and self.is_one_line(value) for _, _, value in placed.entries()))
 
     def scalar(self, placed: _Placed) -> Piece:
-        """Return a scalar; a secret is masked, unless it is to be shown."""
+        """Return the YAML of a scalar; secrets are masked unless `show_env` is set."""
         value = placed.node.value
         if not self.show_env and is_secret(placed.path):
             self.masked = True
@@ -114,10 +113,12 @@ def render_fleet_json(document: Document, files: Sequence[FleetSource], *, show_
 
 
 def _values(node: Node, path: Path) -> Iterator[Path]:
-    """Yield the path of every value that is no collection, and of every empty one."""
+    """Yield the path of every scalar and of every empty collection."""
     if not node.children:
         yield path
-        return
-    entries = node.children.items() if isinstance(node.children, dict) else enumerate(node.children)
-    for part, (_, _, value) in entries:
+    for part, (_, _, value) in _entries(node):
         yield from _values(value, (*path, part))
+
+
+def _entries(node: Node) -> Iterable[tuple[str | int, Entry]]:
+    return node.children.items() if isinstance(node.children, dict) else enumerate(node.children or ())

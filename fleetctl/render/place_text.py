@@ -1,4 +1,4 @@
-"""Which replicas, their states and nodes, and where a replica is placed, in words: `m/0-2`, `8 GPUs on node-a`."""
+"""Replicas, their states and their placements in words: `m/0-2`, `restarting (restart 3 of 5)`, `8 GPUs on node-a`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from fleetctl.documents.plan import Action, ActionMember, PlanInventory
     from fleetctl.documents.what_if import NewReplica
 
-WORDS = {
+STATE_WORDS = {
     "ALIVE": "ready", "PENDING_CREATION": "starting", "DEPENDENCIES_UNREADY": "starting", "RESTARTING": "restarting",
     "DEAD": "dead",
 }
 
 
 def place_text(members: Sequence[ActionMember]) -> str:
-    """Name every node of one replica with what it takes there: GPUs, or CPUs where it claims no GPU."""
+    """Name every node of a replica with the amount claimed there: GPUs, or CPUs if it claims no GPU."""
     by_node = grouped((member.node, member) for member in members)
     by_amount = grouped((amount_text(there), node) for node, there in by_node.items())
     return ", ".join(
@@ -29,7 +29,7 @@ def place_text(members: Sequence[ActionMember]) -> str:
 
 
 def amount_text(members: Sequence[ActionMember]) -> str:
-    """Say what members on one node take together: `8 GPUs`, `0.25 GPU`, `3 x 0.25 GPU`, `2 CPUs`."""
+    """Return the amount claimed by members on one node: `8 GPUs`, `0.25 GPU`, `3 x 0.25 GPU`, `2 CPUs`."""
     for unit, shares in (("GPU", [m.gpus for m in members]), ("CPU", [m.cpus for m in members])):
         if not any(shares):
             continue
@@ -40,8 +40,8 @@ def amount_text(members: Sequence[ActionMember]) -> str:
 
 
 def group_alike(actions: Iterable[Action | NewReplica]) -> list[tuple[str, list[int], str]]:
-    """Fold replicas of one model with the same place into (model, replica ids, place), in order of first appearance."""
-    from fleetctl.documents.plan import Action  # all that tells of plans, which other tables do not need
+    """Group replicas of one model with the same place as (model, replica ids, place), in order of first appearance."""
+    from fleetctl.documents.plan import Action  # slow to import, and other tables need no plan
 
     groups: dict[tuple[str, str], list[int]] = {}
     for action in actions:
@@ -51,7 +51,7 @@ def group_alike(actions: Iterable[Action | NewReplica]) -> list[tuple[str, list[
 
 
 def ids_text(replica_ids: Sequence[int]) -> str:
-    """Show replica ids as ranges: `3`, `3-7`, `0-2,5`."""
+    """Return replica ids as ranges: `3`, `3-7`, `0-2,5`."""
     runs: list[list[int]] = []
     for number in sorted(replica_ids):
         if runs and number == runs[-1][1] + 1:
@@ -62,7 +62,7 @@ def ids_text(replica_ids: Sequence[int]) -> str:
 
 
 def replica_ranges(names: Iterable[str]) -> list[str]:
-    """Return replicas with those of one model together: `m/0`, `m/1` is `m/0-1`; a foreign name stays as it is."""
+    """Merge the replicas of each model: `m/0` and `m/1` become `m/0-1`; foreign names stay as they are."""
     ids: dict[str, list[int]] = {}
     for name in dict.fromkeys(names):
         model, slash, number = name.rpartition("/")
@@ -73,14 +73,14 @@ def replica_ranges(names: Iterable[str]) -> list[str]:
     return [f"{model}/{ids_text(numbers)}" if numbers else model for model, numbers in ids.items()]
 
 
-def asked_about(fleet: str | None, inventory: PlanInventory) -> str:
-    """Say which fleet and which inventory an answer is about."""
-    about = f"fleet {fleet}, " if fleet else ""
-    return f"{about}inventory of {inventory.observed_at} from {inventory.source}"
+def scope_text(fleet: str | None, inventory: PlanInventory) -> str:
+    """Name the fleet and the inventory of an answer."""
+    prefix = f"fleet {fleet}, " if fleet else ""
+    return f"{prefix}inventory of {inventory.observed_at} from {inventory.source}"
 
 
 def replica_name(model: str, replica_id: int | None, foreign_id: str | None = None) -> str:
-    """Return `model/id`, or the actor's own name where it is not in our scheme."""
+    """Return `model/id`, or the actor's own name if it does not follow our naming scheme."""
     return visible(f"{model}/{replica_id}" if replica_id is not None else foreign_id or model)
 
 
@@ -90,27 +90,28 @@ def name_of(replica: Replica) -> str:
 
 
 def status_word(replica: Replica, dead: Set[str]) -> str:
-    """Return how a replica is, in a word or two; `dead` = the ids of dead nodes."""
+    """Return the status of a replica in a word or two; `dead` = the ids of dead nodes."""
     if not replica.constructed:
         return "never constructed"
     if is_lost(replica, dead):
         return "lost"
     if replica.level == "WARM" and replica.state == "ALIVE":
         return "warm"
-    return "draining" if replica.draining else WORDS[replica.state]
+    return "draining" if replica.draining else STATE_WORDS[replica.state]
 
 
 def state_text(replica: Replica, dead: Set[str]) -> str:
-    """Return the status word with its restarts: `ready, 3 of 5 restarts`, `restarting (restart 3 of 5)`."""
-    word, most = status_word(replica, dead), f" of {replica.restart_max}" if replica.restart_max is not None else ""
+    """Return the status with its restarts: `ready, 3 of 5 restarts`, `restarting (restart 3 of 5)`."""
+    word = status_word(replica, dead)
+    limit = f" of {replica.restart_max}" if replica.restart_max is not None else ""
     if word == "restarting":
-        return f"{word} (restart {max(1, replica.restarts)}{most})"
+        return f"{word} (restart {max(1, replica.restarts)}{limit})"
     if not replica.restarts:
         return word
-    return f"{word}, {replica.restarts}{most} {plural(replica.restart_max or replica.restarts, 'restart')}"
+    return f"{word}, {replica.restarts}{limit} {plural(replica.restart_max or replica.restarts, 'restart')}"
 
 
 def node_text(replica: Replica, names: Mapping[str, str]) -> str:
-    """Return the names of its nodes, each once, the leader's first; `?` = on no node yet. `names` by node id."""
+    """Return the names of a replica's nodes, the leader's first; `?` = not placed yet. `names` maps node id to name."""
     nodes = dict.fromkeys(names.get(member.node_id or "", member.node_id or "?") for member in replica.members)
     return visible(", ".join(nodes)) or "-"

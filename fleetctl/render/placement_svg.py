@@ -1,7 +1,7 @@
-"""The placement map as one self-contained SVG: no script, no font, no network; light and dark by the reader's setting.
+"""The placement map as one self-contained SVG: no script, no font, no network; light or dark by the reader's setting.
 
-Text from a fleet or a cluster is escaped twice over: what a reader could not see is written out, and what XML would
-obey is quoted. Every card is one `<g class="card">` with a title that says in words what its colours say.
+Text from a fleet or a cluster is escaped twice: invisible characters are spelled out, XML markup is quoted. Every card
+is one `<g class="card">` with a title that says in words what its colors show.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from xml.sax.saxutils import escape
 from fleetctl.documents.placement_map import MapCard, MapNode, Piece, PlacementMap
 from fleetctl.documents.quantity import SHARE
 from fleetctl.render.map_legend import MEANINGS, Legend, card_title, color_of, counts_of, node_state, node_title, totals
-from fleetctl.render.place_text import asked_about
+from fleetctl.render.place_text import scope_text
 from fleetctl.render.visible import visible
 
 CELL, GAP, LINE, MARGIN = 26, 4, 32, 16
 CARDS_PER_LINE = 16
 LETTER, HEAD_LETTER = 7.3, 8.6
-"""Width of one character of the 12 px monospace type and of the bold 14 px of the heading, in px; fonts differ."""
+"""Approximate width in px of one character: of the 12 px monospace text, and of the bold 14 px heading."""
 
 LONGEST = 48
-"""Names longer than this are cut in the picture; the title of the row has all of it."""
+"""Longer labels are cut in the picture; the title of the row is complete."""
 
 
-# no CSS variables: programs that are not browsers (Inkscape, librsvg) do not know them and draw everything black
-def _themed(page: str, text: str, soft: str, line: str, grey: str, alarm: str) -> str:
-    """Return the rules that differ between light and dark."""
+# no CSS variables: Inkscape and librsvg do not support them and draw everything black
+def _themed(page: str, text: str, soft: str, line: str, gray: str, alarm: str) -> str:
     return (
         f".page{{fill:{page}}}text{{fill:{text}}}.small,.closed .name{{fill:{soft}}}.code{{stroke:{page}}}"
         f".cell,.cross,.swatch{{stroke:{line}}}.piece{{stroke:{page}}}.stripe{{fill:{page}}}"
-        f".foreign,.unknown{{fill:{grey}}}.dirty{{stroke:{alarm}}}"
+        f".foreign,.unknown{{fill:{gray}}}.dirty{{stroke:{alarm}}}"
     )
 
 
@@ -48,7 +47,7 @@ STYLE = (
 
 
 def render_placement_svg(answer: PlacementMap) -> str:
-    """Return the picture as text, with a line end."""
+    """Return the SVG document."""
     return "\n".join(_svg(answer)) + "\n"
 
 
@@ -61,18 +60,19 @@ def _svg(answer: PlacementMap) -> Iterator[str]:
     legend_top = top + sum(heights) + 24
     lines = _legend_lines(answer, legend)
     longest = max([len(text) for _, text in lines] + [len(totals(answer))])
+    heading = f"Placement map: {scope_text(answer.fleet, answer.inventory)}"
     width = max(left + most * (CELL + GAP) + MARGIN, round(longest * LETTER) + 60,
-                round(len(visible(_about(answer))) * HEAD_LETTER) + 2 * MARGIN)
+                round(len(visible(heading)) * HEAD_LETTER) + 2 * MARGIN)
     height = legend_top + 22 * len(lines) + MARGIN
     yield (f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
            f'viewBox="0 0 {width} {height}" role="img" aria-labelledby="title desc">')
-    yield f'<title id="title">{_safe(_about(answer))}</title>'
+    yield f'<title id="title">{_safe(heading)}</title>'
     yield f'<desc id="desc">{_safe(_description(answer))}</desc>'
     yield f"<style>{STYLE}</style>"
     yield ('<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
            '<rect class="stripe" width="2" height="6"/></pattern></defs>')
     yield f'<rect class="page" width="{width}" height="{height}"/>'
-    yield f'<text class="head" x="{MARGIN}" y="26">{_safe(_about(answer))}</text>'
+    yield f'<text class="head" x="{MARGIN}" y="26">{_safe(heading)}</text>'
     yield f'<text class="small" x="{MARGIN}" y="46">{_safe(totals(answer))}</text>'
     y = top
     for node, row_height in zip(answer.nodes, heights, strict=True):
@@ -82,24 +82,20 @@ def _svg(answer: PlacementMap) -> Iterator[str]:
     yield "</svg>"
 
 
-def _about(answer: PlacementMap) -> str:
-    return f"Placement map: {asked_about(answer.fleet, answer.inventory)}"
-
-
 def _description(answer: PlacementMap) -> str:
     models = "; ".join(f"{entry.model}: {counts_of(entry)}" for entry in answer.legend)
     return f"{totals(answer)}. A row per node, a cell per card. {models}"
 
 
 def _label(node: MapNode) -> str:
-    words = node_state(node)
-    text = f"{visible(node.name)} {visible(node.hardware)}" + (f" ({words})" if words else "")
+    state = node_state(node)
+    text = f"{visible(node.name)} {visible(node.hardware)}" + (f" ({state})" if state else "")
     return text if len(text) <= LONGEST else f"{text[:LONGEST - 2]}.."
 
 
 def _row(node: MapNode, y: int, left: int, legend: Legend) -> Iterator[str]:
-    state = "node" if node.state == "ALIVE" and not node.cordoned_by else "node closed"
-    yield f'<g class="{state}"><title>{_safe(node_title(node))}</title>'
+    classes = "node" if node.state == "ALIVE" and not node.cordoned_by else "node closed"
+    yield f'<g class="{classes}"><title>{_safe(node_title(node))}</title>'
     yield f'<text class="name" x="{MARGIN}" y="{y + 18}">{_safe(_label(node))}</text>'
     for number, card in enumerate(node.cards):
         x = left + number % CARDS_PER_LINE * (CELL + GAP)
@@ -134,7 +130,7 @@ def _piece(piece: Piece, x: int, y: float, tall: float, legend: Legend) -> Itera
 
 
 def _legend_lines(answer: PlacementMap, legend: Legend) -> list[tuple[str, str]]:
-    """Return (colour, text) pairs; a colour that begins with a dot is a class."""
+    """Return (color, text) pairs; a color that begins with a dot is a CSS class."""
     models = [(color_of(legend.numbers[entry.model]) if entry.live or entry.new else ".foreign",
                f"{legend.codes[entry.model]}  {visible(entry.model)}: {counts_of(entry)}") for entry in answer.legend]
     return [*models, (".new", f"+  {MEANINGS['+']}"), (".foreign", f"~  {MEANINGS['~']}"),

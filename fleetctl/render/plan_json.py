@@ -1,4 +1,4 @@
-"""The plan as JSON: masked for every eye, whole only for the file that `apply` reads."""
+"""The plan as JSON: masked for people and programs, unmasked only for the file that `apply` reads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from fleetctl.documents.plan import MaskedPlan, Plan
 
 
 def render_plan_json(plan: Plan) -> str:
-    """Return the plan document with env values masked; `"masked": true` says so, and `apply` refuses such a document.
+    """Return the plan document with env values masked, marked by `"masked": true`; `apply` refuses such a document.
 
-    It says so too where the plan has what was looked up for its reader alone. Otherwise the bytes are those of the
-    saved document.
+    A plan whose drift lists its changes, which are for readers only, is marked too. Without either the bytes are those
+    of the saved document.
     """
     specs = masked(plan.specs)
     reloads = [one.model_copy(update={"http": masked(one.http, ("reload", "http"))}) for one in plan.reloads]
@@ -22,6 +22,6 @@ def render_plan_json(plan: Plan) -> str:
 
 
 def saved_plan_json(plan: Plan) -> str:
-    """Return the whole plan document, env values included: for a file only its owner can read."""
+    """Return the complete plan document, including env values, for a file that only its owner can read."""
     with collector_paused():
         return indented_json(plan)

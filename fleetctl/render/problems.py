@@ -1,4 +1,4 @@
-"""Problems of fleet files for a person: a line editors can jump to, what is allowed, the nearest spelling."""
+"""Problems of fleet files as text: a line editors can jump to, the allowed values, the nearest spelling."""
 
 from __future__ import annotations
 
@@ -41,10 +41,12 @@ def _print_note(label: str, note: str, console: Console) -> None:
 
 
 def _print_source(line: str, column: int, console: Console) -> None:
-    room = max(console.width - 2 * INDENT, 2)
-    start = max(0, column - room * 3 // 4)  # a long line is shown from a little before the place
-    shown = visible(line.replace("\t", " ")[start:start + room])
-    shown = f"{'…' if start else shown[:1]}{shown[1:]}"
-    shown = f"{shown[:-1]}…" if len(line) > start + room else shown
+    width = max(console.width - 2 * INDENT, 2)
+    start = max(0, column - width * 3 // 4)  # in a long line the column is at three quarters of the width
+    shown = visible(line.replace("\t", " ")[start:start + width])
+    if start:
+        shown = f"…{shown[1:]}"
+    if len(line) > start + width:
+        shown = f"{shown[:-1]}…"
     console.print(Text.assemble(" " * INDENT, (shown, "dim")), soft_wrap=True)
     console.print(Text.assemble(" " * (INDENT + column - 1 - start), ("^", "bold red")), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Prints what rich lays out without the blanks it fills lines up with, so that output copies and compares cleanly."""
+"""Prints rich's layouts without its padding at line ends, so that output is easy to copy and compare."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.segment import Segment, Segments
 
 
 def print_trimmed(renderable: RenderableType, console: Console) -> None:
-    """Print `renderable` with no blanks at the ends of its lines."""
+    """Print `renderable` without trailing blanks."""
     lines = console.render_lines(renderable, pad=False)
     console.print(Segments([part for line in lines for part in (*_trimmed(line), Segment.line())]), end="", crop=False)
 

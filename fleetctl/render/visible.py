@@ -1,18 +1,18 @@
-"""Text from files, clusters and engines made safe to show: terminal commands and hidden characters are written out."""
+"""Makes text from files, clusters and engines safe to show: escapes terminal commands and hidden characters."""
 
 from __future__ import annotations
 
 import re
 
 _COMMAND = re.compile(r"^([^!-~\n]*):(?=[^ -~\n]*:)|#(?=[^ -~\n]*#)", re.MULTILINE)
-"""Where a runner of CI could begin to read a command: `::error::` at the beginning of a line, `##[error]` and `##vso[`
-anywhere. It compares text by the rules of a language, so it may overlook what is no ASCII between the two signs."""
+"""Where a CI runner could see a command: `::error::` at the start of a line, `##[error]` and `##vso[` anywhere.
+Runners compare text by the rules of a language and may ignore non-ASCII characters between the two signs."""
 
 
 def visible(text: str) -> str:
     """Return `text` with terminal commands and invisible characters as escapes, such as `\\x1b`.
 
-    Newlines too: the result is one line. Right-to-left overrides, zero-width and unpaired surrogates are written out.
+    The result is one line. Newlines, right-to-left overrides, zero-width characters and lone surrogates are escaped.
     """
     return text if text.isprintable() else "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
@@ -24,14 +24,14 @@ def visible_lines(text: str) -> str:
 
 
 def visible_log(text: str) -> str:
-    """Like `visible_lines`, for the output of a program: keeps tabs, too, and takes both kinds of line ends."""
+    """Like `visible_lines`, for the output of a program: also keeps tabs, and accepts both kinds of line ends."""
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join("\t".join(map(visible, line.split("\t"))) for line in lines)
 
 
 def inert(text: str) -> str:
-    """Return lines in which no runner of CI finds a command: one of its two signs is written as an escape.
+    """Return lines in which no CI runner finds a command, by escaping one of its two signs.
 
-    As `\\u0023`, which is the same sign in JSON: a document of that kind means what it did before.
+    The escapes `\\u003a` and `\\u0023` leave the meaning of a JSON document unchanged.
     """
     return _COMMAND.sub(lambda found: f"{found[1]}\\u003a" if found[1] is not None else "\\u0023", text)

@@ -1,6 +1,6 @@
-"""Compares two fleets by meaning: every difference with both values, both places and what it does to what runs.
+"""Compares two fleets by meaning: every difference with both values, both places and its effect on running replicas.
 
-The order of keys and models, comments, quotes, the spelling of quantities and the split into files make no difference.
+The order of keys and models, comments, quotes, the spelling of quantities and the split into files do not matter.
 Reads nothing and writes nothing.
 """
 
@@ -22,81 +22,82 @@ from fleetctl.planner.outcome import CHANGES
 from fleetctl.review.compare_model import model_differences
 from fleetctl.review.compare_nodes import node_differences
 from fleetctl.review.inputs import Side
-from fleetctl.review.meaning import Keyed, Steps, changed_ways
+from fleetctl.review.meaning import Keyed, Steps, find_changes
+from fleetctl.review.model_effect import UNAFFECTED
 from fleetctl.review.source_view import WrittenFleet, WrittenModel
 
 _READING_ORDER = ("metadata", "cluster", "policy")
-_POLICY = "plan and apply check it from now on; nothing that runs is touched"
-_ADDRESS = "plans are made on another cluster, where all of this counts as missing; what runs on the old one runs on"
-_FIRST_ADDRESS = "is used where neither --address nor FLEETCTL_ADDRESS says otherwise"
-_NAMESPACE = ("what runs in {old} runs on and keeps its room, but no longer counts: all of it would be created again "
-              "in {new}")
-_NAME = ("what runs belongs to {old}: it runs on but no longer counts, and its models are blocked unless plan and "
-         "apply get --adopt-from {old}")
+_POLICY = f"plan and apply check it from now on; {UNAFFECTED}"
+_ADDRESS = "plans are made for another cluster, where every replica is missing; those on the old cluster keep running"
+_FIRST_ADDRESS = "used unless --address or FLEETCTL_ADDRESS is set"
+_NAMESPACE = ("replicas in {old} keep running and keep their resources, but no longer count: all would be created "
+              "again in {new}")
+_NAME = ("running replicas belong to {old}: they keep running but no longer count, and their models are blocked unless "
+         "plan and apply get --adopt-from {old}")
 
 
 def compare(base: Side, head: Side) -> FleetDiff:
-    """Return what is different between two sides; at least one of them has a fleet."""
+    """Return the differences between two sides, at least one of which has a fleet."""
     before, after = written(base), written(head)
     with collector_paused():
         found = list(differences(before, after))
     return FleetDiff(
         fleet=next(side.fleet.name for side in (head, base) if side.fleet), base=base.revision, head=head.revision,
         before=_size(before), after=_size(after),
-        summary=summarise(found), differences=found, exit_code=CHANGES if found else 0,
+        summary=count_effects(found), differences=found, exit_code=CHANGES if found else 0,
     )
 
 
 def differences(before: WrittenFleet | None, after: WrittenFleet | None) -> Iterator[Difference]:
-    """Yield the differences: of the fleet as a whole, then of its models in the new order, then those taken out."""
+    """Yield the differences: of the fleet as a whole, then of the models in the new order, then the removed models."""
     if before and after:
         yield from fleet_differences(before, after)
     old, new = before.models if before else {}, after.models if after else {}
     renamed = dict(_renames([old[key] for key in old if key not in new], [new[key] for key in new if key not in old]))
-    once = {former: latter for latter, former in renamed.items()}
+    new_names = {former: latter for latter, former in renamed.items()}
     changed = model_differences(old, new)
     for key, model in new.items():
-        yield from changed.get(key, ()) if key in old else (_added(model, renamed.get(key)),)
-    yield from (_removed(model, once.get(key)) for key, model in old.items() if key not in new)
+        yield from changed.get(key, ()) if key in old else [_added(model, renamed.get(key))]
+    yield from (_removed(model, new_names.get(key)) for key, model in old.items() if key not in new)
 
 
-def summarise(found: Iterable[Difference]) -> dict[Effect, int]:
+def count_effects(found: Iterable[Difference]) -> dict[Effect, int]:
     """Count differences by effect, in the order of the effects."""
     counts = Counter(difference.effect for difference in found)
     return {effect: counts[effect] for effect in get_args(Effect)}
 
 
 def written(side: Side) -> WrittenFleet | None:
-    """Return the fleet of a side as it is written; None where it has none."""
+    """Return the fleet of a side as written in its files; None if it has none."""
     return WrittenFleet(side.fleet, side.documents) if side.fleet else None
 
 
 def _renames(removed: Sequence[WrittenModel], added: Sequence[WrittenModel]) -> Iterator[tuple[str, str]]:
     """Pair new models with removed ones of the same spec: (new key, old key)."""
-    waiting = grouped((one.model.spec_hash, one.model.key) for one in removed)
+    by_spec = grouped((one.model.spec_hash, one.model.key) for one in removed)
     for one in added:
-        if candidates := waiting.get(one.model.spec_hash):
+        if candidates := by_spec.get(one.model.spec_hash):
             yield one.model.key, candidates.pop(0)
 
 
 def _added(written: WrittenModel, former: str | None) -> Difference:
-    """Return a model that is new; `former` = the key of one with the same spec that is gone."""
+    """Return the difference of a new model; `former` = the key of a removed one with the same spec."""
     model = written.model
-    does = f"up to {count_of(model.replicas, 'replica')} may be created" if model.replicas else "nothing is created"
+    effect = f"up to {count_of(model.replicas, 'replica')} may be created" if model.replicas else "nothing is created"
     if former is None:
-        message = f"a new model{'' if model.replicas else ' without a target'}: {does}"
+        message = f"a new model{'' if model.replicas else ' without a target'}: {effect}"
     else:
         message = (f"looks like a new name for {former}, with the same spec, but is a new model: "
-                   f"{does} beside those of it")
+                   f"{effect} beside the old ones")
     return Difference(model=model.key, path="", kind="added", effect="additive" if model.replicas else "none",
                       new=_size_text(model), new_source=model.source, message=message)
 
 
 def _removed(written: WrittenModel, latter: str | None) -> Difference:
-    """Return a model that is gone; `latter` = the key of a new one with the same spec."""
-    message = "its replicas become unmanaged, run on and keep their room; nothing is removed"
+    """Return the difference of a removed model; `latter` = the key of a new one with the same spec."""
+    message = "its replicas become unmanaged, keep running and keep their resources; nothing is removed"
     if latter is not None:
-        message += f"; looks like it is called {latter} now"
+        message += f"; it may have been renamed to {latter}"
     return Difference(model=written.model.key, path="", kind="removed", effect="held", old=_size_text(written.model),
                       old_source=written.model.source, message=message)
 
@@ -108,7 +109,7 @@ def _size_text(model: ResolvedModel) -> str:
 
 
 def _gpus_of(model: ResolvedModel) -> int:
-    """Return the GPUs one replica asks for, in 1/10000, without those it asks for as memory of cards alone."""
+    """Return the GPUs requested by one replica, in 1/10000; members that request only VRAM count as 0."""
     return sum(group.copies * (member.count or 1) * member.resources.gpus
                for group in model.workers for member in group.members)
 
@@ -120,11 +121,11 @@ def _size(written: WrittenFleet | None) -> FleetSize:
 
 
 def fleet_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
-    """Yield the differences: name, cluster, policy, then node policies."""
+    """Yield the differences of the fleet as a whole: name, cluster, policy, then node policies."""
     before, after = _settings(old), _settings(new)
-    ways = {way[:2] for way in changed_ways(before, after)} if before != after else set()
-    for way in sorted(ways, key=lambda way: (_READING_ORDER.index(way[0]), way)):
-        yield _difference(way, old, new)
+    changed = {steps[:2] for steps in find_changes(before, after)} if before != after else set()
+    for steps in sorted(changed, key=lambda steps: (_READING_ORDER.index(steps[0]), steps)):
+        yield _difference(steps, old, new)
     yield from node_differences(old, new)
 
 
@@ -137,7 +138,7 @@ def _settings(written: WrittenFleet) -> Keyed:
 
 
 def _house_rules(fleet: ResolvedFleet) -> list[str]:
-    """Return the schemas with what is in them: another text of a file under the same name is a change too."""
+    """Return the schemas with their hashes, so that a changed file with the same name is a difference."""
     return [f"{name}@{file.sha256[:12]}"
             for name, file in zip(fleet.policy.schemas, fleet.house_rules, strict=True)]
 
@@ -150,14 +151,14 @@ def _unordered(value: Any) -> Any:  # noqa: ANN401  any JSON value
     return value
 
 
-def _difference(way: Steps, before: WrittenFleet, after: WrittenFleet) -> Difference:
-    path: Path = way if way[0] == "metadata" else ("spec", *way)
+def _difference(steps: Steps, before: WrittenFleet, after: WrittenFleet) -> Difference:
+    path: Path = steps if steps[0] == "metadata" else ("spec", *steps)
     old, new = (_value(side, path) for side in (before, after))
-    if old == new and way == ("policy", "schemas"):
+    if old == new and steps == ("policy", "schemas"):
         old, new = _house_rules(before.fleet), _house_rules(after.fleet)
-    effect, message = _effect(way, old, new)
+    effect, message = _effect(steps, old, new)
     return Difference(
-        path=path_text(way), effect=effect, message=message, old=old, new=new,
+        path=path_text(steps), effect=effect, message=message, old=old, new=new,
         kind="added" if old is None else "removed" if new is None else "changed",
         old_source=before.place(path), new_source=after.place(path),
     )
@@ -170,11 +171,11 @@ def _value(written: WrittenFleet, path: Path) -> Any:  # noqa: ANN401  any YAML 
     return Cluster().namespace if value is None and path[-1] == "namespace" else value
 
 
-def _effect(way: Steps, old: object, new: object) -> tuple[Effect, str]:
-    if way == ("metadata", "name"):
+def _effect(steps: Steps, old: object, new: object) -> tuple[Effect, str]:
+    if steps == ("metadata", "name"):
         return "held", _NAME.format(old=old)
-    if way == ("cluster", "namespace"):
+    if steps == ("cluster", "namespace"):
         return "additive", _NAMESPACE.format(old=old, new=new)
-    if way == ("cluster", "address"):
+    if steps == ("cluster", "address"):
         return ("none", _FIRST_ADDRESS) if None in (old, new) else ("additive", _ADDRESS)
     return "none", _POLICY

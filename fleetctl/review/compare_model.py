@@ -1,4 +1,4 @@
-"""The differences of one model that both sides have."""
+"""The differences of models that both sides have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleetctl.documents.difference import Difference
 from fleetctl.documents.mask import MASK, is_env_value, masked
 from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.review.meaning import Keyed, Steps, at, changed_ways, format_value, full_meaning, meaning, members_by_name
+from fleetctl.review.meaning import Keyed, Steps, at, find_changes, format_value, full_meaning, meaning, members_by_name
 from fleetctl.review.model_effect import HIDDEN_CHANGED, REORDERED, model_effect, update_effect
 from fleetctl.review.source_view import ModelView
 
@@ -20,20 +20,21 @@ _READING_ORDER = ("replicas", "labels", "priority", "startupTimeout", "schedulin
 
 
 def model_differences(old: Mapping[str, ModelView], new: Mapping[str, ModelView]) -> dict[str, list[Difference]]:
-    """Return the differences of each model that is not the same on both sides, in the order a model is read in."""
+    """Return the differences of each changed model, in reading order."""
     pairs = {key: _Pair(old[key], model) for key, model in new.items()
-             if key in old and _compared_by(old[key].model) != _compared_by(model.model)}
-    ways: dict[str, set[Steps]] = {key: set() for key in pairs}
-    if pairs:  # all of them at once: each call of deepdiff has a price
-        before, after = ({key: meaning(getattr(pair, side).model) for key, pair in pairs.items()}
-                         for side in ("old", "new"))
-        for key, *way in changed_ways(before, after):
-            ways[key].add(tuple(way[:-1] if is_env_value(tuple(way[:-1])) else way))  # an env value as a whole
-    return {key: [*map(pair.difference, sorted(ways[key], key=pair.reading_order)), *pair.reordered()]
+             if key in old and _compared_values(old[key].model) != _compared_values(model.model)}
+    changed: dict[str, set[Steps]] = {key: set() for key in pairs}
+    if pairs:  # one call for all models, as each call of deepdiff is slow
+        before = {key: meaning(pair.old.model) for key, pair in pairs.items()}
+        after = {key: meaning(pair.new.model) for key, pair in pairs.items()}
+        for key, *steps in find_changes(before, after):
+            # an environment value is compared as a whole
+            changed[key].add(tuple(steps[:-1] if is_env_value(tuple(steps[:-1])) else steps))
+    return {key: [*map(pair.difference, sorted(changed[key], key=pair.reading_order)), *pair.reordered()]
             for key, pair in pairs.items()}
 
 
-def _compared_by(model: ResolvedModel) -> tuple[Any, ...]:
+def _compared_values(model: ResolvedModel) -> tuple[Any, ...]:
     return (model.spec_hash, model.replicas, model.priority, model.startup_timeout_s, model.scheduling_timeout_s,
             model.restart.max, model.restart.backoff, dict(model.labels), model.serving, model.surge, model.reload,
             model.cold,
@@ -49,42 +50,41 @@ class _Pair:
     def full(self) -> tuple[Keyed, Keyed]:
         return full_meaning(self.old.model), full_meaning(self.new.model)
 
-    def reading_order(self, way: Steps) -> tuple[int, str, int, int, Steps]:
-        place = self.new.place(way)
-        return _READING_ORDER.index(way[0]), place.file, place.line, place.column, way
+    def reading_order(self, steps: Steps) -> tuple[int, str, int, int, Steps]:
+        place = self.new.place(steps)
+        return _READING_ORDER.index(steps[0]), place.file, place.line, place.column, steps
 
-    def difference(self, way: Steps) -> Difference:
-        before, after = (at(side, way) for side in self.full)
-        old, new = self.old.value(way), self.new.value(way)
-        old = masked(format_value(before, way), way) if old is None else old
-        new = masked(format_value(after, way), way) if new is None else new
-        effect, message = model_effect(way, before, after, self.new.model)
+    def difference(self, steps: Steps) -> Difference:
+        before, after = (at(side, steps) for side in self.full)
+        old, new = self.old.value(steps), self.new.value(steps)
+        old = masked(format_value(before, steps), steps) if old is None else old
+        new = masked(format_value(after, steps), steps) if new is None else new
+        effect, message = model_effect(steps, before, after, self.new.model)
         if old == new == MASK:
             message = HIDDEN_CHANGED
-        item = _first_other_item(old, new)
+        item = _first_differing_item(old, new)
         return Difference(
-            model=self.new.model.key, path=path_text(self.new.named(way) or self.old.named(way) or way),
+            model=self.new.model.key, path=path_text(self.new.named(steps) or self.old.named(steps) or steps),
             effect=effect, message=message, old=old, new=new,
             kind="added" if old is None else "removed" if new is None else "changed",
-            old_source=self.old.place(way, item), new_source=self.new.place(way, item),
+            old_source=self.old.place(steps, item), new_source=self.new.place(steps, item),
         )
 
     def reordered(self) -> Iterator[Difference]:
-        """Yield groups and members that are only in another order: that alone changes the spec hash."""
+        """Yield groups and members whose order changed: the order alone changes the spec hash."""
         old, new = ({group.name: list(members_by_name(group)) for group in side.model.workers}
                     for side in (self.old, self.new))
         lists: list[tuple[Steps, list[str], list[str]]] = [(("workers",), list(old), list(new))]
         lists += [(("workers", name, "members"), old[name], new[name]) for name in new if name in old]
-        for way, before, after in lists:
+        for steps, before, after in lists:
             if [name for name in before if name in after] != [name for name in after if name in before]:
                 yield Difference(
-                    model=self.new.model.key, path=path_text(way), kind="changed", effect="drift",
+                    model=self.new.model.key, path=path_text(steps), kind="changed", effect="drift",
                     message="; ".join(filter(None, (REORDERED, update_effect(self.new.model)))),
-                    old=before, new=after, old_source=self.old.place(way), new_source=self.new.place(way))
+                    old=before, new=after, old_source=self.old.place(steps), new_source=self.new.place(steps))
 
 
-def _first_other_item(old: object, new: object) -> int | None:
-    """Return the index of the first items that differ; None for anything but two lists."""
+def _first_differing_item(old: object, new: object) -> int | None:
     if not isinstance(old, list) or not isinstance(new, list):
         return None
     return next((index for index, (one, other) in enumerate(zip(old, new, strict=False)) if one != other),

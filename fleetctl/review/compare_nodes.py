@@ -1,4 +1,4 @@
-"""The differences of node policies: entries are matched by selector, each setting is a difference of its own."""
+"""The differences of node policies: entries are matched by selector, and each setting is a separate difference."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from fleetctl.documents.position import Position, path_text
 from fleetctl.documents.selector import in_one_spelling
 from fleetctl.planner.placement.policies import ONE_EACH, UNCAPPED
 from fleetctl.review.meaning import Steps, format_value
+from fleetctl.review.model_effect import UNAFFECTED
 from fleetctl.review.source_view import WrittenFleet
 
 _CAP, _RESERVE, _GPU_MEMORY, _CORDON, _WARM = _SETTINGS = (
     ("maxReplicasPerModel",), ("reserve", "vram"), ("gpuMemory",), ("cordon",), ("warm",))
-_KEPT = "nothing that runs is touched"
-
 Setting = int | bool | None
 _Key = tuple[str, int]
-"""A selector in one spelling, and which of the entries with it."""
+"""A selector in its canonical spelling, and a number that counts the entries with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One entry of spec.nodes: its number over all documents, and its settings; None = not set."""
+    """One entry of spec.nodes: its number across all documents, and its settings; None = not set."""
 
     fleet: WrittenFleet
     number: int
     settings: Mapping[Steps, Setting]
 
     def value(self, setting: Steps) -> Any:  # noqa: ANN401  any YAML value
-        """Return a setting as written; `reserve: {}` sets a default, which is written nowhere."""
+        """Return a setting as written; the default set by `reserve: {}` is formatted instead."""
         if self.settings[setting] is None:
             return None
         document, path = self.fleet.policies[self.number]
@@ -40,21 +39,21 @@ class _Entry:
         return format_value(self.settings[setting], setting) if node is None or node.value is None else node.value
 
     def place(self, setting: Steps) -> Position:
-        """Return the position of a setting, or of the nearest key around where it would be."""
+        """Return the position of a setting, or of the nearest key above it."""
         document, path = self.fleet.policies[self.number]
         return document.place((*path, *setting))
 
 
 def node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Difference]:
-    """Yield the differences, in the order of the new entries; an entry without a setting means nothing."""
+    """Yield the differences, in the order of the new entries; entries without a setting are ignored."""
     before, after = _entries(old), _entries(new)
-    kinds = {any(member.resources.gpus or member.resources.vram for group in model.workers for member in group.members)
+    cards = {any(member.resources.gpus or member.resources.vram for group in model.workers for member in group.members)
              for model in new.fleet.models}
     for key in {**after, **before}:
         was, now = before.get(key), after.get(key)
         for setting in _SETTINGS:
             if _setting(was, setting) != _setting(now, setting):
-                yield _difference(key[0], setting, was, now, kinds)
+                yield _difference(key[0], setting, was, now, cards)
     moved = [setting for setting in _SETTINGS
              if _setting_entries(setting, before, after) != _setting_entries(setting, after, before)]
     if moved:
@@ -62,16 +61,16 @@ def node_differences(old: WrittenFleet, new: WrittenFleet) -> Iterator[Differenc
             path="nodes", kind="changed", effect="drift" if _CAP in moved else "additive",
             old=[key[0] for key in before], new=[key[0] for key in after],
             old_source=old.place(("spec", "nodes")), new_source=new.place(("spec", "nodes")),
-            message=f"the last entry that sets a key wins, and another entry is the last one now; {_KEPT}")
+            message=f"the last entry that sets a key wins, and the last entry is a different one now; {UNAFFECTED}")
 
 
-def _difference(nodes: str, setting: Steps, was: _Entry | None, now: _Entry | None, kinds: Set[bool]) -> Difference:
-    """Return the difference of one setting; an entry is None where a side has none with its selector.
+def _difference(nodes: str, setting: Steps, was: _Entry | None, now: _Entry | None, cards: Set[bool]) -> Difference:
+    """Return the difference of one setting; an entry is None if a side has none with its selector.
 
-    `kinds` = whether there are models that claim GPU or VRAM, and models that do not: their default caps differ.
+    `cards` holds True and False if models with and without GPU or VRAM claims exist: their default caps differ.
     """
     old, new = was.value(setting) if was else None, now.value(setting) if now else None
-    effect, message = _effect(setting, _setting(was, setting), _setting(now, setting), kinds)
+    effect, message = _effect(setting, _setting(was, setting), _setting(now, setting), cards)
     number = next(entry.number for entry in (now, was) if entry)
     return Difference(
         path=path_text(("nodes", number, *setting)), effect=effect, message=f"{nodes}: {message}",
@@ -104,23 +103,25 @@ def _setting_entries(setting: Steps, one: Mapping[_Key, _Entry], other: Mapping[
             if None not in (_setting(entry, setting), _setting(other.get(key), setting))]
 
 
-def _effect(setting: Steps, old: Setting, new: Setting, kinds: Set[bool]) -> tuple[Effect, str]:
+def _effect(setting: Steps, old: Setting, new: Setting, cards: Set[bool]) -> tuple[Effect, str]:
     more = (new or 0) > (old or 0)
     if setting == _CAP:
-        return _cap_effect(old, new, kinds)
+        return _cap_effect(old, new, cards)
     if setting == _CORDON:
-        return ("none", f"nothing new goes there; {_KEPT}") if new else ("additive", "new replicas may go there again")
+        return ("none", f"no new replicas go there; {UNAFFECTED}") if new else (
+            "additive", "new replicas may go there again")
     if setting == _WARM:
-        return "none", f"how much memory an eviction to WARM may take there; {_KEPT}"
+        return "none", f"the limit on memory for WARM replicas there; {UNAFFECTED}"
     if setting == _RESERVE:
-        return ("none", f"less of each card is on offer to new replicas; {_KEPT}") if more else (
+        return ("none", f"less of each card is on offer to new replicas; {UNAFFECTED}") if more else (
             "additive", "more of each card is on offer to new replicas")
-    return ("additive", "cards that do not report their memory are known to have more of it") if more else (
-        "none", f"cards that do not report their memory count as smaller, or not at all; {_KEPT}")
+    return ("additive", "cards that do not report their memory count as larger") if more else (
+        "none", f"cards that do not report their memory count as smaller, or not at all; {UNAFFECTED}")
 
 
-def _cap_effect(old: int | None, new: int | None, kinds: Set[bool]) -> tuple[Effect, str]:
-    caps = [[(UNCAPPED if cards else ONE_EACH).limit if cap is None else cap for cap in (old, new)] for cards in kinds]
-    if any(after < before for before, after in caps):
-        return "drift", "running replicas beyond the cap are kept and reported as drift (ABOVE_SLOT_CAP)"
+def _cap_effect(old: int | None, new: int | None, cards: Set[bool]) -> tuple[Effect, str]:
+    for has_cards in cards:
+        default = (UNCAPPED if has_cards else ONE_EACH).limit
+        if (default if new is None else new) < (default if old is None else old):
+            return "drift", "running replicas beyond the cap are kept and reported as drift (ABOVE_SLOT_CAP)"
     return "additive", "a model may have more replicas on one node"

@@ -1,4 +1,4 @@
-"""Runs git: no lock is taken, nothing a repository configures is run, and only `Fetching` asks a server."""
+"""Runs git without taking locks or running programs that a repository configures; only `Fetching` contacts servers."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from fleetctl.errors import RevisionError
 
 TIMEOUT_S = 30.0
 SERVER_TIMEOUT_S = 120.0
-"""How long a server may take to answer."""
+"""The longest time a server may take to answer."""
 
-# a hook and a file system monitor are programs that the repository's own configuration may name; the commands used
-# here know no others: they show no text of a diff, and check nothing out. `git status` reads files through filters, and
-# has its own way: workflow/git_facts.py
-_NOTHING_OF_THE_REPOSITORY = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-replace-objects")
-# git leaves small objects and branches to the system, and after a power failure they are empty
+# a repository's configuration may name programs for hooks and a file system monitor. The commands used here run no
+# other ones: they print no diff and check nothing out. `git status` runs filters, see workflow/git_facts.py
+_NO_PROGRAMS = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "--no-replace-objects")
+# by default git does not flush small objects and branches to disk, so a power failure can leave them empty
 _ON_DISK = ("-c", "core.fsync=all")
-# these name a repository to a hook; here it is the repository of a file
-_OF_ANOTHER = frozenset({
+# git sets these for a hook; they would override the repository of the file
+_OTHER_REPOSITORY = frozenset({
     "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_CONFIG"})
 _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0",
-          # a partial clone would fetch what it lacks, by whatever command its configuration names
+          # a partial clone would fetch missing objects, with a command from its configuration
           "GIT_ALLOW_PROTOCOL": "none"}
 
 
@@ -38,8 +37,7 @@ class Git:
     timeout_s: float = TIMEOUT_S
 
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        """Run one command and return how it ended; raises RevisionError where git is missing, killed or has no answer.
-        """
+        """Run a command and return its result; raises RevisionError if git is missing, killed or times out."""
         with self.start(*arguments, stdin=stdin) as child:
             try:
                 done = child.wait(self.timeout_s)
@@ -50,53 +48,53 @@ class Git:
         return done
 
     def start(self, *arguments: str, stdin: bytes = b"") -> Child:
-        """Start one command; raises RevisionError where git is missing."""
-        command = ["git", "-C", self.folder, *_NOTHING_OF_THE_REPOSITORY, *_ON_DISK, *arguments]
+        """Start a command; raises RevisionError if git is missing."""
+        command = ["git", "-C", self.folder, *_NO_PROGRAMS, *_ON_DISK, *arguments]
         try:
             return Child(command, env=self._environment(), stdin=stdin)
         except FileNotFoundError:
             raise RevisionError("git is not installed here", hint="without git, compare two files: "
                                 "fleetctl diff OLD.yaml NEW.yaml") from None
         except OSError as error:
-            raise RevisionError(f"git cannot be run: {error.strerror}") from None
+            raise RevisionError(f"cannot run git: {error.strerror}") from None
 
     def _environment(self) -> dict[str, str]:
-        return {name: value for name, value in self.environ.items() if name not in _OF_ANOTHER} | _QUIET
+        return {name: value for name, value in self.environ.items() if name not in _OTHER_REPOSITORY} | _QUIET
 
     def ask(self, *arguments: str) -> str | None:
-        """Return what one command prints, without the last line end; None where it fails."""
+        """Return the output of a command, without the last line end; None if it fails."""
         done = self.run(*arguments)
         return os.fsdecode(done.stdout).removesuffix("\n") if done.returncode == 0 else None
 
     def do(self, *arguments: str, stdin: bytes = b"", hint: str | None = None) -> str:
-        """Return what one command prints, without space around it; raises RevisionError where it fails."""
+        """Return the output of a command, stripped; raises RevisionError if it fails."""
         done = self.run(*arguments, stdin=stdin)
         check(done, arguments[0], hint=hint)
         return done.stdout.decode(errors="replace").strip()
 
 
 class Fetching(Git):
-    """Git that may ask a server, by the protocols people clone with; it never asks a person."""
+    """Git that may contact a server, by the usual protocols; it never prompts."""
 
     __slots__ = ()
 
     def _environment(self) -> dict[str, str]:
-        asked = {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes", **super()._environment()}
-        return {**asked, "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
+        environment = {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes", **super()._environment()}
+        return {**environment, "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
 
 
 def check(done: subprocess.CompletedProcess[bytes], command: str, *, hint: str | None = None) -> None:
-    """Raise RevisionError for a command that has failed."""
+    """Raise RevisionError if the command failed."""
     if done.returncode:
         raise RevisionError(f"git {command}: {error_line(done)}", hint=hint)
 
 
 def error_line(done: subprocess.CompletedProcess[bytes]) -> str:
-    """Return what git printed about a failure: the first line; for a push what was refused, and the server's word."""
+    """Return git's error: the first line, or for a push the refused ref and the server's message."""
     lines = [line.strip() for line in done.stderr.decode(errors="backslashreplace").splitlines()
              if line.strip() and not line.startswith("To ")]
     refused = next((line for line in lines if line.startswith("! [")), None)
     if refused:
-        why = (line for line in lines if line.startswith("remote: ") and any(map(str.isalnum, line[8:])))
-        return "; ".join([refused, *list(why)[:1]])
+        reasons = [line for line in lines if line.startswith("remote: ") and any(map(str.isalnum, line[8:]))]
+        return "; ".join([refused, *reasons[:1]])
     return lines[0].removeprefix("fatal: ") if lines else f"git ended with {done.returncode}"

@@ -1,4 +1,4 @@
-"""The files of one git commit, read as if they were on the disk. Paths are as a person gave them, from this folder."""
+"""The files of a git commit, read as if they were on disk. Paths are relative to the current folder, as given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FOLDER, _LINK, _SUBMODULE = "040000", "120000", "160000"
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One name in a tree, as git has it: `<mode> <type> <id>`."""
+    """One entry of a git tree: `<mode> <type> <id>`."""
 
     mode: str
     id: str
@@ -27,18 +27,18 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class GitTree:
-    """The files of `commit`. Links are followed inside the tree; one that leads out of it cannot be read."""
+    """The files of `commit`. Symbolic links are followed inside the tree; a link out of it cannot be read."""
 
     repository: Repository
     commit: Commit
     _folders: dict[str, Mapping[str, _Entry]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def in_checkout(self, path: str, given: str) -> bool:  # noqa: ARG002  a commit is one checkout
-        """Return whether `path` is inside the repository, whether or not the commit has it."""
+        """Return whether `path` is inside the repository, even if the commit does not have it."""
         return self._inside(path) is not None
 
     def link_out(self, path: str, *, listed: bool = False) -> Link | None:  # noqa: ARG002
-        """Return nothing: a link that leads out of a commit leads nowhere, and reading it says so."""
+        """Return None: a link out of the commit has no target; reading it reports that."""
         return None
 
     def is_folder(self, path: str) -> bool:
@@ -46,7 +46,7 @@ class GitTree:
         return self._mode(path) == _FOLDER
 
     def is_file(self, path: str) -> bool:
-        """Return whether `path` is a file here; behind a link out or in a submodule it counts, and fails when read."""
+        """Return whether `path` is a file; one behind a link out or in a submodule counts, but cannot be read."""
         return self._mode(path) not in (None, _FOLDER, _SUBMODULE)
 
     def names(self, folder: str) -> Sequence[str]:
@@ -62,7 +62,7 @@ class GitTree:
         return self._content(entry)[:limit]
 
     def identity(self, path: str) -> str:
-        """Return the path from the repository's top, every link in it followed."""
+        """Return the path from the repository's top, with all links followed."""
         inside = self._inside(path)
         if inside is None:
             return path
@@ -71,26 +71,26 @@ class GitTree:
         except OSError:
             return inside
 
-    def renamed_to(self, path: str, renames: Mapping[str, str]) -> Sequence[str]:
-        """Return what `path` was called here, or the fleet files of this folder; `renames` as `renamed_since` has them.
-        """
+    def former_names(self, path: str, renames: Mapping[str, str]) -> Sequence[str]:
+        """Return the old names of a file, or of the fleet files of a folder; `renames` as in `renamed_since`."""
         inside, top = self._inside(path), self.repository.top
         found = (old for new, old in renames.items() if inside == new
                  or (inside == posixpath.dirname(new) and is_fleet_file(posixpath.basename(new))))
         return [posixpath.relpath(posixpath.join(top, old)) if top else old for old in found]
 
     def _inside(self, path: str) -> str | None:
-        """Return `path` from the repository's top, or None where it is outside."""
+        """Return `path` from the repository's top, or None if it is outside."""
         top = self.repository.top
-        if "\0" in path:  # no file is called so, and no system call takes it
+        if "\0" in path:  # not allowed in file names, and system calls reject it
             return None
         if top is None:
             inside = posixpath.normpath(path)
             return None if inside.startswith(("..", "/")) else _plain(inside)
         given = posixpath.normpath(posixpath.join(posixpath.realpath("."), path))
-        # an absolute path may lead here through a link outside of it, such as /tmp on a Mac
-        for way in (given, posixpath.join(posixpath.realpath(posixpath.dirname(given)), posixpath.basename(given))):
-            inside = posixpath.relpath(way, top)
+        # an absolute path may reach the repository through a link outside of it, such as /tmp on macOS
+        resolved = posixpath.join(posixpath.realpath(posixpath.dirname(given)), posixpath.basename(given))
+        for candidate in (given, resolved):
+            inside = posixpath.relpath(candidate, top)
             if inside != ".." and not inside.startswith("../"):
                 return _plain(inside)
         return None
@@ -114,27 +114,27 @@ class GitTree:
         return entry.mode if entry else None
 
     def _follow(self, inside: str) -> tuple[str, _Entry | None]:
-        """Walk down the tree; returns the real path and what is there, None for the top and for what is missing."""
-        ahead, done, links = [part for part in reversed(inside.split("/")) if part], "", 0
+        """Walk down the tree; returns the real path and its entry, None if it is missing."""
+        todo, done, links = [part for part in reversed(inside.split("/")) if part], "", 0
         entry: _Entry | None = _Entry(_FOLDER, "")
-        while ahead:
-            part = ahead.pop()
+        while todo:
+            part = todo.pop()
             entry = self._listing(done).get(part) if entry is not None and entry.mode == _FOLDER else None
             if entry is not None and entry.mode == _LINK:
                 links += 1
                 if links > MAX_LINKS:
                     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), inside)
                 target = self._target(posixpath.join(done, part), entry)
-                ahead += [step for step in reversed(target.split("/")) if step]
+                todo += [step for step in reversed(target.split("/")) if step]
                 done, entry = "", _Entry(_FOLDER, "")
             else:
                 done = posixpath.join(done, part)
-                if ahead and entry is not None and entry.mode == _SUBMODULE:
-                    raise _NotHereError(errno.ENOENT, f"it is in the submodule {done}, which is not read here", inside)
+                if todo and entry is not None and entry.mode == _SUBMODULE:
+                    raise _NotHereError(errno.ENOENT, f"it is in the submodule {done}; submodules are not read", inside)
         return done, entry
 
     def _target(self, link: str, entry: _Entry) -> str:
-        """Return the target of a link, from the top; raises OSError where that is not in the tree."""
+        """Return the target of a link, from the top; raises OSError if it is outside of the tree."""
         target = os.fsdecode(self._content(entry))
         inside = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
         if posixpath.isabs(target) or inside == ".." or inside.startswith("../"):
@@ -154,12 +154,12 @@ class GitTree:
     def _git(self, *arguments: str) -> bytes:
         done = self.repository.git.run(*arguments)
         if done.returncode:
-            raise _NotHereError(errno.EIO, f"git has no content for it here: {error_line(done)}", arguments[-1])
+            raise _NotHereError(errno.EIO, f"git does not have its content here: {error_line(done)}", arguments[-1])
         return done.stdout
 
 
-class _NotHereError(OSError):  # no error of its own: it is shown as the one problem of the file
-    pass
+class _NotHereError(OSError):
+    """Reported as a problem of the fleet file, like any OSError."""
 
 
 def _plain(inside: str) -> str:

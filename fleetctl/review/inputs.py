@@ -1,4 +1,4 @@
-"""The two inputs of a comparison: each side is a fleet with the positions of everything in it, or no fleet."""
+"""The two inputs of a comparison: each side is a fleet with its positions, or no fleet."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ STDIN = "-"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one side is read from. `shown` is put before the names of its files in problems, as `main:`;
-    `former` = files that have the name asked for only since.
+    """The source of one side. `prefix`, such as `main:`, precedes its file names in problems. `former` = the old names
+    of requested files that were renamed since.
     """
 
     revision: Revision
     tree: FileTree
-    shown: str = ""
+    prefix: str = ""
     former: tuple[str, ...] = ()
 
     @property
-    def there(self) -> list[str]:
-        """The files that this side has; a folder without a fleet file counts as missing."""
+    def existing(self) -> list[str]:
+        """The files that this side has; a folder without fleet files counts as missing."""
         return [*(file for file in self.revision.files if self._has(file)), *self.former]
 
     def _has(self, file: str) -> bool:
@@ -42,13 +42,13 @@ class Place:
             return file == STDIN or self.tree.is_file(file)
         try:
             return bool(fleet_files(file, self.tree))
-        except OSError:  # reading it will say why
+        except OSError:  # reading it will report the reason
             return True
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side, read; `fleet` None = none of its files exists on this side, or they have `problems`."""
+    """One side, loaded; `fleet` is None if none of its files exists on this side, or if they have `problems`."""
 
     revision: Revision
     fleet: ResolvedFleet | None = None
@@ -57,13 +57,13 @@ class Side:
 
 
 def read_sides(base: Place, head: Place, stdin: Callable[[], bytes]) -> tuple[Side, Side]:
-    """Read both sides; raises FleetFileError with every error of both, UsageError where neither has any file."""
+    """Read both sides; raises FleetFileError with all errors of both, UsageError if neither has any file."""
     if [*base.revision.files, *head.revision.files].count(STDIN) > 1:
         raise UsageError("standard input can be read only once", hint="name a file for one of the sides")
-    if not base.there and not head.there:
+    if not base.existing and not head.existing:
         missing = ", ".join(dict.fromkeys((*base.revision.files, *head.revision.files)))
         raise UsageError(f"{missing}: neither in {base.revision.name} nor in {head.revision.name}",
-                         hint="paths are relative to this folder, in a revision, too")
+                         hint="paths are relative to the current folder, also in a revision")
     sides: list[Side] = []
     errors: list[Problem] = []
     for place in (base, head):
@@ -77,26 +77,26 @@ def read_sides(base: Place, head: Place, stdin: Callable[[], bytes]) -> tuple[Si
 
 
 def read_side(place: Place, stdin: Callable[[], bytes] | None = None) -> Side:
-    """Read one side; raises FleetFileError with every error in its files, each named with its revision."""
-    there = place.there
-    if not there:
+    """Read one side; raises FleetFileError with all errors in its files, prefixed by its revision."""
+    files = place.existing
+    if not files:
         return Side(place.revision)
-    loaded = inspect_fleet(there, stdin=stdin, tree=place.tree)
+    loaded = inspect_fleet(files, stdin=stdin, tree=place.tree)
     if loaded.fleet is None:
-        raise FleetFileError([replace(problem, file=place.shown + problem.file) for problem in loaded.errors])
+        raise FleetFileError([replace(problem, file=place.prefix + problem.file) for problem in loaded.errors])
     return Side(place.revision, loaded.fleet, loaded.documents)
 
 
 def refuse_empty(argument: str | None, name: str) -> None:
-    """Raise UsageError for an argument that was given and is empty."""
+    """Raise UsageError if an argument was given but is empty."""
     if argument is not None and not argument.strip():
         raise UsageError(f"{name} is empty; is a variable unset?", hint="name a revision, such as origin/main, or HEAD")
 
 
 def at_commit(commit: Commit, repository: Repository, files: Sequence[str], until: str | None = None) -> Place:
-    """Return the place of `files` in a commit; of what was renamed up to the commit `until`, else the index, as it was.
+    """Return the place of `files` in a commit, with the old names of files renamed by `until`, else by the index.
 
-    Raises UsageError or RevisionError for a file that no commit can have.
+    Raises UsageError or RevisionError for a file that cannot be in a commit.
     """
     tree = GitTree(repository, commit)
     for file in files:
@@ -106,11 +106,11 @@ def at_commit(commit: Commit, repository: Repository, files: Sequence[str], unti
             raise RevisionError(f"{file} is outside of the git repository {repository.top or repository.git.folder}",
                                 hint="only files of one repository can be read at a revision")
     place = Place(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")
-    there = place.there
-    if len(there) == len(files):
+    existing = place.existing
+    if len(existing) == len(files):
         return place
-    read = {tree.identity(file) for file in there}
+    already_read = {tree.identity(file) for file in existing}
     renames = {new: old for new, old in repository.renamed_since(commit, until).items()
-               if not {old, posixpath.dirname(old)} & read}
-    found = (old for file in files if file not in there for old in tree.renamed_to(file, renames))
-    return replace(place, former=tuple(dict.fromkeys(found)))
+               if not {old, posixpath.dirname(old)} & already_read}
+    former = (old for file in files if file not in existing for old in tree.former_names(file, renames))
+    return replace(place, former=tuple(dict.fromkeys(former)))

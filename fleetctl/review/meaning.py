@@ -1,6 +1,6 @@
-"""The meaning of a model: nested mappings without order, quotes or the spelling of quantities.
+"""The meaning of a model: nested mappings, independent of order, quotes and the spelling of quantities.
 
-Groups have their name as key, members their role and number, and a list (a command, arguments) is one value.
+The key of a group is its name, the key of a member its role and number. A list (a command, arguments) is one value.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ Keyed = dict[str, Any]
 """Nested mappings by key; anything else is one value."""
 
 Steps = tuple[str, ...]
-"""A way down a `Keyed`: ("workers", "main", "members", "Leader", "engine", "args")."""
+"""A path in a `Keyed`: ("workers", "main", "members", "Leader", "engine", "args")."""
 
 SPEC_KEYS = ("placement", "workers")
-"""The keys the spec hash is made of: any difference below them is drift, but one of ORIGINS."""
+"""The keys covered by the spec hash: any difference below them is drift, except in ORIGINS."""
 
 ORIGINS = ("weights", "from")
-"""The keys of a member that are in no spec hash."""
+"""The keys of a member that the spec hash does not cover."""
 
 ABSENT = object()
 _BYTES, _SHARES = frozenset({"vram", "memory", "gpuMemory", "warm"}), frozenset({"gpus", "cpus", "maxNewGpus"})
 _SECONDS = frozenset({"startupTimeout", "schedulingTimeout", "backoff", "period", "timeout"})
 WITH_TWO_FORMS = frozenset({("placement", "spread"), ("placement", "sameLabel")})
-"""Where a mapping may be written in place of a text."""
+"""Values that may be written as a text or as a mapping."""
 
 
 def meaning(model: ResolvedModel) -> Keyed:
-    """Return a model as the files set it, defaults merged. Below SPEC_KEYS: what the hash covers, and ORIGINS."""
+    """Return a model as the files set it, with spec.defaults merged. SPEC_KEYS hold the hashed values and ORIGINS."""
     return {**_lifecycle(model), **_shape(model, shape_as_set(model.workers, model.placement))}
 
 
 def full_meaning(model: ResolvedModel) -> Keyed:
-    """Return a model with our own defaults filled in as well, for a value that only one side has set."""
+    """Return a model with built-in defaults filled in too, for a value that only one side sets."""
     return {**_lifecycle(model), **_shape(model, spec_document(model))}
 
 
 def at(keyed: Keyed, steps: Steps) -> Any:  # noqa: ANN401  any value
-    """Return the value that `steps` lead to; ABSENT where there is none."""
+    """Return the value at `steps`; ABSENT if there is none."""
     value: Any = keyed
     for step in steps:
         value = value.get(step, ABSENT) if isinstance(value, dict) else ABSENT
@@ -59,7 +59,7 @@ def members_by_name(group: WorkerGroup) -> dict[str, int]:
 
 
 def member_names(roles: Iterable[str]) -> Iterator[str]:
-    """Yield a name for each member: its role, and from the second of a role on its number."""
+    """Yield a name for each member: its role, followed by a number from the second member of a role on."""
     seen: Counter[str] = Counter()
     for role in roles:
         seen[role] += 1
@@ -90,18 +90,17 @@ def _keyed(value: Mapping[str, Any]) -> Keyed:
             for key, item in value.items()}
 
 
-def changed_ways(old: Keyed, new: Keyed) -> list[Steps]:
-    """Return the ways down to what is not equal, in no order that means anything."""
-    from deepdiff import DeepDiff  # half a second to import, and a diff without differences never needs it
+def find_changes(old: Keyed, new: Keyed) -> list[Steps]:
+    """Return the paths of all differences, in no particular order."""
+    from deepdiff import DeepDiff  # takes half a second to import, and a diff without differences does not need it
 
-    # deepdiff walks and compares; by default it would take two mappings with few keys in common for one difference,
-    # and leave out names such as __TOKEN
+    # by default deepdiff reports two mappings with few common keys as one difference, and ignores names such as __TOKEN
     found = DeepDiff(*_unequal(old, new), view="tree", threshold_to_diff_deeper=0, ignore_private_variables=False)
     return [tuple(level.path(output_format="list")) for levels in found.values() for level in levels]
 
 
 def _unequal(old: Any, new: Any) -> tuple[Any, Any]:  # noqa: ANN401  any value
-    """Return both without the entries that are equal: deepdiff copies its way down once for each entry it is given."""
+    """Return both without equal entries: deepdiff copies its path once for every entry."""
     if not isinstance(old, dict) or not isinstance(new, dict):
         return old, new
     pairs = {key: _unequal(old[key], new[key]) for key in old if key in new and old[key] != new[key]}
@@ -110,7 +109,7 @@ def _unequal(old: Any, new: Any) -> tuple[Any, Any]:  # noqa: ANN401  any value
 
 
 def format_value(value: object, steps: Steps) -> Any:  # noqa: ANN401  any YAML value
-    """Return `value`, which `steps` lead to, as a file would have it; None where no single value would say it."""
+    """Return the `value` at `steps` as a file would spell it; None if it has no single spelling."""
     key = steps[-1]
     if value is ABSENT or (isinstance(value, dict) and steps not in WITH_TWO_FORMS):
         return None

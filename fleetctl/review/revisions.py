@@ -1,4 +1,4 @@
-"""From the name of a git revision to its commit: `main`, `v1.2`, `HEAD~3`, and merge bases as in `main...HEAD`."""
+"""Resolves git revisions to commits: `main`, `v1.2`, `HEAD~3`, and merge bases such as `main...HEAD`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetctl.review.git_command import Git, error_line
 
 _OBJECT_ID = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{).*", re.DOTALL)
-"""Names of commits that no remote has under them; one that is all hexadecimal is taken for a commit cut short."""
+"""Names that no remote has as a branch; hexadecimal ones are taken for abbreviated commits."""
 
 _ALL_NAMES = ("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
 _TRUST = "git config --global --add safe.directory"
@@ -23,7 +23,7 @@ _RANGE = re.compile(r"(?P<from>.*?)(?P<dots>\.\.\.?)(?P<to>.*)", re.DOTALL)
 
 
 class MissingRevision(RevisionError):
-    """A revision or merge base that this clone does not have: more of it can be fetched."""
+    """A revision or merge base that this clone does not have and may be able to fetch."""
 
 
 class NoRepository(RevisionError):
@@ -32,7 +32,7 @@ class NoRepository(RevisionError):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit, and the name it was asked for by."""
+    """A commit, and the name that was given for it."""
 
     name: str
     id: str
@@ -46,58 +46,58 @@ class Repository:
     top: str | None
 
     def find(self, name: str) -> Commit | None:
-        """Return the commit that a revision names, or None where there is none."""
-        if name.startswith("-"):  # an option to git, whatever it is to a person
+        """Return the commit that a revision names, or None if there is none."""
+        if name.startswith("-"):  # git would take it for an option
             return None
         found = self._object(name)
-        # in two steps, as `:/text` takes everything behind it for text
+        # in two steps, because `:/text` would take the suffix for text
         commit = found and self._object(f"{found}^{{commit}}")
         return Commit(name, commit) if commit else None
 
     def commit(self, name: str) -> Commit:
-        """Return the commit that a revision names; raises RevisionError, and says how to get it, where it is not here.
-        """
+        """Return the commit that a revision names; raises RevisionError, with a hint how to fetch it, if not found."""
         found = self.find(name)
         if found is None:
-            meant = nearest(name, (self.git.ask(*_ALL_NAMES) or "").splitlines())
-            hint = f"did you mean {meant}? Else {self._how_to_get(name)}" if meant else self._how_to_get(name)
-            raise MissingRevision(f"git knows no revision {name!r} here", hint=hint)
+            near = nearest(name, (self.git.ask(*_ALL_NAMES) or "").splitlines())
+            hint = f"did you mean {near}? If not, {self._how_to_get(name)}" if near else self._how_to_get(name)
+            raise MissingRevision(f"git has no revision {name!r} here", hint=hint)
         return found
 
     def merge_base(self, one: str, other: str) -> Commit:
-        """Return the merge base of two revisions, named as git writes it; raises RevisionError where there is none."""
+        """Return the merge base of two revisions, named `one...other`; raises RevisionError if there is none."""
         first, second = self.commit(one), self.commit(other)
         found = self.git.ask("merge-base", first.id, second.id)
         if not found:
-            hint = self._how_to_deepen() or "they share no history; compare them directly: write two dots"
+            hint = self._how_to_deepen() or "they share no history; to compare them directly, write two dots"
             raise MissingRevision(f"{one} and {other} have no merge base here", hint=hint)
         return Commit(f"{one}...{other}", found)
 
     def renamed_since(self, commit: Commit, until: str | None) -> dict[str, str]:
-        """Return what files were called in a commit, by their names in the commit `until`, else in the index, where git
-        sees them as renamed; paths are from the top.
+        """Return the old names of renamed files by their new names in the commit `until`, else in the index.
+
+        Paths are relative to the top.
         """
         compared = ("diff-tree", "-r", commit.id, until) if until else ("diff-index", "--cached", commit.id)
         printed = self.git.ask(*compared, "--find-renames", "--diff-filter=R", "--name-status", "-z") or ""
-        words = printed.split("\0")
-        return dict(zip(words[2::3], words[1::3], strict=False))
+        fields = printed.split("\0")
+        return dict(zip(fields[2::3], fields[1::3], strict=False))
 
     def _object(self, name: str) -> str | None:
         found = self.git.ask("rev-parse", "--verify", "--quiet", name)
         return found if found and _OBJECT_ID.fullmatch(found) else None
 
     def _how_to_get(self, name: str) -> str:
-        known = (self.git.ask("remote") or "").split()
-        if not known or _NO_BRANCH.fullmatch(name):
+        remotes = (self.git.ask("remote") or "").split()
+        if not remotes or _NO_BRANCH.fullmatch(name):
             return self._how_to_deepen() or "see `git branch --all` and `git log`"
         remote, slash, branch = name.partition("/")
-        if not slash or remote not in known:
-            remote, branch = known[0], name
+        if not slash or remote not in remotes:
+            remote, branch = remotes[0], name
         if _OBJECT_ID.fullmatch(branch):
             return f"fetch it: git fetch {remote} {branch}"
         tracked = f"{remote}/{branch}"
-        named = "" if tracked == name else f", and name it {quote(tracked)}"
-        return f"fetch it: git fetch {remote} {quote(f'{branch}:refs/remotes/{tracked}')}{named}"
+        use = "" if tracked == name else f", then use {quote(tracked)}"
+        return f"fetch it: git fetch {remote} {quote(f'{branch}:refs/remotes/{tracked}')}{use}"
 
     def _how_to_deepen(self) -> str | None:
         shallow = self.git.ask("rev-parse", "--is-shallow-repository") == "true"
@@ -106,18 +106,18 @@ class Repository:
 
 
 def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
-    """Return the repository of a file or folder, also of one that no longer exists.
+    """Return the repository of a file or folder, which need not exist any more.
 
-    Raises RevisionError where there is none, in git's own words.
+    Raises RevisionError with git's message if there is none.
     """
     git = Git(_nearest_folder(path), environ)
     inside = git.run("rev-parse", "--is-inside-work-tree")
     if inside.returncode:
         advice = [line.strip() for line in inside.stderr.decode(errors="replace").splitlines() if _TRUST in line]
-        refused = f"no git repository at {git.folder}: {error_line(inside)}"
+        message = f"no git repository at {git.folder}: {error_line(inside)}"
         if advice:
-            raise RevisionError(refused, hint=f"if you trust it: {advice[0]}")
-        raise NoRepository(refused, hint="without git, compare two files: fleetctl diff OLD.yaml NEW.yaml")
+            raise RevisionError(message, hint=f"if you trust it: {advice[0]}")
+        raise NoRepository(message, hint="without git, compare two files: fleetctl diff OLD.yaml NEW.yaml")
     top = git.ask("rev-parse", "--show-toplevel") if inside.stdout.strip() == b"true" else None
     return Repository(git, top)
 
@@ -131,7 +131,7 @@ def parse_range(name: str) -> tuple[str, str, str] | None:
 
 
 def _nearest_folder(path: str) -> str:
-    # the file itself may be a link to another folder: the folder it is in counts
+    # a file may be a link into another repository: its own folder counts
     folder = Path(posixpath.realpath(path if Path(path).is_dir() else posixpath.dirname(posixpath.abspath(path))))
     while not folder.is_dir() and folder != folder.parent:
         folder = folder.parent

@@ -1,4 +1,4 @@
-"""A fleet as it is written: the position of each value, and its spelling there."""
+"""A fleet as written in its files: the position and the spelling of each value."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _INHERITED = frozenset({"priority", "startupTimeout", "schedulingTimeout", "rest
 
 @dataclass(frozen=True, slots=True)
 class ModelView:
-    """One model of which only the meaning is known, and where it is; see `WrittenModel`."""
+    """One model of which only the meaning and its position are known; see `WrittenModel`."""
 
     model: ResolvedModel
 
     def named(self, steps: Steps) -> Path | None:
-        """Return steps as people write them, the group by name; None where its group or member is not in the model."""
+        """Return the steps as shown to people, with the group's name; None if its group or member does not exist."""
         return path_below(self.model, steps)[1]
 
     def value(self, steps: Steps) -> Any:  # noqa: ANN401, ARG002  any YAML value
-        """Return the value as written, env values masked; None where it is not written."""
+        """Return the value as written, with env values masked; None if it is not written."""
         return None
 
     def place(self, steps: Steps, item: int | None = None) -> Position:  # noqa: ARG002
-        """Return the position of the value, or of its `item` of a list; else of the nearest key above it."""
+        """Return the position of the value, or of its list item; else of the nearest key above it."""
         return self.model.source
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenModel(ModelView):
-    """One model in its document; `defaults` = the document whose spec.defaults is merged under it."""
+    """One model in its document; `defaults` = the document with the spec.defaults that apply to it."""
 
     document: Document
     index: int
@@ -56,9 +56,10 @@ class WrittenModel(ModelView):
         found = self._found(path)
         if found is None:
             return self.document.place(self._in_document(path))
-        document, there = found
-        inner = (*there, item) if item is not None and document.node((*there, item)) is not None else there
-        return document.place(inner)
+        document, at = found
+        if item is not None and document.node((*at, item)) is not None:
+            at = (*at, item)
+        return document.place(at)
 
     def _in_document(self, path: Path) -> Path:
         return "spec", "models", self.index, *path
@@ -74,9 +75,9 @@ class WrittenModel(ModelView):
 
 
 def path_below(model: ResolvedModel, steps: Steps) -> tuple[Path, Path | None]:
-    """Return the path below a model to what `steps` lead to, or the nearest above it; and as people write it.
+    """Return the path below a model of `steps`, or of the nearest key above; and the steps as shown to people.
 
-    That names the group, and is None where the group or the member is not in this model.
+    The latter name the group, and are None if the group or the member is not in this model.
     """
     if steps[0] != "workers" or len(steps) == 1:
         return steps, steps
@@ -108,19 +109,19 @@ class WrittenFleet:
                 for model, (document, index) in zip(self.fleet.models, places, strict=True)}
 
     def place(self, path: Path) -> Position:
-        """Return the position of a value of the fleet; else of the nearest key above it, in the first document."""
+        """Return the position of a value of the fleet; else of the nearest key above it in the first document."""
         document = next((one for one in self._documents if _has(one, path)), self._documents[0])
         return document.place(path)
 
     def value(self, path: Path) -> Any:  # noqa: ANN401  any YAML value
-        """Return a value of the fleet as a whole as written; None where it is not written."""
+        """Return a value of the fleet as written; None if it is not written."""
         document = next((one for one in self._documents if _has(one, path)), None)
         node = document.node(path) if document else None
         return node.value if node else None
 
     @cached_property
     def policies(self) -> Sequence[tuple[Document, Path]]:
-        """The node policies of all documents, in order: each as its document and its path there."""
+        """The node policies of all documents, in order: document and path of each."""
         return [(document, ("spec", "nodes", index)) for document in self._documents
                 for index in range(len(document.value["spec"].get("nodes") or ()))]
 

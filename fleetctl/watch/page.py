@@ -16,7 +16,7 @@ from fleetctl.documents.inventory import dead_node_ids
 from fleetctl.planner.failures import failed_lately, what_cools
 from fleetctl.render.page.map_section import map_part, map_rules
 from fleetctl.render.page.report_page import report_content
-from fleetctl.render.page.shell import whole_page
+from fleetctl.render.page.shell import html_page
 from fleetctl.render.page.tables import Part
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.of_history import history_report
@@ -56,7 +56,7 @@ class LivePage:
     def html(self) -> str:
         """The HTML of the page, built on first use: most requests only compare the digest."""
         dated = replace(self.report, facts=(*self.report.facts, ("last look", self.looked)))
-        return whole_page(dated.title, report_content(dated, self.map), rules=self.rules, live=self.digest)
+        return html_page(dated.title, report_content(dated, self.map), rules=self.rules, live=self.digest)
 
 
 def watch_page(watcher: Watcher, before: LivePage | None = None) -> LivePage:

@@ -37,9 +37,9 @@ def read_saved_plan(invocation: Invocation, path: str, *, masked_too: bool = Fal
     try:
         text = (invocation.stdin() if path == "-" else read_whole(path)).decode("utf-8")
     except OSError as error:
-        raise DocumentError(f"cannot read {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DocumentError(f"{path} is not text, so it is not a plan") from None
+        raise DocumentError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{path} is not UTF-8 text (byte {error.start})") from None
     return load_plan(text, path, masked_too=masked_too)
 
 

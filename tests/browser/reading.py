@@ -32,7 +32,7 @@ def shown_models(page: Page) -> list[str]:
 
 def shown_nodes(page: Page) -> list[str]:
     """The names of the nodes on the map."""
-    return [str(text) for text in shown(page, ".node .who .key")]
+    return [str(text) for text in shown(page, ".node .about-node .key")]
 
 
 def cells(page: Page, side: str) -> dict[str, list[str]]:

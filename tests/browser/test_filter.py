@@ -169,7 +169,7 @@ def test_parts_without_anything_that_was_asked_for_are_hidden(open_page: OpenPag
     page.locator(".legend").get_by_text("google/gemma-3-27b-it").click()
     assert shown(page, "h2") == [
         "What changed in the files", "Models", "Placement map", "Drift: reported, never acted on",
-        "Held: more runs than wanted, all of it is kept", "Made from"]
+        "Held: more replicas run than wanted; all are kept", "Made from"]
     assert page.get_by_text("4 nodes with new replicas").is_hidden()
 
 

@@ -50,7 +50,7 @@ def test_a_change_is_seen_without_a_hand_and_the_filter_stays(
     tabs: Tabs, page: Served, watcher: Watcher, cluster: ClusterStandIn
 ) -> None:
     tab = opened(tabs, page)
-    assert "Not all runs" in tab.page.locator("header").inner_text()
+    assert "Not everything runs" in tab.page.locator("header").inner_text()
     tab.page.fill("#filter", "org/m")
     tab.page.locator("#facts").scroll_into_view_if_needed()
     cluster.add_node("node-b")

@@ -44,7 +44,7 @@ def test_the_issue_follows_the_drift_from_its_begin_to_its_end(
     run_it(cluster, scheduled)
     fine = job("ci", "drift", "-f", "fleet.yaml")
     assert (fine.code, hub.issues, fine.outputs["exit_code"]) == (0, [], "0")
-    assert fine.outputs["summary"] == "No drift: no replica is missing, and all run as the files say"
+    assert fine.outputs["summary"] == "No drift: no replica is missing, and all match the files"
 
     cluster.actors.clear()
     missing = job("ci", "drift", "-f", "fleet.yaml")
@@ -92,7 +92,7 @@ def test_cards_in_use_by_others_and_ended_cordons_keep_the_issue_open_and_change
     cluster.add_job("n", ("SUCCEEDED", ""), verb="cordon", nodeName="node-a", until="2026-01-01T00:00:00Z").step()
     ended = job("ci", "drift", "-f", "fleet.yaml")
     assert (ended.code, scheduled.hub.issues[0]["state"]) == (0, "open")
-    assert ended.outputs["summary"].endswith("all run as the files say; 2 warnings")
+    assert ended.outputs["summary"].endswith("all match the files; 2 warnings")
     body = scheduled.hub.issues[0]["body"]
     assert "CARD_IN_USE" in body
     assert "CORDON_ENDED" in body

@@ -149,7 +149,7 @@ def test_an_invalid_token_loses_only_the_comment_and_is_not_shown(
     pull.push(MORE)
     ended = review(job, snapshot_file, GITHUB_TOKEN=token)
     assert ended.code == 0
-    assert "holds characters no header can carry" in ended.log
+    assert "contains characters not allowed in a header" in ended.log
     assert "s3cr" not in ended.log + ended.summary
     assert "2 to create" in ended.summary
     assert ended.outputs["exit_code"] == "3"

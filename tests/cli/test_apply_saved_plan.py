@@ -110,7 +110,7 @@ def test_an_inventory_is_not_a_plan(cli, cluster: ClusterStandIn, tmp_path: Path
     refused(cli, cluster, path, 1, "is an Inventory, not a Plan")
 
 
-@pytest.mark.parametrize(("content", "words"), [(None, "No such file"), (b"\xff\xfe", "is not text")])
+@pytest.mark.parametrize(("content", "words"), [(None, "No such file"), (b"\xff\xfe", "is not UTF-8 text")])
 def test_a_file_that_cannot_be_read_is_refused(
     cli, cluster: ClusterStandIn, tmp_path: Path, content: bytes | None, words: str
 ) -> None:

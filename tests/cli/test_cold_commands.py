@@ -185,7 +185,7 @@ def test_a_dry_run_and_no_terminal_remove_nothing(cli: Cli, cluster: ClusterStan
     shown = cli("prune", "-f", file, "--dry-run")
     assert shown.code == 0
     assert "would be removed" in shown.out
-    assert "in use, stays" in shown.out
+    assert "in use, kept" in shown.out
     assert cli("prune", "-f", file).code == 64
     assert {verb for verb, _ in asked} == {"caches"}
 

@@ -88,7 +88,7 @@ def test_an_unanswered_question_is_a_no_with_a_note_on_a_new_line(
     assert capsys.readouterr().err == "Go ahead? [y/N] \nnote: nothing was done\n"
 
 
-def test_a_message_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_message_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     console.say("error", "a \x1b[2J [bold]b[/bold]\nc")
     assert capsys.readouterr().err == "error: a \\x1b[2J [bold]b[/bold]\nc\n"
 

@@ -81,9 +81,9 @@ Wanted: 1 models, 3 -> 5 replicas, 3 -> 5 GPUs
   drift      workers.main.members[0].engine.args  (fleet.yaml:14:61)
     - … --max-model-len 8192
     + … --max-model-len 16384
-    running replicas keep the old spec and are reported as drift; new ones get this
-  drift      workers.main.members[0].engine.env.TOKEN: *** -> *** (another value)  (fleet.yaml:15:24)
-    the value is another one and is not shown; running replicas keep the old one, new ones get this
+    running replicas keep the old spec and are reported as drift; new ones get the new spec
+  drift      workers.main.members[0].engine.env.TOKEN: *** -> *** (a different value)  (fleet.yaml:15:24)
+    the value changed and is not shown; running replicas keep the old value, new ones get the new value
 
 additive: more may be created
 drift: running replicas keep the old spec

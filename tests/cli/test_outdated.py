@@ -31,7 +31,7 @@ spec:
 """
 DIFFERS = "workers.main.members[0].engine.args: --len 4096 -> --len 8192"
 OLD = FLEET.replace("8192", "4096")
-WAY_ON = "to replace an outdated one: fleetctl replace org/one -f FLEET, which starts each with the file's spec first"
+WAY_ON = "to replace an outdated one: fleetctl replace org/one -f FLEET, which starts each new replica first"
 
 
 @pytest.fixture

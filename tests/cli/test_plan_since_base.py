@@ -52,7 +52,7 @@ def folder(tmp_path: Path, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch)
     return folder
 
 
-ANYWAY = "the other 1 of 2 to create is due without it as well"
+ANYWAY = "the other 1 of 2 to create is due anyway"
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -79,7 +79,7 @@ def test_the_table_shows_the_effect_of_the_change_alone(folder: Path, capsys: py
     section = out[out.index("This change alone"):].split("\n\n")[0].splitlines()
     assert section[1:] == [
         f"  1 more to create, 1 no longer to create, 1 more blocked; {ANYWAY}.",
-        "  * org/a: not changed itself, but by another change: 1 fewer to create, 1 more blocked",
+        "  * org/a: affected by another change: 1 fewer to create, 1 more blocked",
         "  + org/b: new in the file: 1 to create",
     ]
     assert "1 difference in the files since main" in out
@@ -129,17 +129,17 @@ def test_for_a_new_fleet_the_change_causes_everything(folder: Path, capsys: pyte
 
 
 @pytest.mark.parametrize(("arguments", "code", "words"), [
-    (("--base", "nope"), 1, "git knows no revision 'nope'"),
-    (("--base", "--out"), 1, "git knows no revision '--out'"),
+    (("--base", "nope"), 1, "git has no revision 'nope'"),
+    (("--base", "--out"), 1, "git has no revision '--out'"),
     (("--base", "main", "-f", "-"), 64, "standard input has no revisions"),
-    (("--base", "./fleet.yaml"), 64, "--base ./fleet.yaml: a git revision is needed, and this is a path"),
-    (("--base", "fleet.yaml"), 64, "hint: two files are compared by `fleetctl diff fleet.yaml NEW.yaml`"),
+    (("--base", "./fleet.yaml"), 64, "--base ./fleet.yaml: expected a git revision, found a path"),
+    (("--base", "fleet.yaml"), 64, "hint: to compare two files: fleetctl diff fleet.yaml NEW.yaml"),
     (("--base", ""), 64, "BASE is empty; is a variable unset?"),
     (("--base", " "), 64, "BASE is empty; is a variable unset?"),
-    (("--base", "main..main"), 64, "--base names one revision; the other side is the files as they lie here"),
-    (("--base", "main..HEAD"), 64, "--base names one revision"),
-    (("--base", "main...main"), 64, "--base names one revision"),
-    (("--base", "...main"), 64, "--base names one revision"),
+    (("--base", "main..main"), 64, "--base takes one revision; the other side is the files on disk"),
+    (("--base", "main..HEAD"), 64, "--base takes one revision"),
+    (("--base", "main...main"), 64, "--base takes one revision"),
+    (("--base", "...main"), 64, "--base takes one revision"),
 ])
 def test_a_base_that_cannot_be_read_gives_no_plan(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...],
@@ -181,5 +181,5 @@ def test_a_missing_revision_is_reported_before_the_cluster_is_contacted(
     nowhere = ["--address", "http://127.0.0.1:9"]
     assert run(["plan", "-f", "fleet.yaml", *nowhere, "--base", "mian"]) == 1
     shown = capsys.readouterr().err
-    assert "git knows no revision 'mian' here" in shown
+    assert "git has no revision 'mian' here" in shown
     assert "did you mean main?" in shown

@@ -131,7 +131,7 @@ def test_what_if_about_something_unknown_is_a_usage_error(
 def test_each_node_ends_with_how_many_can_be_lost(world: list[str], capsys: Capsys) -> None:
     run(["what-if", *world, "--each-node"])
     out = capsys.readouterr().out
-    assert out.splitlines()[-1] == "2 of 2 nodes cannot be lost without leaving something without a place"
+    assert out.splitlines()[-1] == "2 of 2 nodes cannot be lost without leaving a replica without a place"
     run(["what-if", *world, "--each-node", "--scale", "org/one=1"])
     assert "Any one of the 2 nodes can be lost" in capsys.readouterr().out
 

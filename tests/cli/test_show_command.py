@@ -38,6 +38,20 @@ def test_a_saved_plan_is_shown_as_plan_showed_it(cli, fleet_file: Path, saved: P
     assert (shown.code, shown.out) == (0, planned)
 
 
+@pytest.mark.parametrize(("content", "words"), [
+    (None, "cannot be read: No such file or directory"), (b"ok \xff", "is not UTF-8 text (byte 3)"),
+])
+def test_an_unreadable_file_is_reported_as_map_reports_it(
+    cli, tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "odd"
+    if content is not None:
+        path.write_bytes(content)
+    for command in (("show", path), ("map", "--inventory", path)):
+        shown = cli(*command)
+        assert (shown.code, shown.err) == (1, f"error: {path} {words}\n")
+
+
 def test_it_asks_no_cluster_by_itself(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.requests.clear()
     assert cli("show", saved, "--format", "html").code == 0

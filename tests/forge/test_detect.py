@@ -1,4 +1,4 @@
-"""Which forge a run is on, and which change it is about."""
+"""The forge of a run, and its change request."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pull(head_repository: str | None = "lab/fleet") -> dict[str, Any]:
                              "head": {"sha": "h1", "repo": repository}}}
 
 
-def test_the_variables_tell_the_forge() -> None:
+def test_the_forge_is_detected_from_its_variables() -> None:
     assert find_forge({}) is None
     assert find_forge({"GITHUB_ACTIONS": "false"}) is None
     for environ, name in ((GITHUB, "GitHub"), ({"GITLAB_CI": "true"}, "GitLab")):
@@ -47,7 +47,7 @@ def test_a_flag_wins_over_the_variables() -> None:
     assert forge.change == ChangeRequest(3, "!3")
 
 
-def test_the_event_tells_the_pull_request(tmp_path: Path) -> None:
+def test_the_pull_request_is_read_from_the_event(tmp_path: Path) -> None:
     assert on(tmp_path, pull()) == ChangeRequest(7, "#7", "b1", "h1")
 
 
@@ -58,12 +58,12 @@ def test_another_repository_is_a_fork_even_when_it_was_deleted(tmp_path: Path, h
     assert change.from_fork
 
 
-def test_without_an_event_the_ref_tells_it(tmp_path: Path) -> None:
+def test_without_an_event_it_is_read_from_the_ref(tmp_path: Path) -> None:
     assert on(tmp_path, {}, GITHUB_REF="refs/pull/12/merge") == ChangeRequest(12, "#12")
     assert on(tmp_path, [], GITHUB_REF="refs/heads/pull/12/merge") is None
 
 
-def test_a_comment_on_a_pull_request_tells_it_and_one_on_an_issue_does_not(tmp_path: Path) -> None:
+def test_a_comment_on_a_pull_request_names_it_and_one_on_an_issue_does_not(tmp_path: Path) -> None:
     assert on(tmp_path, {"issue": {"number": 9, "pull_request": {"url": "x"}}}) == ChangeRequest(9, "#9")
     assert on(tmp_path, {"issue": {"number": 9}}) is None
 
@@ -75,15 +75,15 @@ def test_a_group_in_a_merge_queue_has_a_base_and_the_number_that_the_job_gives(t
     forge = find_forge(environ, number=8)
     assert forge is not None
     assert forge.change == ChangeRequest(8, "#8", "b1", "h1")
-    with pytest.raises(ForgeError, match="about no pull request"):
+    with pytest.raises(ForgeError, match="does not belong to a pull request"):
         GitHub(environ, ChangeRequest(None, "the merge queue")).comment("x")
 
 
-def test_a_push_is_about_no_change(tmp_path: Path) -> None:
+def test_a_push_has_no_change_request(tmp_path: Path) -> None:
     assert on(tmp_path, {"before": "a", "after": "b"}, GITHUB_REF="refs/heads/main") is None
 
 
-def test_the_given_number_wins_and_keeps_what_the_event_knows_of_it(tmp_path: Path) -> None:
+def test_the_given_number_wins_and_keeps_the_commits_of_the_same_pull_request(tmp_path: Path) -> None:
     path = tmp_path / "event.json"
     path.write_text(json.dumps(pull()))
     environ = {**GITHUB, "GITHUB_EVENT_PATH": str(path)}
@@ -93,7 +93,7 @@ def test_the_given_number_wins_and_keeps_what_the_event_knows_of_it(tmp_path: Pa
         assert forge.change == expected
 
 
-def test_an_event_that_is_no_json_is_an_error(tmp_path: Path) -> None:
+def test_an_event_that_is_not_json_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "event.json"
     path.write_text("{")
     with pytest.raises(ForgeError, match="cannot be read"):

@@ -28,7 +28,7 @@ def hub() -> Iterator[GitHubStandIn]:
 
 
 class Waits(list[float]):
-    """Notes the waits instead of waiting."""
+    """Records the waits instead of waiting."""
 
     def __call__(self, seconds: float) -> None:
         self.append(seconds)
@@ -55,7 +55,7 @@ def test_an_unchanged_text_is_not_written_again(hub: GitHubStandIn) -> None:
     assert [method for method, _ in hub.writes()] == ["POST"]
 
 
-def test_of_two_that_two_jobs_wrote_at_once_none_shows_an_old_plan(hub: GitHubStandIn) -> None:
+def test_of_two_comments_written_at_once_neither_shows_an_old_plan(hub: GitHubStandIn) -> None:
     post(hub, "one")
     hub.add(f"{MARKER}\none\n", BOT)
     post(hub, "two")
@@ -64,7 +64,7 @@ def test_of_two_that_two_jobs_wrote_at_once_none_shows_an_old_plan(hub: GitHubSt
     assert [method for method, _ in hub.writes()] == ["POST", "PATCH", "PATCH"]
 
 
-def test_ours_is_found_on_a_later_page(hub: GitHubStandIn) -> None:
+def test_our_comment_is_found_on_a_later_page(hub: GitHubStandIn) -> None:
     for number in range(230):
         hub.add(f"talk {number}", "someone")
     ours = hub.add(f"{MARKER}\nold", BOT)
@@ -86,7 +86,7 @@ def test_only_a_first_line_that_is_the_marker_counts(hub: GitHubStandIn, body: s
     assert post(hub, "new").created is True
 
 
-def test_with_the_token_of_a_person_the_person_is_the_author(hub: GitHubStandIn) -> None:
+def test_with_a_personal_token_its_owner_is_the_author(hub: GitHubStandIn) -> None:
     hub.add(f"{MARKER}\nof the job", BOT)
     post(hub, "one", PERSON_TOKEN)
     assert post(hub, "two", PERSON_TOKEN).created is False
@@ -94,13 +94,13 @@ def test_with_the_token_of_a_person_the_person_is_the_author(hub: GitHubStandIn)
     assert hub.of(BOT) == [f"{MARKER}\nof the job"]
 
 
-def test_where_the_owner_of_the_token_is_unknown_the_job_is_taken_for_the_author(hub: GitHubStandIn) -> None:
+def test_if_the_owner_of_the_token_is_unknown_the_actions_bot_is_the_author(hub: GitHubStandIn) -> None:
     hub.has_graphql = False
     hub.add(f"{MARKER}\nold", BOT)
     assert post(hub, "new").created is False
 
 
-def test_while_the_owner_of_the_token_cannot_be_asked_nothing_is_written(hub: GitHubStandIn) -> None:
+def test_while_the_query_for_the_token_owner_fails_nothing_is_written(hub: GitHubStandIn) -> None:
     hub.add(f"{MARKER}\nold", BOT)
     hub.refusals["POST"] = [Answer(502)] * 99
     with pytest.raises(ForgeError, match="502"):
@@ -111,22 +111,21 @@ def test_while_the_owner_of_the_token_cannot_be_asked_nothing_is_written(hub: Gi
 def test_a_read_only_token_is_refused_with_the_reason(hub: GitHubStandIn) -> None:
     with pytest.raises(ForgeError, match="403") as refused:
         post(hub, "x", READ_ONLY_TOKEN, from_fork=True)
-    assert "read-only token: that is as it should be" in str(refused.value.hint)
+    assert "read-only token; this is expected" in str(refused.value.hint)
     with pytest.raises(ForgeError) as refused:
         post(hub, "x", READ_ONLY_TOKEN)
     assert "pull-requests: write" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(("token", "number", "status"), [("wrong", 7, 401), (JOB_TOKEN, 8, 404)])
-def test_what_cannot_be_seen_is_an_error_with_its_status(hub: GitHubStandIn, token: str, number: int, status: int
-                                                         ) -> None:
+def test_a_refusal_is_an_error_with_its_status(hub: GitHubStandIn, token: str, number: int, status: int) -> None:
     with pytest.raises(ForgeError) as refused:
         GitHub(hub.environment(token), ChangeRequest(number, "#")).comment(MARKER)
     assert refused.value.status == status
     assert refused.value.hint
 
 
-def test_a_text_that_is_too_long_is_an_error_and_not_tried_again(hub: GitHubStandIn) -> None:
+def test_a_text_that_is_too_long_is_an_error_and_is_not_retried(hub: GitHubStandIn) -> None:
     with pytest.raises(ForgeError, match=r"422.*Validation Failed"):
         post(hub, "x" * 70_000)
     assert len(hub.writes()) == 1
@@ -141,7 +140,7 @@ def test_it_waits_as_long_as_the_forge_asks(hub: GitHubStandIn) -> None:
     assert waits == [7, 10]
 
 
-def test_it_does_not_wait_for_an_hour(hub: GitHubStandIn) -> None:
+def test_a_wait_of_an_hour_is_refused(hub: GitHubStandIn) -> None:
     hub.refusals["GET"] = [Answer(403, {"message": "API rate limit exceeded"}, {"Retry-After": "3600"})]
     waits = Waits()
     with pytest.raises(ForgeError, match="asks to wait 3600 s"):
@@ -149,7 +148,7 @@ def test_it_does_not_wait_for_an_hour(hub: GitHubStandIn) -> None:
     assert waits == []
 
 
-def test_a_server_error_is_tried_again_and_given_up_at_last(hub: GitHubStandIn) -> None:
+def test_a_server_error_is_retried_a_few_times(hub: GitHubStandIn) -> None:
     waits = Waits()
     hub.refusals["GET"] = [Answer(502, "<html>"), Answer(0)]
     assert post(hub, "x", waits=waits).created is True
@@ -159,7 +158,7 @@ def test_a_server_error_is_tried_again_and_given_up_at_last(hub: GitHubStandIn) 
         post(hub, "y")
 
 
-def test_a_create_that_got_through_although_it_failed_leaves_one_comment(hub: GitHubStandIn) -> None:
+def test_a_failed_create_that_took_effect_leaves_one_comment(hub: GitHubStandIn) -> None:
     answer, failed = hub.answer, []
 
     def answers_502_after_creating(request: Any) -> Answer:
@@ -174,7 +173,7 @@ def test_a_create_that_got_through_although_it_failed_leaves_one_comment(hub: Gi
     assert hub.of(BOT) == [f"{MARKER}\nx\n"]
 
 
-def test_a_comment_that_went_away_meanwhile_is_written_again(hub: GitHubStandIn) -> None:
+def test_a_comment_deleted_meanwhile_is_created_again(hub: GitHubStandIn) -> None:
     gone = hub.add(f"{MARKER}\nold", BOT)
     answer = hub.answer
 
@@ -190,14 +189,14 @@ def test_a_comment_that_went_away_meanwhile_is_written_again(hub: GitHubStandIn)
 
 @pytest.mark.parametrize("answer", [Answer(200, "<html>login</html>"), Answer(200, {"not": "a list"}),
                                     Answer(301, "", {"Location": "https://elsewhere.example.com/steal"})])
-def test_what_is_not_the_api_is_an_error_and_no_redirect_is_followed(hub: GitHubStandIn, answer: Answer) -> None:
+def test_any_other_answer_is_an_error_and_no_redirect_is_followed(hub: GitHubStandIn, answer: Answer) -> None:
     hub.refusals["GET"] = [answer]
     with pytest.raises(ForgeError):
         post(hub, "x")
 
 
 @pytest.mark.parametrize("status", [200, 403, 500])
-def test_an_answer_without_bounds_is_not_read_to_its_end(
+def test_an_oversized_answer_is_not_read_to_its_end(
         hub: GitHubStandIn, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setattr(http, "ANSWER_BYTES", 1 << 20)
     hub.refusals["GET"] = [Answer(status, gzip.compress(b" " * (64 << 20), 1), {"Content-Encoding": "gzip"})] * 9
@@ -209,7 +208,7 @@ def test_an_answer_without_bounds_is_not_read_to_its_end(
     assert peak < 16 << 20
 
 
-def test_nothing_that_is_raised_holds_the_token(hub: GitHubStandIn) -> None:
+def test_no_error_contains_the_token(hub: GitHubStandIn) -> None:
     for refusal in (Answer(500), Answer(401, {"message": "Bad credentials"}), Answer(0), Answer(200, "x")):
         hub.refusals["GET"] = [refusal] * 99
         with pytest.raises(ForgeError) as refused:
@@ -218,13 +217,13 @@ def test_nothing_that_is_raised_holds_the_token(hub: GitHubStandIn) -> None:
 
 
 @pytest.mark.parametrize("lacks", ["TOKEN", "REPOSITORY"])
-def test_what_is_not_set_is_named_with_its_value(hub: GitHubStandIn, lacks: str) -> None:
+def test_a_missing_variable_is_named_with_the_value_to_set(hub: GitHubStandIn, lacks: str) -> None:
     with pytest.raises(ForgeError, match=f"GITHUB_{lacks} is not set") as refused:
         GitHub({**hub.environment(), f"GITHUB_{lacks}": ""}, ChangeRequest(7, "#7"), sleep=Waits()).comment(MARKER)
     assert f"{{GITHUB_{lacks}: ${{{{ github.{lacks.lower()} }}}}}}" in str(refused.value.hint)
 
 
-def test_an_address_without_a_server_is_an_error(hub: GitHubStandIn) -> None:
+def test_an_unreachable_address_is_an_error(hub: GitHubStandIn) -> None:
     environment = {**hub.environment(), "GITHUB_API_URL": "http://127.0.0.1:9"}
     with pytest.raises(ForgeError, match="cannot reach"):
         GitHub(environment, ChangeRequest(7, "#7"), sleep=Waits()).comment(MARKER)

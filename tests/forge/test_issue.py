@@ -53,7 +53,7 @@ def test_one_issue_is_opened_updated_closed_and_opened_again(hub: GitHubStandIn 
     assert state(hub) == [("open", f"{MARKER}\nagain\n")]
 
 
-def test_an_issue_of_somebody_else_with_our_marker_is_left_alone(hub: GitHubStandIn | GitLabStandIn) -> None:
+def test_an_issue_by_another_author_with_our_marker_is_left_alone(hub: GitHubStandIn | GitLabStandIn) -> None:
     keep(hub, "ours")
     author = hub.issues[0]["user" if isinstance(hub, GitHubStandIn) else "author"]
     author["login" if isinstance(hub, GitHubStandIn) else "username"] = "a-stranger"
@@ -61,7 +61,7 @@ def test_an_issue_of_somebody_else_with_our_marker_is_left_alone(hub: GitHubStan
     assert state(hub) == [("open", f"{MARKER}\nours\n"), ("open", f"{MARKER}\nnew\n")]
 
 
-def test_of_two_issues_that_two_runs_opened_at_once_one_stays_open(hub: GitHubStandIn | GitLabStandIn) -> None:
+def test_of_two_issues_opened_at_once_one_stays_open(hub: GitHubStandIn | GitLabStandIn) -> None:
     keep(hub, "one")
     hub.issues.append({**hub.issues[0], "number": 21, "iid": 2})
     keep(hub, "two")
@@ -73,7 +73,7 @@ def test_of_two_issues_that_two_runs_opened_at_once_one_stays_open(hub: GitHubSt
 
 
 @pytest.mark.parametrize(("answer", "hint"), [
-    (Answer(403, {"message": "no"}), "issues: write"), (Answer(410, {"message": "off"}), "switched off"),
+    (Answer(403, {"message": "no"}), "issues: write"), (Answer(410, {"message": "off"}), "disabled"),
 ])
 def test_github_that_refuses_says_what_to_do(answer: Answer, hint: str) -> None:
     with github() as hub:
@@ -83,6 +83,6 @@ def test_github_that_refuses_says_what_to_do(answer: Answer, hint: str) -> None:
     assert hint in str(refused.value.hint)
 
 
-def test_a_token_that_may_only_read_is_refused() -> None:
+def test_a_read_only_token_is_refused() -> None:
     with github() as hub, pytest.raises(ForgeError):
         GitHub(hub.environment(READ_ONLY_TOKEN), None, sleep=lambda _: None).issue("t", MARKER, is_open=True)

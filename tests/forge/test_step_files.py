@@ -1,4 +1,4 @@
-"""What a step leaves in its runner's files: outputs that cannot be injected, a summary that is not too long."""
+"""The files a step writes for its runner: outputs that cannot be injected, a summary within its limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from fleetctl.forge.change import dotenv, github_outputs
-from fleetctl.forge.github import NOTE, SUMMARY_LIMIT, GitHub, fit
+from fleetctl.forge.github import CUT_NOTE, SUMMARY_LIMIT, GitHub, fit
 
 
 def read_outputs(text: str) -> dict[str, str]:
@@ -55,28 +55,28 @@ PARTS = st.lists(st.sampled_from([
 
 
 @given(PARTS, st.integers(0, 1500))
-def test_a_summary_never_passes_its_room_and_leaves_nothing_open(markdown: str, room: int) -> None:
+def test_a_summary_stays_within_its_limit_and_leaves_nothing_open(markdown: str, room: int) -> None:
     shown = fit(markdown, room)
     assert len(shown.encode()) <= room
     if shown == markdown:
         return
-    assert shown == "" or shown.endswith(NOTE)
+    assert shown == "" or shown.endswith(CUT_NOTE)
     assert shown.count("<details") == shown.count("</details>")
     last = MarkdownIt().parse(shown)[-3:] if shown else []
     assert not last or [token.type for token in last] == ["paragraph_open", "inline", "paragraph_close"], shown
 
 
-def test_what_was_in_the_summary_before_counts(tmp_path: Path) -> None:
+def test_the_earlier_content_of_the_summary_counts(tmp_path: Path) -> None:
     page = tmp_path / "summary.md"
     page.write_text("x" * (SUMMARY_LIMIT - 300))
-    GitHub({"GITHUB_STEP_SUMMARY": str(page)}, None).summarise("# Plan\n\n" + "words\n\n" * 100)
+    GitHub({"GITHUB_STEP_SUMMARY": str(page)}, None).summarize("# Plan\n\n" + "words\n\n" * 100)
     assert page.stat().st_size <= SUMMARY_LIMIT
-    assert page.read_text().endswith(NOTE)
+    assert page.read_text().endswith(CUT_NOTE)
 
 
 def test_without_the_runners_files_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     forge = GitHub({}, None)
-    forge.summarise("x")
+    forge.summarize("x")
     forge.output({"plan_id": "y"})
     assert list(tmp_path.iterdir()) == []

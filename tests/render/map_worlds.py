@@ -1,4 +1,4 @@
-"""Placement maps for the render tests: one with something of everything, and large ones."""
+"""Placement maps for the render tests: one with every kind of card and node, and large ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Progress of an apply: plain lines for logs, a table that moves for a terminal."""
+"""The progress of an apply: plain lines for logs, a live table for a terminal."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def test_a_log_gets_one_line_per_event_with_its_time() -> None:
     assert text == "12:34:56 lock of lab acquired\n12:34:56 1 of 3 done\n"
 
 
-def test_version_and_summary_are_told_elsewhere() -> None:
+def test_version_and_summary_are_not_printed() -> None:
     assert plain(event("version", "v"), event("runSummary", "s")) == ""
 
 
-def test_an_event_of_an_unknown_type_is_told_by_its_message() -> None:
+def test_an_event_of_an_unknown_type_shows_its_message() -> None:
     assert "a card was repaired" in plain(event("cardRepaired", "a card was repaired"))
 
 
 @pytest.mark.parametrize("message", ["two\nlines", "\x1b[2J", "a\rb", "[bold]x[/bold]", "long " * 30])
-def test_an_event_is_one_line_whatever_it_says(message: str) -> None:
+def test_an_event_is_always_one_line(message: str) -> None:
     text = plain(event("replicaFailed", message))
     assert text.count("\n") == 1
     assert "\x1b" not in text
@@ -76,14 +76,14 @@ def test_every_planned_replica_waits_on_its_node_until_something_happens() -> No
     assert lines[-1].endswith("0 of 2 done")
 
 
-def test_what_is_blocked_is_counted_too() -> None:
+def test_blocked_replicas_are_counted_too() -> None:
     watched = Watched("org/m/0")
     blocked = [Blocked(model="org/big", replicas=2, code="INSUFFICIENT_GPU", message="needs 8")]
     watched.progress = LiveProgress(watched.console, plan(blocked=blocked))
     assert watched.lines()[-1].endswith("0 of 0 done, 2 blocked")
 
 
-def test_a_replica_that_is_being_started_counts_its_seconds_and_a_ready_one_leaves() -> None:
+def test_a_starting_replica_shows_its_seconds_and_a_ready_one_disappears() -> None:
     watched = Watched("org/m/0", "org/m/1")
     watched.progress.relay(event("replicaCreated", model="org/m", replicaId=0, nodes=["node-0"]))
     watched.now = 7.0
@@ -94,7 +94,7 @@ def test_a_replica_that_is_being_started_counts_its_seconds_and_a_ready_one_leav
     assert lines[-1].endswith("1 of 2 done")
 
 
-def test_what_failed_stays_in_sight() -> None:
+def test_failed_replicas_stay_in_the_table() -> None:
     watched = Watched("org/m/0")
     watched.progress.relay(event("replicaFailed", model="org/m", replicaId=0, nodes=["node-0"]))
     lines = watched.lines()
@@ -102,7 +102,7 @@ def test_what_failed_stays_in_sight() -> None:
     assert lines[-1].endswith("1 of 1 done")
 
 
-def test_who_is_waited_for_is_said_as_long_as_it_is_so() -> None:
+def test_the_lock_holder_is_shown_while_waiting() -> None:
     watched = Watched("org/m/0")
     watched.progress.relay(event("lockWaiting", "the lock of lab is held by job j9"))
     assert watched.lines()[-1].endswith(" 0 of 1 done; the lock of lab is held by job j9")
@@ -110,7 +110,7 @@ def test_who_is_waited_for_is_said_as_long_as_it_is_so() -> None:
     assert watched.lines()[-1].endswith(" 0 of 1 done")
 
 
-def test_the_sign_of_life_turns_between_events() -> None:
+def test_the_spinner_turns_between_events() -> None:
     watched = Watched("org/m/0")
     signs = []
     for watched.now in (0.0, 0.2, 0.4):
@@ -118,7 +118,7 @@ def test_the_sign_of_life_turns_between_events() -> None:
     assert len(set(signs)) == 3
 
 
-def test_a_long_list_is_cut_with_what_is_busy_first() -> None:
+def test_a_long_list_is_cut_and_shows_busy_replicas_first() -> None:
     watched = Watched(*(f"org/m/{number}" for number in range(SHOWN_ROWS + 10)))
     last = SHOWN_ROWS + 9
     watched.progress.relay(event("replicaCreated", model="org/m", replicaId=last, nodes=["n"]))
@@ -127,14 +127,14 @@ def test_a_long_list_is_cut_with_what_is_busy_first() -> None:
     assert lines[0].startswith(f"org/m/{last} ")
 
 
-def test_a_run_without_a_plan_shows_what_it_hears_of() -> None:
+def test_a_run_without_a_plan_shows_replicas_from_events() -> None:
     console = Console(file=io.StringIO(), force_terminal=True)
     with LiveProgress(console, None, clock=lambda: 0.0) as progress:
         progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=[]))
         progress.relay(event("cardRepaired", "a card was repaired"))
 
 
-def test_the_table_leaves_nothing_behind() -> None:
+def test_the_table_is_erased_at_the_end() -> None:
     watched = Watched("org/m/0")
     with watched.progress:
         watched.progress.relay(event("replicaCreated", "\x1b]0;x\x07", model="org/m", replicaId=0, nodes=["node-0"]))

@@ -1,4 +1,4 @@
-"""The configurations that are made of endpoints, read back as their readers read them."""
+"""The configurations made from endpoints, parsed as their programs parse them."""
 
 from __future__ import annotations
 

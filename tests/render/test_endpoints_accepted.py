@@ -1,4 +1,4 @@
-"""The configurations that are made of endpoints, in the programs that they are for."""
+"""The configurations made from endpoints, loaded by the programs they are for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEY = 'org/"m" {1}; #\u2028\\'
 
 
 class Engine:
-    """An engine: it says its own port, or a metric."""
+    """An engine that responds with its own port, or a metric."""
 
     url = ""
 
@@ -124,7 +124,7 @@ print(json.dumps([[row["model_name"], row["litellm_params"]["api_base"], row["mo
 """
 
 
-def test_litellms_own_model_of_its_configuration_takes_it(engines: list[Engine]) -> None:
+def test_litellm_accepts_the_configuration(engines: list[Engine]) -> None:
     python = needed("FLEETCTL_LITELLM_PYTHON", "python-with-litellm",
                     "install `litellm[proxy]` in an environment of its own", in_ci=False)
     said = subprocess.run([python, "-c", LITELLM], input=FORMATS["litellm"](served(*engines)), check=True, text=True,

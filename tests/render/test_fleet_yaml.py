@@ -1,4 +1,4 @@
-"""A merged fleet as YAML: it loads again as what it was, and says of each line where it comes from."""
+"""A merged fleet as YAML: it loads as the same fleet, and every line has its origin."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def meaning(fleet: ResolvedFleet | None) -> Any:
 
 @settings(max_examples=cases(12))
 @given(fleets_in_files(), st.booleans())
-def test_what_is_rendered_loads_as_the_same_fleet(fleet_and_files: Any, origins: bool) -> None:
+def test_rendered_yaml_loads_as_the_same_fleet(fleet_and_files: Any, origins: bool) -> None:
     before = inspect(fleet_and_files[1])
     text = rendered(before, origins=origins)
     assert meaning(loaded_again(text).fleet) == meaning(before.fleet)
@@ -52,7 +52,7 @@ def test_what_is_rendered_loads_as_the_same_fleet(fleet_and_files: Any, origins:
 
 @settings(max_examples=cases(12))
 @given(fleets_in_files())
-def test_every_line_names_the_line_it_comes_from(fleet_and_files: Any) -> None:
+def test_every_line_has_its_origin(fleet_and_files: Any) -> None:
     _, files = fleet_and_files
     for line in rendered(inspect(files), origins=True).splitlines():
         match = ORIGIN.match(line)
@@ -72,7 +72,7 @@ def test_a_rendered_fleet_is_in_the_layout_of_fmt(fleet_and_files: Any) -> None:
 
 @settings(max_examples=cases(12))
 @given(fleets_in_files())
-def test_environment_values_are_masked_and_what_is_masked_cannot_be_loaded(fleet_and_files: Any) -> None:
+def test_environment_values_are_masked_and_a_masked_fleet_cannot_be_loaded(fleet_and_files: Any) -> None:
     def secret(text: str) -> str:
         return re.sub(r'("env": \{)', r'\1"SECRET": "hush-hush", ', text)
 

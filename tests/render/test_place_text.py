@@ -16,16 +16,16 @@ from fleetctl.render.place_text import amount_text, group_alike, ids_text, place
     ([member("a", cpus=5_000)], "0.5 CPU"),
     ([member("a")], "a place"),
 ])
-def test_what_members_take_on_one_node(members: list, text: str) -> None:
+def test_amounts_claimed_on_one_node(members: list, text: str) -> None:
     assert amount_text(members) == text
 
 
-def test_nodes_that_give_the_same_share_a_phrase() -> None:
+def test_nodes_with_the_same_amount_share_a_phrase() -> None:
     members = [member("a", gpus=80_000), member("b", gpus=80_000), member("c", gpus=40_000)]
     assert place_text(members) == "8 GPUs on each of a, b, 4 GPUs on c"
 
 
-def test_replicas_of_one_model_with_one_place_are_folded() -> None:
+def test_replicas_of_one_model_with_one_place_are_grouped() -> None:
     actions = [create("m", 0, member("a", gpus=5_000)), create("m", 1, member("b", gpus=5_000)),
                create("m", 2, member("a", gpus=5_000)), create("n", 0, member("b", gpus=5_000))]
     assert group_alike(actions) == [

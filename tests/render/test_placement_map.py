@@ -1,4 +1,4 @@
-"""The placement map in a terminal: readable without colour, in narrow windows, and for many nodes."""
+"""The placement map in a terminal: readable without color, in narrow windows, and for many nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetctl.render.placement_map import render_placement_map
 
 
 class Locale(io.StringIO):
-    """A stream of a locale, as a console asks for it."""
+    """A stream with the encoding of a locale."""
 
     encoding = "ascii"
 
@@ -29,7 +29,7 @@ def row(text: str, name: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(name))
 
 
-def test_letters_say_whose_a_card_is_and_blocks_how_full_it_is() -> None:
+def test_letters_show_the_holders_of_a_card_and_blocks_its_fill_level() -> None:
     text = shown(everything())
     assert row(text, "full").split() == ["full", "2xH100", "A", "█", "A", "█"]
     assert row(text, "shared").split() == ["shared", "3xH100", "AB▆", "B", "▁", "·"]
@@ -42,7 +42,7 @@ def test_new_foreign_unknown_and_dirty_cards_have_marks_that_the_foot_explains()
     assert "+C" in row(text, "coming")
     assert "~D?█" in row(text, "strange")
     assert "!·" in row(text, "strange")
-    assert ("+ the plan would create it; ~ not this fleet's; ? in use, the holder is not known; ! used beyond what"
+    assert ("+ the plan would create it; ~ not this fleet's; ? in use, the holder is unknown; ! used beyond what"
             in text)
 
 
@@ -50,7 +50,7 @@ def test_signs_that_are_not_used_are_not_explained() -> None:
     assert "the holder is" not in shown(drawn(node("a", card(0, piece("m")))))
 
 
-def test_what_is_unusual_about_a_node_stands_beside_its_kind() -> None:
+def test_unusual_states_of_a_node_are_beside_its_hardware() -> None:
     text = shown(everything())
     assert "draining 1xH100" in row(text, "drain")
     assert "dead 2xH100" in row(text, "dead")
@@ -82,7 +82,7 @@ def test_a_locale_without_blocks_gets_digits() -> None:
     assert row(text, "full").split()[-1] == "#"
 
 
-def test_colour_only_repeats_what_the_letters_say() -> None:
+def test_color_only_repeats_what_letters_show() -> None:
     answer = everything()
     colored = shown(answer, force_terminal=True, color_system="standard")
     assert "\x1b[" in colored
@@ -115,13 +115,13 @@ def test_more_rows_than_the_limit_are_counted() -> None:
     assert text.splitlines()[-1].startswith("90 nodes alive, 90 cards, 0 free")
 
 
-def test_the_last_line_adds_up_what_is_free_on_live_nodes() -> None:
+def test_the_last_line_sums_up_free_cards_on_live_nodes() -> None:
     answer = drawn(node("a", card(0, piece("m", 2_500)), card(1)), node("b", card(0), state="DEAD"))
     assert shown(answer).splitlines()[-1] == "1 node alive, 2 cards, 1.75 free (1 of them whole)"
 
 
 @pytest.mark.parametrize(("count", "width"), [(1, 1), (26, 1), (27, 2), (676, 2)])
-def test_every_model_has_letters_of_its_own(count: int, width: int) -> None:
+def test_every_model_has_its_own_letters(count: int, width: int) -> None:
     answer = drawn(node("a"), models=dict.fromkeys(f"m{number}" for number in range(count)))
     codes = letters(answer.legend)
     assert len(set(codes.values())) == count

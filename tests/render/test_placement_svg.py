@@ -1,4 +1,4 @@
-"""The placement map as SVG: well-formed, self-contained, complete, and deaf to hostile names."""
+"""The placement map as SVG: well-formed, self-contained, complete, and safe with hostile names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_it_says_in_words_what_it_shows() -> None:
     assert "org/a: 1 live" in (ids["desc"].text or "")
     titles = [group.findtext(f"{SVG}title") or "" for group in cells(root)]
     assert "shared card 0; org/a/0 0.5 (live); org/b/0 0.25 (live); 0.25 free" in titles
-    assert any("the holder is not known" in title and "not this fleet's" in title for title in titles)
+    assert any("the holder is unknown" in title and "not this fleet's" in title for title in titles)
     assert any("dirty" in title for title in titles)
 
 
@@ -74,7 +74,7 @@ def test_pieces_fill_a_cell_from_the_bottom_by_their_share() -> None:
     assert pieces[0].get("fill") != pieces[1].get("fill")
 
 
-def test_everything_lies_inside_the_picture() -> None:
+def test_everything_is_inside_the_picture() -> None:
     for answer in (everything(), drawn(node("n" * 300, *(card(index, piece("m" * 200)) for index in range(40))))):
         root = parsed(answer)
         width, height = numbers(root, "width", "height")
@@ -112,7 +112,7 @@ def test_hostile_names_stay_text() -> None:
     assert "</title><script>alert(1)</script>&\"':3" in title
 
 
-def test_every_model_has_a_colour_of_its_own() -> None:
+def test_every_model_has_its_own_color() -> None:
     models = [f"m{number}" for number in range(60)]
     root = parsed(drawn(node("a", *(card(index, piece(model)) for index, model in enumerate(models)))))
     fills = {rect.get("fill") for cell in cells(root) for rect in cell.findall(f"{SVG}rect") if rect.get("fill")}

@@ -17,7 +17,7 @@ def env_of(text: str) -> Any:
     return json.loads(text)["specs"]["hash"]["workers"][0]["members"][0]["engine"]["env"]
 
 
-def test_env_values_are_masked_for_eyes_and_whole_in_the_file() -> None:
+def test_env_values_are_masked_in_output_and_complete_in_the_saved_file() -> None:
     document = plan(specs=spec({"TOKEN": "hush", "FROM": {"fromNode": "HF_TOKEN"}}))
     assert env_of(render_plan_json(document)) == {"TOKEN": "***", "FROM": {"fromNode": "HF_TOKEN"}}
     assert "hush" not in render_plan_json(document)
@@ -28,7 +28,7 @@ def test_a_masked_document_says_that_it_is_one() -> None:
     assert json.loads(render_plan_json(plan(specs=spec({"TOKEN": "hush"}))))["masked"] is True
 
 
-def test_where_nothing_is_masked_the_bytes_are_those_of_the_saved_document() -> None:
+def test_without_masking_the_bytes_equal_the_saved_document() -> None:
     for document in (plan(), plan(specs=spec({})), plan(specs=spec({"FROM": {"fromNode": "HF_TOKEN"}}))):
         assert render_plan_json(document) == saved_plan_json(document)
 

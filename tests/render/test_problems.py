@@ -44,7 +44,7 @@ def test_a_long_line_is_cut_to_the_window_and_shows_where(column: int, begins: s
     assert f"{line} "[column - 1] == f"{excerpt} "[pointer.index("^")]
 
 
-def test_what_is_allowed_is_one_line_in_a_log_and_wraps_below_itself_on_a_terminal() -> None:
+def test_allowed_values_are_one_line_in_a_log_and_wrap_with_an_indent_on_a_terminal() -> None:
     allowed = ", ".join(f"FLEETCTL_NAME_{number}" for number in range(12))
     problem = Problem("FL020", "no", "f.yaml", 7, 5, allowed=allowed)
     assert shown(problem).splitlines()[1:] == [f"    allowed: {allowed}"]
@@ -54,5 +54,5 @@ def test_what_is_allowed_is_one_line_in_a_log_and_wraps_below_itself_on_a_termin
     assert " ".join(line.strip() for line in lines) == f"allowed: {allowed}"
 
 
-def test_a_message_cannot_command_the_terminal() -> None:
+def test_a_message_cannot_control_the_terminal() -> None:
     assert "\x1b" not in shown(Problem("FL020", "\x1b[2J", "f\x1b.yaml", 1, 1))

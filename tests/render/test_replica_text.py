@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from fleetctl.documents.inventory import Replica, ReplicaState
-from fleetctl.render.place_text import WORDS, node_text, replica_name, state_text, status_word
+from fleetctl.render.place_text import STATE_WORDS, node_text, replica_name, state_text, status_word
 from fleetctl.render.report.model import TEXT_TONES
 
 
@@ -15,16 +15,16 @@ def replica(**more: Any) -> Replica:
     return Replica.model_validate({"model": "m", "replicaId": 0, **more})
 
 
-def test_every_state_of_ray_has_a_word_and_every_word_a_colour() -> None:
-    assert set(WORDS) == set(get_args(ReplicaState))
-    assert {*WORDS.values(), "lost", "draining", "never constructed"} <= set(TEXT_TONES)
+def test_every_ray_state_has_a_word_and_every_word_a_color() -> None:
+    assert set(STATE_WORDS) == set(get_args(ReplicaState))
+    assert {*STATE_WORDS.values(), "lost", "draining", "never constructed"} <= set(TEXT_TONES)
 
 
 @pytest.mark.parametrize(("state", "word"), [
     ("ALIVE", "ready"), ("PENDING_CREATION", "starting"), ("DEPENDENCIES_UNREADY", "starting"),
     ("RESTARTING", "restarting"), ("DEAD", "dead"),
 ])
-def test_states_are_told_in_words(state: str, word: str) -> None:
+def test_states_are_shown_in_words(state: str, word: str) -> None:
     assert status_word(replica(state=state, members=[{"nodeId": "a"}]), frozenset("b")) == word
 
 
@@ -33,7 +33,7 @@ def test_states_are_told_in_words(state: str, word: str) -> None:
     ("RESTARTING", 0, "restarting (restart 1)"), ("RESTARTING", 4, "restarting (restart 4)"),
     ("PENDING_CREATION", 0, "starting"),
 ])
-def test_restarts_are_told_also_once_it_is_up(state: str, restarts: int, text: str) -> None:
+def test_restarts_are_still_shown_for_a_ready_replica(state: str, restarts: int, text: str) -> None:
     assert state_text(replica(state=state, restarts=restarts), frozenset()) == text
 
 
@@ -52,7 +52,7 @@ def test_a_replica_that_an_eviction_names_is_draining_unless_it_is_lost() -> Non
     (("org/m:1", 3), "org/m:1/3"), (("m", 0, "ab12c:ModelActor:m"), "m/0"), (("m", None), "m"),
     (("m", None, "ab12c:ModelActor:m"), "ab12c:ModelActor:m"), (("\x1b[2J", 0), "\\x1b[2J/0"),
 ])
-def test_a_replica_is_called_by_model_and_id_or_by_its_own_name(name: tuple[Any, ...], text: str) -> None:
+def test_a_replica_is_named_by_model_and_id_or_its_own_name(name: tuple[Any, ...], text: str) -> None:
     assert replica_name(*name) == text
 
 

@@ -14,7 +14,7 @@ from fleetctl.render.visible import visible, visible_lines
     ("a\u200bb", "a\\u200bb"),
     ("\ud800", "\\ud800"),
 ])
-def test_what_moves_the_cursor_or_hides_is_written_out(text: str, shown: str) -> None:
+def test_cursor_movements_and_hidden_characters_are_escaped(text: str, shown: str) -> None:
     assert visible(text) == shown
 
 

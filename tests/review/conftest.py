@@ -1,4 +1,4 @@
-"""Fixtures of this folder: a real git repository with a fleet in it, and fleets from text."""
+"""Fixtures: a real git repository with a fleet in it, and fleets from text."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from fleetctl.review.inputs import Side
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """An environment in which git knows nobody's own settings."""
+    """An environment in which git reads no user settings."""
     identity = {f"GIT_{who}_{what}": "t@example.com" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "GIT_CONFIG_NOSYSTEM": "1", **identity}
 
 
 @pytest.fixture
 def empty(tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> GitFolder:
-    """A repository without a commit; the process is in it."""
+    """A repository without a commit, as the current folder."""
     folder = tmp_path / "repo"
     folder.mkdir()
     repository = GitFolder(folder, environ)

@@ -11,7 +11,7 @@ SECRET = "hunter2-secret"
 
 
 def model(key: str = "org/a", **more: Any) -> str:
-    """One model as text: a Standalone with one GPU, unless `more` (keys of it, any JSON value) says otherwise."""
+    """One model as text: a Standalone with one GPU; `more` sets other keys to any JSON value."""
     document = {"key": key, "replicas": 1, "workers": [
         {"name": "main", "members": [{"resources": {"gpus": 1, "vram": "16Gi"}, "engine": engine(key)}]}]}
     return _item({**document, **more})
@@ -32,7 +32,7 @@ def group(name: str = "main", *members: dict[str, Any], **more: Any) -> dict[str
 
 
 def fleet(*models: str, spec: str = "", replicas: int | None = None) -> str:
-    """A whole document of models as text, or of one model by its key; `spec` is text that stands before them."""
+    """A document of models as text, or of one model by its key; `spec` is text before the models."""
     texts = [model(one, replicas=replicas or 1) if "\n" not in one else one for one in models]
     return HEAD + textwrap.indent(textwrap.dedent(spec), "  ") + "  models:\n" + "".join(texts)
 

@@ -1,4 +1,4 @@
-"""Which two things are compared: revisions, ranges, the working tree, files; and what is refused as unclear."""
+"""The arguments of `diff`: revisions, ranges, the working tree, files; ambiguous ones are refused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ TREE = "the working tree"
     ("other.yaml", "-", (), ("other.yaml", 20, "-", 1)),
     ("other.yaml", None, ("-",), ("other.yaml", 20, TREE, 1)),
 ])
-def test_what_the_arguments_mean(
+def test_the_meaning_of_the_arguments(
     history: GitFolder, base: str | None, head: str | None, files: tuple[str, ...],
     expected: tuple[str, int, str, int],
 ) -> None:
@@ -84,7 +84,7 @@ def moved(history: GitFolder) -> GitFolder:
     ("main...", None, ("main...HEAD", 3, "HEAD", 8)),
     ("HEAD", "main", ("HEAD", 8, "main", 4)),
 ])
-def test_what_was_renamed_is_compared_with_what_it_was(
+def test_a_renamed_file_is_compared_with_its_old_name(
         moved: GitFolder, base: str, head: str | None, file: str, expected: tuple[str, int, str, int]) -> None:
     assert targets(moved, base, head, (file,)) == expected
     assert load_base((file,), base.removesuffix("...") if head else base, moved.environ).fleet
@@ -103,7 +103,7 @@ def test_a_file_that_is_not_committed_yet_is_followed_once_it_is_added(moved: Gi
     assert targets(moved, None, None, ("lab.yaml",)) == ("HEAD", 8, TREE, 8)
 
 
-def test_another_file_is_no_new_name_of_one_that_stays(history: GitFolder) -> None:
+def test_a_new_file_is_not_a_rename_of_one_that_stays(history: GitFolder) -> None:
     history.commit({"copy.yaml": fleet("org/a", replicas=7)})
     assert targets(history, "HEAD~1", None, ("copy.yaml",)) == ("HEAD~1", None, TREE, 7)
 
@@ -118,7 +118,7 @@ def test_a_side_knows_its_commit_and_its_files(history: GitFolder) -> None:
 @pytest.mark.parametrize(("base", "head", "files", "words"), [
     (None, None, (), "no fleet files"),
     ("main", None, (), "no fleet files"),
-    ("main...side", "v1", FILES, "names both sides already"),
+    ("main...side", "v1", FILES, "already names both sides"),
     ("main", None, ("-",), "standard input has no revision main"),
     (None, None, ("-",), "standard input has no revision HEAD"),
     ("", None, FILES, "BASE is empty; is a variable unset"),
@@ -128,14 +128,14 @@ def test_a_side_knows_its_commit_and_its_files(history: GitFolder) -> None:
     ("./absent", "other.yaml", (), "./absent: no such file or folder"),
     (None, None, ("typo.yaml",), "typo.yaml: neither in HEAD nor in the working tree"),
 ])
-def test_what_is_unclear_is_a_usage_error(
+def test_unclear_arguments_are_usage_errors(
     history: GitFolder, base: str | None, head: str | None, files: tuple[str, ...], words: str
 ) -> None:
     with pytest.raises(UsageError, match=words):
         targets(history, base, head, files)
 
 
-def test_what_is_both_a_path_and_a_revision_must_be_said(history: GitFolder) -> None:
+def test_an_argument_that_is_both_path_and_revision_is_refused(history: GitFolder) -> None:
     (history.folder / "main").write_text(fleet("org/a", replicas=5))
     with pytest.raises(UsageError, match="main is both a revision and a path") as caught:
         targets(history, "main", None, FILES)
@@ -144,8 +144,8 @@ def test_what_is_both_a_path_and_a_revision_must_be_said(history: GitFolder) -> 
     assert targets(history, "main~0", None, FILES) == ("main~0", 4, TREE, 9)
 
 
-def test_a_revision_that_is_not_here_is_an_error(history: GitFolder) -> None:
-    with pytest.raises(RevisionError, match="git knows no revision 'mian'"):
+def test_a_missing_revision_is_an_error(history: GitFolder) -> None:
+    with pytest.raises(RevisionError, match="git has no revision 'mian'"):
         targets(history, "mian", None, FILES)
 
 

@@ -1,4 +1,4 @@
-"""What a change causes alone: two real plans on one inventory, and the counts, side effects and words that follow."""
+"""The effect of a change alone: two real plans on one inventory, with counts, side effects and messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def side(text: str) -> Side:
 
 
 def world(nodes: int = 2, live: dict[str, int] | None = None) -> Inventory:
-    """So many nodes of 8 GPUs; `live` replicas of 1 GPU each by model, all on the first."""
+    """A number of nodes with 8 GPUs; `live` replicas of 1 GPU by model, all on the first node."""
     total = {"GPU": 8, "CPU": 64, "memory": 1 << 40}
     replicas = [
         {"model": key, "replicaId": number, "fleet": "lab", "specHash": "x",
@@ -70,7 +70,7 @@ def effects(found: PlanChange) -> dict[str, tuple[str, str]]:
     return {one.key: (one.kind, one.message) for one in found.models}
 
 
-def test_what_would_be_created_anyway_is_not_the_changes_doing() -> None:
+def test_replicas_due_anyway_are_not_attributed_to_the_change() -> None:
     found = change(fleet(small("a", replicas=2), small("b", replicas=3)),
                    fleet(small("a", replicas=2), small("b", replicas=4)), world(live={"b": 1}))
     assert (found.create, found.also_without, found.no_longer, found.blocked) == (1, 4, 0, 0)
@@ -78,29 +78,29 @@ def test_what_would_be_created_anyway_is_not_the_changes_doing() -> None:
     assert found.base == BASE
 
 
-def test_a_model_that_is_blocked_because_another_took_the_room_is_a_side_effect() -> None:
+def test_a_model_blocked_because_another_takes_its_place_is_a_side_effect() -> None:
     found = change(fleet(big("a", replicas=2)), fleet(big("a", replicas=2), big("b", replicas=1, priority=9)), world())
     assert effects(found) == {
-        "a": ("sideEffect", "not changed itself, but by another change: 1 fewer to create, 1 more blocked"),
+        "a": ("sideEffect", "affected by another change: 1 fewer to create, 1 more blocked"),
         "b": ("added", "new in the file: 1 to create")}
     assert (found.create, found.also_without, found.no_longer, found.blocked) == (1, 1, 1, 1)
 
 
-def test_a_model_that_went_leaves_its_replicas_running_and_its_missing_ones_uncreated() -> None:
+def test_a_removed_model_keeps_its_replicas_running_and_creates_no_more() -> None:
     found = change(fleet(small("a", replicas=3), small("b")), fleet(small("b")), world(live={"a": 2}))
-    runs_on = "taken out of the file: 2 live replicas become unmanaged and run on"
+    runs_on = "removed from the file: 2 live replicas become unmanaged and keep running"
     assert effects(found) == {"a": ("removed", f"{runs_on}; 1 replica would have been created")}
     [gone] = found.models
     assert (gone.before is not None, gone.after) == (True, None)
     assert (found.create, found.no_longer) == (0, 1)
 
 
-def test_a_lowered_target_keeps_what_runs() -> None:
+def test_a_lowered_target_keeps_running_replicas() -> None:
     found = change(fleet(small("a", replicas=3)), fleet(small("a", replicas=1)), world(live={"a": 3}))
     assert effects(found) == {"a": ("changed", "2 more kept beyond the target")}
 
 
-def test_replicas_that_drift_by_the_change_are_counted_and_those_that_did_before_are_not() -> None:
+def test_only_new_drift_is_counted() -> None:
     old, new = (fleet(small("a", placement={"spread": label}), small("b")) for label in ("zone", "rack"))
     spec_hash = next(model.spec_hash for model in side(old).fleet.models if model.key == "a")  # type: ignore[union-attr]
     inventory = world(live={"a": 2, "b": 1})
@@ -110,7 +110,7 @@ def test_replicas_that_drift_by_the_change_are_counted_and_those_that_did_before
     assert effects(found) == {"a": ("changed", "2 more reported as drift")}
 
 
-def test_nodes_that_fetch_weights_by_the_change_are_counted() -> None:
+def test_nodes_that_fetch_weights_because_of_the_change_are_counted() -> None:
     weights = {"from": [{"path": "/m"}], "index": "a" * 64}
     at_zero = {"replicas": 0, "workers": [group("main", member(weights=weights))]}
     keeps = fleet(model("a", **at_zero, cold={"nodes": {}}))
@@ -126,7 +126,7 @@ def test_nodes_that_fetch_weights_by_the_change_are_counted() -> None:
     assert effects(change(fleet(small("b")), fleet(small("b")), known)) == {}
 
 
-def test_every_model_that_changed_is_named_whether_or_not_it_gets_something_else() -> None:
+def test_every_changed_model_is_named_even_if_its_counts_are_the_same() -> None:
     old, new = (fleet(*(small(key, replicas=count, placement={"spread": label}) for key, count in
                         (("a", 0), ("b", 2))), small("c")) for label in ("zone", "rack"))
     found = change(old, new, world())
@@ -139,10 +139,10 @@ def test_a_policy_that_stops_a_model_is_a_side_effect_of_the_fleet() -> None:
     text = fleet(small("a", replicas=2))
     found = change(text, text.replace("spec:\n", "spec:\n  nodes: [{cordon: true}]\n"), world())
     assert effects(found) == {
-        "a": ("sideEffect", "not changed itself, but by another change: 2 fewer to create, 2 more blocked")}
+        "a": ("sideEffect", "affected by another change: 2 fewer to create, 2 more blocked")}
 
 
-def test_where_there_was_no_fleet_everything_is_the_changes_doing() -> None:
+def test_without_a_base_fleet_everything_is_attributed_to_the_change() -> None:
     found = change(None, fleet(small("a", replicas=2)), world(live={"a": 1}))
     assert (found.create, found.also_without) == (1, 0)
     assert effects(found) == {"a": ("added", "new in the file: 1 to create, 1 live already")}
@@ -154,7 +154,7 @@ def test_a_change_of_nothing_but_text_causes_nothing() -> None:
     assert (found.create, found.also_without, found.models, found.differences) == (0, 2, [], [])
 
 
-def test_the_plan_with_its_change_has_the_id_of_all_of_it() -> None:
+def test_the_plan_id_covers_the_change() -> None:
     base, head = fleet(small("a")), fleet(small("a", replicas=2))
     plan = planned(side(head), world())
     whole = with_change(plan, change(base, head, world()))

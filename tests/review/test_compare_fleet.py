@@ -1,4 +1,4 @@
-"""What is told beside the models: name, cluster, policy, node policies, each with what it does to what runs."""
+"""Differences outside of models: name, cluster, policy, node policies, and their effects."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_change_is_told_as_it_is(
     assert one.model is None
 
 
-def test_an_empty_reserve_takes_an_earlier_one_back(side: Sides) -> None:
+def test_an_empty_reserve_revokes_an_earlier_one(side: Sides) -> None:
     [one] = found(side, entries("reserve: {vram: 1Gi}", "selector: {a: b}"),
                   entries("reserve: {vram: 1Gi}", "selector: {a: b}, reserve: {}"))
     assert (one.path, one.kind, one.old, one.new) == ("nodes[1].reserve.vram", "added", None, "0")
@@ -103,29 +103,29 @@ def test_another_spelling_is_no_difference(side: Sides, old: str, new: str) -> N
     assert found(side, old, new) == []
 
 
-def test_each_setting_of_an_entry_is_told_by_itself_with_the_nodes_it_is_about(side: Sides) -> None:
+def test_each_setting_of_an_entry_is_a_difference_that_names_its_nodes(side: Sides) -> None:
     cap, cordon = found(side, "", entries(f"selector: {L4}, cordon: true, maxReplicasPerModel: 1"))
     assert (cap.effect, cordon.effect) == ("drift", "none")
     assert cap.message.startswith("pool=l4: running replicas beyond the cap are kept")
-    assert cordon.message.startswith("pool=l4: nothing new goes there")
+    assert cordon.message.startswith("pool=l4: no new replicas go there")
 
 
-def test_entries_without_a_selector_are_about_every_node(side: Sides) -> None:
+def test_entries_without_a_selector_apply_to_every_node(side: Sides) -> None:
     [one] = found(side, "", entries("cordon: true"))
     assert one.message.startswith("every node: ")
 
 
-def test_a_selector_that_changes_is_one_entry_less_and_one_more(side: Sides) -> None:
+def test_a_changed_selector_is_one_removed_and_one_added_entry(side: Sides) -> None:
     new, old = found(side, entries(f"selector: {L4}, cordon: true"), entries(f"selector: {A100}, cordon: true"))
     assert (new.kind, new.effect, old.kind, old.effect) == ("added", "none", "removed", "additive")
 
 
-def test_what_may_be_secret_in_an_address_is_not_told(side: Sides) -> None:
+def test_secrets_in_an_address_are_not_shown(side: Sides) -> None:
     [one] = found(side, "", "cluster: {address: 'http://me:hunter2@ray:8265/?token=hunter2'}\n")
     assert one.new == "http://***@ray:8265/"
 
 
-def test_the_order_of_entries_matters_where_both_set_the_same(side: Sides) -> None:
+def test_the_order_of_entries_matters_if_both_set_the_same_key(side: Sides) -> None:
     lines = (f"selector: {L4}, cordon: true", "selector: {zone: a}, cordon: false")
     [one] = found(side, entries(*lines), entries(*reversed(lines)))
     assert (one.path, one.effect, one.old, one.new) == (
@@ -135,7 +135,7 @@ def test_the_order_of_entries_matters_where_both_set_the_same(side: Sides) -> No
     assert one.effect == "drift"
 
 
-def test_a_cap_where_there_was_none_is_more_for_models_that_may_stand_once_on_a_node(side: Sides) -> None:
+def test_a_new_cap_is_additive_for_models_limited_to_one_per_node(side: Sides) -> None:
     [one] = found(side, "", entries("maxReplicasPerModel: 4"), CPU_ONLY)
     assert one.effect == "additive"
     [one] = found(side, entries("maxReplicasPerModel: 4"), "", CPU_ONLY)
@@ -144,7 +144,7 @@ def test_a_cap_where_there_was_none_is_more_for_models_that_may_stand_once_on_a_
     assert one.effect == "drift"  # for one of them
 
 
-def test_another_name_keeps_everything_and_says_how_to_go_on(side: Sides) -> None:
+def test_another_fleet_name_keeps_everything_and_names_adopt_from(side: Sides) -> None:
     old, new = fleet(model()), fleet(model()).replace("{name: lab}", "{name: prod}")
     diff = compare(side(old, name="old"), side(new, name="new"))
     [one] = diff.differences
@@ -164,7 +164,7 @@ def test_places_count_over_all_files(side: Sides) -> None:
     assert line[difference.new_source.column - 1:].startswith("2Gi")
 
 
-def test_the_fleet_is_told_before_its_models(side: Sides) -> None:
+def test_the_fleet_comes_before_its_models(side: Sides) -> None:
     old = fleet(model(replicas=1), spec=entries("cordon: true"))
     new = fleet(model(replicas=2), spec=entries("cordon: false") + "policy: {maxNewReplicas: 1}\n")
     diff = compare(side(old, name="old"), side(new, name="new"))

@@ -1,4 +1,4 @@
-"""What holds for every comparison: nothing is different from itself, one change is one change, no secret is told."""
+"""Properties of every comparison: a fleet equals itself, one change is one difference, no secret is shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def diff(old: str, new: str) -> FleetDiff:
 
 @settings(max_examples=cases(12))
 @given(FLEETS, st.integers(0, 1000))
-def test_nothing_is_different_from_itself_however_it_is_written(document: Json, seed: int) -> None:
+def test_a_fleet_equals_itself_in_any_spelling(document: Json, seed: int) -> None:
     plain, other = as_yaml(document), as_yaml(document, shuffle=random.Random(seed))
     for text in (plain, other, format_source(SourceBytes("x", other.encode())).after):
         assert diff(plain, text).differences == []
@@ -46,7 +46,7 @@ def test_nothing_is_different_from_itself_however_it_is_written(document: Json, 
 
 @settings(max_examples=cases(12))
 @given(FLEETS, st.integers(0, 1000))
-def test_the_order_of_models_and_the_cut_into_files_are_no_difference(document: Json, seed: int) -> None:
+def test_the_order_of_models_and_the_split_into_files_are_not_differences(document: Json, seed: int) -> None:
     parts = []
     for number, model in enumerate(document["spec"]["models"]):
         part = {**document, "spec": {"models": [model]}}
@@ -99,7 +99,7 @@ def test_any_two_fleets_can_be_compared_and_every_difference_is_whole(old: Json,
 
 @settings(max_examples=cases(6))
 @given(FLEETS, FLEETS)
-def test_no_format_ever_tells_a_value_of_an_environment(old: Json, new: Json) -> None:
+def test_no_format_shows_an_environment_value(old: Json, new: Json) -> None:
     secrets = copy.deepcopy(new)
     for model in secrets["spec"]["models"]:
         for group in model["workers"]:

@@ -1,4 +1,4 @@
-"""A git commit as a tree of files: the same answers as the disk gave when it was committed, links included."""
+"""A git commit as a tree of files: it reads like the disk did at the commit, links included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tree_at(repository: GitFolder, name: str = "HEAD", path: str = ".") -> GitTr
     return GitTree(found, found.commit(name))
 
 
-def test_a_commit_answers_as_the_disk_did(repository: GitFolder) -> None:
+def test_a_commit_reads_like_the_disk_did(repository: GitFolder) -> None:
     repository.commit({f"odd/{name}": fleet(f"org/{number}") for number, name in enumerate(ODD_NAMES)} | {
         "odd/deeper/x.yaml": "x", "top.yaml": "top"})
     tree = tree_at(repository)
@@ -42,7 +42,7 @@ def test_a_whole_folder_loads_as_from_the_disk(repository: GitFolder) -> None:
     assert len(in_git.models) == len(ODD_NAMES) + 1
 
 
-def test_a_commit_is_what_it_was_whatever_lies_on_the_disk(repository: GitFolder) -> None:
+def test_a_commit_does_not_depend_on_the_files_on_disk(repository: GitFolder) -> None:
     before = (repository.folder / "fleets/prod.yaml").read_bytes()
     (repository.folder / "fleets/prod.yaml").write_text("changed")
     (repository.folder / "fleets/new.yaml").write_text("new")
@@ -52,11 +52,11 @@ def test_a_commit_is_what_it_was_whatever_lies_on_the_disk(repository: GitFolder
     assert not tree.is_file("fleets/new.yaml")
 
 
-def test_no_more_is_read_than_asked_for(repository: GitFolder) -> None:
+def test_reading_stops_at_the_limit(repository: GitFolder) -> None:
     assert tree_at(repository).read("fleets/prod.yaml", 3) == b"api"
 
 
-def test_paths_are_relative_to_this_folder_as_everywhere(
+def test_paths_are_relative_to_the_current_folder(
     repository: GitFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.commit({"deep/down/here.yaml": "here"})
@@ -110,7 +110,7 @@ def test_a_link_out_of_the_repository_is_a_problem_of_the_fleet(repository: GitF
     assert "a link out of the repository, to /etc/hostname" in problem.message
 
 
-def test_what_lies_outside_is_not_held(repository: GitFolder, tmp_path: Path) -> None:
+def test_a_commit_has_no_files_outside_the_repository(repository: GitFolder, tmp_path: Path) -> None:
     tree = tree_at(repository)
     for path in ["..", "../x.yaml", str(tmp_path / "x.yaml"), "/", "a\0b"]:
         assert not tree.in_checkout(path, "")
@@ -151,7 +151,7 @@ def test_a_worktree_reads_its_own_head(repository: GitFolder, tmp_path: Path, mo
     assert tree_at(side, "main").read("fleets/prod.yaml", 3) == b"api"
 
 
-def test_a_submodule_is_no_file(repository: GitFolder) -> None:
+def test_a_submodule_is_not_a_file(repository: GitFolder) -> None:
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},module")
     repository.git("commit", "--quiet", "--message", "module")
     tree = tree_at(repository)
@@ -162,7 +162,7 @@ def test_a_submodule_is_no_file(repository: GitFolder) -> None:
         tree.read("module/fleet.yaml", 9)
 
 
-def test_a_base_in_a_submodule_is_called_so(repository: GitFolder) -> None:
+def test_a_base_in_a_submodule_is_reported_as_such(repository: GitFolder) -> None:
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},parts")
     extends = "kind: Fleet\nextends: ../parts/base.yaml\n"
     (repository.folder / "fleets/sub.yaml").write_text(fleet("org/a").replace("kind: Fleet\n", extends))

@@ -1,4 +1,4 @@
-"""A repository whose configuration would run programs: comparing its revisions runs none, and writes nothing."""
+"""A repository whose configuration would run programs: comparing its revisions runs and writes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def no_stdin() -> bytes:
 
 @pytest.fixture
 def trap(repository: GitFolder, tmp_path: Path) -> Path:
-    """Make the repository run a program wherever git lets it; returns the file that program would leave behind."""
+    """Make the repository run a program wherever git allows; returns the file that the program would write."""
     sprung = tmp_path / "sprung"
     program = tmp_path / "trap.sh"
     program.write_text(f"#!/bin/sh\necho \"$0 $@\" >> {sprung}\ncat 2>/dev/null\n")
@@ -57,7 +57,7 @@ def test_nothing_the_repository_configures_is_run_and_nothing_is_written(reposit
     assert not trap.exists()
 
 
-def test_what_was_renamed_is_found_without_running_anything(repository: GitFolder, trap: Path) -> None:
+def test_a_renamed_file_is_found_without_running_programs(repository: GitFolder, trap: Path) -> None:
     (repository.folder / "lab.yaml").write_text(fleet("org/a", replicas=5))
     blob = repository.git("hash-object", "-w", "--no-filters", "lab.yaml")
     repository.git("update-index", "--add", "--cacheinfo", f"100644,{blob},lab.yaml")
@@ -71,7 +71,7 @@ def test_what_was_renamed_is_found_without_running_anything(repository: GitFolde
 
 
 @pytest.mark.parametrize("required", ["true", "false"])
-def test_the_git_facts_of_a_plan_run_nothing_either(repository: GitFolder, trap: Path, required: str) -> None:
+def test_the_git_facts_of_a_plan_run_no_programs_either(repository: GitFolder, trap: Path, required: str) -> None:
     repository.git("config", "filter.t.required", required)
     # written again, so that git reads it to see whether it has changed
     file = repository.folder / "fleets/prod.yaml"
@@ -92,8 +92,8 @@ def test_a_filter_of_any_name_is_not_run(repository: GitFolder, trap: Path, name
     assert not trap.exists()
 
 
-def test_a_filter_of_the_person_is_asked(repository: GitFolder, tmp_path: Path) -> None:
-    """Such as Git LFS, which is set up for a person and not for a repository: only it tells what has changed."""
+def test_a_filter_from_the_users_own_configuration_is_run(repository: GitFolder, tmp_path: Path) -> None:
+    """For example Git LFS, set up for the user and not for a repository: without it changes cannot be detected."""
     (tmp_path / "home").mkdir()
     repository.git("config", "--global", "filter.upper.clean", "tr a-z A-Z")
     repository.commit({".gitattributes": "*.yaml filter=upper\n", "fleets/prod.yaml": "shout"})

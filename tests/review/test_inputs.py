@@ -1,4 +1,4 @@
-"""Reading both sides: what is not there yet is an empty fleet, and what is wrong is told of both at once."""
+"""Reading both sides: missing files are an empty fleet, and all problems of both are reported at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def targets(repository: GitFolder, *files: str) -> list[int | None]:
     return [side.fleet.models[0].replicas if side.fleet else None for side in sides(repository, *files)]
 
 
-def test_files_that_are_not_there_yet_or_any_more_are_an_empty_fleet(repository: GitFolder) -> None:
+def test_new_or_deleted_files_are_an_empty_fleet_on_the_other_side(repository: GitFolder) -> None:
     (repository.folder / "new.yaml").write_text(fleet("org/new", replicas=2))
     assert targets(repository, "new.yaml") == [None, 2]
     (repository.folder / "fleets/prod.yaml").unlink()
@@ -37,19 +37,19 @@ def test_a_folder_that_held_no_fleet_file_is_an_empty_fleet(repository: GitFolde
     assert (came.model, came.kind) == ("org/new", "added")
 
 
-def test_a_file_that_was_moved_is_named_in_both_places(repository: GitFolder) -> None:
+def test_a_moved_file_is_named_on_both_sides(repository: GitFolder) -> None:
     repository.git("mv", "fleets/prod.yaml", "production.yaml")
     assert compare(*sides(repository, "fleets/prod.yaml", "production.yaml")).differences == []
 
 
-def test_a_file_that_came_and_one_that_stayed(repository: GitFolder) -> None:
+def test_one_new_file_and_one_that_stayed(repository: GitFolder) -> None:
     (repository.folder / "fleets/more.yaml").write_text(fleet("org/b", replicas=2))
     for files in (("fleets",), ("fleets/prod.yaml", "fleets/more.yaml")):
         [came] = compare(*sides(repository, *files)).differences
         assert (came.model, came.effect) == ("org/b", "additive")
 
 
-def test_both_sides_tell_all_their_problems_at_once_each_with_its_revision(repository: GitFolder) -> None:
+def test_all_problems_of_both_sides_are_reported_with_their_revision(repository: GitFolder) -> None:
     repository.commit({"fleets/prod.yaml": fleet("org/a").replace("replicas: 1", "replicas: -1")})
     (repository.folder / "fleets/prod.yaml").write_text("kind: [")
     with pytest.raises(FleetFileError) as caught:
@@ -57,7 +57,7 @@ def test_both_sides_tell_all_their_problems_at_once_each_with_its_revision(repos
     assert [problem.file for problem in caught.value.problems] == ["HEAD:fleets/prod.yaml", "fleets/prod.yaml"]
 
 
-def test_a_warning_keeps_nobody_from_comparing(repository: GitFolder) -> None:
+def test_warnings_do_not_prevent_a_comparison(repository: GitFolder) -> None:
     warned = fleet("org/a", replicas=2).replace('"--port"', '"$FLEETCTL_PORT"')
     (repository.folder / "fleets/prod.yaml").write_text(warned)
     assert targets(repository, "fleets") == [3, 2]
@@ -68,7 +68,7 @@ def test_standard_input_is_read_only_once(repository: GitFolder) -> None:
         sides(repository, base="-", head="-")
 
 
-def test_the_base_of_a_plan_is_a_revision_or_where_it_parted(repository: GitFolder) -> None:
+def test_the_base_of_a_plan_is_a_revision_or_a_merge_base(repository: GitFolder) -> None:
     repository.git("checkout", "--quiet", "-b", "side")
     repository.commit({"fleets/prod.yaml": fleet("org/a", replicas=7)})
     repository.git("checkout", "--quiet", "main")

@@ -1,4 +1,4 @@
-"""What deepdiff is asked about, against a walk that looks at every entry."""
+"""The differences found with deepdiff, checked against a walk over every entry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleetctl.review.meaning import Steps, changed_ways
+from fleetctl.review.meaning import Steps, find_changes
 
 KEYED = st.recursive(
     st.sampled_from(["a", "b", 1, None]), lambda inner: st.dictionaries(st.sampled_from(["k", "l", "__m"]), inner),
@@ -25,5 +25,5 @@ def every_way(old: Any, new: Any, way: Steps = ()) -> Iterator[Steps]:
 
 
 @given(st.dictionaries(st.sampled_from(["x", "y"]), KEYED), st.dictionaries(st.sampled_from(["x", "y"]), KEYED))
-def test_every_way_to_a_difference_is_found_and_no_other(old: dict[str, Any], new: dict[str, Any]) -> None:
-    assert sorted(changed_ways(old, new)) == sorted(every_way(old, new))
+def test_all_paths_of_differences_are_found_and_no_other(old: dict[str, Any], new: dict[str, Any]) -> None:
+    assert sorted(find_changes(old, new)) == sorted(every_way(old, new))

@@ -1,4 +1,4 @@
-"""Names of revisions: what git would make of them, nothing a name could smuggle in, and how to get what is missing."""
+"""Names of revisions: resolved like git does, safe with hostile names, with hints how to fetch missing ones."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_every_way_to_name_a_commit(repository: GitFolder) -> None:
 
 @pytest.mark.parametrize("name", ["--output=x", "-x", "--help", "", "nope", "main:fleets", "^main", "main main",
                                   "a\nb", "$(touch pwned)", "main;touch pwned", "`touch pwned`", "HEAD^{tree}"])
-def test_what_is_no_commit_is_refused_and_nothing_of_it_is_run(repository: GitFolder, name: str) -> None:
+def test_a_name_that_is_not_a_commit_is_refused_and_not_run(repository: GitFolder, name: str) -> None:
     before = sorted(repository.folder.iterdir())
-    with pytest.raises(RevisionError, match="git knows no revision"):
+    with pytest.raises(RevisionError, match="git has no revision"):
         found(repository).commit(name)
     assert sorted(repository.folder.iterdir()) == before
 
@@ -42,13 +42,13 @@ def test_ranges(name: str, ends: tuple[str, str, str] | None) -> None:
     assert parse_range(name) == ends
 
 
-def test_a_misspelt_name_comes_with_the_one_that_is_near(repository: GitFolder) -> None:
-    with pytest.raises(RevisionError, match="git knows no revision 'mian'") as caught:
+def test_a_misspelled_name_suggests_the_nearest(repository: GitFolder) -> None:
+    with pytest.raises(RevisionError, match="git has no revision 'mian'") as caught:
         found(repository).commit("mian")
-    assert str(caught.value.hint).startswith("did you mean main? Else ")
+    assert str(caught.value.hint).startswith("did you mean main? If not, ")
 
 
-def test_a_merge_base_is_where_two_branches_parted(repository: GitFolder) -> None:
+def test_a_merge_base_is_the_last_common_commit(repository: GitFolder) -> None:
     parted = repository.git("rev-parse", "HEAD")
     repository.git("checkout", "--quiet", "-b", "side")
     repository.commit({"side": "x"})
@@ -58,7 +58,7 @@ def test_a_merge_base_is_where_two_branches_parted(repository: GitFolder) -> Non
     assert (base.name, base.id) == ("main...side", parted)
 
 
-def test_branches_without_a_common_past_have_no_merge_base(repository: GitFolder) -> None:
+def test_branches_without_common_history_have_no_merge_base(repository: GitFolder) -> None:
     repository.git("checkout", "--quiet", "--orphan", "other")
     repository.commit({"x": "x"})
     with pytest.raises(RevisionError, match="no merge base") as caught:
@@ -76,7 +76,7 @@ def shallow(repository: GitFolder, tmp_path: Path) -> GitFolder:
     return GitFolder(tmp_path / "shallow", repository.environ)
 
 
-def test_a_branch_that_was_not_cloned_comes_with_the_command_that_fetches_it(shallow: GitFolder) -> None:
+def test_a_branch_missing_from_the_clone_names_the_command_to_fetch_it(shallow: GitFolder) -> None:
     for name in ("main", "origin/main"):
         with pytest.raises(RevisionError) as caught:
             found(shallow).commit(name)
@@ -90,7 +90,7 @@ NO_BRANCHES = ["HEAD~9", "HEAD^2", "main~9", "origin/main^2", "main@{9}", "main:
 
 
 @pytest.mark.parametrize("name", NO_BRANCHES)
-def test_no_fetch_is_told_that_could_not_work(shallow: GitFolder, name: str) -> None:
+def test_no_fetch_is_suggested_that_could_not_work(shallow: GitFolder, name: str) -> None:
     with pytest.raises(RevisionError) as caught:
         found(shallow).commit(name)
     assert "refs/remotes" not in str(caught.value.hint)
@@ -101,7 +101,7 @@ def test_no_fetch_is_told_that_could_not_work(shallow: GitFolder, name: str) -> 
     assert str(caught.value.hint).endswith("see `git branch --all` and `git log`")
 
 
-def test_a_shallow_clone_is_told_how_to_find_its_merge_base(shallow: GitFolder) -> None:
+def test_a_shallow_clone_names_the_command_to_deepen_it(shallow: GitFolder) -> None:
     shallow.git("fetch", "--quiet", "--depth", "1", "origin", "main:refs/remotes/origin/main")
     with pytest.raises(RevisionError, match="no merge base") as caught:
         found(shallow).merge_base("origin/main", "HEAD")
@@ -116,7 +116,7 @@ def test_a_name_in_a_hint_cannot_run_anything_when_it_is_pasted(shallow: GitFold
     assert "'$(touch pwned):refs/remotes/origin/$(touch pwned)'" in str(caught.value.hint)
 
 
-def test_a_partial_clone_is_not_filled_up_behind_anybodys_back(repository: GitFolder, tmp_path: Path) -> None:
+def test_a_partial_clone_fetches_nothing(repository: GitFolder, tmp_path: Path) -> None:
     from fleetctl.review.git_tree import GitTree
 
     repository.git("config", "uploadpack.allowFilter", "true")
@@ -126,11 +126,11 @@ def test_a_partial_clone_is_not_filled_up_behind_anybodys_back(repository: GitFo
     tree = GitTree(found(partial), found(partial).commit("HEAD"))
     path = str(partial.folder / "fleets" / "prod.yaml")
     assert tree.is_file(path)
-    with pytest.raises(OSError, match="git has no content for it here"):
+    with pytest.raises(OSError, match="git does not have its content here"):
         tree.read(path, 9)
 
 
-def test_outside_of_a_repository_git_says_so_and_a_way_without_it_is_named(
+def test_outside_a_repository_the_error_names_a_way_without_git(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
     with pytest.raises(RevisionError, match="not a git repository") as caught:
@@ -138,7 +138,7 @@ def test_outside_of_a_repository_git_says_so_and_a_way_without_it_is_named(
     assert "fleetctl diff OLD.yaml NEW.yaml" in str(caught.value.hint)
 
 
-def test_a_repository_of_somebody_else_comes_with_what_git_wants_to_hear(repository: GitFolder) -> None:
+def test_a_repository_of_another_owner_names_gits_command_to_trust_it(repository: GitFolder) -> None:
     with pytest.raises(RevisionError, match="dubious ownership") as caught:
         repository_of(str(repository.folder / "fleets" / "prod.yaml"),
                       {**repository.environ, "GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
@@ -146,7 +146,7 @@ def test_a_repository_of_somebody_else_comes_with_what_git_wants_to_hear(reposit
     assert "fleets" not in str(caught.value.hint)
 
 
-def test_what_a_hook_is_told_of_another_repository_does_not_mislead(repository: GitFolder) -> None:
+def test_git_variables_of_a_hook_are_ignored(repository: GitFolder) -> None:
     hook = {**repository.environ, "GIT_DIR": ".git", "GIT_INDEX_FILE": ".git/index", "GIT_PREFIX": "",
             "GIT_WORK_TREE": "/nowhere", "GIT_COMMON_DIR": "/nowhere", "GIT_OBJECT_DIRECTORY": "/nowhere",
             "GIT_ALTERNATE_OBJECT_DIRECTORIES": "/nowhere", "GIT_NAMESPACE": "nowhere", "GIT_CONFIG": "/nowhere"}
@@ -155,17 +155,17 @@ def test_what_a_hook_is_told_of_another_repository_does_not_mislead(repository: 
     assert repository_of(path, hook).top == str(repository.folder.resolve())
 
 
-def test_a_machine_without_git_is_told_so(tmp_path: Path) -> None:
+def test_missing_git_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(RevisionError, match="git is not installed"):
         repository_of(str(tmp_path), {"PATH": str(tmp_path)})
 
 
-def test_the_repository_is_that_of_the_file_also_when_its_folder_is_gone(repository: GitFolder) -> None:
+def test_the_repository_is_found_even_if_the_files_folder_is_gone(repository: GitFolder) -> None:
     path = str(repository.folder / "gone" / "deeper" / "fleet.yaml")
     assert repository_of(path, repository.environ).top == str(repository.folder.resolve())
 
 
-def test_a_file_belongs_to_the_repository_it_lies_in_not_to_where_it_links(
+def test_a_link_belongs_to_the_repository_of_its_own_folder(
     repository: GitFolder, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere.yaml").write_text("x")

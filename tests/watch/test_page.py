@@ -71,9 +71,8 @@ def test_the_page_shows_running_and_missing_replicas_and_why(watcher: Watcher, c
     watcher.keeps_history = True
     advance(watcher)
     shown = words(watch_page(watcher).html)
-    for text in ("Fleet lab", "Not all runs", "2 blocked", "INSUFFICIENT_GPU", "org/m/0", "node-a", "Placement map",
-                 "Runs", "8dd5457ba23d",
-                 "good: ", "last good revision", "last look"):
+    for text in ("Fleet lab", "Not everything runs", "2 blocked", "INSUFFICIENT_GPU", "org/m/0", "node-a",
+                 "Placement map", "Runs", "8dd5457ba23d", "good: ", "last good revision", "last look"):
         assert text in shown, shown
     assert SECRET not in watch_page(watcher).html
     assert "never constructed" not in shown, "a column without a text"

@@ -123,7 +123,7 @@ def publish(job: Job, result: JobResult, *, comment: bool) -> None:
         return
     footer = _footer(job)
     with _warning_if_lost("summary page"):
-        forge.summarise(render_markdown(report, SUMMARY_BUDGET) + footer)
+        forge.summarize(render_markdown(report, SUMMARY_BUDGET) + footer)
     with _warning_if_lost("outputs"):
         forge.output(result.outputs(forge.root))
     if comment and forge.change and forge.change.number is not None:

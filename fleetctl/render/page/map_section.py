@@ -1,7 +1,7 @@
 """The placement map of a page: the nodes a plan changes, before and after; then the others; and the map's style rules.
 
-A node is its name, and its cards as small boxes. A card with one whole holder is a single element, as a large fleet has
-thousands of them. The title of a box says in words what its letters say, so it can be read without a script.
+A node is its name and a small box per card. A card with a single holder is one element, as a large fleet has thousands
+of cards. The title of a box says in words what its letters say, so it can be read without a script.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from fleetctl.documents.quantity import SHARE, amount_of, count_of, grouped
 from fleetctl.render import map_legend
 from fleetctl.render.map_legend import Legend
 from fleetctl.render.page.markup import Markup, el
-from fleetctl.render.page.tables import Part, fold, left_out
+from fleetctl.render.page.tables import Part, fold, omission_note
 from fleetctl.render.place_text import replica_ranges
 
 NODES_SHOWN = 2_000
-"""At most so many nodes are drawn, those that change first; the page says how many are left out."""
+"""The most nodes drawn, changed nodes first; the page says how many are omitted."""
 
 OPEN_UP_TO = 60
-"""Up to so many nodes without a change are open from the start; more are folded."""
+"""The list of unchanged nodes is folded if it is longer than this."""
 
 LEGEND_SHOWN = 24
-ONLY_THE_PLAN = ("Made from the plan alone: only the nodes it places on, and of those only what is new. "
+ONLY_THE_PLAN = ("Made from the plan alone: shows only the nodes it places on, and only their new replicas. "
                  "With an inventory, fleetctl draws the whole fleet before and after.")
-GONE, FREE = "x", "·"
+DEAD, FREE = "x", "·"
 SHORT = 2
 """Longer labels have smaller letters."""
 NAMED = 4
-"""At most so many models with new replicas are named beside a node."""
+"""The most models with new replicas named beside a node."""
 
 
 def map_part(picture: PlacementMap, *, whole: bool) -> Part:
-    """Return the map; `whole` = it has every node, and what runs there now."""
+    """Return the map; `whole` = the picture has every node and the replicas that run now."""
     legend = Legend.of(picture)
     touched = [node for node in picture.nodes if is_touched(node)][:NODES_SHOWN]
     same = [node for node in picture.nodes if not is_touched(node)][:NODES_SHOWN - len(touched)]
@@ -44,7 +44,7 @@ def map_part(picture: PlacementMap, *, whole: bool) -> Part:
     body = el(
         "section", el("h2", "Placement map"), el("p", note), _legend(picture, legend),
         _changed(touched, legend, whole=whole), _same(same, legend),
-        left_out(len(picture.nodes) - len(touched) - len(same), "node", "fleetctl map --all shows every one"),
+        omission_note(len(picture.nodes) - len(touched) - len(same), "node", "fleetctl map --all shows all of them"),
         id="map", class_=f"map{long}", aria_label="Placement map")
     return Part("map", "Placement map", body)
 
@@ -56,20 +56,20 @@ def _changed(nodes: Sequence[MapNode], legend: Legend, *, whole: bool) -> Markup
     head = el("div", (el("span", name) for name in heads), class_="heads", aria_hidden="true")
     sides = ("before", "after") if whole else ("after",)
     title = el("h3", f"{count_of(len(nodes), 'node')} with new replicas")
-    return el("div", title, head, el("ul", (_drawn(node, legend, *sides, coming=True) for node in nodes)),
+    return el("div", title, head, el("ul", (_drawn(node, legend, *sides, name_new=True) for node in nodes)),
               class_="changed" if whole else "changed alone")
 
 
 def _same(nodes: Sequence[MapNode], legend: Legend) -> Markup | None:
     if not nodes:
         return None
-    summary = el("summary", f"{count_of(len(nodes), 'node')} as before")
+    summary = el("summary", f"{count_of(len(nodes), 'node')} unchanged")
     return el("details", summary, el("ul", (_drawn(node, legend, "both") for node in nodes)), class_="fold same",
               data_same=True, open=len(nodes) <= OPEN_UP_TO)
 
 
 def _legend(picture: PlacementMap, legend: Legend) -> Markup:
-    """Return the letters of the models, and the signs; each model is a link, which the script turns into a filter."""
+    """Return the letters of the models and the signs; the script turns the link of each model into a filter."""
     entries = [_entry(entry, legend) for entry in picture.legend]
     rest = entries[LEGEND_SHOWN:]
     more = fold(count_of(len(rest), "more model"), el("ul", rest)) if rest else None
@@ -79,25 +79,24 @@ def _legend(picture: PlacementMap, legend: Legend) -> Markup:
 
 
 def _entry(entry: LegendEntry, legend: Legend) -> Markup:
-    theirs = "" if entry.live or entry.new else " foreign"
-    sign = el("span", legend.codes[entry.model], class_=f"cell {model_class(entry.model, legend)}{theirs}")
+    foreign = "" if entry.live or entry.new else " foreign"
+    sign = el("span", legend.codes[entry.model], class_=f"cell {model_class(entry.model, legend)}{foreign}")
     name = el("a", entry.model, href="#map", class_="key", data_model=model_class(entry.model, legend))
     return el("li", sign, el("span", name, " ", el("span", map_legend.counts_of(entry), class_="soft")))
 
 
 def _signs(picture: PlacementMap) -> Iterator[tuple[str, str, str]]:
-    """Yield the signs that are on the map, each with its classes and its meaning."""
-    for sign, about in map_legend.signs_used(picture):
-        yield sign, "free dirty" if about == "dirty" else about, map_legend.MEANINGS[sign]
+    for sign, meaning in map_legend.signs_used(picture):
+        yield sign, "free dirty" if meaning == "dirty" else meaning, map_legend.MEANINGS[sign]
     if any(node.state == "DEAD" for node in picture.nodes):
-        yield GONE, "gone", "its node is dead"
+        yield DEAD, "dead", "its node is dead"
     yield FREE, "free", "free"
 
 
-def _drawn(node: MapNode, legend: Legend, *sides: str, coming: bool = False) -> Markup:
-    """Return a node as it is before, after, or both; `coming` = with the names of what is new on it."""
+def _drawn(node: MapNode, legend: Legend, *sides: str, name_new: bool = False) -> Markup:
+    """Return a node with its cards before, after, or both; `name_new` lists its new replicas."""
     strips = (_strip(before(node) if side == "before" else node, side, legend) for side in sides)
-    return el("li", _name(node), strips, _coming(node) if coming else None, class_="node", data_node=node.name,
+    return el("li", _name(node), strips, _new_replicas(node) if name_new else None, class_="node", data_node=node.name,
               data_holds=_holds(node, legend))
 
 
@@ -105,7 +104,7 @@ def _name(node: MapNode) -> Markup:
     words = map_legend.node_state(node)
     state = el("span", words, class_="state warn") if words else None
     return el("div", el("span", node.name, class_="key"), " ", el("span", node.hardware, class_="soft"), " ", state,
-              class_="who", title=map_legend.node_title(node))
+              class_="about-node", title=map_legend.node_title(node))
 
 
 def _strip(node: MapNode, side: str, legend: Legend) -> Markup:
@@ -118,7 +117,7 @@ def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
     title, label = map_legend.card_title(node, card), legend.label(card) or FREE
     marks = " ".join(["cell", *(["dirty"] if card.dirty else []), *(["long"] if len(label) > SHORT else [])])
     if node.state == "DEAD":
-        return el("span", GONE, class_="cell gone", title=title)
+        return el("span", DEAD, class_="cell dead", title=title)
     if len(card.pieces) == 1 and card.pieces[0].share == SHARE:
         (piece,) = card.pieces
         return el("span", label, class_=f"{marks} {piece_class(piece, legend)}", data_r=piece.replica, title=title)
@@ -128,21 +127,20 @@ def _cell(node: MapNode, card: MapCard, legend: Legend) -> Markup:
 
 
 def _beside(members: Iterable[Beside], legend: Legend) -> Markup | None:
-    """Return the members on a node that hold no card; None where there are none."""
     chips = [el("span", map_legend.MARKS[one.holder] + legend.code(one.model), data_r=one.replica,
                 class_=f"cell {model_class(one.model, legend)} {one.holder}",
                 title=f"without a card: {one.replica} ({one.holder}){map_legend.warm_text(one)}") for one in members]
     return el("span", el("span", "no card", class_="soft"), chips, class_="beside") if chips else None
 
 
-def _coming(node: MapNode) -> Markup:
-    """Name the new replicas of a node, those of one model together: `+ org/a/2-5`."""
+def _new_replicas(node: MapNode) -> Markup:
+    """Return the new replicas of a node, grouped by model: `+ org/a/2-5`."""
     new = [piece.replica for card in node.cards for piece in card.pieces if piece.holder == "new"]
     new += [one.replica for one in node.beside if one.holder == "new"]
     lines = sorted(replica_ranges(replica for replica in new if replica))
     more = len(lines) - NAMED
     return el("div", (el("div", f"+ {line}", class_="key") for line in lines[:NAMED]),
-              el("div", f"and {count_of(more, 'more model')}") if more > 0 else None, class_="coming")
+              el("div", f"and {count_of(more, 'more model')}") if more > 0 else None, class_="new-replicas")
 
 
 def _holds(node: MapNode, legend: Legend) -> str | None:
@@ -152,13 +150,13 @@ def _holds(node: MapNode, legend: Legend) -> str | None:
 
 
 def model_class(model: str | None, legend: Legend) -> str:
-    """Return the class of a model's colour; "" where it has none."""
+    """Return the class of a model's color; "" if it has none."""
     number = legend.numbers.get(model or "")
     return "" if number is None else f"m{number}"
 
 
 def piece_class(piece: Piece, legend: Legend) -> str:
-    """Return the classes of a piece: its model's colour, and whose it is."""
+    """Return the classes of a piece: its model's color and its holder."""
     return f"{model_class(piece.model, legend)} {piece.holder}".strip()
 
 
@@ -171,13 +169,13 @@ def map_rules(picture: PlacementMap) -> str:
 
 
 def is_touched(node: MapNode) -> bool:
-    """Return whether the plan would create anything on a node."""
+    """Return whether the plan would create a replica on a node."""
     return any(piece.holder == "new" for card in node.cards for piece in card.pieces) or any(
         member.holder == "new" for member in node.beside)
 
 
 def before(node: MapNode) -> MapNode:
-    """Return a node as it is now: without what the plan would create."""
+    """Return a node as it is now, without the replicas the plan would create."""
     return node.model_copy(update={
         "cards": [_card_before(card) for card in node.cards],
         "beside": [member for member in node.beside if member.holder != "new"],
@@ -193,29 +191,29 @@ def _card_before(card: MapCard) -> MapCard:
 
 
 def planned_alone(plan: Plan) -> PlacementMap:
-    """Return a map of the nodes that a plan places on, with only what it would create.
+    """Return a map of the nodes that a plan places on, with only the replicas it would create.
 
-    For a saved plan, which does not hold what else is on the nodes, or how many cards they have.
+    For a saved plan, which contains neither the running replicas nor the number of cards of a node.
     """
-    there = grouped((member.node_id, (action, member)) for action in plan.actions for member in action.members)
-    nodes = [_planned_node(node_id, coming) for node_id, coming in there.items()]
+    by_node = grouped((member.node_id, (action, member)) for action in plan.actions for member in action.members)
+    nodes = [_planned_node(node_id, planned) for node_id, planned in by_node.items()]
     new = Counter(action.model for action in plan.actions)
     return PlacementMap(fleet=plan.fleet.name, inventory=plan.inventory, nodes=sorted(nodes, key=lambda n: n.name),
                         legend=[LegendEntry(model=model, new=count) for model, count in new.most_common()])
 
 
-def _planned_node(node_id: str, coming: list[tuple[Action, ActionMember]]) -> MapNode:
+def _planned_node(node_id: str, planned: list[tuple[Action, ActionMember]]) -> MapNode:
     cards: list[list[Piece]] = []
-    for action, member in coming:
+    for action, member in planned:
         whole, part = divmod(member.gpus, SHARE)
         cards += [[_piece(action, SHARE)] for _ in range(whole)]
         if part:
             _add_share(cards, _piece(action, part))
-    beside = [Beside(holder="new", model=action.model, replica=action.id) for action, member in coming
+    beside = [Beside(holder="new", model=action.model, replica=action.id) for action, member in planned
               if not member.gpus]
+    gpus = sum(member.gpus for _, member in planned)
     return MapNode(
-        id=node_id, name=coming[0][1].node, hardware=f"{amount_of(sum(m.gpus for _, m in coming), 'GPU')} planned",
-        state="ALIVE", beside=beside,
+        id=node_id, name=planned[0][1].node, hardware=f"{amount_of(gpus, 'GPU')} planned", state="ALIVE", beside=beside,
         cards=[MapCard(index=index, free_share=SHARE - sum(piece.share for piece in pieces), pieces=pieces)
                for index, pieces in enumerate(cards)])
 
@@ -225,7 +223,7 @@ def _piece(action: Action, share: int) -> Piece:
 
 
 def _add_share(cards: list[list[Piece]], piece: Piece) -> None:
-    """Put a share on the first card with room, as Ray would; else on a new card."""
+    """Put a share on the first card with room, as Ray does; else on a new card."""
     for pieces in cards:
         if sum(other.share for other in pieces) + piece.share <= SHARE:
             pieces.append(piece)

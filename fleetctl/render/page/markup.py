@@ -1,6 +1,6 @@
 """HTML as values: text is escaped unless it is `Markup`, so that no text from a fleet or a cluster becomes an element.
 
-Invisible characters (control characters, right-to-left overrides) are written out first, as in every format.
+Invisible characters (control characters, right-to-left overrides) are escaped first, as in every format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from html import escape
 from fleetctl.render.visible import visible
 
 SHORT_NAME = 20
-"""A name of so many characters has room on a line of a phone."""
+"""The longest name, in characters, that is kept on one line: it fits on a phone."""
 
 _NAME = re.compile(r"\w+(?:[-/.[\]]+\w+)+")
 _JOINT = re.compile(r"[/.](?=\w)")
@@ -35,25 +35,25 @@ def text(value: str) -> Markup:
 
 
 def el(name: str, /, *content: Content, **attributes: Attribute) -> Markup:
-    """Return an element. Content may be text, markup, many of them, or None for nothing.
+    """Return an element. Content is text, markup, an iterable of these, or None for nothing.
 
-    `class_` is `class` and `data_total` is `data-total`; True is a bare name, None and False leave the attribute out.
+    `class_` becomes `class`, `data_total` `data-total`. True gives a bare name; None and False omit the attribute.
     """
     opening = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Markup(opening if name in _VOID else f"{opening}{many(*content)}</{name}>")
 
 
 def many(*content: Content) -> Markup:
-    """Return content without an element around it."""
+    """Return content without an enclosing element."""
     return Markup("".join(_inside(part) for part in content if part is not None))
 
 
 def unbroken(value: str) -> Markup:
-    """Return text in which no short name breaks, and a long one behind a `/` or a dot."""
-    return Markup(_NAME.sub(_kept, text(value)))
+    """Return text in which short names do not wrap, and long ones wrap only after a `/` or a dot."""
+    return Markup(_NAME.sub(_unbroken_name, text(value)))
 
 
-def _kept(name: re.Match[str]) -> str:
+def _unbroken_name(name: re.Match[str]) -> str:
     if len(name[0]) <= SHORT_NAME:
         return el("span", Markup(name[0]), class_="whole") if "-" in name[0] else name[0]
     return _JOINT.sub(r"\g<0><wbr>", name[0])

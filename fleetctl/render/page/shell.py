@@ -1,6 +1,6 @@
 """The shell of every page: one HTML file with its own style and script, and a policy that allows nothing else.
 
-The policy names style and script by their hashes: the browser would not run a text that escaped its place.
+The policy lists style and script by their hashes, so the browser does not run injected text.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ LIVE = "live.js"
 REFRESH_S = 30
 
 
-def whole_page(title: str, content: Markup, *, rules: str = "", live: str | None = None) -> str:
-    """Return a page as text. `rules` = style rules made for this one, such as the colours of its models.
+def html_page(title: str, content: Markup, *, rules: str = "", live: str | None = None) -> str:
+    """Return an HTML document. `rules` are style rules for this page only, such as the colors of its models.
 
-    `live` = the digest of a page that its server replaces: it listens to /events, and without a script it is loaded
-    again every half a minute.
+    `live` is the digest of a page that its server updates: the page listens to /events, or without scripts reloads
+    every REFRESH_S seconds.
     """
     style = "".join(_asset(name) for name in STYLES) + rules
     scripts = SCRIPTS if live is None else (*SCRIPTS, LIVE)

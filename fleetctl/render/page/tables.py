@@ -1,4 +1,4 @@
-"""What all pages are made of: header, totals, folds, facts, the bar of the filter, and a report's tables as HTML."""
+"""The building blocks of all pages: header, totals, folds, facts, the filter bar, and a report's tables as HTML."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from fleetctl.render.page.markup import Content, Markup, el, unbroken
 from fleetctl.render.report.model import UNBROKEN, Cell, Column, Report, Table, Total, count_tone, text_tone
 
 ROWS_SHOWN = 2_000
-"""More rows make a page slow, and no person reads them; the page says how many are left out."""
+"""The most rows of a table: more make a page slow. The page says how many are omitted."""
 
 OPEN_UP_TO = 20
-"""A folded table of at most so many rows is open from the start."""
+"""A foldable table with at most this many rows starts open."""
 
 SUBJECTS = ("key", "model", "replica", "replicas")
 """The columns with the subject of a row: a model, or replicas of one."""
 
-NAMES = {"policy": "Policy", "effect": "This change", "difference": "Changes", "place": "Places"}
-"""What a table is called in the contents, where its title is long."""
+SHORT_TITLES = {"policy": "Policy", "effect": "This change", "difference": "Changes", "place": "Places"}
+"""Titles in the contents for tables whose own titles are long."""
 STATES = {
     "plan": {0: ("calm", "Nothing to do"), 2: ("good", "Changes"), 3: ("warn", "Partial"), 4: ("bad", "Refused")},
     "diff": {0: ("calm", "No changes"), 2: ("good", "Changes")},
     "apply": {0: ("good", "Done"), 3: ("warn", "Partial")},
     "problems": {0: ("good", "Valid")},
-    "watch": {0: ("good", "In sync"), 3: ("warn", "Not all runs"), 4: ("bad", "Refused")},
+    "watch": {0: ("good", "In sync"), 3: ("warn", "Not everything runs"), 4: ("bad", "Refused")},
 }
-"""A tone and a word for the state of a document, by its kind and its detailed exit code; any other has failed.
+"""Tone and word for the state of a document, by its kind and detailed exit code; any other code means "Failed".
 
-A history has no word: it is neither good nor bad.
+A kind that is not listed has no state: a history is neither good nor bad.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a page; `title` "" = it is not in the contents."""
+    """A part of a page; with `title` "" it is not listed in the contents."""
 
     anchor: str
     title: str
@@ -44,20 +44,20 @@ class Part:
 
 
 def table_parts(tables: Sequence[Table]) -> Iterator[Part]:
-    """Yield a part of the page for every table that is for pages."""
+    """Yield a part for every table meant for pages."""
     tables = [table for table in tables if "page" in table.readers]
     for number, table in enumerate(tables):
-        again = any(other.key == table.key for other in tables[:number])
-        anchor = f"{table.key}-{number}" if again else table.key
+        is_repeated = any(other.key == table.key for other in tables[:number])
+        anchor = f"{table.key}-{number}" if is_repeated else table.key
         if table.counted:
             yield Part(anchor, "", fold(f"{len(table.rows)} {table.title}", _note(table), _table(table),
                                         anchor=anchor, same=is_unchanged(table)))
         else:
-            yield Part(anchor, NAMES.get(table.key, table.title), _section(table, anchor))
+            yield Part(anchor, SHORT_TITLES.get(table.key, table.title), _section(table, anchor))
 
 
 def is_unchanged(table: Table) -> bool:
-    """Return whether a table is about what does not change: the models with nothing to do."""
+    """Return whether a table lists the models with nothing to do."""
     return table.counted and table.key == "model"
 
 
@@ -83,7 +83,7 @@ def _table(table: Table) -> Markup:
     heads = (_head(column) for column in columns)
     rows = (_row(tuple(row[place] for place in kept), columns, subject) for row in table.rows[:ROWS_SHOWN])
     return Markup(el("table", el("thead", el("tr", heads)), el("tbody", rows), class_=f"of-{table.key}")
-                  + (left_out(len(table.rows) - ROWS_SHOWN, "row") or ""))
+                  + (omission_note(len(table.rows) - ROWS_SHOWN, "row") or ""))
 
 
 def _head(column: Column) -> Markup:
@@ -92,7 +92,7 @@ def _head(column: Column) -> Markup:
 
 
 def _row(row: tuple[Cell, ...], columns: Sequence[Column], subject: int | None) -> Markup:
-    """Return one row; `data-about` is the text the filter looks for."""
+    """Return one row; the filter matches its `data-about`."""
     about = "" if subject is None else row[subject]
     return el("tr", (_cell(cell, column) for cell, column in zip(row, columns, strict=True)),
               data_about=about if isinstance(about, str) else "")
@@ -114,7 +114,7 @@ def _kind(column: Column) -> str | None:
 
 
 def header(report: Report) -> Markup:
-    """Return the top of a page: what it is about, a word for its state, and the conclusion."""
+    """Return the top of a page: its title, a word for its state, and the conclusion."""
     return el("header", el("p", "fleetctl", class_="kind"), el("h1", report.title),
               el("p", _state(report), " ", report.conclusion, class_="conclusion"))
 
@@ -127,35 +127,36 @@ def _state(report: Report) -> Markup | None:
 
 
 def totals(report: Report) -> Markup:
-    """Return the counts; each is also in `data-total` and `data-count`. Zeros that say nothing are folded."""
-    seen, zeros = (el("dl", (_total(one, refused=report.exit_code == REFUSED) for one in report.totals
-                             if one.shown == shown), class_="totals") for shown in (True, False))
-    folded = sum(not one.shown for one in report.totals)
-    words = f"{count_of(folded, 'count')} {'is' if folded == 1 else 'are'} 0"
-    return el("div", seen, fold(words, zeros) if folded else None, class_="counts")
+    """Return the counts; each is also in `data-total` and `data-count`. Uninteresting zeros are folded."""
+    refused = report.exit_code == REFUSED
+    shown = [_total(one, refused=refused) for one in report.totals if one.shown]
+    folded = [_total(one, refused=refused) for one in report.totals if not one.shown]
+    summary = f"{count_of(len(folded), 'count')} {'is' if len(folded) == 1 else 'are'} 0"
+    zeros = fold(summary, el("dl", folded, class_="totals")) if folded else None
+    return el("div", el("dl", shown, class_="totals"), zeros, class_="counts")
 
 
 def _total(one: Total, *, refused: bool) -> Markup:
     tone: str = count_tone(one.key, one.count)
     if one.key == "policy" and one.count:
-        tone = "bad" if refused else "warn"  # --force may lift all of it
+        tone = "bad" if refused else "warn"  # --force may override all violations
     return el("div", el("dt", one.label), el("dd", str(one.count)), class_=f"total {tone}".strip(),
               data_total=one.key, data_count=one.count)
 
 
 def fold(summary: str, *content: Content, anchor: str | None = None, same: bool = False) -> Markup:
-    """Return content that opens on demand; `same` = about what does not change."""
+    """Return folded content; `same` = it shows only what does not change."""
     return el("details", el("summary", summary), *content, id=anchor, class_="fold", data_same=same)
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> Markup:
-    """Return what the document was made from, name by name."""
+    """Return the facts the document was made from, as (name, value) rows."""
     rows = (el("div", el("dt", name), el("dd", value)) for name, value in pairs)
     return el("section", el("h2", "Made from"), el("dl", rows, class_="facts"), id="facts")
 
 
-def left_out(count: int, noun: str, where: str = "--format json has everything") -> Markup | None:
-    """Say how many are not shown, and where to find them; None where all are shown."""
+def omission_note(count: int, noun: str, where: str = "--format json has everything") -> Markup | None:
+    """Return a note on how many are not shown and where to find them; None if all are shown."""
     return el("p", f"and {count_of(count, f'more {noun}')}; {where}", class_="soft") if count > 0 else None
 
 
@@ -165,14 +166,14 @@ def contents(sections: Sequence[tuple[str, str]]) -> Markup:
 
 
 def filter_bar(*, nodes: bool, same: bool) -> Markup:
-    """Return the bar of the filter, which only the script shows: without a script it has no effect.
+    """Return the filter bar, hidden until the script shows it: without the script it has no effect.
 
-    `nodes` = the page has a map; `same` = the page has a part about what does not change.
+    `nodes` = the page has a map; `same` = some part of the page shows only what does not change.
     """
-    words = "Filter by model or node" if nodes else "Filter"
+    label = "Filter by model or node" if nodes else "Filter"
     toggle = el("label", el("input", type="checkbox", id="only"), " only what changes") if same else None
-    field = el("input", id="filter", type="text", role="combobox", placeholder=words, autocomplete="off",
-               spellcheck="false", aria_label=words, aria_expanded="false", aria_controls="found",
+    field = el("input", id="filter", type="text", role="combobox", placeholder=label, autocomplete="off",
+               spellcheck="false", aria_label=label, aria_expanded="false", aria_controls="found",
                aria_autocomplete="list", aria_keyshortcuts="/")
     found = el("ul", id="found", role="listbox", aria_label="Names", hidden=True)
     return el("form", el("div", field, el("kbd", "/", aria_hidden="true"), found, class_="box"),

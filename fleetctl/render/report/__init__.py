@@ -1,1 +1,1 @@
-"""Reports: a plan, a difference or an apply as one shape, which every output format can write."""
+"""Reports: a plan, a diff or an apply as one model that every output format can render."""

@@ -1,4 +1,4 @@
-"""What the change since a base revision causes alone, as tables: what it does to the models, and what changed."""
+"""The change since a base revision as tables: its own effect on the models, and the differences in the files."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ EFFECT_COLUMNS = (
 DIFFERENCE_COLUMNS = (
     Column("effect", "effect"), Column("model", "model", name=True), Column("path", "what", name=True),
     Column("old", "was", name=True), Column("new", "is", name=True), Column("place", "where", name=True),
-    Column("message", "what it does to what runs"))
+    Column("message", "effect on running replicas"))
 THE_FLEET, THE_MODEL = "the fleet", "the whole model"
-KINDS = {"added": "added", "removed": "taken out", "changed": "changed", "sideEffect": "side effect"}
+KINDS = {"added": "added", "removed": "removed", "changed": "changed", "sideEffect": "side effect"}
 SIGNS = {"added": "+", "removed": "-", "changed": "~", "sideEffect": "*"}
 MODELS_SHOWN = 50
 
 
 def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
-    """Return both tables; without a base there is none. A terminal names the command that lists the differences."""
+    """Return both tables, or none without a base. A terminal shows only the first, and names `fleetctl diff`."""
     if change is None:
         return ()
     effects = [(one.key, KINDS[one.kind], _counts(one.before), _counts(one.after), one.message)
@@ -37,7 +37,7 @@ def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
 
 
 def change_sentence(change: PlanChange) -> str:
-    """Say what the change causes, and what would be done without it as well."""
+    """Return what the change alone causes, and how much is due without it."""
     parts = [f"{change.create} more to create" if change.also_without else f"{change.create} to create"]
     if change.no_longer:
         parts.append(f"{change.no_longer} no longer to create")
@@ -49,12 +49,11 @@ def change_sentence(change: PlanChange) -> str:
 
 
 def _due_anyway(change: PlanChange) -> str:
-    """Say how many of all replicas to create do not come from the change."""
     count = change.also_without
     if not count:
         return ""
     which = f"the other {count} of {count + change.create}" if change.create else f"the {count}"
-    return f"; {which} to create {'is' if count == 1 else 'are'} due without it as well"
+    return f"; {which} to create {'is' if count == 1 else 'are'} due anyway"
 
 
 def _counts(counts: CountsThen | None) -> str:
@@ -66,7 +65,7 @@ def _counts(counts: CountsThen | None) -> str:
 
 
 def difference_row(one: Difference, models: Cell | None = None) -> tuple[Cell, ...]:
-    """Return the row of a difference; `models` = those that share it, where it is not about one model."""
+    """Return the row of a difference; `models` names the models that share it, if there are several."""
     place = str(one.new_source or one.old_source or "")
     return (TAGS[one.effect], models or one.model or THE_FLEET, one.path or THE_MODEL, *values_of(one), place,
             one.message)

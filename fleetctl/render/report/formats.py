@@ -1,6 +1,6 @@
-"""The formats a document can be shown in, and the way from a report to the ones that are the same for all documents.
+"""The output formats of documents, and the rendering of a report into the formats shared by all documents.
 
-`table` goes to a console, see `terminal.py`, and `json` is the document itself.
+`table` is printed to a console, see `terminal.py`; `json` is the document itself.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from fleetctl.render.report.model import Report
 
 ReportFormat = Literal["table", "json", "jsonl", "markdown", "html", "github", "sarif", "junit"]
-"""What --format and --report take."""
+"""The values of --format and --report."""
 
 OWN_FORMATS = frozenset({"table", "json"})
-"""Formats that are no text made from a report."""
+"""Formats that `render_report` does not render."""
 
 
 def render_report(report: Report, chosen: ReportFormat, *, root: str = "", cwd: str = "") -> str:
-    """Return the report as text. `root` = the folder of the repository, `cwd` = what relative paths are relative to.
+    """Return the report as text, in any format but OWN_FORMATS.
 
-    Paths of findings begin at `root`, as forges want them; "" = as they came. Not for OWN_FORMATS.
+    Paths of findings, relative to `cwd`, become relative to `root`, the folder of the repository; "" = unchanged.
     """
     from fleetctl.render.page.report_page import report_page
     from fleetctl.render.report.github import render_github

@@ -1,7 +1,7 @@
 """A report as GitHub's workflow commands: annotations at the lines of the fleet file, errors first.
 
-A step shows at most 10 of each level and a job 50, and drops the rest silently. Here the last line, one of the ten
-notices, counts what is dropped. No text can start a command of its own: it never begins a line.
+GitHub shows at most 10 annotations of each level per step and 50 per job, and drops the rest silently. The last line,
+one of the ten notices, counts the dropped ones. Report text cannot start a command, as it never begins a line.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ PER_LEVEL = 10
 
 
 def render_github(report: Report, checkout: Checkout) -> str:
-    """Return one line per annotation; the last one is a notice with the conclusion and the number of the others."""
-    lines, left_out = [], dict[Level, int]()
+    """Return one line per annotation; the last is a notice with the conclusion and the number of omitted findings."""
+    lines, omitted = [], dict[Level, int]()
     for level in LEVELS:
         found = [finding for finding in report.findings if finding.level == level]
         most = PER_LEVEL - 1 if level == "notice" else PER_LEVEL
         lines += [_annotation(finding, checkout) for finding in found[:most]]
-        left_out[level] = len(found[most:])
-    return "\n".join([*lines, _last(report, left_out)]) + "\n"
+        omitted[level] = len(found[most:])
+    return "\n".join([*lines, _summary(report, omitted)]) + "\n"
 
 
 def _annotation(finding: Finding, checkout: Checkout) -> str:
@@ -39,11 +39,11 @@ def _place(finding: Finding, checkout: Checkout) -> list[tuple[str, str]]:
     return [("file", visible(path)), ("line", str(finding.place.line)), ("col", str(finding.place.column))]
 
 
-def _last(report: Report, left_out: dict[Level, int]) -> str:
-    counts = [count_of(left_out[level], level) for level in LEVELS if left_out[level]]
-    dropped = (f"\nnot shown, because a step may show {PER_LEVEL} of each: {', '.join(counts)}; "
-               "the other formats have them all") if counts else ""
-    return _command("notice", [("title", cut_visible(report.title))], cut_visible(report.conclusion) + dropped)
+def _summary(report: Report, omitted: dict[Level, int]) -> str:
+    counts = [count_of(omitted[level], level) for level in LEVELS if omitted[level]]
+    note = (f"\nnot shown, because GitHub shows at most {PER_LEVEL} of each per step: {', '.join(counts)}; "
+            "the other formats have all of them") if counts else ""
+    return _command("notice", [("title", cut_visible(report.title))], cut_visible(report.conclusion) + note)
 
 
 def _command(level: Level, properties: list[tuple[str, str]], message: str) -> str:

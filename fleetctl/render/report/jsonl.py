@@ -1,4 +1,4 @@
-"""A report as JSON, one object a line, for programs that read as they go: `version` first, `summary` last.
+"""A report as JSON, one object per line, for programs that process a stream: `version` first, `summary` last.
 
 Between them are the facts, the totals, every row of every table under the key of its table, and every finding. Readers
 must ignore types and keys they do not know.
@@ -16,7 +16,7 @@ from fleetctl.version import __version__
 
 
 def render_jsonl(report: Report) -> str:
-    """Return the report as lines of JSON; texts as they came, everything beyond ASCII escaped."""
+    """Return the report as lines of JSON; texts are unchanged, with non-ASCII characters escaped."""
     return "".join(json.dumps(line) + "\n" for line in _lines(report))
 
 

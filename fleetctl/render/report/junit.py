@@ -1,6 +1,6 @@
-"""A report as JUnit XML: a test case per model, which fails where the report has an error about it.
+"""A report as JUnit XML: a test case per model, which fails if the report has an error about the model.
 
-A finding about no model has a test case of its own. Totals are properties of the suite.
+Any other finding has its own test case. Totals are properties of the suite.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fleetctl.render.visible import visible
 
 
 def render_junit(report: Report) -> str:
-    """Return the document; `failures` counts test cases, as its readers expect, and `errors` is always 0."""
+    """Return the document; `failures` counts failed test cases, as readers expect, and `errors` is always 0."""
     by_subject: dict[str, list[Finding]] = {subject: [] for subject in report.subjects}
     for finding in by_level(report.findings):
         by_subject.setdefault(finding.subject, []).append(finding)

@@ -1,7 +1,7 @@
-"""A report as GitHub-flavoured Markdown for a comment: totals first, never longer than a forge takes.
+"""A report as GitHub-flavored Markdown for a comment: totals first, never longer than a forge allows.
 
-The first line is a hidden marker, by which a later run finds its own comment. Where space is short, folded parts are
-left out first, then rows, then whole parts, and the end says what is missing. No text of the report can become markup:
+The first line is a hidden marker, by which a later run finds its own comment. If space is short, folded parts are
+omitted first, then rows, then whole parts, and the end lists the omissions. No text of the report can become markup:
 see `markdown_text`.
 """
 
@@ -16,29 +16,28 @@ from fleetctl.render.report.markdown_text import code, comment, cut, length, pro
 from fleetctl.render.report.model import Cell, Column, Report, Table
 
 BUDGET = 60_000
-"""GitHub takes 65,536 characters of a comment; the rest is for what a caller adds."""
+"""GitHub accepts 65,536 characters in a comment; the rest is for text that a caller adds."""
 
 NOTICE_ROOM = 2_000
-"""Characters kept free for the sentence that says what is left out."""
+"""Characters reserved for the sentence that lists the omissions."""
 
 TITLE_LIMIT = 200
 LABEL_LIMIT = 80
 AROUND = 60
-"""Room around a part: blank lines, and the line that says how many rows are missing."""
+"""Characters reserved around a part: blank lines, and the line with the number of omitted rows."""
 
 
 def render_markdown(report: Report, budget: int = BUDGET) -> str:
-    """Return the report in at most `budget` characters and as many UTF-16 units; 8,000 hold any."""
+    """Return the report in at most `budget` UTF-16 units; 8,000 are enough for any report's fixed parts."""
     head = "\n\n".join([comment(f"fleetctl:{report.identity}"), f"## {prose(report.title, TITLE_LIMIT)}",
                         f"**{prose(report.conclusion)}**", _totals_table(report)])
     parts = [*(_part(table, budget) for table in report.tables if "page" in table.readers), _facts(report, budget)]
     shown = fit(parts, budget - length(head) - NOTICE_ROOM)
     blocks = [part.text(rows) for part, rows in zip(parts, shown, strict=True) if rows is not None]
-    return "\n\n".join([head, *blocks, *_left_out(parts, shown, budget)]) + "\n"
+    return "\n\n".join([head, *blocks, *_omissions(parts, shown, budget)]) + "\n"
 
 
 def _totals_table(report: Report) -> str:
-    """Return the counts, but no zero of a quiet one."""
     totals = [total for total in report.totals if total.shown]
     heads = [prose(total.label, LABEL_LIMIT) for total in totals]
     return "\n".join([_row(heads), _row(["--:"] * len(heads)), _row([str(total.count) for total in totals])])
@@ -60,13 +59,12 @@ def _part(table: Table, budget: int) -> Part:
 
 
 def _facts(report: Report, budget: int) -> Part:
-    """Return the facts: folded, but never left out: they are short, and name what was judged."""
+    """Return the facts: a fold that gets room like an open part, as it is short and says what was judged."""
     columns = (Column("name", ""), Column("value", ""))
     return replace(_part(Table("fact", "Facts", columns, report.facts, folded=True), budget), folded=False)
 
 
 def _rows(table: Table, budget: int) -> Iterator[str]:
-    """Yield the rows as long as there could be room."""
     for row in table.rows:
         text = _row([_cell(cell, column) for cell, column in zip(row, table.columns, strict=True)])
         yield text
@@ -90,9 +88,8 @@ def _row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _left_out(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -> list[str]:
-    """Say what is missing and where it is; nothing where all is shown."""
-    missing = [f"{part.title}{_how_many(part.count - (rows or 0))}"
+def _omissions(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -> list[str]:
+    missing = [f"{part.title}{_row_count(part.count - (rows or 0))}"
                for part, rows in zip(parts, shown, strict=True) if rows is None or rows < part.count]
     if not missing:
         return []
@@ -103,15 +100,15 @@ def _left_out(parts: Sequence[Part], shown: Sequence[int | None], budget: int) -
     return [f"Left out to stay within {budget:,} characters: {named}. {where}"]
 
 
-def _how_many(rows: int) -> str:
+def _row_count(rows: int) -> str:
     return f" ({count_of(rows, 'row')})" if rows else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part; `title` names it where it is left out. Of folded parts the highest rank goes first.
+    """One part; `title` names it if it is omitted. Folded parts with the highest `rank` are omitted first.
 
-    `rows` may end where they are longer than any room; `count` is the number of all of them.
+    `rows` may stop at the budget; `count` is the number of all rows.
     """
 
     title: str
@@ -123,38 +120,38 @@ class Part:
     closing: str = ""
 
     def text(self, shown: int) -> str:
-        """Return the part with its first `shown` rows, and the number of the others."""
+        """Return the part with its first `shown` rows, and the number of omitted rows."""
         more = self.count - shown
         return "\n".join([self.opening, *self.rows[:shown]]) + (f"\n\nand {more} more" if more else "") + self.closing
 
-    def needs(self) -> int:
-        """Return the characters it takes whole."""
+    def size(self) -> int:
+        """Return the length with all rows, in UTF-16 units."""
         return self.frame() + sum(length(row) + 1 for row in self.rows)
 
     def frame(self) -> int:
-        """Return the characters it takes beside its rows."""
+        """Return the length without rows, in UTF-16 units."""
         return length(self.opening) + length(self.closing) + AROUND
 
 
 def fit(parts: Sequence[Part], room: int) -> list[int | None]:
-    """Return how many rows of each part are shown in `room` characters in all; None = nothing of it.
+    """Return how many rows of each part fit in `room` characters in total; None = the part is omitted.
 
-    Open parts share the room: the small ones are whole, the others get equal parts of the rest. What they leave goes to
-    those that were cut, and then to the folded ones, by rank.
+    Open parts share the room: small ones are shown whole, the others get equal shares of the rest. Room left over goes
+    to parts that were cut, then to folded parts, by rank.
     """
     shown: list[int | None] = [None] * len(parts)
     taken = [0] * len(parts)
     by_rank = sorted(range(len(parts)), key=lambda number: (parts[number].folded, parts[number].rank))
-    shares = sorted((n for n in by_rank if not parts[n].folded), key=lambda number: parts[number].needs())
-    for place, number in enumerate(shares):
-        shown[number], taken[number] = _rows_in(parts[number], (room - sum(taken)) // (len(shares) - place))
+    by_size = sorted((n for n in by_rank if not parts[n].folded), key=lambda number: parts[number].size())
+    for done, number in enumerate(by_size):
+        shown[number], taken[number] = _rows_in(parts[number], (room - sum(taken)) // (len(by_size) - done))
     for number in by_rank:
         shown[number], taken[number] = _rows_in(parts[number], room - sum(taken) + taken[number])
     return shown
 
 
 def _rows_in(part: Part, room: int) -> tuple[int | None, int]:
-    """Return how many rows are shown in `room` and what they take; a part with rows is not shown without one."""
+    """Return how many rows fit in `room`, and the length used; a part that has rows is shown with at least one."""
     sizes = list(accumulate((length(row) + 1 for row in part.rows), initial=part.frame()))
     rows = sum(1 for _ in takewhile(lambda size: size <= room, sizes)) - 1
     return (rows, sizes[rows]) if rows > 0 or (rows == 0 and not part.rows) else (None, 0)

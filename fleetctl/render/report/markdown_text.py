@@ -1,9 +1,8 @@
-"""Text from outside as GitHub-flavoured Markdown that stays text, in a cell, a list or a heading.
+"""Untrusted text as GitHub-flavored Markdown that stays text, in a cell, a list or a heading.
 
-There is one way to be sure: a code span. Nothing in it is markup, a mention, a reference, a link, an emoji or a
-formula, for the parser as for what forges do afterwards. So a name is a code span, and of a sentence every word that is
-more than letters, a number and a full stop. Pipes are entities outside of it, because no two parsers agree on
-backslashes before them.
+The only safe form is a code span: neither the parser nor a forge's post-processing finds markup, mentions, references,
+links, emoji or formulas in it. So every name is a code span, and so is every word of a sentence that is more than
+letters, a number and punctuation. Pipes are entities outside the span, because parsers disagree about backslashes.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from urllib.parse import quote
 from fleetctl.render.visible import visible
 
 TEXT_LIMIT = 500
-"""Characters of one text; no report is read for one longer, and many would push out the rest."""
+"""The longest text, in characters; many longer ones would displace the rest of the report."""
 
 _PLAIN = re.compile(r"\(?(?:[A-Za-z]+(?:['-][A-Za-z]+)*|[0-9]+(?:\.[0-9]+)?[A-Za-z]{0,3}%?)[.,;:]?\)?[.,;:]?")
 _AROUND = re.compile(r"(\(?)(.*[^.,;:)])(\)?[.,;:]?)")
 _LINKED = re.compile(r"\W*(?:[0-9a-f]{7,40}|www)\W*", re.IGNORECASE)
-"""A word that forges turn into a link: what may be a commit, what may be a host."""
+"""Words that forges turn into a link: a possible commit or host name."""
 
 
 def code(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Return a name as code that shows exactly these characters, the invisible ones as escapes such as `\\x1b`."""
+    """Return a name as code that shows exactly these characters, invisible ones as escapes such as `\\x1b`."""
     return "&#124;".join(_span(part) for part in cut(visible(text), limit).split("|"))
 
 
 def prose(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Return a sentence in which every word that could mean something to a parser or a forge is code."""
+    """Return a sentence in which every word that a parser or a forge could interpret is code."""
     shown = cut(visible(text), limit)
     if shown != " ".join(shown.split()):
         return code(shown, len(shown))
@@ -37,28 +36,28 @@ def prose(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def tagged(text: str) -> str:
-    """Return text for between HTML tags on one line, where nothing is Markdown."""
+    """Return text for use between HTML tags on one line, where Markdown does not apply."""
     shown = cut(visible(text), TEXT_LIMIT)
     return shown if all(map(_is_plain, shown.split(" "))) else f"<code>{escape(shown)}</code>"
 
 
 def comment(text: str) -> str:
-    """Return a hidden comment, always the same for the same text and never ended by it."""
+    """Return a hidden comment, always the same for the same text; the text cannot end it."""
     return f"<!-- {quote(visible(text), safe=':/')[:TEXT_LIMIT]} -->"
 
 
 def cut_visible(text: str) -> str:
-    """Return text for a format that shows a few lines of it, without what could be hidden or obeyed."""
+    """Return text with hidden characters and commands escaped, cut for formats that show only a few lines."""
     return cut(visible(text), 2_000)
 
 
 def cut(text: str, limit: int) -> str:
-    """Return the text, or as much of it as there is room for and by how much it is longer."""
+    """Return the text, or its first `limit` characters and how many more there are."""
     return text if len(text) <= limit else f"{text[:limit]}... ({len(text) - limit} more characters)"
 
 
 def length(text: str) -> int:
-    """Return how long forges count a text to be: in UTF-16 units, which are never fewer than its characters."""
+    """Return the length of a text as forges count it: in UTF-16 units, at least one per character."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 

@@ -1,8 +1,8 @@
-"""The report: what any document says to a reviewer, before a format gives it a look.
+"""The report: the content of any document for a reviewer, before a format renders it.
 
-Texts are as they came, not yet safe for anything: each format escapes for its own reader. Totals are taken from the
-document once, so that no two formats can count differently. Formats for people (terminal, markdown, html) show the
-tables, formats that point at lines (github, sarif, junit) the findings, and jsonl both: what matters is in both.
+Texts are not escaped yet: each format escapes for its own reader. Totals are taken from the document once, so that no
+two formats can count differently. Formats for people (terminal, markdown, html) show the tables, formats that point at
+lines (github, sarif, junit) show the findings, and jsonl has both. Everything important is in both.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ EVERYONE: frozenset[Reader] = frozenset(("terminal", "page", "program"))
 
 UNBROKEN = frozenset({"code", "effect", "verdict", "state", "kind", "outcome", "severity", "level", "verb", "startedAt",
                       "time", "url"})
-"""Keys of columns of single words, which are not to be broken."""
+"""Keys of columns of single words, which must not wrap."""
 
 SEE_BELOW = ", see below"
-"""The end of a part of a text that another table says in full."""
+"""The end of a text that another table shows in full."""
 
 Cell = str | tuple[str, ...]
-"""One text, or several, one below the other."""
+"""One text, or several lines."""
 Tone = Literal["good", "bad", "warn", "soft", "calm", ""]
 COUNT_TONES: dict[str, Tone] = {
     **dict.fromkeys(("create", "additive", "ready", "ok"), "good"),
@@ -35,7 +35,7 @@ COUNT_TONES: dict[str, Tone] = {
 }
 """The tone of a count that is not zero, by the key of its total or column."""
 TEXT_TONES: dict[str, Tone] = {
-    **dict.fromkeys(("+", "additive", "ready", "gone", "ok"), "good"),
+    **dict.fromkeys(("+", "additive", "ready", "ok"), "good"),
     **dict.fromkeys(("!", "refused", "error", "failed", "unknown", "blocked", "lost", "dead", "never constructed",
                      "DEAD"), "bad"),
     **dict.fromkeys(("~", "*", "drift", "warning", "partial", "restarting", "outdated", "skipped", "draining",
@@ -43,14 +43,14 @@ TEXT_TONES: dict[str, Tone] = {
     **dict.fromkeys(("-", "starting", "running", "held", "gone"), "calm"),
     "=": "soft",
 }
-"""The tone of a sign or of a word for a state."""
+"""The tone of a sign or a state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to be seen. `code` is stable, as INSUFFICIENT_GPU; `subject` is a model key or what it is about.
+    """One finding. `code` is stable, such as INSUFFICIENT_GPU; `subject` is a model key or another name.
 
-    `place` is the line to point at; None = there is none. `details` are further lines below the message.
+    `place` is the line to point at, None if there is none. `details` are further lines below the message.
     """
 
     level: Level
@@ -65,7 +65,7 @@ class Finding:
 class Total:
     """One count. `key` is as in the JSON document, `label` reads after the number: "to create".
 
-    `quiet` = a zero of it says nothing to a person.
+    `quiet` = a zero is not worth showing.
     """
 
     key: str
@@ -75,16 +75,16 @@ class Total:
 
     @property
     def shown(self) -> bool:
-        """Whether people see it at once."""
+        """Whether it is shown without unfolding."""
         return bool(self.count) or not self.quiet
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table. `key` is what jsonl calls it; `numeric` = numbers, `name` = names, such as model keys.
+    """One column of a table. `key` is its key in jsonl; `numeric` = numbers, `name` = names, such as model keys.
 
-    `terminal`: a column that goes `beside` the others is below one of them where a terminal is narrow; that and a
-    column that is shown `filled`, on a page as well, are left out where all of it is empty.
+    `terminal`: in a narrow terminal a `beside` column moves below another column. Empty `beside` columns are omitted;
+    so are empty `filled` columns, on a page too.
     """
 
     key: str
@@ -95,22 +95,22 @@ class Column:
 
     @property
     def unbroken(self) -> bool:
-        """Whether its texts are numbers or single words."""
+        """Whether its texts are numbers or single words, which must not wrap."""
         return self.numeric or self.key in UNBROKEN
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of texts; every row has a cell per column. `key` is the type of its rows in jsonl: "model".
+    """Rows of texts; every row has a cell per column. `key` is the type of the rows in jsonl, such as "model".
 
-    `meaning` explains the title, `note` is a sentence to the rows. `folded` = details that are not shown at once; where
-    space is short they go first, the highest `rank` before all. `counted` = people see only how many rows there are, as
-    "12 models with nothing to do", which `title` reads after the number. `readers` = whom it is for.
+    `meaning` explains the title, `note` is a sentence about the rows. `folded` = details that are folded at first; if
+    space is short they are omitted first, the highest `rank` before others. `counted` = formats for people show only
+    the number of rows, followed by the title: "12 models with nothing to do". `readers` = the formats that show it.
 
-    In a terminal it is a grid; from a width of `beside_from` on it has room for the columns that go beside the others.
-    With a `line` it is a title and a line per row: "{model}: {message}" names columns, `signs` has a sign for each row.
-    At most `most` rows are shown. Where a terminal is narrow, a part of a cell (parts end with "; ") that is one of
-    `said`, which names columns, is left out, and so is one that ends with SEE_BELOW.
+    In a terminal it is a grid; `beside` columns fit from a width of `beside_from`. With a `line` it is a title and a
+    line per row: "{model}: {message}" names columns, `signs` has the sign of each row. At most `most` rows are shown.
+    In a narrow terminal some parts of a cell, which are separated by "; ", are omitted: those equal to a part of
+    `redundant`, a template that names columns, and those that end with SEE_BELOW.
     """
 
     key: str
@@ -127,21 +127,21 @@ class Table:
     most: int | None = None
     beside_from: int = 110
     meaning: str = ""
-    said: str = ""
+    redundant: str = ""
 
     @property
     def heading(self) -> str:
-        """The title with what it means: "Lost: cannot serve, not counted"."""
+        """The title and its meaning: "Lost: cannot serve, not counted"."""
         return f"{self.title}: {self.meaning}" if self.meaning else self.title
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A whole report. `identity` names what it is about across runs, as `plan:prod`; `subjects` is every model.
+    """A whole report. `identity` is stable across runs, such as `plan:prod`; `subjects` are all models.
 
-    `conclusion` is one sentence, the last line in a terminal, below the `notes`; its first lines are the `heading`.
-    `exit_code` is the detailed one. `file` is the fleet file that a finding without a place is about, for formats that
-    must point at one; "" = none.
+    In a terminal the `heading` comes first, then the tables, the `notes`, and the `conclusion`, one sentence.
+    `exit_code` is the detailed one. `file` is the fleet file for findings without a place, in formats that require a
+    file; "" = none.
     """
 
     kind: Literal["plan", "diff", "apply", "history", "problems", "watch", "answer"]
@@ -161,16 +161,16 @@ class Report:
 
 
 def by_level(findings: tuple[Finding, ...]) -> list[Finding]:
-    """Return the findings errors first, else in their order."""
+    """Return the findings sorted by level, errors first, otherwise in order."""
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 
 def count_tone(key: str, count: int) -> Tone | Literal["zero"]:
-    """Return the tone of a count, "" where it is no better or worse than any other."""
+    """Return the tone of a count; "" for a neutral one."""
     return COUNT_TONES.get(key, "") if count else "zero"
 
 
 def text_tone(text: str) -> Tone:
-    """Return the tone of a sign or state; of several, as in `ready, outdated`, that of the last one that has a tone."""
+    """Return the tone of a sign or state; for several, such as `ready, outdated`, the tone of the last that has one."""
     words = (word.partition(" (")[0].rstrip() for word in reversed(text.split(", ")))
     return next((TEXT_TONES[word] for word in words if word in TEXT_TONES), "")

@@ -1,4 +1,4 @@
-"""Capacity: a row per model or shape, then where the replicas would be placed and what stops one more."""
+"""Capacity as a report: a row per model or shape, then where the replicas fit and what stops one more."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.capacity import Capacity, CapacityRow, EqualNodes, Room
 from fleetctl.documents.quantity import count_of, some
-from fleetctl.render.place_text import asked_about
+from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
 
 PLACES_SHOWN = 6
-"""Lines of `where` per model where there are several models; one alone is shown whole."""
+"""The most lines of `where` per model if there are several models; a single model is shown in full."""
 
 DETAILS_SHOWN = 20
-"""With more models than this only the numbers are shown."""
+"""The most models for which more than the numbers is shown."""
 
 BESIDE_FROM = 76
 
 
 def capacity_report(answer: Capacity) -> Report:
-    """Return the answer."""
+    """Return the report of `capacity`."""
     rows = answer.rows
     return Report(
         kind="answer",
         title="Capacity",
-        heading=(f"Capacity: {asked_about(answer.fleet, answer.inventory)}",),
+        heading=(f"Capacity: {scope_text(answer.fleet, answer.inventory)}",),
         tables=(_numbers(answer), *([_details(answer)] if len(rows) <= DETAILS_SHOWN else [])) if rows else (),
         notes=tuple(_notes(len(rows))),
         conclusion="")
@@ -32,11 +32,11 @@ def capacity_report(answer: Capacity) -> Report:
 
 def _notes(rows: int) -> Iterator[str]:
     if not rows:
-        yield "The fleet has no models; --shape asks for a shape of your own."
+        yield "The fleet has no models; --shape counts a shape of your own."
     if rows > 1:
-        yield "Each row is counted by itself: they share the same room."
+        yield "Each row is counted separately, but all rows share the same room."
     if rows > DETAILS_SHOWN:
-        yield "--model MODEL says where, and what stops one more; --format json has it all."
+        yield "--model MODEL shows where, and what stops one more; --format json has everything."
 
 
 def _numbers(answer: Capacity) -> Table:
@@ -64,7 +64,7 @@ def _name(row: CapacityRow) -> str:
 
 
 def _last(row: CapacityRow) -> Room:
-    """Return the room that the details are about: with new nodes, else after the plan, else now."""
+    """Return the room that the details describe: with new nodes, else after the plan, else now."""
     return row.with_new_nodes or row.after_plan or row.now
 
 
@@ -73,26 +73,27 @@ def _number(room: Room) -> str:
 
 
 def _sentence(row: CapacityRow, room: Room) -> str:
-    planned = row.after_plan is not None
-    beside = "" if not planned else f" beside the plan's {row.create} new" if row.create else " after the plan"
-    beside += " with all new nodes that may come" if row.with_new_nodes else ""
+    context = ""
+    if row.after_plan is not None:
+        context = f" alongside the plan's {row.create} new" if row.create else " after the plan"
+    if row.with_new_nodes:
+        context += " with all new nodes that may be added"
     if not room.at_most:
-        return f"no more fit{beside}"
+        return f"no more fit{context}"
     if room.status == "optimal":
         proof = "and no placement holds more"
     elif room.capped:
         proof = "or more"
     else:
         proof = f"and no placement holds more than {room.at_most}"
-    return f"{room.fits} more fit{'s' if room.fits == 1 else ''}{beside}, {proof}"
+    return f"{room.fits} more fit{'s' if room.fits == 1 else ''}{context}, {proof}"
 
 
 def _places(room: Room, answer: Capacity) -> Iterator[str]:
-    """Yield the nodes that would take replicas, and what stops one more."""
-    whole = len(answer.rows) == 1
-    shown = room.where if whole else room.where[:PLACES_SHOWN]
+    in_full = len(answer.rows) == 1
+    shown = room.where if in_full else room.where[:PLACES_SHOWN]
     gang = sum(equal.members_each * len(equal.nodes) for equal in room.where) > room.fits
-    yield from (_place(equal, names=20 if whole else 5, gang=gang) for equal in shown)
+    yield from (_place(equal, names=20 if in_full else 5, gang=gang) for equal in shown)
     rest: Sequence[EqualNodes] = room.where[len(shown):]
     if rest:
         yield f"and {count_of(sum(len(equal.nodes) for equal in rest), 'more node')} (--format json lists them)"
@@ -101,7 +102,6 @@ def _places(room: Room, answer: Capacity) -> Iterator[str]:
 
 
 def _place(equal: EqualNodes, *, names: int, gang: bool) -> str:
-    """Say how many replicas each of these nodes takes; of a gang, how many members."""
     many = "" if len(equal.nodes) == 1 else f"each of {len(equal.nodes)} x "
     count = count_of(equal.members_each, "member") if gang else str(equal.members_each)
     return f"{count} on {many}{equal.hardware}: {some(equal.nodes, names)}"

@@ -1,4 +1,4 @@
-"""What `prefetch` and `prune` did, as reports: a row per node and artifact."""
+"""The results of `prefetch` and `prune` as reports: a row per node and artifact."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ CACHED = (Column("node", "node", name=True), Column("weights", "weights"), Colum
 
 
 def prefetched_report(answer: Prefetched) -> Report:
-    """Return what each node has now."""
-    there = sum(row.fetched is not None for row in answer.rows)
+    """Return the report of `prefetch`: the weights each node has now."""
+    fetched = sum(row.fetched is not None for row in answer.rows)
+    one_artifact = len({row.artifact for row in answer.rows}) == 1
     return Report(
         kind="answer", identity="prefetch", fleet=answer.fleet, title="Prefetch",
         tables=(Table("fetched", f"Weights of {answer.model}", FETCHED, tuple(map(_fetched, answer.rows))),),
-        conclusion=f"the weights of {answer.model} are on {there} of {count_of(len(answer.rows), 'node')}"
-        if len({row.artifact for row in answer.rows}) == 1 else f"{there} of {len(answer.rows)} are there",
+        conclusion=f"the weights of {answer.model} are on {fetched} of {count_of(len(answer.rows), 'node')}"
+        if one_artifact else f"{fetched} of {len(answer.rows)} fetched",
         exit_code=answer.exit_code)
 
 
@@ -30,19 +31,23 @@ def _fetched(row: FetchedWeights) -> tuple[Cell, ...]:
 
 
 def pruned_report(answer: Pruned) -> Report:
-    """Return what was removed, or would be."""
+    """Return the report of `prune`: the weights that were removed, or would be."""
     rows = [row for node in answer.nodes for row in _cached(node, dry_run=answer.dry_run)]
-    by_node = [[one for one in node.artifacts if (not one.used if answer.dry_run else one.removed)]
-               for node in answer.nodes]
-    gone = [one for here in by_node for one in here]
-    nodes = count_of(sum(map(bool, by_node)) if gone else len(by_node), "node")
     return Report(
         kind="answer", identity="prune", title="Prune",
         tables=(Table("cached", "Weights that no file names", CACHED, tuple(rows)),) if rows else (),
-        conclusion=f"{format_bytes(sum(one.bytes for one in gone)) if gone else 'nothing'} "
-                   f"{'can be' if answer.dry_run else 'was'} removed from {nodes}"
-                   if any(node.artifacts for node in answer.nodes) else f"nothing to remove on {nodes}",
-        exit_code=answer.exit_code)
+        conclusion=_pruned_sentence(answer), exit_code=answer.exit_code)
+
+
+def _pruned_sentence(answer: Pruned) -> str:
+    removed = [[one for one in node.artifacts if (not one.used if answer.dry_run else one.removed)]
+               for node in answer.nodes]
+    nodes = count_of(sum(map(bool, removed)) or len(removed), "node")
+    if not any(node.artifacts for node in answer.nodes):
+        return f"nothing to remove on {nodes}"
+    size = sum(one.bytes for artifacts in removed for one in artifacts)
+    amount = format_bytes(size) if any(removed) else "nothing"
+    return f"{amount} {'can be' if answer.dry_run else 'was'} removed from {nodes}"
 
 
 def _cached(node: NodeCache, *, dry_run: bool) -> list[tuple[str, str, str, str]]:
@@ -56,5 +61,5 @@ def _state(one: CachedArtifact, *, dry_run: bool) -> str:
     if one.removed:
         return "removed"
     if one.used:
-        return "in use, stays"
+        return "in use, kept"
     return "would be removed" if dry_run else f"not removed{f': {one.trouble}' if one.trouble else ''}"

@@ -1,4 +1,4 @@
-"""A diagnosis as a report: the findings area by area, each with what to do, and how many checks were made."""
+"""A diagnosis as a report: the findings by area, each with what to do, and the number of checks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNS = {"error": "!", "warning": "~"}
 
 
 def diagnosis_report(diagnosis: Diagnosis) -> Report:
-    """Return the findings in the order of areas."""
+    """Return the report of `doctor`, with the findings in the order of the areas."""
     counts = Counter[str](one.severity for one in diagnosis.findings)
     return Report(
         kind="answer", identity="doctor", fleet=diagnosis.fleet or "", title="Doctor",
@@ -26,16 +26,16 @@ def diagnosis_report(diagnosis: Diagnosis) -> Report:
 
 
 def finding(one: Diagnosed) -> Finding:
-    """Return a finding as other reports have it, too."""
+    """Return a finding for any report."""
     return Finding(one.severity, one.code, one.subject, f"{one.subject}: {one.message}", details=_below(one))
 
 
 def _tables(diagnosis: Diagnosis) -> Iterator[Table]:
     for area in AREAS:
-        here = [one for one in diagnosis.findings if one.area == area]
-        if here:
-            yield Table(area, TITLES[area], ROW, tuple(map(row, here)), rank=0, line="{code} {subject}: {message}",
-                        signs=tuple(SIGNS[one.severity] for one in here))
+        found = [one for one in diagnosis.findings if one.area == area]
+        if found:
+            yield Table(area, TITLES[area], ROW, tuple(map(row, found)), rank=0, line="{code} {subject}: {message}",
+                        signs=tuple(SIGNS[one.severity] for one in found))
 
 
 def row(one: Diagnosed) -> tuple[Cell, ...]:
@@ -49,16 +49,15 @@ def _below(one: Diagnosed) -> tuple[str, ...]:
 
 
 def _notes(diagnosis: Diagnosis) -> Iterator[str]:
-    """Say which checks were not made, a line for each reason."""
     skipped = Counter(check.skipped for check in diagnosis.checks if check.skipped)
-    for why, number in skipped.items():
-        yield f"{count_of(number, 'check')} not made: {why}"
+    for reason, number in skipped.items():
+        yield f"{count_of(number, 'check')} not made: {reason}"
 
 
 def _sentence(diagnosis: Diagnosis, counts: Counter[str]) -> str:
     made = count_of(sum(check.skipped is None for check in diagnosis.checks), "check")
-    asked = f" on {count_of(diagnosis.nodes_examined, 'node')}" if diagnosis.nodes_examined else ""
+    on_nodes = f" on {count_of(diagnosis.nodes_examined, 'node')}" if diagnosis.nodes_examined else ""
     if not diagnosis.findings:
-        return f"no problems found: {made}{asked}"
+        return f"no problems found: {made}{on_nodes}"
     found = [count_of(counts[severity], severity) for severity in ("error", "warning") if counts[severity]]
-    return f"{', '.join(found)}: {made}{asked}"
+    return f"{', '.join(found)}: {made}{on_nodes}"

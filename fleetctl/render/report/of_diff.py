@@ -1,4 +1,4 @@
-"""A diff as a report: how many differences there are of each effect, and each of them at its line."""
+"""A diff as a report: the number of differences by effect, and each difference at its line."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NOT_IN_A_TERMINAL = EVERYONE - {"terminal"}
 BLOCKS_SHOWN, NAMES_SHOWN = 100, 3
 _TAG_WIDTH = max(map(len, TAGS.values())) + 1
 _Shared = tuple[Difference, tuple[str, ...]]
-"""A difference, and all models it is in; none = it is about the fleet as a whole."""
+"""A difference and the models that share it; none for the fleet as a whole."""
 
 
 def diff_report(diff: FleetDiff) -> Report:
-    """Return the diff as every generic format shows it."""
+    """Return the report of a diff."""
     shared = _shared_differences(diff.differences)
     return Report(
         kind="diff",
@@ -47,7 +47,7 @@ def _facts(diff: FleetDiff) -> tuple[tuple[str, str], ...]:
 
 
 def _tables(differences: Sequence[Difference], shared: Sequence[_Shared]) -> tuple[Table, ...]:
-    """Return a row per difference; people read what many models share only once, programs get every row."""
+    """Return a row per difference; formats for people show a shared difference once, programs get every row."""
     if not differences:
         return ()
     every = tuple(difference_row(one) for one in differences)
@@ -56,14 +56,13 @@ def _tables(differences: Sequence[Difference], shared: Sequence[_Shared]) -> tup
         return (Table("difference", title, DIFFERENCE_COLUMNS, every, rank=0, readers=NOT_IN_A_TERMINAL),)
     once = tuple(difference_row(one, tuple(first_few(models, NAMES_SHOWN))) for one, models in shared)
     return (Table("change", title, DIFFERENCE_COLUMNS, once, rank=0, readers=NOT_IN_A_TERMINAL),
-            Table("difference", "differences, each model counted by itself", DIFFERENCE_COLUMNS, every, counted=True,
+            Table("difference", "differences, counted per model", DIFFERENCE_COLUMNS, every, counted=True,
                   readers=NOT_IN_A_TERMINAL))
 
 
 def _terminal_tables(differences: Sequence[Difference]) -> Iterator[Table]:
-    """Yield a table for the fleet, for what several models share, and for each model: the columns are too many."""
-    together = list(_blocks(differences))
-    for number, (models, block) in enumerate(together[:BLOCKS_SHOWN]):
+    """Yield a table each for the fleet, for shared differences, and for each model: one grid would be too wide."""
+    for number, (models, block) in enumerate(list(_blocks(differences))[:BLOCKS_SHOWN]):
         tags = tuple(f"{TAGS[one.effect]:{_TAG_WIDTH}}" for one in block)
         yield Table(f"block{number}", _heading(models, block[0]), CHANGE, tuple(_lines(block)), line="{change}",
                     signs=tags, readers=frozenset({"terminal"}))
@@ -76,15 +75,15 @@ def _heading(models: Sequence[str], first: Difference) -> str:
 
 
 def _lines(block: Sequence[Difference]) -> Iterator[tuple[Cell, ...]]:
-    """Yield a row per difference; what several in a row do to what runs is said once, below the last of them."""
-    for message, alike in groupby(block, key=lambda one: one.message):
-        rows = list(alike)
+    """Yield a row per difference; consecutive rows with the same message show it once, below the last of them."""
+    for message, group in groupby(block, key=lambda one: one.message):
+        rows = list(group)
         for one in rows:
             yield _change(one), (message,) if one is rows[-1] else ()
 
 
 def _change(one: Difference) -> Cell:
-    """Return a difference on one line; both sides of a list are below it."""
+    """Return a difference on one line; the two sides of a list are below it."""
     old, new = values_of(one)
     place = one.new_source or (f"was {one.old_source}" if one.old_source else "")
     where = f"  ({place})" if place else ""
@@ -96,11 +95,10 @@ def _change(one: Difference) -> Cell:
 
 
 def _notes(diff: FleetDiff) -> Iterator[str]:
-    """Yield what the effects in the diff mean, and how much of it a terminal does not show."""
-    left_out = sum(1 for _ in _blocks(diff.differences)) - BLOCKS_SHOWN
-    if left_out > 0:
-        yield f"and {count_of(left_out, 'more model')} (--format json lists them)"
-    yield from (f"{TAGS[effect]}: {words}" for effect, words in EFFECTS.items() if diff.summary.get(effect))
+    omitted = sum(1 for _ in _blocks(diff.differences)) - BLOCKS_SHOWN
+    if omitted > 0:
+        yield f"and {count_of(omitted, 'more model')} (--format json lists them)"
+    yield from (f"{TAGS[effect]}: {meaning}" for effect, meaning in EFFECTS.items() if diff.summary.get(effect))
 
 
 def _finding(shared: _Shared) -> Finding:
@@ -108,14 +106,14 @@ def _finding(shared: _Shared) -> Finding:
     level: Level = "warning" if difference.effect in ("drift", "held") else "notice"
     old, new = values_of(difference)
     details = (f"the same in {count_of(len(others), 'more model')}: {some(others, NAMES_SHOWN)}",) if others else ()
-    # a line of the older file would point at another one in the newer
+    # only `new_source`: a line number of the old file would point at the wrong line of the new one
     return Finding(level, difference.effect.upper(), difference.model or THE_FLEET,
                    f"{difference.path or THE_MODEL}: {old} -> {new}; {difference.message}", difference.new_source,
                    details)
 
 
 def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
-    """Return each difference once, with the models it is in, in the order of its first model."""
+    """Return each difference once, with the models that share it, in the order of the first model."""
     found: dict[object, tuple[Difference, list[str]]] = {}
     for difference in differences:
         _, models = found.setdefault(_group_key(difference), (difference, []))
@@ -124,13 +122,13 @@ def _shared_differences(differences: Sequence[Difference]) -> list[_Shared]:
 
 
 def _blocks(differences: Sequence[Difference]) -> Iterator[tuple[tuple[str, ...], list[Difference]]]:
-    """Yield the groups: about the fleet, about several models at once, about one model."""
-    together = grouped((models, one) for one, models in _shared_differences(differences))
-    yield from sorted(together.items(), key=lambda item: len(item[0]) == 1)
+    """Yield the differences by the models that share them: the fleet and several models first, then single models."""
+    by_models = grouped((models, one) for one, models in _shared_differences(differences))
+    yield from sorted(by_models.items(), key=lambda item: len(item[0]) == 1)
 
 
 def _group_key(difference: Difference) -> object:
-    """Return a key that differences share when one line of a file makes them; one without a line has its own key."""
+    """Return a key that is equal for differences caused by the same line of a file, and unique without a line."""
     place = difference.new_source
     if difference.model is None or not difference.path or place is None:
         return difference.model, difference.path, difference.kind

@@ -1,4 +1,4 @@
-"""The endpoints as a report: a row per endpoint, and the models that have none."""
+"""The endpoints as a report: a row per endpoint, and a row per model without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COLUMNS = (Column("replica", "replica", name=True), Column("url", "url", name=Tr
 
 
 def endpoints_report(served: Endpoints) -> Report:
-    """Return a row per endpoint, with its name where that is not the key; a model without one is a row of its own."""
+    """Return the report of `endpoints`; the name column is empty if the name is the key."""
     rows = []
     for model in served.models:
         name = "" if model.name == model.key else model.name

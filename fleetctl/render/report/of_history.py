@@ -1,4 +1,4 @@
-"""The history as a report: a row per run; and one run with its log and its replicas."""
+"""The history as a report: a row per run; and a report of one run with its log and its replicas."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from fleetctl.render.report.of_outcomes import ORDER, count_outcomes, outcome_ta
 
 STATES: tuple[RunState, ...] = ("ok", "partial", "unknown", "running", "refused")
 UNKNOWN = {"DIED": "died without a summary", "LOG_GONE": "its log is gone",
-           "INTERRUPTED": "stopped, and gave no report"}
-PAST = {"evict": "evicted", "restart": "restarted"}
+           "INTERRUPTED": "stopped without a summary"}
+PAST_TENSE = {"evict": "evicted", "restart": "restarted"}
 PLAN_SHOWN, COMMIT_SHOWN = 8, 7
 LEVEL_OF_STATE: dict[str, Level] = {"unknown": "error", "partial": "error", "refused": "warning", "running": "notice"}
 LEVEL_OF_OUTCOME: dict[str, Level] = {
     "failed": "error", "blocked": "error", "starting": "warning", "skipped": "warning",
 }
 EXIT_CODES = {"ok": 0, "running": 0, "unknown": 1, "refused": 1, "partial": 3, "LOCK_HELD": 5, "PLAN_USED": 6}
-"""What a run of each state ended with, or of each code where that says more."""
+"""The exit code of a run by its state, or by its code if that is more specific."""
 
 EVENT_ROW = (Column("time", "time"), Column("level", "level"), Column("message", "event"))
 WORST_FIRST: tuple[RunState, ...] = ("running", "unknown", "refused", "partial", "ok")
@@ -31,7 +31,7 @@ _JOB = re.compile(r"(?:fleetctl-)?[a-z]+-([0-9a-f]{12})")
 
 
 def history_report(history: History) -> Report:
-    """Return the list of runs as every format shows it, the newest first; the steps of a command are one."""
+    """Return the report of all runs, the newest first; the steps of one command are one run."""
     runs = whole_commands(history.runs)
     counts = Counter(run.state for run in runs)
     return Report(
@@ -48,7 +48,7 @@ def history_report(history: History) -> Report:
 
 
 def run_report(run: HistoryRun) -> Report:
-    """Return one run as every format shows it; its exit code is the run's own."""
+    """Return the report of one run, with the exit code of the run."""
     counts, facts = count_outcomes(run.outcomes), tuple(_facts(run))
     events = tuple((event.time, event.level, event.message) for event in run.events)
     log = (Table("event", "Log", EVENT_ROW, events, folded=True, rank=2),) if events else ()
@@ -68,25 +68,25 @@ def run_report(run: HistoryRun) -> Report:
 
 
 def short_id(run_id: str) -> str:
-    """Return what makes a run's id different from others: the last part of an id of ours, any other id as it is."""
+    """Return the last part of an id in our scheme, any other id as it is."""
     match = _JOB.fullmatch(run_id)
     return match[1] if match else run_id
 
 
 def whole_commands(runs: Sequence[HistoryEntry]) -> list[HistoryEntry]:
-    """Return a replace or a drain as one run, in the place of its newest step and with the worst state of any."""
+    """Merge the steps of a replace or a drain into one run, at the place of the newest step, with the worst state."""
     steps = grouped((run.step_of or run.id, run) for run in runs)
-    return [_whole(name, found) if found[0].step_of else found[0] for name, found in steps.items()]
+    return [_merged(name, found) if found[0].step_of else found[0] for name, found in steps.items()]
 
 
-def _whole(name: str, steps: Sequence[HistoryEntry]) -> HistoryEntry:
+def _merged(name: str, steps: Sequence[HistoryEntry]) -> HistoryEntry:
     worst = min(steps, key=lambda run: WORST_FIRST.index(run.state))
-    began, ended, counts = steps[-1].started_at, steps[0].ended_at, Counter[Outcome]()
+    started, ended, counts = steps[-1].started_at, steps[0].ended_at, Counter[Outcome]()
     for run in steps:
         counts.update(run.counts)
-    took = (as_datetime(ended) - as_datetime(began)).total_seconds() if began and ended else None
+    took = (as_datetime(ended) - as_datetime(started)).total_seconds() if started and ended else None
     return worst.model_copy(update={
-        "id": name, "verb": name.partition("-")[0], "counts": dict(counts), "started_at": began, "ended_at": ended,
+        "id": name, "verb": name.partition("-")[0], "counts": dict(counts), "started_at": started, "ended_at": ended,
         "seconds": took, "fleet": next((run.fleet for run in steps if run.fleet), None)})
 
 
@@ -106,17 +106,15 @@ def _runs(runs: Sequence[HistoryEntry]) -> Table:
 
 
 def _sentence(history: History, counts: Counter[RunState]) -> str:
-    """Say how many runs there are of each state, and how many more the cluster remembers."""
     states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state]) or "none"
     shown = len(history.runs)
     return f"Runs: {states}" + (f"; the newest {shown} of {history.total}" if shown < history.total else "")
 
 
 def _result(run: HistoryEntry) -> str:
-    """Return how the run ended, in the few words a row has room for."""
-    if run.state == "ok" and run.verb in PAST:
+    if run.state == "ok" and run.verb in PAST_TENSE:
         named = run.replicas[0] if len(run.replicas) == 1 else count_of(len(run.replicas), "replica")
-        return f"{PAST[run.verb]} {named}{f' to {run.level}' if run.level else ''}"
+        return f"{PAST_TENSE[run.verb]} {named}{f' to {run.level}' if run.level else ''}"
     counts = _counts(run)
     if run.state in ("ok", "partial"):
         return (counts or run.message) + (", interrupted" if run.code == "INTERRUPTED" else "")
@@ -126,7 +124,6 @@ def _result(run: HistoryEntry) -> str:
 
 
 def _run_sentence(run: HistoryEntry) -> str:
-    """Say how one run ended; where that is not known, all that Ray says of it."""
     counts = _counts(run)
     result = f"{run.message}{'; ' if counts else ''}{counts}" if run.state == "unknown" else _result(run)
     return f"{run.verb.capitalize()} {run.state}: {result}"
@@ -137,12 +134,11 @@ def _counts(run: HistoryEntry) -> str:
 
 
 def _commit(run: HistoryEntry, most: int | None = None) -> str:
-    """Return the commit as git itself would describe it, `most` digits of it; empty where there is none."""
+    """Return the first `most` digits of the commit, with git's suffix `-dirty`; "" if there is none."""
     return f"{run.commit[:most]}{'-dirty' if run.dirty else ''}" if run.commit else ""
 
 
 def _facts(run: HistoryRun) -> Iterator[tuple[str, str]]:
-    """Yield what is known about a run beside its result, each fact with its name."""
     branch = f" on {run.branch}" if run.branch else ""
     facts = {
         "run": run.id,
@@ -164,7 +160,7 @@ def _finding(run: HistoryEntry) -> Finding:
 
 
 def _findings(run: HistoryRun) -> Iterator[Finding]:
-    """Yield what is wrong with the run as a whole, where its replicas do not say it, then with each of them."""
+    """Yield a finding for the run as a whole unless its replicas have it, then one for each failed replica."""
     if run.state in ("unknown", "refused", "running") or (run.state == "partial" and not run.outcomes):
         yield _finding(run)
     for row in run.outcomes:

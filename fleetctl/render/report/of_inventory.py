@@ -1,4 +1,4 @@
-"""The inventory at a glance: every node with its cards and the replicas that hold them, then a row per replica."""
+"""The inventory as a report: every node with its cards and the replicas that hold them, then a row per replica."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ REPLICA_ROW = (Column("replica", "replica", name=True), Column("status", "status
 
 Row = tuple[str, ...]
 Holders = Mapping[tuple[str, int | None], Sequence[str]]
-"""Which replicas hold what: (node id, card index) -> replicas; index None = somewhere on the node."""
+"""The replicas by (node id, card index); index None = on the node, but on no known card."""
 
 
 def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolicy]) -> Report:
-    """Return nodes, cards and replicas; `policies` = what holds for each node, by id."""
+    """Return the report of `inventory`; `policies` are the effective policies by node id."""
     version, session = inventory.cluster.ray_version, inventory.cluster.session_id
-    about = "".join([f", Ray {version}" if version else "", f", {session}" if session else ""])
-    heading = [f"Inventory of {inventory.observed_at} from {inventory.source}{about}"]
+    cluster = "".join([f", Ray {version}" if version else "", f", {session}" if session else ""])
+    heading = [f"Inventory of {inventory.observed_at} from {inventory.source}{cluster}"]
     if not inventory.complete:
-        heading.append("Not complete: nothing is planned on this.")
+        heading.append("Incomplete: no plan can be made from it.")
     holders = _holders(inventory.replicas, {node.id: node.gpus for node in inventory.nodes})
     most, in_use = _most_of_a_model(inventory), _in_use(inventory)
     nodes = [row for node in inventory.nodes
@@ -56,7 +56,7 @@ def inventory_report(inventory: Inventory, policies: Mapping[str, EffectivePolic
 
 
 def totals_line(inventory: Inventory) -> str:
-    """Return the last line: how many nodes, GPUs and replicas there are."""
+    """Return the last line: the numbers of nodes, GPUs and replicas."""
     usable = [node for node in inventory.nodes if node.state == "ALIVE"]
     total = sum(node.resources.total.gpu for node in usable)
     in_use = _in_use(inventory)
@@ -70,7 +70,7 @@ def totals_line(inventory: Inventory) -> str:
 
 
 def _most_of_a_model(inventory: Inventory) -> Counter[str]:
-    """Return by node id how many replicas of one model are there at most: slots are counted model by model."""
+    """Return by node id the most replicas of any one model, as slots are counted per model."""
     dead = dead_node_ids(inventory)
     counts = Counter((node_id, replica.model, replica.fleet) for replica in inventory.replicas
                      if is_live(replica, dead) for node_id in {member.node_id for member in replica.members})
@@ -81,34 +81,37 @@ def _most_of_a_model(inventory: Inventory) -> Counter[str]:
 
 
 def _slots(policy: EffectivePolicy, used: int) -> str:
-    """Return how many slots of a model are in use, of how many, and who says so; empty for the defaults."""
+    """Return the used slots, the cap and its source, such as `2 of 4 (label)`; "" without a cap."""
     cap = policy.slot_cap
     return f"{_of(str(used), str(cap.limit))} ({cap.source})" if cap else ""
 
 
 def _in_use(inventory: Inventory) -> dict[str, Amounts]:
-    """Return by node id what is in use: as Ray counts it, else what the listed replicas claim."""
-    claims = grouped((member.node_id, member) for replica in inventory.replicas for member in replica.members)
-    return {node.id: node.resources.used or Amounts(
-        gpu=sum(one.gpus for one in there) / SHARE, cpu=sum(one.cpus for one in there) / SHARE,
-        memory=sum(one.memory for one in there)) for node in inventory.nodes for there in [claims.get(node.id, [])]}
+    """Return the amounts in use by node id: as Ray counts them, else the claims of the listed replicas."""
+    members = grouped((member.node_id, member) for replica in inventory.replicas for member in replica.members)
+    return {node.id: node.resources.used or _claimed(members.get(node.id, ())) for node in inventory.nodes}
+
+
+def _claimed(members: Sequence[ReplicaMember]) -> Amounts:
+    return Amounts(gpu=sum(one.gpus for one in members) / SHARE, cpu=sum(one.cpus for one in members) / SHARE,
+                   memory=sum(one.memory for one in members))
 
 
 def _node_rows(node: Node, used: Amounts, holders: Holders, slots: str, cordon: str) -> Iterator[Row]:
-    """Yield the row of a node, then one per card, indented; cards of which all is equal share one."""
+    """Yield the row of a node, then indented rows of its cards; cards with equal cells share a row."""
     total = node.resources.total
     models = Counter(card.model for card in node.gpus if card.model)
     yield (node.name, node.state, _of(f"{used.gpu:g}", f"{total.gpu:g}"), _of(f"{used.cpu:g}", f"{total.cpu:g}"),
            _of(format_bytes(int(used.memory)), format_bytes(int(total.memory))),
            "", ", ".join(holders.get((node.id, None), ())), "", slots, cordon,
            ", ".join(f"{count} x {model}" for model, count in models.items()))
-    alike: dict[Row, list[int]] = {}
+    by_cells: dict[Row, list[int]] = {}
     for card in node.gpus:
-        about = f": {card.model}" if card.model and len(models) > 1 else ""
-        alike.setdefault((about, *_card_cells(card, holders.get((node.id, card.index), ()))), []).append(card.index)
-    for (about, *cells), indices in alike.items():
+        model = f": {card.model}" if card.model and len(models) > 1 else ""
+        by_cells.setdefault((model, *_card_cells(card, holders.get((node.id, card.index), ()))), []).append(card.index)
+    for (model, *cells), indices in by_cells.items():
         label = f"card {indices[0]}" if len(indices) == 1 else f"cards {ids_text(indices)}"
-        yield f"  {label}{about}", *cells
+        yield f"  {label}{model}", *cells
 
 
 def _card_cells(card: Gpu, holders: Sequence[str]) -> Row:
@@ -139,7 +142,6 @@ def _holders(replicas: Sequence[Replica], cards: Mapping[str, Sequence[Gpu]]) ->
 
 
 def _where(member: ReplicaMember, names: Mapping[str, str], *, alone: bool) -> str:
-    """Say where one member is: its place in a gang, node, cards or share, and address."""
     node = names.get(member.node_id, member.node_id) if member.node_id else "no node yet"
     place = "" if alone else f"{member.group or ''}/{member.copy_index}/{member.rank} "
     cards = f" GPU {','.join(map(str, member.gpu_indices))}" if member.gpu_indices else ""

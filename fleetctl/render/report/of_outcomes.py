@@ -1,4 +1,4 @@
-"""How an apply ended, replica by replica: what is ready and its address, what is not and why."""
+"""The outcomes of an apply as a report, by replica: its address if it is ready, otherwise the reason."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ REASON_ROW = (REPLICA, Column("outcome", "outcome"), Column("message", "why"))
 
 
 def outcomes_report(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, verb: str = "apply") -> Report:
-    """Return what an apply, or another verb, prints when it has ended."""
+    """Return the report that an apply, or another verb, prints at its end."""
     return Report(kind="apply", title=verb.capitalize(), tables=outcome_tables(outcomes),
                   conclusion=totals(outcomes, interrupted=interrupted, verb=verb))
 
 
 def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
-    """Return a row per replica, and for a terminal the reasons below them; nothing where there are none."""
+    """Return a row per replica, the weights, and for a terminal the reasons; empty tables are omitted."""
     rows = [(replica_text(row), outcome_text(row), row.code or "", ", ".join(row.nodes),
              ", ".join(row.addresses) or row.address or "", took_text(row.seconds), row.message) for row in outcomes]
     reasons = [(replica_text(row), f"{outcome_text(row)}{f' ({row.code})' if row.code else ''}",
@@ -40,10 +40,10 @@ def outcome_tables(outcomes: Sequence[ReplicaOutcome]) -> tuple[Table, ...]:
 
 
 def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, verb: str = "apply") -> str:
-    """Return the counts in one line; an apply never counts a removal because there is none."""
+    """Return the counts in one line; an apply never removes anything, so its count of removals is fixed."""
     counts = count_outcomes(outcomes)
     parts = [f"{counts[kind]} {kind}" for kind in ORDER if counts[kind]]
-    if nodes := sum(len(row.nodes) for row in outcomes if _is_kept(row) and row.outcome == "ready"):
+    if nodes := sum(len(row.nodes) for row in outcomes if _is_fetched(row)):
         parts.append(f"weights on {count_of(nodes, 'node')}")
     head = f"{verb.capitalize()}{', interrupted' if interrupted else ''}"
     if interrupted and not parts:
@@ -52,35 +52,39 @@ def totals(outcomes: Sequence[ReplicaOutcome], *, interrupted: bool = False, ver
 
 
 def count_outcomes(outcomes: Sequence[ReplicaOutcome]) -> Counter[str]:
-    """Return how many replicas ended in which way."""
+    """Return the number of replicas by outcome."""
     counts: Counter[str] = Counter()
     for row in outcomes:
-        counts[row.outcome] += 0 if _is_kept(row) and row.outcome == "ready" else row.replicas
-    return +counts
+        if not _is_fetched(row):
+            counts[row.outcome] += row.replicas
+    return counts
 
 
-def _is_kept(row: ReplicaOutcome) -> bool:
-    """Return whether a row is about weights that a node keeps, and no replica."""
-    return row.level == "COLD" and row.replica_id is None
+def _is_weights(row: ReplicaOutcome) -> bool:
+    return row.level == "COLD" and row.replica_id is None  # weights on the disk of a node, not a replica
+
+
+def _is_fetched(row: ReplicaOutcome) -> bool:
+    return _is_weights(row) and row.outcome == "ready"
 
 
 def replica_text(row: ReplicaOutcome) -> str:
-    """Name the replica; several that have no ids yet are the model with their count."""
-    if _is_kept(row):
+    """Name the replica; replicas without ids yet are named by their model and number."""
+    if _is_weights(row):
         return f"weights of {row.model}"
     name = row.model if row.replica_id is None else f"{row.model}/{row.replica_id}"
     return f"{name} (x{row.replicas})" if row.replicas > 1 else name
 
 
 def outcome_text(row: ReplicaOutcome) -> str:
-    """Return how one ended: `ready`, `promoted`, `gone to WARM`; what nodes keep: `fetched`."""
+    """Return the outcome of a replica, such as `ready`, `promoted`, `gone to WARM`, or of weights: `fetched`."""
     if row.outcome == "ready" and row.level:
         return "fetched" if row.level == "COLD" else "promoted"
     return f"{row.outcome} to {row.level}" if row.level and row.outcome == "gone" else row.outcome
 
 
 def took_text(seconds: float | None) -> str:
-    """Return a duration a person can compare: 9.1s, 2m05s, 1h02m."""
+    """Return a duration such as 9.1s, 2m05s, 1h02m; "" for None."""
     if seconds is None:
         return ""
     if seconds < 100:

@@ -1,4 +1,4 @@
-"""A plan as a report: what it refuses, what the change causes alone, a row per model, what is blocked and why."""
+"""A plan as a report: policy violations, the effect of the change alone, a row per model, blocked models and why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetctl.planner.policy import refusing
 from fleetctl.render.difference_text import revision_text, values_of
 from fleetctl.render.remedy_text import blocked_details
 from fleetctl.render.report.model import Finding, Level, Report, Total
-from fleetctl.render.report.plan_tables import ALTERED, altered_policy, is_replaceable, plan_tables, way_to_replace
+from fleetctl.render.report.plan_tables import ALTERED, altered_policy, is_replaceable, plan_tables, replace_command
 
 COMMIT_SHOWN = 10
 FLAGS = {"targets": "--target", "excludes": "--exclude", "selector": "--selector", "adopt_from": "--adopt-from",
@@ -23,16 +23,16 @@ LABELS = (
     ("starting", "starting"), ("restarting", "restarting"), ("outdated", "outdated"), ("drift", "drifting"),
     ("lost", "lost"), ("unmanaged", "unmanaged"),
 )
-"""The counts of `Plan.summary`, as they read after the number."""
-LOUD = ("wanted", "live", "create", "blocked")
-"""Those of which a zero is news, too."""
+"""The counts of `Plan.summary` and their labels after the number."""
+ALWAYS_SHOWN = ("wanted", "live", "create", "blocked")
+"""The counts that are shown even if they are zero."""
 LEVEL_LABELS = (("promote", "from WARM"), ("prefetch", "nodes to fetch weights"))
-"""Those that most fleets never have."""
+"""The counts that most fleets never have."""
 
 
 def plan_report(plan: Plan) -> Report:
-    """Return the plan as every format shows it."""
-    totals = [Total(key, label, getattr(plan.summary, key), key not in LOUD) for key, label in LABELS]
+    """Return the report of a plan."""
+    totals = [Total(key, label, getattr(plan.summary, key), key not in ALWAYS_SHOWN) for key, label in LABELS]
     totals += [Total(key, label, count) for key, label in LEVEL_LABELS if (count := getattr(plan.summary, key))]
     return Report(
         kind="plan",
@@ -52,7 +52,7 @@ def plan_report(plan: Plan) -> Report:
 
 
 def totals_line(plan: Plan) -> str:
-    """Return the last line: the counts that decide the exit code, what is live but not as wanted, and the promise."""
+    """Return the last line: the counts behind the exit code, replicas that are not as wanted, and the promise."""
     summary = plan.summary
     warm = f" ({summary.promote} from WARM)" if summary.promote else ""
     counts = [f"{summary.create} to create{warm}", *([f"{summary.reload} to reload"] if summary.reload else []),
@@ -60,13 +60,13 @@ def totals_line(plan: Plan) -> str:
     counts += [f"weights onto {count_of(summary.prefetch, 'node')}"] if summary.prefetch else []
     counts += [f"{count} {word}" for word in ("starting", "restarting", "outdated")
                if (count := getattr(summary, word))]
-    counts += [f"{plan.new_nodes} to ask for"] if plan.new_nodes else []
+    counts += [f"{plan.new_nodes} to request"] if plan.new_nodes else []
     refused = "; refused by policy" if refusing(plan.policy) else ""
     return f"Plan: {', '.join(counts)}, 0 to remove (fleetctl never removes){refused}"
 
 
 def certificate_sentence(certificate: Certificate) -> str:
-    """Say how much of what is missing was placed, and how much could have been; "" where nothing is missing."""
+    """Return how many missing replicas were placed, and how many could have been; "" if none is missing."""
     count, one = certificate.wanted, certificate.wanted == 1
     if not count:
         return ""
@@ -77,15 +77,20 @@ def certificate_sentence(certificate: Certificate) -> str:
         start = f"The missing replica {'cannot be placed' if proven else 'was not placed'}"
         if certificate.on_new_nodes:
             return f"{start}; it would run on new nodes."
-        return f"{start}." if certificate.repacked_bound is None else f"{start}; it might if what runs could be moved."
-    most = "proven best" if proven else f"at most {certificate.upper_bound} possible"
-    nowhere = proven and not certificate.placed
-    start = f"None of the {count} missing replicas can be placed" if nowhere else (
-        f"Places {certificate.placed or 'none'} of the {count} missing replicas, {most}")
-    moved, later = certificate.repacked_bound, certificate.on_new_nodes
-    more = [f"; at most {moved} if what runs could be moved"] if moved else []
-    more += [f"; {later} {'' if nowhere else 'more '}would run on new nodes"] if later else []
-    return f"{start}{''.join(more)}."
+        if certificate.repacked_bound is None:
+            return f"{start}."
+        return f"{start}; it might fit if running replicas could be moved."
+    none_fit = proven and not certificate.placed
+    if none_fit:
+        sentence = f"None of the {count} missing replicas can be placed"
+    else:
+        proof = "proven best" if proven else f"at most {certificate.upper_bound} possible"
+        sentence = f"Places {certificate.placed or 'none'} of the {count} missing replicas, {proof}"
+    if moved := certificate.repacked_bound:
+        sentence += f"; at most {moved} if running replicas could be moved"
+    if later := certificate.on_new_nodes:
+        sentence += f"; {later} {'' if none_fit else 'more '}would run on new nodes"
+    return f"{sentence}."
 
 
 def _heading(plan: Plan) -> tuple[str, str]:
@@ -103,17 +108,15 @@ def _notes(plan: Plan) -> Iterator[str]:
 
 
 def _compared(change: PlanChange) -> str:
-    """Say what the files are compared with, and the command that lists the differences."""
     since = f"since {revision_text(change.base)}"
     if not change.differences:
-        return f"The files mean the same as they did, {since}."
+        return f"The files have not changed in meaning {since}."
     files = " ".join(f"-f {quote(file)}" for file in change.base.files)
     differences = count_of(len(change.differences), "difference")
     return f"{differences} in the files {since}: fleetctl diff {quote(change.base.name)} {files}"
 
 
 def _facts(plan: Plan) -> tuple[tuple[str, str], ...]:
-    """Return what the plan was made of: every fact that has something to say, with its name."""
     facts = {
         "fleet": plan.fleet.name,
         "files": ", ".join(source.path for source in plan.fleet.files),
@@ -140,7 +143,6 @@ def _commit(git: GitFacts, *, branch: bool = False) -> str:
 
 
 def _flags(options: PlanFlags) -> Iterator[str]:
-    """Yield the flags that shaped the plan; the files are a fact of their own."""
     for name, flag in FLAGS.items():
         value = getattr(options, name)
         for one in value if isinstance(value, list) else [value]:
@@ -149,7 +151,7 @@ def _flags(options: PlanFlags) -> Iterator[str]:
 
 
 def plan_findings(plan: Plan) -> tuple[Finding, ...]:
-    """Return every finding: policies first, then what is blocked, lost, drifting, held, created, unmanaged, noted."""
+    """Return all findings: policy first, then blocked, lost, drift, held, create, prefetch, unmanaged and notes."""
     places = {row.key: row.source for row in plan.models}
     return (
         *(_policy(finding) for finding in plan.policy),
@@ -186,9 +188,9 @@ def _warnings(plan: Plan, places: dict[str, Position | None]) -> Iterator[Findin
             yield Finding("warning", "RESTARTING", row.key,
                           f"{count_of(row.restarting, 'live replica')} {verb} restarting", row.source)
     for drift in plan.drift:
-        way_on = (f"to replace it: {way_to_replace(drift)}",) if is_replaceable(drift, surplus) else ()
+        fix = (f"to replace it: {replace_command(drift)}",) if is_replaceable(drift, surplus) else ()
         yield Finding("warning", drift.code, drift.model, f"replica {drift.replica_id}: {drift.message}",
-                      places.get(drift.model), (*(drift.changes or ()), *way_on))
+                      places.get(drift.model), (*(drift.changes or ()), *fix))
 
 
 def _notices(plan: Plan, places: dict[str, Position | None]) -> Iterator[Finding]:

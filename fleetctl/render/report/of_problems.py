@@ -1,4 +1,4 @@
-"""Problems of fleet files, and errors that kept a plan or an apply from being made, as a report."""
+"""Problems of fleet files, and errors that prevented a plan or an apply, as a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ERROR_COLUMNS = (Column("kind", ""), Column("text", "what"))
 
 
 def problems_report(loaded: LoadedFleet) -> Report:
-    """Return the problems of fleet files; with none of them it says what the files hold."""
+    """Return the report of `validate`; without errors its conclusion summarizes the fleet."""
     errors, warnings = len(loaded.errors), len(loaded.problems) - len(loaded.errors)
     files = [source.path for source in loaded.fleet.files] if loaded.fleet else []
     subjects = dict.fromkeys([*files, *(problem.file for problem in loaded.problems)])
@@ -39,9 +39,9 @@ def problems_report(loaded: LoadedFleet) -> Report:
 
 
 def failure_report(error: FleetctlError, *, identity: str, fleet: str, title: str) -> Report:
-    """Return the error with all it lists; problems of fleet files are a row and a finding each, at their lines.
+    """Return the report of an error; problems of fleet files are a row and a finding each, at their lines.
 
-    `identity`, `fleet` and `title` are what the report would have had that could not be made.
+    `identity`, `fleet` and `title` are those of the report that could not be made.
     """
     if isinstance(error, FleetFileError):
         problems = problems_report(LoadedFleet(None, error.problems))
@@ -57,7 +57,7 @@ def failure_report(error: FleetctlError, *, identity: str, fleet: str, title: st
 
 
 def problems_conclusion(loaded: LoadedFleet) -> str:
-    """Return the last line of `validate`: what the files hold, or how many problems they have."""
+    """Return the last line of `validate`: a summary of the fleet, or the number of problems."""
     warnings = len(loaded.problems) - len(loaded.errors)
     beside = f", {count_of(warnings, 'warning')}" if warnings else ""
     if loaded.fleet is None:

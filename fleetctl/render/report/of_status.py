@@ -1,4 +1,4 @@
-"""What runs: a row per model, where a file says how many are wanted, and a row per replica; and what is outdated."""
+"""The status as a report: a row per model if a file gives the wanted number, a row per replica, and outdated ones."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def status_report(
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
     cold: Sequence[tuple[str, str, str]] = (), differences: bool = True,
 ) -> Report:
-    """Return a row per model and per replica, and with `differences` what differs for those that are `outdated`.
+    """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
-    `wanted` = how many replicas the file wants, by model; the age of a replica is how long it had been so at
-    `observed_at`, None = show since when; `cooling` = models or nodes, and why; `cold` = models, which nodes keep their
-    weights, and which lack them; `wide` adds a row per member with its cards.
+    `wanted` = the wanted replicas by model. `observed_at` = the time from which ages are counted; None = show the time
+    since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights, nodes that lack
+    them). `wide` adds a row per member with its cards.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -70,7 +70,7 @@ def status_report(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
         Table("cooling", "Cooling", COOLING_ROW, tuple(cooling))]
     if outdated and differences:
-        from fleetctl.render.report.plan_tables import drift_table  # all that tells of plans, for few
+        from fleetctl.render.report.plan_tables import drift_table  # imports all of plans, which is rarely needed
 
         tables.append(drift_table(outdated, surplus, "Outdated"))
     return Report(kind="answer", title="Status", tables=tuple(table for table in tables if table.rows),
@@ -82,11 +82,11 @@ def _model_rows(replicas: Sequence[Replica], dead: frozenset[str], wanted: Mappi
     counts = Counter((replica.model, status_word(replica, dead)) for replica in replicas)
     for key, count in wanted.items():
         found = (old[key], max(0, count - live[key]), max(0, live[key] - count))
-        yield (key, str(count), str(counts[key, "ready"]), *(_some(counts[key, state]) for state in STATES[1:]),
-               *map(_some, found))
+        yield (key, str(count), str(counts[key, "ready"]), *(_nonzero(counts[key, state]) for state in STATES[1:]),
+               *map(_nonzero, found))
 
 
-def _some(count: int) -> str:
+def _nonzero(count: int) -> str:
     return str(count) if count else ""
 
 
@@ -108,7 +108,7 @@ def _replica_rows(replicas: Sequence[Replica], names: Mapping[str, str], dead: f
 
 
 def _member_rows(replicas: Sequence[Replica], names: Mapping[str, str]) -> Iterator[tuple[Cell, ...]]:
-    from fleetctl.render.report.weights_tables import served_text  # it tells of plans, too
+    from fleetctl.render.report.weights_tables import served_text  # imports plans too
 
     for replica in replicas:
         for member in replica.members:

@@ -1,4 +1,4 @@
-"""What-if: what was supposed, each model before and after, what goes where or nowhere; and the loss of each node."""
+"""What-if as a report: the assumed changes, each model before and after, placements, and the loss of each node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fleetctl.documents.quantity import count_of, first_few, some
 from fleetctl.documents.what_if import Counts, LostModel, ModelChange, NodeLoss, WhatIf
-from fleetctl.render.place_text import asked_about
+from fleetctl.render.place_text import scope_text
 from fleetctl.render.report.model import Column, Report, Table
 from fleetctl.render.report.plan_tables import COUNTS, blocked_tables, growth_table, place_tables
 
@@ -18,11 +18,11 @@ MODEL_ROW = (Column("sign", "", name=True), Column("model", "model", name=True),
              Column("lost", "lost", terminal="beside"))
 LOSS_ROW = (Column("node", "node", name=True), Column("hardware", "kind", terminal="beside"),
             Column("lostReplicas", "lost", numeric=True), Column("replaced", "re-placed", numeric=True),
-            Column("missing", "no place", numeric=True), Column("without", "without a place", terminal="beside"))
+            Column("missing", "unplaced", numeric=True), Column("without", "without a place", terminal="beside"))
 
 
 def what_if_report(answer: WhatIf) -> Report:
-    """Return the answer."""
+    """Return the report of `what-if`."""
     changes = [f"  {SIGNS[change.op]} {change.message}" for change in answer.changes]
     tables = (_models(answer), *place_tables(answer.created), *blocked_tables(answer.blocked, "No place for"),
               growth_table(answer.growth))
@@ -32,7 +32,7 @@ def what_if_report(answer: WhatIf) -> Report:
     return Report(
         kind="answer",
         title="What if",
-        heading=(f"What if: {asked_about(answer.fleet, answer.inventory)}; nothing of this is done", *changes),
+        heading=(f"What if: {scope_text(answer.fleet, answer.inventory)}; nothing is changed", *changes),
         tables=tuple(table for table in (*(tables if changes else ()), *([_losses(each)] if each else ()))
                      if table.rows),
         notes=tuple(notes[:-1]),
@@ -51,7 +51,6 @@ def _step(before: int, after: int) -> str:
 
 
 def _lost(row: ModelChange) -> str:
-    """Say what becomes of the lost replicas of one model."""
     parts = [f"{count} {words}" for count, words in ((row.replaced, "placed again"), (row.missing, "without a place"),
                                                      (row.surplus, "beyond the target")) if count]
     return f"{row.lost} lost: {', '.join(parts)}" if row.lost else ""
@@ -60,9 +59,9 @@ def _lost(row: ModelChange) -> str:
 def _notes(answer: WhatIf) -> Iterator[str]:
     same = sum(row.before == row.after for row in answer.models)
     if same:
-        yield f"Not listed: {count_of(same, 'model')}, the same as today"
+        yield f"Not listed: {count_of(same, 'unchanged model')}"
     if answer.unmanaged_lost:
-        yield f"Not this fleet's, and gone with the nodes: {some(answer.unmanaged_lost)}"
+        yield f"Not this fleet's, but lost with the nodes: {some(answer.unmanaged_lost)}"
     lost, replaced, surplus, missing = (sum(getattr(row, name) for row in answer.models)
                                         for name in ("lost", "replaced", "surplus", "missing"))
     if lost:
@@ -77,7 +76,7 @@ def _counts(counts: Counts) -> str:
 
 
 def _losses(losses: Sequence[NodeLoss]) -> Table:
-    """Return what the loss of each node alone would cost; nodes with one answer share a row."""
+    """Return the cost of losing each node alone; nodes with the same cost share a row."""
     rows = [(some(loss.nodes, NAMES_SHOWN), loss.hardware,
              *(str(_sum(loss, name)) for name in ("lost", "replaced", "missing")), _without(loss))
             for loss in losses if loss.models]
@@ -103,16 +102,16 @@ def _why(model: LostModel) -> str:
 
 def _loss_notes(losses: Sequence[NodeLoss]) -> Iterator[str]:
     nodes = sum(len(loss.nodes) for loss in losses)
-    grave = sum(len(loss.nodes) for loss in losses if _sum(loss, "missing"))
-    idle = sum(len(loss.nodes) for loss in losses if not loss.models)
-    if idle:
-        yield f"{count_of(idle, 'node')} hold{'s' if idle == 1 else ''} nothing of this fleet"
+    critical = sum(len(loss.nodes) for loss in losses if _sum(loss, "missing"))
+    unused = sum(len(loss.nodes) for loss in losses if not loss.models)
+    if unused:
+        yield f"{count_of(unused, 'node')} ha{'s' if unused == 1 else 've'} no replica of this fleet"
     if not nodes:
-        yield "There is no node to lose"
-    elif grave:
-        yield f"{grave} of {count_of(nodes, 'node')} cannot be lost without leaving something without a place"
+        yield "There are no nodes to lose"
+    elif critical:
+        yield f"{critical} of {count_of(nodes, 'node')} cannot be lost without leaving a replica without a place"
     else:
-        yield f"Any one of the {count_of(nodes, 'node')} can be lost, and everything finds a place again"
+        yield f"Any one of the {count_of(nodes, 'node')} can be lost, and every replica can be placed again"
 
 
 def _sum(loss: NodeLoss, name: str) -> int:

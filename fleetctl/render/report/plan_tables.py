@@ -1,7 +1,7 @@
-"""The tables of a plan, in the order a reviewer reads them. Empty ones are left out.
+"""The tables of a plan, in the order a reviewer reads them; empty ones are omitted.
 
-The signs: `+` creates, `!` blocked (something may be created too), `~` held, `*` all are live, but some are not ready
-or outdated, `=` nothing to do.
+The signs: `+` create, `!` blocked (some replicas may be created too), `~` held, `*` all are live, but some not ready or
+outdated, `=` nothing to do.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ MODEL_ROW = (Column("sign", "", name=True), Column("key", "model", name=True), *
              Column("reason", "reason", terminal="beside"))
 LINES_SHOWN, PLACES_SHOWN, BLOCKED_SHOWN = 20, 200, 10
 TERMINAL: frozenset[Reader] = frozenset({"terminal"})
-BUT_TERMINAL = EVERYONE - TERMINAL
+NOT_TERMINAL = EVERYONE - TERMINAL
 IN_COLUMNS = "create {create}: {live} of {wanted} live; nothing to do: {live} of {wanted} live"
 ALTERED = "This change alters the policy it is judged by"
 OUTDATED = "SPEC_CHANGED"
 
 
 def plan_tables(plan: Plan) -> tuple[Table, ...]:
-    """Return what the plan refuses, what a change causes alone, the models, and the details that explain them."""
+    """Return the tables of policy violations, of the change alone, of the models, and of their details."""
     order = {row.key: number for number, row in enumerate(plan.models)}
     actions = sorted(plan.actions, key=lambda action: (order.get(action.model, len(order)), action.replica_id))
     surplus = {row.key for row in plan.models if row.surplus}
@@ -54,16 +54,16 @@ def plan_tables(plan: Plan) -> tuple[Table, ...]:
 
 
 def altered_policy(plan: Plan) -> list[Difference]:
-    """Return what a change alters of the policy that the plan is judged by; nothing for a plan without a base.
+    """Return the changes to the policy that the plan is judged by; none for a plan without a base.
 
-    A change is judged by the policy it brings along: one that raises a limit and uses it would else go unseen.
+    A change is judged by its own version of the policy, so a raised limit would otherwise go unnoticed.
     """
     return [one for one in (plan.change.differences if plan.change else ())
             if one.model is None and one.path.partition(".")[0] == "policy"]
 
 
 def sign_of(row: ModelRow) -> str:
-    """Return the one sign that says what the plan does about a model."""
+    """Return the sign of a model, see above."""
     if row.blocked:
         return "!"
     if row.create or row.fetch:
@@ -74,9 +74,9 @@ def sign_of(row: ModelRow) -> str:
 
 
 def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
-    """Return where new replicas go; those of one model with the same place share a row.
+    """Return the places of new replicas; replicas of one model with the same place share a row.
 
-    In a terminal, where there are many rows, those of all models with the same place share one.
+    If there are many rows, replicas of all models with the same place share a row in a terminal.
     """
     groups = group_alike(actions)
     rows = [(f"{model}/{ids_text(ids)}", f"{place}{' (each)' if len(ids) > 1 else ''}")
@@ -87,59 +87,58 @@ def place_tables(actions: Iterable[Action | NewReplica]) -> tuple[Table, ...]:
     if len(rows) <= LINES_SHOWN:
         return (full,)
     names = grouped((f"{place} (each)", f"{model}/{ids_text(ids)}") for model, ids, place in groups)
-    short = [(", ".join(alike), place) for place, alike in names.items()]
-    return (replace(full, readers=BUT_TERMINAL),
+    short = [(", ".join(replicas), place) for place, replicas in names.items()]
+    return (replace(full, readers=NOT_TERMINAL),
             replace(full, rows=tuple(short), signs=("+",) * len(short), line="{place}: {replicas}", readers=TERMINAL))
 
 
 def _reloads(plan: Plan) -> Table:
-    """Return which replicas reload their weights in place."""
     rows = [(one.id, ", ".join(dict.fromkeys(member.node for member in one.members)), f"{one.runs} -> {one.spec_hash}")
             for one in plan.reloads]
     columns = (REPLICA, Column("nodes", "nodes", name=True), Column("spec", "spec", name=True))
     return Table("reload", "Would reload in place", columns, tuple(rows), folded=True, rank=3, signs=("*",) * len(rows),
-                 meaning="each goes on serving", line="{replica}: on {nodes}", most=PLACES_SHOWN)
+                 meaning="each keeps serving", line="{replica}: on {nodes}", most=PLACES_SHOWN)
 
 
 def blocked_tables(blocked: Sequence[Blocked], title: str = "Blocked") -> tuple[Table, ...]:
-    """Return what is blocked: why, node by node, and what would help; in a terminal once for all it is true of."""
+    """Return the blocked models with reasons and remedies; in a terminal models with the same reasons share a row."""
     rows = [(one.model, str(one.replicas), one.code, (one.message, *blocked_details(one))) for one in blocked]
     columns = (MODEL, Column("replicas", "replicas", numeric=True), CODE, WHY)
     full = Table("blocked", title, columns, tuple(rows), rank=2, line="{model}: {replicas}, {code}",
                  signs=("!",) * len(rows), most=BLOCKED_SHOWN)
-    alike = grouped(((one.code, one.message, *blocked_details(one, for_all=False)), one) for one in blocked)
-    short = tuple(_blocked_alike(several, why) for (_, *why), several in alike.items())
+    by_reason = grouped(((one.code, one.message, *blocked_details(one, for_all=False)), one) for one in blocked)
+    short = tuple(_blocked_row(models, reasons) for (_, *reasons), models in by_reason.items())
     if len(short) == len(rows):
         return (full,)
-    return (replace(full, readers=BUT_TERMINAL),
+    return (replace(full, readers=NOT_TERMINAL),
             replace(full, rows=short, signs=("!",) * len(short), readers=TERMINAL))
 
 
-def _blocked_alike(blocked: Sequence[Blocked], why: Sequence[str]) -> tuple[Cell, ...]:
+def _blocked_row(blocked: Sequence[Blocked], reasons: Sequence[str]) -> tuple[Cell, ...]:
     first, replicas = blocked[0], str(sum(one.replicas for one in blocked))
     if len(blocked) == 1:
         return first.model, replicas, first.code, (first.message, *blocked_details(first))
     names = some([one.model for one in blocked], LINES_SHOWN)
-    return count_of(len(blocked), "model"), replicas, first.code, (names, *why)
+    return count_of(len(blocked), "model"), replicas, first.code, (names, *reasons)
 
 
 def drift_table(drift: Sequence[Drift], surplus: Set[str], title: str = "Drift") -> Table:
-    """Return what runs, but not as the file says; `surplus` = models of which more runs than wanted."""
+    """Return the running replicas that do not match the file; `surplus` = models with more replicas than wanted."""
     rows = [(replica_name(one.model, one.replica_id), one.code, (one.message, *(one.changes or ()))) for one in drift]
     replaceable = next((one for one in drift if is_replaceable(one, surplus)), None)
-    note = f"to replace an outdated one: {way_to_replace(replaceable)}" if replaceable else ""
+    note = f"to replace an outdated one: {replace_command(replaceable)}" if replaceable else ""
     return Table("drift", title, (REPLICA, CODE, WHY), tuple(rows), folded=True, rank=4,
                  meaning="reported, never acted on", note=note, line="{replica}: {message}", most=LINES_SHOWN)
 
 
 def is_replaceable(drift: Drift, surplus: Set[str]) -> bool:
-    """Return whether an apply would start another replica in its place, with the file's spec."""
+    """Return whether an apply would start a new replica in its place if it ended."""
     return drift.code == OUTDATED and drift.model not in surplus
 
 
-def way_to_replace(drift: Drift) -> str:
+def replace_command(drift: Drift) -> str:
     """Return the command that replaces the outdated replicas of a model."""
-    return f"fleetctl replace {quote(drift.model)} -f FLEET, which starts each with the file's spec first"
+    return f"fleetctl replace {quote(drift.model)} -f FLEET, which starts each new replica first"
 
 
 def _policy(plan: Plan) -> Table:
@@ -162,15 +161,14 @@ def _altered_policy(plan: Plan) -> Table:
 
 def _models(plan: Plan) -> tuple[Table, Table]:
     messages = {one.model: (one.message, f"{one.code}{SEE_BELOW}") for one in plan.blocked if one.message}
-    busy, quiet = ([_model(row, messages.get(row.key)) for row in plan.models if (sign_of(row) == "=") == idle]
-                   for idle in (False, True))
-    return (Table("model", "Models", MODEL_ROW, tuple(busy), rank=0, said=IN_COLUMNS),
-            Table("model", f"{plural(len(quiet), 'model')} with nothing to do", MODEL_ROW, tuple(quiet),
-                  counted=True, rank=0, said=IN_COLUMNS))
+    changed = [_model(row, messages.get(row.key)) for row in plan.models if sign_of(row) != "="]
+    unchanged = [_model(row, messages.get(row.key)) for row in plan.models if sign_of(row) == "="]
+    return (Table("model", "Models", MODEL_ROW, tuple(changed), rank=0, redundant=IN_COLUMNS),
+            Table("model", f"{plural(len(unchanged), 'model')} with nothing to do", MODEL_ROW, tuple(unchanged),
+                  counted=True, rank=0, redundant=IN_COLUMNS))
 
 
 def _labels(plan: Plan) -> Table:
-    """Return the counts of the models by label, in the order of the labels."""
     labels = sorted({label for row in plan.models for label in row.labels.items()})
     rows = []
     for key, value in labels:
@@ -182,13 +180,13 @@ def _labels(plan: Plan) -> Table:
 
 
 def _model(row: ModelRow, blocked: tuple[str, str] | None) -> tuple[Cell, ...]:
-    """Return the row; the arithmetic of what is blocked is in its own table."""
+    """Return the row of a model; `blocked` = the text with the arithmetic, and the reference that replaces it."""
     reason = row.reason.replace(*blocked) if blocked else row.reason
     return sign_of(row), row.key, *(str(getattr(row, column.key)) for column in COUNTS), reason
 
 
 def growth_table(growth: Sequence[Growth]) -> Table:
-    """Return the new nodes that an apply asks for, by type."""
+    """Return the new nodes that an apply requests, by type."""
     rows = [(one.name, str(one.nodes), str(one.max), ", ".join(f"{row.count} of {row.model}" for row in one.replicas))
             for one in growth if one.nodes]
     columns = (Column("name", "type", name=True), Column("nodes", "nodes", numeric=True), Column("max", "at most"),
@@ -212,7 +210,7 @@ def _holds(plan: Plan) -> Table:
     rows = [(hold.model, *map(str, (hold.wanted, hold.live, hold.surplus))) for hold in plan.holds]
     columns = (MODEL, *(Column(key, key, numeric=True) for key in ("wanted", "live", "surplus")))
     return Table("hold", "Held", columns, tuple(rows), folded=True, rank=5,
-                 meaning="more runs than wanted, all of it is kept", readers=frozenset({"page", "program"}))
+                 meaning="more replicas run than wanted; all are kept", readers=frozenset({"page", "program"}))
 
 
 def _unmanaged(plan: Plan) -> Table:

@@ -1,7 +1,7 @@
-"""A report on a terminal: its heading, its tables, its notes, and the sentence it comes to.
+"""A report on a terminal: its heading, its tables, its notes, and its conclusion.
 
 A table is a grid, or a title with a line per row. Everything from a file or a cluster is shown as plain text, never as
-markup or terminal commands. Colours only repeat what signs and words say.
+markup or terminal commands. Colors only repeat what signs and words say.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from fleetctl.render.trim import print_trimmed
 from fleetctl.render.visible import visible
 
 NAMES_SHOWN = 20
-"""At most so many replicas of which all else is the same are named."""
+"""The most replicas named in a row that several replicas share."""
 
 COUNTED_SHOWN = 20
-"""A counted table of at most so many rows is listed all the same."""
+"""A counted table with at most this many rows is still listed."""
 
 STYLES = {"good": "green", "bad": "red", "warn": "yellow", "soft": "dim", "calm": "cyan"}
 SIDES = {"- ": "red", "+ ": "green"}
-"""The colours of what was and what is."""
+"""The colors of old and new values."""
 
 _LABEL = re.compile(r"[\w ]{0,12} {2}(?=\S)")
 Row = tuple[Cell, ...]
 
 
 def print_report(report: Report, console: Console) -> None:
-    """Print the report for a person."""
+    """Print the report."""
     for line in report_lines(report, console.width):
         print_trimmed(line, console)
 
 
 def report_lines(report: Report, width: int) -> Iterator[RenderableType]:
-    """Yield what a person sees of the report, with a blank line between its parts."""
+    """Yield the lines of the report, with a blank line between its parts."""
     parts = [part for part in _parts(report, width) if part]
     for number, part in enumerate(parts):
         yield from [Text()] if number else []
@@ -54,15 +54,15 @@ def report_lines(report: Report, width: int) -> Iterator[RenderableType]:
 def _parts(report: Report, width: int) -> Iterator[list[RenderableType]]:
     yield [_hanging(visible(line)) for line in report.heading]
     shown = (table for table in report.tables if "terminal" in table.readers)
-    for _, alike in groupby(shown, key=lambda table: table.key):
-        tables = list(alike)
+    for _, group in groupby(shown, key=lambda table: table.key):
+        tables = list(group)
         yield list(_lines(tables[0], width) if tables[0].line else _grid(tables, width))
     conclusion = [Text(visible(report.conclusion), "bold")] if report.conclusion else []
     yield [*(Text(visible(note)) for note in report.notes), *conclusion]
 
 
 def _hanging(line: str) -> RenderableType:
-    """Return a line of the heading; the text behind a label, as in `value    text`, stays in its column."""
+    """Return a line of the heading; a text after a label, as in `label    text`, wraps in its own column."""
     label = _LABEL.match(line)
     if not label:
         return Text(line)
@@ -74,41 +74,40 @@ def _hanging(line: str) -> RenderableType:
 
 
 def _lines(table: Table, width: int) -> Iterator[RenderableType]:
-    """Yield the title and a line per row, the further texts of a row below it."""
     counted = f": {len(table.rows)} ({table.meaning})" if table.meaning else ""
     yield Text(_signed(visible(table.title) + counted, width), "bold")
     if table.note:
         yield _indented(table.note, 2)
-    rows = _together(table)
+    rows = _merged_rows(table)
     for sign, row in rows[:table.most]:
         head = Text(_signed(visible(f"{sign} {_head(table, row)}".lstrip()), width - 2))
         head.stylize(STYLES.get(text_tone(sign), ""), 0, len(sign))
         yield Padding(head, (0, 0, 0, 2))
-        yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in _below(table, row))
+        yield from (_indented(text, 4, SIDES.get(text[:2], "")) for text in _further_texts(table, row))
     yield from _more(len(rows), table.most, indent=2)
 
 
 def _signed(text: str, width: int) -> str:
-    """Break a name that is wider than its line after a sign, where the library would leave the sign by itself."""
+    """Split a name after a sign if it is wider than the line; rich would leave the sign on a line of its own."""
     sign, _, rest = text.partition(" ")
-    name, room = rest.partition(" ")[0], width - 2
-    if len(sign) > 1 or room < 1 or cell_len(name) <= room:
+    name, available = rest.partition(" ")[0], width - 2
+    if len(sign) > 1 or available < 1 or cell_len(name) <= available:
         return text
-    start = f"{sign} {chop_cells(name, room)[0]}"
+    start = f"{sign} {chop_cells(name, available)[0]}"
     return f"{start}\n{text[len(start):]}"
 
 
-def _together(table: Table) -> list[tuple[str, Row]]:
-    """Return each row with its sign; replicas of which all else is the same share a row, as `m/0-2`."""
+def _merged_rows(table: Table) -> list[tuple[str, Row]]:
+    """Return each row with its sign; replicas with otherwise equal rows share one, as `m/0-2`."""
     signs = table.signs or ("",) * len(table.rows)
     if table.columns[0].key != "replica":
         return list(zip(signs, table.rows, strict=True))
-    names = grouped(((sign, tuple(rest)), str(name)) for sign, (name, *rest) in zip(signs, table.rows, strict=True))
-    return [(sign, (some(replica_ranges(alike), NAMES_SHOWN), *rest)) for (sign, rest), alike in names.items()]
+    by_rest = grouped(((sign, tuple(rest)), str(name)) for sign, (name, *rest) in zip(signs, table.rows, strict=True))
+    return [(sign, (some(replica_ranges(names), NAMES_SHOWN), *rest)) for (sign, rest), names in by_rest.items()]
 
 
 def _head(table: Table, row: Row) -> str:
-    """Return the line of a row; a number in it reads with its title, as `2 replicas`."""
+    """Return the line of a row; numbers include their column title, as `2 replicas`."""
     texts = {column.key: cell if isinstance(cell, str) else next(iter(cell), "")
              for column, cell in zip(table.columns, row, strict=True)}
     counts = {column.key: count_of(int(texts[column.key]), column.title.removesuffix("s"))
@@ -116,15 +115,15 @@ def _head(table: Table, row: Row) -> str:
     return table.line.format_map(texts | counts)
 
 
-def _below(table: Table, row: Row) -> Iterator[str]:
-    """Yield the texts of cells that have several, but for one that is in the line already."""
+def _further_texts(table: Table, row: Row) -> Iterator[str]:
+    """Yield the texts of cells with several lines, without the first text if it is in the row's line."""
     for column, cell in zip(table.columns, row, strict=True):
         if isinstance(cell, tuple):
             yield from cell[1:] if f"{{{column.key}}}" in table.line else cell
 
 
 def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
-    """Yield one grid of several tables with the same columns, and how many rows are not in it."""
+    """Yield one grid for several tables with the same columns, and the number of omitted rows."""
     counted = [table for table in tables if table.counted and len(table.rows) > COUNTED_SHOWN]
     rows = [row for table in tables if table not in counted for row in table.rows]
     most = tables[0].most
@@ -138,16 +137,16 @@ def _grid(tables: Sequence[Table], width: int) -> Iterator[RenderableType]:
 
 
 def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[RenderableType]:
-    """Yield the grid; what has no room is below the widest other column: first those that go `beside`, then numbers."""
+    """Yield the grid. Columns that do not fit, first `beside` ones, then numbers, go below the widest other column."""
     shown = [(place, column) for place, column in enumerate(table.columns)
              if column.terminal == "always" or (column.terminal != "never" and any(row[place] for row in rows))]
     texts = {place: column_texts(column, (row[place] for row in rows)) for place, column in shown}
     least = {place: least_width(column, texts[place]) for place, column in shown}
+    narrow = {place: narrow_width(column, texts[place]) for place, column in shown}
     kept, below = shown, list[int]()
     for one in [one for one in reversed(shown) if one[1].terminal == "beside"]:
         if width < table.beside_from or not fit([least[place] for place, _ in kept], width):
             kept, below = [other for other in kept if other != one], [one[0], *below]
-    narrow = {place: narrow_width(column, texts[place]) for place, column in shown}
     for one in [one for one in reversed(kept) if one[1].numeric]:
         if not fit([narrow[place] for place, _ in kept], width):
             kept, below = [other for other in kept if other != one], [one[0], *below]
@@ -162,32 +161,32 @@ def _grid_of(rows: Sequence[Row], table: Table, width: int) -> Iterator[Renderab
 
 
 def _note(row: Row, table: Table, below: Sequence[int]) -> str:
-    """Return what is below a row: the texts of the columns at `below`."""
     cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
-    said = table.said.format_map(cells)
-    found = (_counted(str(row[place]), table.columns[place]) for place in below)
-    return ", ".join(visible(text) for one in found if (text := _unsaid(one, said)))
+    redundant = table.redundant.format_map(cells)
+    found = (_note_text(str(row[place]), table.columns[place]) for place in below)
+    return ", ".join(visible(text) for one in found if (text := _without_redundant(one, redundant)))
 
 
-def _counted(text: str, column: Column) -> str:
-    """Return a cell as a note says it: a number that has left its column with what it counts, and no zero."""
+def _note_text(text: str, column: Column) -> str:
+    """Return a cell for a note: a number from a column of its own is followed by the title, and a zero is omitted."""
     if not column.numeric or column.terminal == "beside":
         return text
     return f"{text} {column.title}" if text not in ("", "0") else ""
 
 
-def _unsaid(text: str, said: str) -> str:
-    """Return the parts of a text that neither other columns say, as `said`, nor a table below."""
-    parts = [part for part in text.split("; ") if part not in said.split("; ") and not part.endswith(SEE_BELOW)]
-    return "; ".join(parts) if said else text
+def _without_redundant(text: str, redundant: str) -> str:
+    if not redundant:
+        return text
+    parts = text.split("; ")
+    return "; ".join(part for part in parts if part not in redundant.split("; ") and not part.endswith(SEE_BELOW))
 
 
 def _texts(row: Row, columns: Sequence[tuple[int, Column]]) -> Iterator[tuple[int, Text]]:
-    """Yield the cells of a row with their places.
+    """Yield the column number and the text of each cell.
 
-    The first name is what the row is about; one that is indented is a part of the row above. Only the sign before it
-    has a colour: a whole line may be hard to read in it. Where there is nothing to show there is a dash, but not at the
-    end of a row nor in a part.
+    The first name is the subject of the row; if it is indented, the row is a part of the row above. Only the sign has a
+    color, as a whole colored line may be hard to read. An empty cell shows a dash, except in the last column and in
+    parts.
     """
     sign = str(row[0]) if columns[0][1].key == "sign" else ""
     name = next((place for place, column in columns if column.name and column.key != "sign"), None)

@@ -1,4 +1,4 @@
-"""Where weights come from: as a plan chose it, and as it was when the replicas had started. No time is foretold."""
+"""Sources of weights: those a plan chose, and those the replicas used when they started. Predicts no times."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ ID_SHOWN = 12
 
 
 def planned_weights(actions: Iterable[Action | Reloaded]) -> Table:
-    """Return the source of the weights of each replica that starts or reloads; those with the same share a row."""
-    alike = grouped(((action.model, ", ".join(dict.fromkeys(parts))), action.replica_id) for action in actions
-                    if (parts := [_planned(member.weights) for member in action.members if member.weights]))
-    rows = [(f"{model}/{ids_text(ids)}", text) for (model, text), ids in alike.items()]
+    """Return the weights' source for each replica that starts or reloads; replicas with the same source share a row."""
+    by_source = grouped(((action.model, ", ".join(dict.fromkeys(sources))), action.replica_id) for action in actions
+                        if (sources := [_planned(member.weights) for member in action.members if member.weights]))
+    rows = [(f"{model}/{ids_text(ids)}", source) for (model, source), ids in by_source.items()]
     return Table("weights", "Weights", PLANNED, tuple(rows), folded=True, rank=4, most=LINES_SHOWN,
                  line="{replicas}: weights from {from}")
 
 
 def planned_fetches(prefetches: Iterable[Prefetch]) -> Table:
-    """Return what nodes would fetch to keep it; nodes with the same source share a row."""
+    """Return the weights that nodes would fetch to keep on disk; nodes with the same source share a row."""
     rows = [(one.model, ", ".join(names), source) for one in prefetches for source, names in _by_source(one).items()]
     return Table("prefetch", "Would fetch", FETCHED, tuple(rows), folded=True, rank=3, most=LINES_SHOWN,
                  line="weights of {model} onto {nodes} from {from}", signs=("+",) * len(rows))
@@ -45,20 +45,20 @@ def _by_source(prefetch: Prefetch) -> dict[str, list[str]]:
 
 
 def got_weights(outcomes: Sequence[ReplicaOutcome]) -> Table:
-    """Return where each replica that was started had its weights from, and which sources were left for others."""
+    """Return the source of each started replica's weights, and the sources it abandoned."""
     rows = [(replica_name(row.model, row.replica_id), *got_cells(row.weights, row.notes))
             for row in outcomes if row.weights]
     return Table("weights", "Weights", GOT, tuple(rows), folded=True, rank=4, most=LINES_SHOWN)
 
 
 def got_cells(got: GotWeights, left: Iterable[str]) -> tuple[Cell, ...]:
-    """Return where weights came from, with the sources that were `left` for others, and the cells of AMOUNTS."""
+    """Return the source of weights, with the sources abandoned for it (`left`), and the cells of AMOUNTS."""
     return ((" ".join(filter(None, (got.source, got.from_))), *left), format_bytes(got.bytes),
             format_bytes(got.reused) if got.reused else "", f"{got.seconds:.1f}s")
 
 
 def served_text(served: ServedWeights | None) -> str:
-    """Say what a member serves: the artifact, the part of it, how much that is."""
+    """Return the weights that a member serves: artifact, part and size."""
     if served is None:
         return ""
     part = f" part {served.view}" if served.view else ""
@@ -71,4 +71,5 @@ def _planned(weights: PlannedWeights) -> str:
         return next((f"{kind} {name}" for kind, name in weights.from_[0].items()), "")
     best = weights.sources[0]
     parts = [format_bytes(best.bytes) if best.bytes is not None else "", f"wave {best.wave}" if best.wave else ""]
-    return f"{best.replica} on {best.node}{f' ({text})' if (text := ', '.join(filter(None, parts))) else ''}"
+    details = ", ".join(filter(None, parts))
+    return f"{best.replica} on {best.node}" + (f" ({details})" if details else "")

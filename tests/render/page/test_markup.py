@@ -1,4 +1,4 @@
-"""HTML is built from values: whatever the text, a parser reads back exactly the elements that were meant."""
+"""HTML built from values: for any text, a parser reads back exactly the intended elements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOSTILE = st.text(st.characters(codec=None)) | st.sampled_from([
 
 
 class Read(HTMLParser):
-    """What a parser makes of it: tags, attributes, text."""
+    """The tags, attributes and texts that a parser reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ def read(markup: str) -> Read:
 
 
 @given(HOSTILE, HOSTILE)
-def test_text_and_attributes_are_read_back_as_they_can_be_seen(content: str, attribute: str) -> None:
+def test_text_and_attributes_are_read_back_as_shown(content: str, attribute: str) -> None:
     found = read(el("p", content, title=attribute))
     assert found.tags == [("p", [("title", visible(attribute))])]
     assert found.said == visible(content)
@@ -62,5 +62,5 @@ def test_attributes_have_their_html_names_and_may_be_absent() -> None:
     assert el("td", data_count=0) == '<td data-count="0"></td>'
 
 
-def test_nothing_is_nothing() -> None:
+def test_none_renders_to_nothing() -> None:
     assert many(None, [], "") == Markup("")

@@ -1,4 +1,4 @@
-"""What a page is made of, as far as no browser is needed: bytes, policy, limits, the parts of any report."""
+"""Pages without a browser: bytes, policy, limits, and the parts of any report."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def test_rows_beyond_the_limit_are_counted() -> None:
     assert "and 3 more rows; --format json has everything" in page
 
 
-def test_details_are_folded_where_there_are_many_of_them() -> None:
+def test_long_details_are_folded() -> None:
     assert re.search("<details open><summary><h2>Runs", report_page(report(runs(3, folded=True))))
     assert re.search("<details><summary><h2>Runs", report_page(report(runs(30, folded=True))))
 
 
-def test_a_counted_table_is_a_line_that_opens() -> None:
+def test_a_counted_table_is_a_fold() -> None:
     page = report_page(report(runs(3, counted=True)))
     assert "<summary>3 Runs</summary>" in page
     assert page.count("<tr data-about") == 3
 
 
-def test_lines_of_one_cell_stand_below_one_another() -> None:
+def test_lines_of_one_cell_are_stacked() -> None:
     assert "<div>first</div><div>second</div>" in report_page(report(runs(1)))
 
 

@@ -1,4 +1,4 @@
-"""The two sides of the map of a page: before is after without what is new, and a plan alone shows only that."""
+"""The map of a page: `before` is `after` without new replicas, and a plan alone shows only these."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tests.render.map_worlds import card, everything, node, piece
 from tests.render.render_plans import create, member, plan
 
 
-def test_before_has_nothing_new_and_gives_back_what_it_would_take() -> None:
+def test_before_has_nothing_new_and_frees_its_shares() -> None:
     after = node("n", card(0, piece("a", 2_500), piece("b", 5_000, "new")), card(1, piece("c", holder="new")))
     first, second = before(after).cards
     assert [one.model for one in first.pieces] == ["a"]
     assert (first.free_share, second.free_share) == (7_500, 10_000)
 
 
-def test_before_is_the_node_itself_where_nothing_is_new() -> None:
+def test_before_is_the_same_node_if_nothing_is_new() -> None:
     for one in everything().nodes:
         assert (before(one) == one) is not is_touched(one)
 
@@ -25,7 +25,7 @@ def test_a_member_without_a_card_touches_its_node_too() -> None:
     assert before(cpu).beside == []
 
 
-def test_a_plan_alone_lays_whole_cards_and_fills_shares_up() -> None:
+def test_a_plan_alone_draws_whole_cards_and_packs_shares() -> None:
     actions = [create("a", 0, member("n", gpus=20_000)), create("b", 0, member("n", gpus=6_000)),
                create("b", 1, member("n", gpus=6_000)), create("c", 0, member("n", gpus=4_000)),
                create("d", 0, member("n", cpus=10_000), member("m", gpus=10_000, rank=1))]

@@ -1,4 +1,4 @@
-"""Reads Markdown back with a real parser of GitHub's tables: what would a reader see, and is it text or markup?"""
+"""Parses Markdown with a real parser of GitHub's tables: what is shown, and whether it is text or markup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 @dataclass(frozen=True)
 class Inline:
-    """One run of text: what it says, what it is made of, and what of it is not code."""
+    """One run of text: its content, its tokens, and the part that is not code."""
 
     text: str
     kinds: tuple[str, ...]
@@ -27,7 +27,7 @@ def _tokens(markdown: str) -> tuple[Token, ...]:
 
 
 def shape(markdown: str) -> list[tuple[str, str]]:
-    """The blocks of a document, without what they say."""
+    """The blocks of a document, without their content."""
     return [(token.type, token.tag) for token in _tokens(markdown)]
 
 

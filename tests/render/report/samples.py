@@ -1,4 +1,4 @@
-"""Reports for the tests of the formats: one with text wherever text can stand, and the texts nobody should write."""
+"""Reports for the tests of the formats: one with text in every field, and hostile texts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ hostile_texts = st.one_of(st.sampled_from(HOSTILE), st.lists(st.sampled_from(FRA
 
 
 def report(text: str = "x", **changes: Any) -> Report:
-    """A report in which `text` stands wherever text from outside may."""
+    """A report with `text` in every field that may hold untrusted text."""
     columns = (Column("name", "name", name=True), Column("count", "count", numeric=True), Column("why", "why"))
     rows = ((text, "1", text), (text, "2", (text, text)))
     return Report(**{

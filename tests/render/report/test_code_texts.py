@@ -1,4 +1,4 @@
-"""Every code a finding can carry is explained, and the page that explains it is there."""
+"""Every finding code has a text, and its documentation page exists and explains it."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_every_code_has_a_text_and_a_page() -> None:
     assert [page for page in set(PAGES.values()) if not (ROOT / page).is_file()] == []
 
 
-def test_a_code_of_a_newer_version_stands_for_itself() -> None:
+def test_an_unknown_code_is_its_own_text() -> None:
     assert (code_text("NEW_CODE"), help_page("NEW_CODE")) == ("NEW_CODE", "docs/index.md")
     assert set(TEXTS) == set(PAGES)

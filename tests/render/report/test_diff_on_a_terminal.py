@@ -1,4 +1,4 @@
-"""A diff in words: what of two lists is shown, what many models share told once, and nothing that a terminal obeys."""
+"""A diff as text: differing items of lists, shared differences shown once, and safe for a terminal."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def shown(found: FleetDiff, width: int = 120) -> str:
     return out.getvalue()
 
 
-def test_no_difference_is_said_in_one_sentence() -> None:
+def test_no_difference_is_one_sentence() -> None:
     assert shown(diff()).splitlines() == [
         "Fleet lab, from main (0123456789) to the working tree",
         "Wanted: 1 model, 2 replicas, 0.5 -> 2 GPUs", "", "Diff: no difference in meaning"]
@@ -50,7 +50,7 @@ def test_no_difference_is_said_in_one_sentence() -> None:
     (["a b"], ["a", "b"], ('"a b"', "a b")),
     (["x"] * 200, ["y"] * 200, None),
 ])
-def test_of_two_lists_what_differs_is_shown_with_its_flag(
+def test_two_lists_show_their_differing_items_with_the_flag(
     old: list[str], new: list[str], expected: tuple[str, str] | None
 ) -> None:
     found = values_of(difference(old=old, new=new))
@@ -73,7 +73,7 @@ def matched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return lengths
 
 
-def test_of_long_lists_only_what_is_left_between_equal_ends_is_compared(matched: list[int]) -> None:
+def test_long_lists_are_compared_only_between_their_equal_ends(matched: list[int]) -> None:
     many = [f"x{number}" for number in range(20_000)]
     old, new = [*many, "--a", "1", "--b", "2", *many], [*many, "--a", "3", "--b", "4", *many]
     assert values_of(difference(old=old, new=new)) == ("… --a 1 --b 2 …", "… --a 3 --b 4 …")
@@ -82,7 +82,7 @@ def test_of_long_lists_only_what_is_left_between_equal_ends_is_compared(matched:
     assert max(matched) == 3
 
 
-def test_long_lists_with_little_in_common_are_shown_from_where_they_part(matched: list[int]) -> None:
+def test_long_lists_with_little_in_common_are_shown_from_the_first_difference(matched: list[int]) -> None:
     old, new = ([f"{name}{number}" for number in range(20_000)] for name in "xy")
     left, right = values_of(difference(old=["--a", *old, "end"], new=["--a", *new, "end"]))
     assert left.startswith("--a x0 x1 x2 ")
@@ -93,7 +93,7 @@ def test_long_lists_with_little_in_common_are_shown_from_where_they_part(matched
 
 
 def test_two_masked_values_do_not_look_equal() -> None:
-    assert values_of(difference(old="***", new="***")) == ("***", "*** (another value)")
+    assert values_of(difference(old="***", new="***")) == ("***", "*** (a different value)")
     assert values_of(difference(old=None, new="***")) == ("not set", "***")
 
 
@@ -105,7 +105,7 @@ def test_values_as_a_person_would_write_them(value: object, text: str) -> None:
     assert value_text(value) == text
 
 
-def test_a_revision_is_told_with_its_commit_once() -> None:
+def test_a_revision_shows_its_commit_once() -> None:
     assert revision_text(Revision(name="main", commit="0123456789abcdef")) == "main (0123456789)"
     assert revision_text(Revision(name="0123456", commit="0123456789abcdef")) == "0123456"
     assert revision_text(Revision(name="new.yaml")) == "new.yaml"
@@ -121,7 +121,7 @@ def test_a_size_of_one_is_singular() -> None:
     assert wanted_line(diff()) == "1 model, 2 replicas, 0.5 -> 2 GPUs"
 
 
-def test_what_one_line_does_to_many_models_is_told_once() -> None:
+def test_the_effect_of_one_line_on_many_models_is_shown_once() -> None:
     models = [f"org/{number}" for number in range(5)]
     own = difference("org/2", path="replicas", old=1, new=3, new_source=Position(file="f.yaml", line=9, column=1))
     text = shown(diff(difference(None, path="nodes[0].cordon"), *map(difference, models), own))
@@ -137,12 +137,12 @@ def test_the_same_change_at_two_lines_is_two() -> None:
     assert text.count("priority: 1 -> 2") == 2
 
 
-def test_what_several_differences_do_is_said_once_below_them() -> None:
+def test_a_shared_effect_is_shown_once_below_its_differences() -> None:
     text = shown(diff(difference(path="restart.max"), difference(path="restart.backoff")))
     assert text.count("it says so") == 1
 
 
-def test_a_value_that_went_is_told_where_it_was() -> None:
+def test_a_removed_value_shows_its_old_place() -> None:
     text = shown(diff(difference(path="", kind="removed", effect="held", old="2 replicas", new=None, new_source=None)))
     assert "- org/a\n  held       2 replicas  (was f.yaml:3:5)" in text
 
@@ -152,7 +152,7 @@ def test_long_lines_stay_in_their_column() -> None:
         assert len(line) <= 60
 
 
-def test_nothing_is_obeyed_by_a_terminal() -> None:
+def test_no_text_can_control_the_terminal_in_a_diff() -> None:
     evil = "\x1b[2J\u202e\r\n[red]"
     place = Position(file=evil, line=1, column=1)
     found = diff(difference(evil, path=evil, old=evil, new=[evil], message=evil, new_source=place))

@@ -1,4 +1,4 @@
-"""Replicas that drift: in a terminal equal ones share a line; what differs is said, and how to replace one."""
+"""Drift: equal replicas share a line in a terminal; differences and the command to replace are shown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan, row
 
-WAY_ON = "to replace an outdated one: fleetctl replace m -f FLEET, which starts each with the file's spec first"
+WAY_ON = "to replace an outdated one: fleetctl replace m -f FLEET, which starts each new replica first"
 ABOVE = Drift(model="m", replica_id=0, code="ABOVE_SLOT_CAP", message="above")
 
 
@@ -38,17 +38,17 @@ def test_replicas_with_the_same_drift_share_a_line() -> None:
             f"  {WAY_ON}\n  m/0-1,4, n/0: outdated\n  m/2: outdated\n    x\n  m/0: above\n") in text
 
 
-def test_an_outdated_one_says_what_differs_and_how_to_replace_it() -> None:
+def test_an_outdated_replica_shows_its_differences_and_the_command_to_replace_it() -> None:
     assert details(outdated("a b", 3, changes=["args: x -> y"])) == (
-        "args: x -> y", "to replace it: fleetctl replace 'a b' -f FLEET, which starts each with the file's spec first")
+        "args: x -> y", "to replace it: fleetctl replace 'a b' -f FLEET, which starts each new replica first")
 
 
-def test_one_beyond_the_target_would_not_be_replaced() -> None:
+def test_a_surplus_replica_would_not_be_replaced() -> None:
     surplus = [row("m", 1, 2, surplus=1)]
     assert plan_report(plan(drift=[outdated("m", 3)], models=surplus)).findings[0].details == ()
     assert WAY_ON not in shown(outdated("m", 3), models=surplus)
 
 
-def test_other_drift_is_not_cured_by_another_spec() -> None:
+def test_other_drift_is_not_fixed_by_replace() -> None:
     assert details(ABOVE) == ()
     assert WAY_ON not in shown(ABOVE)

@@ -1,4 +1,4 @@
-"""From a report to any of its formats."""
+"""Rendering a report in any format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations: at the right lines, the gravest first, within GitHub's limits, and no text becomes a command."""
+"""Annotations: at the right lines, most severe first, within GitHub's limits; text cannot become a command."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def test_the_last_line_is_the_verdict() -> None:
     assert (last.properties, last.message) == ({"title": "Plan for fleet x"}, "All of x is well")
 
 
-def test_more_than_a_step_may_show_is_counted_in_the_last_line_which_is_one_of_the_ten() -> None:
+def test_annotations_beyond_the_limit_are_counted_in_the_last_line_which_is_one_of_the_ten() -> None:
     findings = tuple(finding(level, number) for number in range(25) for level in reversed(LEVELS))
     found = commands(render_github(report("x", findings=findings), HERE))
     assert Counter(one.level for one in found) == {"error": 10, "warning": 10, "notice": 10}
     assert found[-1].message.splitlines()[1] == (
-        "not shown, because a step may show 10 of each: 15 errors, 15 warnings, 16 notices; "
-        "the other formats have them all")
+        "not shown, because GitHub shows at most 10 of each per step: 15 errors, 15 warnings, 16 notices; "
+        "the other formats have all of them")
     assert [one.properties["line"] for one in found[:10]] == [str(number) for number in range(1, 11)]
 
 

@@ -34,7 +34,7 @@ from tests.render.report.samples import hostile_texts
 
 
 def hostile(text: str) -> Plan:
-    """A plan with `text` in every field that comes from outside."""
+    """A plan with `text` in every field that holds untrusted text."""
     text = text or "empty"  # a fact without a text is no fact
     place = Position(file=text, line=7, column=5)
     then = CountsThen(wanted=1, create=1, blocked=0)

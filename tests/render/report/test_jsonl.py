@@ -1,4 +1,4 @@
-"""JSON lines: one object a line, `version` first, `summary` last, every row and finding between them."""
+"""JSON lines: one object per line, `version` first, `summary` last, every row and finding between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change of 2,000 models still makes a comment, with the right totals, and what is not in it is accounted for."""
+"""A change of 2,000 models still fits a comment, with correct totals, and omissions are counted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_change_of_2000_models_fits_a_comment_with_its_totals(plan: Plan) -> N
     assert f"{len(plan.actions)} to create" in markdown.splitlines()[4]
 
 
-def test_every_row_is_shown_or_counted_as_left_out(plan: Plan) -> None:
+def test_every_row_is_shown_or_counted_as_omitted(plan: Plan) -> None:
     markdown = render_markdown(plan_report(plan))
     said = re.search(r"^Left out to stay within 60,000 characters: (.*)\. `--format json` has", markdown, re.M)
     assert said

@@ -1,4 +1,4 @@
-"""A comment: totals first, never too long, and honest about what it leaves out."""
+"""A comment: totals first, never too long, and it lists what it omits."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def test_totals_come_first_and_once() -> None:
     assert sum("wanted" in line for line in lines) == 1
 
 
-def test_a_zero_of_a_quiet_total_is_left_out() -> None:
+def test_a_zero_of_a_quiet_total_is_omitted() -> None:
     totals = (Total("wanted", "wanted", 0), Total("hold", "held", 0, quiet=True), Total("lost", "lost", 3, quiet=True))
     assert gfm.tables(render_markdown(report(totals=totals)))[0] == [["wanted", "lost"], ["0", "3"]]
 
 
-def test_tables_stand_in_their_order_and_folded_ones_are_folds() -> None:
+def test_tables_keep_their_order_and_folded_ones_are_folds() -> None:
     markdown = render_markdown(report(tables=(table("Policy", 1), table("Models", 2), table("Places", 3, folded=True))))
     assert titles(markdown) == ["Policy", "Models", "Places", "Facts"]
     assert "<details><summary>Places (3)</summary>" in markdown
     assert [len(rows) - 1 for rows in gfm.tables(markdown)] == [1, 1, 2, 3, 1]
 
 
-def test_counted_rows_are_told_by_their_number_alone() -> None:
+def test_counted_rows_are_only_a_number() -> None:
     markdown = render_markdown(report(tables=(table("models with nothing to do", 2_000, counted=True),)))
     assert "\n2000 models with nothing to do.\n" in markdown
     assert "Left out" not in markdown
@@ -60,7 +60,7 @@ def test_a_table_without_rows_shows_its_note() -> None:
     assert "### Change\n\nThis change alone: nothing.\n\n" in markdown
 
 
-def test_details_go_before_rows_and_the_end_says_what_is_missing() -> None:
+def test_details_are_omitted_before_rows_and_the_end_lists_the_omissions() -> None:
     markdown = render_markdown(report(tables=(table("Models", 300), table("Blocked", 50, rank=2),
                                               table("Places", 3_000, folded=True, rank=3))), budget=20_000)
     assert titles(markdown) == ["Models", "Blocked", "Places", "Facts"]
@@ -72,7 +72,7 @@ def test_details_go_before_rows_and_the_end_says_what_is_missing() -> None:
     assert f"\nand {said[1]} more\n" in markdown
 
 
-def test_a_table_of_which_nothing_fits_is_named() -> None:
+def test_a_table_that_does_not_fit_at_all_is_named() -> None:
     blocked = Table("blocked", "Blocked", COLUMNS, (("a", ("why " * 100,) * 20),) * 20)
     markdown = render_markdown(report(tables=(table("Models", 200), blocked)), budget=8_000)
     assert "Blocked" not in titles(markdown)
@@ -80,14 +80,14 @@ def test_a_table_of_which_nothing_fits_is_named() -> None:
     assert re.search(r"Left out to stay within 8,000 characters: Models \(\d+ rows\), Blocked \(20 rows\)", markdown)
 
 
-def test_folds_go_by_rank() -> None:
+def test_folds_are_omitted_by_rank() -> None:
     ranks = {"Last": 3, "First": 0, "Second": 1}
     folds = [table(title, 300, folded=True, rank=rank) for title, rank in ranks.items()]
     markdown = render_markdown(report(tables=folds), budget=32_000)
     assert re.search(r"Left out to stay within 32,000 characters: Last \(\d+ rows\)\. ", markdown)
 
 
-def test_one_large_table_does_not_push_out_the_next() -> None:
+def test_one_large_table_does_not_displace_the_next() -> None:
     markdown = render_markdown(report(tables=(table("Models", 5_000, rank=0), table("Blocked", 5_000, rank=2))))
     _, models, blocked, *_ = gfm.tables(markdown)
     assert len(models) > 300

@@ -1,4 +1,4 @@
-"""No text from outside is anything but text in a comment, whatever it says: a parser reads it back."""
+"""Untrusted text stays text in a comment: a parser reads it back."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_what_a_forge_would_link_is_code() -> None:
         "see `deadbee` and `#1` of `@you` at `www.example.com`.")
 
 
-def test_a_name_is_code_whatever_it_is() -> None:
+def test_every_name_is_code() -> None:
     assert [code("gpt2"), code("a`b"), code("`"), code(" a "), code("a|b")] == [
         "`gpt2`", "``a`b``", "`` ` ``", "`  a  `", "`a`&#124;`b`"]
 
 
-def test_a_text_that_is_too_long_says_by_how_much() -> None:
+def test_a_cut_text_says_how_much_is_missing() -> None:
     assert cut("abcdef", 4) == "abcd... (2 more characters)"
 
 
-def test_length_counts_what_is_beyond_the_basic_plane_twice() -> None:
+def test_length_counts_characters_beyond_the_basic_plane_twice() -> None:
     assert length("a\N{PILE OF POO}") == 3

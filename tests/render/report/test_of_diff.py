@@ -1,4 +1,4 @@
-"""A diff as a report: the totals are the document's, every difference is in it, people read what is shared once."""
+"""A diff as a report: the document's totals, every difference, and shared differences once for people."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_drift_and_held_are_warnings_and_nothing_is_an_error() -> None:
         "ADDITIVE": "notice", "NONE": "notice", "DRIFT": "warning", "HELD": "warning"}
 
 
-def test_a_finding_points_at_the_newer_file_or_at_nothing() -> None:
+def test_a_finding_points_at_the_new_file_or_nowhere() -> None:
     gone = difference("a", 4, kind="removed", new=None, new_source=None)
     report = diff_report(diff(difference("b", 7), gone))
     assert [one.place.line if one.place else None for one in report.findings] == [7, None]
 
 
-def test_what_many_models_share_is_one_finding_and_one_row_for_people_and_all_rows_for_programs() -> None:
+def test_a_shared_difference_is_one_finding_one_row_for_people_and_all_rows_for_programs() -> None:
     report = diff_report(diff(*(difference(key, 4) for key in "abcde"), difference("a", 9, path="replicas")))
     shared, own = report.findings
     assert (shared.subject, shared.details) == ("a", ("the same in 4 more models: b, c, d, e",))
@@ -67,7 +67,7 @@ def test_what_many_models_share_is_one_finding_and_one_row_for_people_and_all_ro
     assert [row[1] for row in programs.rows] == ["a", "b", "c", "d", "e", "a"]
 
 
-def test_where_nothing_is_shared_there_is_one_table() -> None:
+def test_without_shared_differences_there_is_one_table() -> None:
     [table] = on_pages(diff_report(diff(difference("a", 1), difference("b", 2))))
     assert not table.counted
     assert all(len(row) == len(table.columns) for row in table.rows)

@@ -1,4 +1,4 @@
-"""The table of endpoints: a URL can be copied in one piece, however long the names and however narrow the window."""
+"""The table of endpoints: a URL can be copied in one piece, for any names and any width."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ def test_a_url_is_never_broken(width: int) -> None:
     assert [line.split()[1:4] for line in lines if line.startswith("org/b ")] == [["none", "is", "ready"]]
 
 
-def test_name_group_and_node_are_below_where_there_is_no_room_beside() -> None:
+def test_in_a_narrow_window_name_group_and_node_go_below() -> None:
     assert "  llama, decode, node-a" in shown(80)
     assert shown(160)[0].split() == ["REPLICA", "URL", "NAME", "GROUP", "NODE"]

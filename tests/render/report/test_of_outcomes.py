@@ -1,4 +1,4 @@
-"""The table that ends an apply: a row per replica, a reason for what is not ready, and totals."""
+"""The table at the end of an apply: a row per replica, reasons for those not ready, and totals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def shown(*rows: ReplicaOutcome, width: int = 100, **console: Any) -> str:
     return out.getvalue()
 
 
-def test_a_ready_replica_tells_where_it_answers_and_how_long_it_took() -> None:
+def test_a_ready_replica_shows_its_address_and_duration() -> None:
     text = shown(row(replicaId=3, nodes=["node-a", "node-b"], address="10.0.0.7:7001", seconds=12.345))
     assert text.splitlines()[1].split() == ["org/m:1/3", "ready", "node-a,", "node-b", "10.0.0.7:7001", "12.3s"]
 
@@ -33,13 +33,13 @@ def test_every_member_that_serves_has_its_address() -> None:
     assert "h:1, h:2" in shown(row(replicaId=0, address="h:1", addresses=["h:1", "h:2"]))
 
 
-def test_what_is_not_known_is_a_dash() -> None:
+def test_an_unknown_value_is_a_dash() -> None:
     known = row("ready", replicaId=2, nodes=["a"], address="h:1", seconds=1.0)
     lines = shown(known, row("skipped", replicaId=3)).splitlines()
     assert lines[2].split() == ["org/m:1/3", "skipped", "-", "-", "-"]
 
 
-def test_whatever_is_not_ready_has_its_reason_below() -> None:
+def test_every_replica_that_is_not_ready_has_its_reason_below() -> None:
     text = shown(row(replicaId=0, message="fine"),
                  row("failed", replicaId=1, code="ENGINE_EXITED", message="no\nweights"),
                  row("blocked", replicas=2, code="INSUFFICIENT_GPU", message="needs 8 free GPUs"))
@@ -59,7 +59,7 @@ def test_the_last_line_counts_replicas(rows: list[ReplicaOutcome], line: str) ->
     assert shown(*rows).splitlines()[-1] == line
 
 
-def test_every_outcome_there_is_has_its_place_and_colour() -> None:
+def test_every_outcome_has_its_place_and_color() -> None:
     from typing import get_args
 
     from fleetctl.documents.events import Outcome
@@ -67,7 +67,7 @@ def test_every_outcome_there_is_has_its_place_and_colour() -> None:
     assert set(ORDER) == set(get_args(Outcome)) <= set(TEXT_TONES)
 
 
-def test_a_replica_with_weights_has_a_row_that_says_where_they_came_from_and_what_was_left() -> None:
+def test_a_replica_with_weights_has_a_row_with_their_source_and_abandoned_sources() -> None:
     text = shown(row(replicaId=0, weights={"source": "peer", "from": "org/m:1/3", "bytes": 3 << 30, "seconds": 12.34},
                      notes=["org/m:1/2 at 10.0.0.1:7000: another hash"]),
                  row(replicaId=1, weights={"source": "disk", "seconds": 0.2, "reused": 3 << 30}), row(replicaId=2))
@@ -86,7 +86,7 @@ def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width: int) -> None
     assert [line for line in lines if line != line.rstrip()] == []
 
 
-def test_an_engines_words_cannot_command_the_terminal_or_become_markup() -> None:
+def test_an_engines_output_cannot_control_the_terminal_or_become_markup() -> None:
     odd = row("failed", model="\x1b[2Jm", replicaId=0, nodes=["\x1b]0;x\x07"], message="\x1b[31m[bold]red[/bold]\r")
     text = shown(odd, force_terminal=True, color_system=None)
     assert "\x1b" not in text

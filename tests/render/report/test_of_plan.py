@@ -1,4 +1,4 @@
-"""A plan as a report: what stands first, what is said of each model, and where its findings point."""
+"""A plan as a report: the order of its parts, the texts about a model, and the places of its findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `validate` found as a report: each problem at its line, and what the files hold when there is none."""
+"""The result of `validate` as a report: each problem at its line, or a summary of the fleet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capacity, what-if and the N-1 table for a person: cut where long, safe with hostile names, never too wide."""
+"""Capacity, what-if and the N-1 table as text: long lists cut, safe with hostile names, never too wide."""
 
 from __future__ import annotations
 
@@ -52,17 +52,18 @@ def loss(*nodes: str, missing: int = 0, model: str = "m") -> NodeLoss:
 
 
 @pytest.mark.parametrize(("found", "sentence"), [
-    (room(3), "3 more fit beside the plan's 2 new, and no placement holds more\n"),
-    (room(1, 4), "1 more fits beside the plan's 2 new, and no placement holds more than 4\n"),
-    (room(0), "no more fit beside the plan's 2 new\n"),
-    (room(100, capped=True, status="feasible", code=None, message=""), "100 more fit beside the plan's 2 new, or more"),
+    (room(3), "3 more fit alongside the plan's 2 new, and no placement holds more\n"),
+    (room(1, 4), "1 more fits alongside the plan's 2 new, and no placement holds more than 4\n"),
+    (room(0), "no more fit alongside the plan's 2 new\n"),
+    (room(100, capped=True, status="feasible", code=None, message=""),
+     "100 more fit alongside the plan's 2 new, or more"),
 ])
-def test_capacity_is_said_in_one_sentence(found: Room, sentence: str) -> None:
+def test_capacity_is_one_sentence(found: Room, sentence: str) -> None:
     row = CapacityRow(model="m", need="1 GPU", create=2, blocked=0, now=room(9), after_plan=found)
     assert f"m: {sentence}" in shown(capacity_report(capacity(row)))
 
 
-def test_where_a_gang_goes_is_counted_in_members() -> None:
+def test_places_of_a_gang_are_counted_in_members() -> None:
     where = [EqualNodes(hardware="8xH100", members_each=1, nodes=["a", "b"]),
              EqualNodes(hardware="8xH100", members_each=2, nodes=["c"])]
     text = shown(capacity_report(capacity(CapacityRow(model="m", need="2 x 8 GPUs", now=room(2, where=where)))))
@@ -75,7 +76,7 @@ def test_many_models_are_a_table_alone() -> None:
     rows = [CapacityRow(model=f"m{number}", need="1 GPU", now=room(1), after_plan=room(1)) for number in range(30)]
     text = shown(capacity_report(capacity(*rows)))
     assert "one more does not fit" not in text
-    assert "--model MODEL says where" in text
+    assert "--model MODEL shows where" in text
     assert sum(line.startswith("m") for line in text.splitlines()) == 30
 
 
@@ -94,11 +95,11 @@ def test_only_models_that_differ_are_listed() -> None:
     text = shown(what_if_report(what_if(moved, same)))
     assert "2 -> 1" in text
     assert "1 lost: 1 without a place" in text
-    assert "\nNot listed: 1 model, the same as today" in text
+    assert "\nNot listed: 1 unchanged model" in text
     assert "\nsame" not in text
 
 
-def test_what_has_no_place_comes_with_its_reason_and_long_lists_are_cut() -> None:
+def test_unplaced_replicas_have_reasons_and_long_lists_are_cut() -> None:
     blocked = [Blocked(model=f"m{number}", replicas=1, code="C", message=f"why {number}") for number in range(60)]
     text = shown(what_if_report(what_if(blocked=blocked)))
     assert "! m0: 1 replica, C" in text
@@ -111,8 +112,8 @@ def test_the_n_1_table_names_nodes_once_and_ends_with_the_count() -> None:
     text = shown(what_if_report(what_if(each_node=each, changes=[])))
     assert "x0, x1, x2, x3 and 5 more" in text
     assert "1 of m (INSUFFICIENT_GPU)" in text
-    assert "1 node holds nothing of this fleet" in text
-    assert text.splitlines()[-1] == "1 of 11 nodes cannot be lost without leaving something without a place"
+    assert "1 node has no replica of this fleet" in text
+    assert text.splitlines()[-1] == "1 of 11 nodes cannot be lost without leaving a replica without a place"
     assert "Today:" not in text
 
 

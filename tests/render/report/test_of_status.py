@@ -1,4 +1,4 @@
-"""The table of what runs."""
+"""The tables of `status`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_one_dead_node_makes_a_replica_lost_whatever_ray_says() -> None:
     assert "1 lost" in shown(gang, dead=frozenset("b"))
 
 
-def test_restarts_and_the_last_error_stand_beside_one_that_is_up_again() -> None:
+def test_restarts_and_the_last_error_are_shown_for_a_ready_replica() -> None:
     text = shown(replica(restarts=3, error="out of memory"))
     assert "ready, 3 restarts" in text
     assert "out of memory" in text
@@ -44,7 +44,7 @@ def test_a_gang_is_one_row_with_its_nodes_its_gpus_and_its_leaders_address() -> 
     assert text.splitlines()[1].split() == ["m/0", "ready", "node-a,", "node-b", "2.5", "10.0.0.1:7001", "lab"]
 
 
-def test_a_model_has_a_row_with_what_the_file_wants_and_what_there_is() -> None:
+def test_a_model_has_a_row_with_its_wanted_and_actual_replicas() -> None:
     states = ["ALIVE", "RESTARTING", "PENDING_CREATION"]
     text = shown(*(replica(replicaId=number, state=state) for number, state in enumerate(states)),
                  replica(replicaId=3, members=[{"nodeId": "a"}]), wanted={"m": 5, "n": 2}, dead=frozenset("a"))
@@ -71,7 +71,7 @@ def test_every_serving_member_has_its_address_and_wide_shows_all_members_with_th
     assert {"2, 3", "1Gi", "0123456789ab", "[fd00::7]:7002"} <= set(re.split(r"\s\s+", wide))
 
 
-def test_wide_shows_which_weights_a_member_serves_where_one_serves_some() -> None:
+def test_wide_shows_the_weights_that_a_member_serves() -> None:
     def serving(weights: dict[str, Any] | None) -> str:
         return shown(replica(members=[{"nodeId": "a", "weights": weights}]), wide=True)
 
@@ -80,19 +80,19 @@ def test_wide_shows_which_weights_a_member_serves_where_one_serves_some() -> Non
         {"artifact": "1" * 64, "view": "abcdef" * 2 + "abcd", "port": 7000, "bytes": 3 << 29})
 
 
-def test_a_node_that_is_not_known_is_shown_by_its_id_and_none_as_a_question() -> None:
+def test_an_unknown_node_is_shown_by_its_id_and_a_missing_one_as_a_question_mark() -> None:
     assert " c " in shown(replica(members=[{"nodeId": "c"}]))
     assert " ? " in shown(replica(members=[{}]))
     assert " - " in shown(replica())
 
 
-def test_a_foreign_one_is_called_by_its_own_name() -> None:
+def test_a_foreign_replica_keeps_its_own_name() -> None:
     text = shown(replica(replicaId=None, foreignId="ab12c:ModelActor:m", fleet=None))
     assert text.splitlines()[1].startswith("ab12c:ModelActor:m ")
     assert "(unmanaged)" in text
 
 
-def test_nothing_running_is_said() -> None:
+def test_no_replicas_is_a_sentence() -> None:
     assert shown() == "Replicas: none\n"
 
 

@@ -165,7 +165,7 @@ def short_of_cards(number: int, replicas: int = 1, message: str = "needs 1 free 
 
 
 def test_many_models_on_few_cards_leave_the_table_on_the_screen() -> None:
-    """60 models want 120 cards of 40: a row for each, and what they share is said once."""
+    """60 models want 120 of 40 cards: a row for each, and shared reasons shown once."""
     wanted = [1 + number % 3 for number in range(60)]
     placed = [int(number < 40) for number in range(60)]
     text = shown(plan(
@@ -227,11 +227,11 @@ def test_the_last_line_has_the_totals_and_the_promise() -> None:
     (Certificate(placed=1, wanted=5, upper_bound=3, status="feasible", method="slots"),
      "Places 1 of the 5 missing replicas, at most 3 possible."),
     (Certificate(placed=1, wanted=5, upper_bound=3, status="feasible", method="slots", repacked_bound=4),
-     "Places 1 of the 5 missing replicas, at most 3 possible; at most 4 if what runs could be moved."),
+     "Places 1 of the 5 missing replicas, at most 3 possible; at most 4 if running replicas could be moved."),
     (Certificate(placed=0, wanted=5, upper_bound=0, status="optimal", method="slots", on_new_nodes=2),
      "None of the 5 missing replicas can be placed; 2 would run on new nodes."),
     (Certificate(placed=0, wanted=1, upper_bound=0, status="optimal", method="slots", repacked_bound=1),
-     "The missing replica cannot be placed; it might if what runs could be moved."),
+     "The missing replica cannot be placed; it might fit if running replicas could be moved."),
 ])
 def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str) -> None:
     assert certificate_sentence(certificate) == sentence
@@ -240,10 +240,10 @@ def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str
 def test_what_a_change_causes_alone_comes_before_the_models() -> None:
     change = PlanChange(base=Revision(name="origin/main"), create=2, blocked=0, also_without=1)
     text = shown(plan(models=[row("org/a", 1, 0, create=1)], change=change, actions=[create("org/a", 0, member("n"))]))
-    said = "2 more to create; the other 1 of 3 to create is due without it as well."
+    said = "2 more to create; the other 1 of 3 to create is due anyway."
     assert text.index(f"This change alone, since origin/main\n  {said}\n") < text.index("org/a")
     assert text.index("org/a") < text.index("Would create")
-    assert "\nThe files mean the same as they did, since origin/main.\n" in text
+    assert "\nThe files have not changed in meaning since origin/main.\n" in text
 
 
 def test_hostile_names_are_shown_as_text() -> None:

@@ -1,4 +1,4 @@
-"""What the table of a plan says of the fleet's policy."""
+"""The fleet's policy in the tables of a plan."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def finding(lifted: bool) -> PolicyFinding:
                          found="takes 9 GPUs", liftable=True, lifted=lifted)
 
 
-def test_what_a_policy_refuses_stands_before_everything_else() -> None:
+def test_policy_violations_come_first() -> None:
     text = shown(plan(models=[row("org/a", 1, 0, create=1)], policy=[finding(lifted=False)]), width=120)
     assert text.index("Refused by policy\n  ! the plan takes 9 GPUs") < text.index("MODEL")
     assert text.splitlines()[-1].endswith("(fleetctl never removes); refused by policy")
 
 
-def test_what_was_lifted_is_told_and_refuses_nothing() -> None:
+def test_a_lifted_violation_is_shown_and_refuses_nothing() -> None:
     text = shown(plan(policy=[finding(lifted=True)]))
     assert "Policy: lifted by --force\n  ~ the plan takes 9 GPUs" in text
     assert text.splitlines()[-1].endswith("(fleetctl never removes)")
@@ -52,7 +52,7 @@ def changed(*differences: dict[str, Any]) -> Plan:
 ALTERED = "This change alters the policy it is judged by"
 
 
-def test_a_change_of_the_policy_itself_is_told_with_its_line() -> None:
+def test_a_change_of_the_policy_itself_is_shown_with_its_line() -> None:
     text = shown(changed({"path": "policy.maxNewReplicas", "old": 4, "new": 400},
                          {"path": "policy.protectedModels", "kind": "removed", "old": ["org/*"]}))
     assert (f"{ALTERED}\n  ~ spec.policy.maxNewReplicas: 4 -> 400 at fleets/prod.yaml:6:21\n"
@@ -71,7 +71,7 @@ def test_hostile_values_stay_on_their_line() -> None:
     assert "\nPlan: fine" not in text
 
 
-def test_reports_have_a_table_of_it_and_a_warning_at_its_line() -> None:
+def test_reports_have_a_table_and_a_warning_for_a_changed_policy() -> None:
     report = plan_report(changed({"path": "policy.maxNewReplicas", "old": 4, "new": 400}))
     [table] = [table for table in report.tables if table.title == ALTERED]
     assert table.rows == (("spec.policy.maxNewReplicas", "4", "400", "fleets/prod.yaml:6:21"),)

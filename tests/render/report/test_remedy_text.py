@@ -26,7 +26,7 @@ def in_the_way(replica: str, **parts: object) -> InTheWay:
     (2, "would fit with 2 more nodes (8xH200, like n1); both with 3"),
     (7, "would fit with 2 more nodes (8xH200, like n1); all 7 with 3"),
 ])
-def test_an_addition_says_how_many_nodes_for_one_and_for_all(replicas: int, line: str) -> None:
+def test_an_addition_gives_the_nodes_for_one_replica_and_for_all(replicas: int, line: str) -> None:
     add = Addition(nodes=2, nodes_for_all=3, shape="8xH200", like="n1")
     assert list(remedy_lines(blocked(replicas=replicas, would_fit=[add]))) == [line]
 
@@ -36,10 +36,10 @@ def test_an_addition_of_two_shapes_names_both_and_the_labels_they_need() -> None
             Addition(nodes=2, nodes_for_all=5, shape="16xH200 of 120Gi", labels={"fabric": "f1"})]
     assert list(remedy_lines(blocked(replicas=2, would_fit=adds))) == [
         ("would fit with 1 more node (64 CPUs, like head) and 2 more nodes (at least 16xH200 of 120Gi) "
-         "labelled fabric=f1; both with 2 and 5")]
+         "labeled fabric=f1; both with 2 and 5")]
 
 
-def test_a_shape_that_one_replica_needs_no_more_of_is_named_for_all_alone() -> None:
+def test_a_shape_needed_only_for_several_replicas_is_named_there() -> None:
     adds = [Addition(nodes=0, nodes_for_all=1, shape="64 CPUs", like="head"),
             Addition(nodes=1, nodes_for_all=2, shape="8xH200", like="n1")]
     assert list(remedy_lines(blocked(would_fit=adds))) == ["would fit with 1 more node (8xH200, like n1)"]
@@ -48,7 +48,7 @@ def test_a_shape_that_one_replica_needs_no_more_of_is_named_for_all_alone() -> N
          "(8xH200, like n1)")]
 
 
-def test_who_is_in_the_way_is_named_with_what_matters_before_anybody_acts() -> None:
+def test_replicas_in_the_way_are_named_with_owner_and_priority() -> None:
     room = [in_the_way("a/0"), in_the_way("b/1", planned=True, priority=9), in_the_way("c/2", surplus=True),
             in_the_way("d/3", surplus=True, priority=None),
             in_the_way("e/4", owner="otherFleet", fleet="prod", priority=None, nodes=["n2"]),

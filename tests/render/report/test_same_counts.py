@@ -1,4 +1,4 @@
-"""Every format and the exit code of one plan tell the same counts, whatever the outcome; each is read back by itself"""
+"""All formats of a plan and its exit code have the same counts, for every outcome; each is parsed back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ each_plan = pytest.mark.parametrize("plan", cases().values(), ids=cases())
 
 
 def counted(plan: Plan) -> Counts:
-    """What the plan holds, counted from its lists alone: no summary is trusted."""
+    """The plan's counts, from its lists only, not from its summary."""
     return {
         "wanted": sum(row.wanted for row in plan.models), "live": sum(row.live for row in plan.models),
         "create": len(plan.actions), "blocked": sum(one.replicas for one in plan.blocked),
@@ -107,7 +107,7 @@ def test_html(plan: Plan) -> None:
 
 
 class Totals(HTMLParser):
-    """The counts a page carries in its attributes, and those a reader sees."""
+    """The counts in a page's attributes, and those shown to a reader."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ def test_jsonl(plan: Plan) -> None:
 
 
 def findings_by_level(plan: Plan) -> Counter[str]:
-    """What there is to be seen, counted from the plan's lists."""
+    """The counts to be shown, from the plan's lists."""
     lifted = sum(one.lifted for one in plan.policy)
     return +Counter(
         error=len(plan.blocked) + len(plan.policy) - lifted, warning=lifted + len(plan.drift) + len(plan.lost)

@@ -1,4 +1,4 @@
-"""SARIF: valid by the published schema whatever it says, with fingerprints that do not move with the lines."""
+"""SARIF: valid by the published schema for any text, with fingerprints that do not depend on lines."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def test_each_finding_is_a_result_at_its_place_by_a_rule_that_explains_itself() 
     assert rule["help"]["text"] == "too few free GPUs on one node. See docs/placement.md."
 
 
-def test_a_path_is_told_as_a_uri() -> None:
+def test_a_path_is_a_uri() -> None:
     place = Position(file="fleets/50% of a b#.yaml", line=1, column=1)
     result = run_of(findings=(Finding("error", "CODE", "m", "x", place),))["results"][0]
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "fleets/50%25%20of%20a%20b%23.yaml"
 
 
-def test_a_finding_without_a_place_is_about_the_file_because_code_scanning_wants_one() -> None:
+def test_a_finding_without_a_place_points_at_the_file() -> None:
     where = run_of()["results"][1]["locations"][0]["physicalLocation"]
     assert where == {"artifactLocation": {"uri": "fleets/a.yaml", "uriBaseId": "%SRCROOT%"}}
 
 
-def test_the_run_tells_totals_exit_code_and_what_it_is_about() -> None:
+def test_the_run_has_totals_exit_code_and_identity() -> None:
     run = run_of()
     assert run["properties"] == {"wanted": 2, "blocked": 1}
     assert run["invocations"][0]["exitCode"] == 3
@@ -74,13 +74,13 @@ def test_a_fingerprint_stays_when_lines_move_and_differs_between_alike_findings(
     assert len(set(before)) == 3
 
 
-def test_more_than_a_run_may_hold_leaves_out_the_least_and_says_so() -> None:
+def test_results_beyond_the_limit_omit_the_least_severe_and_say_so() -> None:
     many = (*(Finding("notice", "CREATE", "m", "x") for _ in range(RESULT_LIMIT)), lost(1))
     run = json.loads(render_sarif(report("x", findings=many), HERE))["runs"][0]
     assert len(run["results"]) == RESULT_LIMIT
     assert run["results"][0]["level"] == "warning"
     said = run["invocations"][0]["toolExecutionNotifications"][1]["message"]["text"]
-    assert said.startswith("1 findings of lower level")
+    assert said.startswith("1 finding of lower level omitted")
 
 
 @pytest.mark.parametrize(("said", "shown"), [
@@ -88,12 +88,12 @@ def test_more_than_a_run_may_hold_leaves_out_the_least_and_says_so() -> None:
     ("[here](https://example.com)", "m: \\[here\\](https://example.com)"),
     ("\\[here](1)", "m: \\\\\\[here\\](1)"),
 ])
-def test_a_message_holds_no_links(said: str, shown: str) -> None:
+def test_a_message_contains_no_links(said: str, shown: str) -> None:
     result = run_of(findings=(Finding("notice", "CREATE", "m", said),))["results"][0]
     assert result["message"]["text"] == shown
 
 
 @settings(max_examples=cases(50))
 @given(hostile_texts)
-def test_whatever_it_says_the_log_is_valid(text: str) -> None:
+def test_the_log_is_valid_for_any_text(text: str) -> None:
     VALIDATOR.validate(json.loads(render_sarif(report(text, findings=report(text).findings), HERE)))

@@ -1,4 +1,4 @@
-"""A report on a terminal: grids and lines, in narrow windows and wide ones, and nothing that a terminal obeys."""
+"""A report on a terminal: grids and lines, narrow and wide windows, and text that cannot control it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def shown(*tables: Table, width: int = 80, **console: Any) -> str:
     return out.getvalue()
 
 
-def test_a_grid_has_room_for_every_column_where_the_window_is_wide() -> None:
+def test_a_wide_window_shows_every_column() -> None:
     assert shown(GRID, width=110) == ("   MODEL  CREATE  WHY\n+  org/a       2  new\n=  org/b       -  well\n\n"
                                       "All is well\n")
 
 
-def test_a_column_that_goes_beside_the_others_is_below_the_name_where_it_is_narrow() -> None:
+def test_in_a_narrow_window_beside_columns_go_below_the_name() -> None:
     assert shown(GRID).splitlines()[1:3] == ["+  org/a        2", "     new"]
 
 
-def test_where_the_columns_do_not_fit_the_last_go_below_and_no_name_breaks() -> None:
+def test_if_the_columns_do_not_fit_the_last_go_below_and_no_name_wraps() -> None:
     columns = (Column("replica", "replica", name=True), Column("nodes", "nodes", name=True, terminal="beside"),
                Column("gpus", "gpus", numeric=True), Column("address", "address", name=True, terminal="beside"),
                Column("fleet", "fleet", name=True, terminal="beside"))
@@ -61,7 +61,7 @@ def test_a_node_keeps_its_name_beside_a_reason_with_a_long_path() -> None:
 
 
 @pytest.mark.parametrize("width", range(44, 121, 4))
-def test_no_name_breaks_and_none_is_lost_however_narrow_it_is(width: int) -> None:
+def test_no_name_wraps_or_is_lost_at_any_width(width: int) -> None:
     columns = (Column("replica", "replica", name=True), Column("state", "state"), Column("nodes", "nodes", name=True),
                Column("gpus", "gpus", numeric=True), Column("address", "address", name=True, terminal="beside"),
                Column("note", "note", terminal="beside"))
@@ -74,7 +74,7 @@ def test_no_name_breaks_and_none_is_lost_however_narrow_it_is(width: int) -> Non
 
 
 @pytest.mark.parametrize("width", range(36, 81, 4))
-def test_numbers_that_leave_no_room_for_the_name_are_below_it_with_what_they_count(width: int) -> None:
+def test_numbers_that_leave_no_room_for_the_name_go_below_with_their_titles(width: int) -> None:
     words = ("ready", "starting", "restarting", "outdated", "missing")
     columns = (Column("model", "model", name=True), Column("wanted", "wanted", numeric=True),
                *(Column(word, word, numeric=True, terminal="filled") for word in words))
@@ -89,7 +89,7 @@ def test_numbers_that_leave_no_room_for_the_name_are_below_it_with_what_they_cou
     assert [word for word in ("12 outdated", "2 missing") if word.split()[1] not in head and word not in below] == []
 
 
-def test_an_address_below_a_row_stays_whole_where_the_names_have_to_break() -> None:
+def test_an_address_below_a_row_does_not_wrap_when_names_do() -> None:
     columns = (Column("replica", "replica", name=True), Column("status", "status"),
                Column("nodes", "nodes", name=True, terminal="beside"), Column("gpus", "gpus", numeric=True),
                Column("age", "age", numeric=True, terminal="filled"),
@@ -115,13 +115,13 @@ def test_a_sign_stays_beside_a_name_that_is_wider_than_the_window() -> None:
 
 
 def test_what_is_below_a_row_is_below_a_column_that_wraps() -> None:
-    """The widest of these is one that may not break, and would cut what is below it."""
+    """The widest column here must not wrap, and would cut the note below it."""
     columns = (Column("startedAt", "started"), Column("id", "id", name=True), Column("why", "why", terminal="beside"))
     text = shown(Table("run", "Runs", columns, (("2026-03-04T12:06:00Z", "0001", "ended by a person, who said so"),)))
     assert "ended by a person, who said so" in " ".join(text.split())
 
 
-def test_a_column_is_left_out_where_all_of_it_is_empty() -> None:
+def test_an_empty_column_is_omitted() -> None:
     noted = replace(GRID, rows=(*GRID.rows, ("=", "org/c", "0", "", "a note")))
     assert "NOTE" not in shown(GRID, width=110)
     assert shown(noted, width=110).splitlines()[3].split() == ["=", "org/c", "-", "-", "a", "note"]
@@ -140,18 +140,18 @@ def test_long_tables_are_cut_and_the_rest_counted() -> None:
     assert "and 1 more (--format json lists them)" in shown(replace(GRID, most=1))
 
 
-def test_a_table_for_others_is_not_shown() -> None:
+def test_a_table_for_other_readers_is_not_shown() -> None:
     assert shown(replace(GRID, readers=frozenset({"program"}))) == "All is well\n"
 
 
-def test_colours_repeat_what_signs_say_and_can_be_switched_off() -> None:
+def test_colors_repeat_signs_and_can_be_disabled() -> None:
     assert "\x1b" not in shown(GRID, LINES, force_terminal=True, color_system=None)
     assert "\x1b[31m!\x1b[0m a: 1 replica" in shown(GRID, LINES, force_terminal=True, color_system="standard")
 
 
 @given(text=hostile_texts)
 @pytest.mark.parametrize("width", [30, 200])
-def test_no_text_can_command_the_terminal_or_leave_its_line(width: int, text: str) -> None:
+def test_no_text_can_control_the_terminal_or_leave_its_line(width: int, text: str) -> None:
     out = io.StringIO()
     made = report(text, heading=(text,), notes=(text,))
     tables = tuple(replace(table, line=line, note=text) for table in made.tables for line in ("", "{name}: {why}"))

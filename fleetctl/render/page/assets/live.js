@@ -1,4 +1,4 @@
-// The page of a watch: its server says when there is another one, and when it looked last. What is open stays open.
+// The page of a watch: the server reports a new page and the time of its last look. Open folds stay open.
 
 const live = document.body.dataset.live;
 const folds = () => all("details");
@@ -26,7 +26,7 @@ events.addEventListener("changed", () => {
   keepFolds();
   location.reload();
 });
-// An answer other than 200, such as that of a proxy while the watch restarts, ends an EventSource for good.
+// An answer other than 200, for example from a proxy while the watch restarts, closes an EventSource permanently.
 events.addEventListener("error", () => {
   if (events.readyState === EventSource.CLOSED) setTimeout(() => { keepFolds(); location.reload(); }, 30000);
 });

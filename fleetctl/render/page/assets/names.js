@@ -1,4 +1,4 @@
-// The names a page speaks of: models and nodes, read from the page itself.
+// The names of the page's models and nodes, read from the page itself.
 "use strict";
 
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -13,7 +13,7 @@ const nodes = all(".node").map((row) => ({
 }));
 const tokens = new Map(all("a[data-model]").map((link) => [link.textContent, link.dataset.model]));
 
-// A model in the legend, or what a row is about: `org/a` there, `org/a/3` or `org/a/0-2` below.
+// The models of the legend and of the tables with one row per model.
 const subjects = all(".of-model tr[data-about], .of-effect tr[data-about], .of-difference tr[data-about]");
 const models = [...new Set([...tokens.keys(), ...subjects.map((row) => row.dataset.about)])].filter(Boolean);
 const names = [

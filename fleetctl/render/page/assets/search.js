@@ -1,4 +1,4 @@
-// The field of the filter: type a text, or choose a model or a node from the list below it.
+// The filter's input field: type a text, or choose a model or a node from the list below it.
 
 const field = byId("filter");
 const list = byId("found");
@@ -38,11 +38,11 @@ function choose(place) {
   }
 }
 
-// Asks for one model or node; an empty name asks for everything again.
+// Filters by one model or node; an empty name clears the filter.
 function pick(kind, name) {
   field.value = name;
   close();
-  set(name ? { [kind]: name } : {});
+  setFilter(name ? { [kind]: name } : {});
 }
 
 function close() {
@@ -54,10 +54,10 @@ function close() {
 function clear() {
   field.value = "";
   close();
-  set({});
+  setFilter({});
 }
 
-field.addEventListener("input", () => { suggest(); set({ text: field.value.trim() }); });
+field.addEventListener("input", () => { suggest(); setFilter({ text: field.value.trim() }); });
 field.addEventListener("blur", close);
 field.addEventListener("keydown", (event) => {
   const count = list.hidden ? 0 : list.children.length;
@@ -82,6 +82,6 @@ byId("bar").addEventListener("submit", (event) => event.preventDefault());
 const only = byId("only");
 if (only) only.addEventListener("change", () => {
   filter.only = only.checked;
-  keep();
-  show();
+  saveToAddress();
+  applyFilter();
 });
