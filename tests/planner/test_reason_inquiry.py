@@ -53,5 +53,5 @@ def test_what_is_worked_out_in_one_plan_is_limited_and_says_so() -> None:
         asked.append(inquiry.search.steps)
         assert late.would_fit[0].nodes == 1
     assert notes[0] == ""
-    assert notes[-1] == "which replicas would have to go was not worked out: too much else is blocked in this plan"
+    assert notes[-1] == "which replicas would have to go was not computed: too much else is blocked in this plan"
     assert asked[-1] == asked[-2]

@@ -21,7 +21,7 @@ from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 
 Slots = frozenset[int]
 NO_SLOTS: Slots = frozenset()
-NOTHING_ELSE: Mapping[int, Offer] = {}
+NO_OFFERS: Mapping[int, Offer] = {}
 FIRST_SLOT: Slots = frozenset({0})
 HeldBy = Callable[[str], dict[int, Slots]]
 """The slots that live replicas of a model hold, by node."""
@@ -195,7 +195,7 @@ class Ledger:
                 self._crowds.put(*change[:3])
 
     def copied(
-        self, *, dead: int | None = None, offers: Mapping[int, Offer] = NOTHING_ELSE,
+        self, *, dead: int | None = None, offers: Mapping[int, Offer] = NO_OFFERS,
         ended: Sequence[tuple[str, Collection[int]]] = (),
     ) -> Ledger:
         """Return a ledger that changes on its own, in which one node may be dead, and some others offer something else.
