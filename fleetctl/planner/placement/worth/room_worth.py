@@ -64,11 +64,11 @@ class RoomWorth:
     def harm(self, before: int, after: int, area: int) -> int:
         """Return what it costs the rest when an offer becomes another one, both by number."""
         if (before, area) not in self._known or (after, area) not in self._known:
-            self.look_at([(before, area), (after, area)])
+            self.prepare([(before, area), (after, area)])
         worth, emptiness = self._known[before, area]
         return worth - self._known[after, area][0] + emptiness
 
-    def look_at(self, pairs: Iterable[tuple[int, int]]) -> None:
+    def prepare(self, pairs: Iterable[tuple[int, int]]) -> None:
         """Work out the worth of many (number of an offer, area) at once."""
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
         if not new:
