@@ -18,7 +18,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
 from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
-from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
+from fleetctl.planner.placement.worth.central_path import LinearProgram, balanced_prices
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
 from fleetctl.planner.placement.worth.node_worth import node_worth
 from fleetctl.planner.placement.worth.room_worth import RoomWorth
@@ -190,11 +190,11 @@ def test_a_target_that_fits_nowhere_prices_nothing() -> None:
 @pytest.mark.parametrize(("gap", "off"), [(0.05, 0.06), (0.001, 0.0012)])
 def test_the_central_path_ends_within_its_gap_of_the_optimum(gap: float, off: float) -> None:
     """max 3x + 2y, x + y <= 4, x + 3y <= 6, x <= 3: 11 at (3, 1)."""
-    programme = Programme(np.array([0, 1, 2, 0, 1]), np.array([0, 0, 0, 1, 1]), np.array([1.0, 1.0, 1.0, 1.0, 3.0]),
+    program = LinearProgram(np.array([0, 1, 2, 0, 1]), np.array([0, 0, 0, 1, 1]), np.array([1.0, 1.0, 1.0, 1.0, 3.0]),
                           np.array([4.0, 6.0, 3.0]), np.array([3.0, 2.0]))
-    price = balanced_prices(programme, np.array([1.0, 0.5]), np.array([2.0, 1.0, 2.0]), gap)
-    assert 11 < price @ programme.limit < 11 * (1 + off)
-    assert (programme.cost(price) > programme.gain).all()
+    price = balanced_prices(program, np.array([1.0, 0.5]), np.array([2.0, 1.0, 2.0]), gap)
+    assert 11 < price @ program.limit < 11 * (1 + off)
+    assert (program.cost(price) > program.gain).all()
 
 
 def test_worth_is_the_best_filling_that_cpu_allows() -> None:
