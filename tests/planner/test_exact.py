@@ -20,7 +20,7 @@ from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.climb import climb
-from fleetctl.planner.placement.exact.exact import AT_LAST, bound_replicas, examine, relax, relax_by_node
+from fleetctl.planner.placement.exact.exact import MAX_LATER, bound_replicas, examine, relax, relax_by_node
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.solve import layout_at
 from fleetctl.planner.placement.ledger.cards import Card, Offer
@@ -95,7 +95,7 @@ def test_what_ray_may_choose_blindly_is_found_out_by_its_own_rule() -> None:
 
 def test_a_fleet_too_large_to_tell_every_node_apart_has_a_bound_alone() -> None:
     models = [{"replicas": 900, "gpus": size, "priority": size} for size in range(1, 8)]
-    problem = problem_of(models, [{"gpus": 8}] * (AT_LAST // 7 + 1))
+    problem = problem_of(models, [{"gpus": 8}] * (MAX_LATER // 7 + 1))
     found = examine(problem, nothing_placed(problem))
     assert (found.layout, len(found.relaxation.pools)) == (None, 1)
 

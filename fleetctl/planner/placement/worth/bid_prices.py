@@ -100,8 +100,8 @@ def _interior_point(program: LinearProgram, kinds: int, sizes: int, demand_colum
             need = float((program.times(x)[sized] / cover[sized]).max())
             x[demand_columns:] = 1.5 * max(need, 1e-9 * program.limit[-1])
         slack = program.limit - program.times(x)
-        if (slack[: sized.start] > 0.2 * program.limit[: sized.start]).all() and \
-                slack[-1] > 0.1 * program.limit[-1] and (slack > 0).all():
+        enough = slack[: sized.start] > 0.2 * program.limit[: sized.start]
+        if enough.all() and slack[-1] > 0.1 * program.limit[-1] and (slack > 0).all():
             break
         x *= 0.8
     price = np.full(len(program.limit), 0.3)
