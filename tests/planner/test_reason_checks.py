@@ -14,7 +14,7 @@ from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import effective_policy
 from fleetctl.planner.placement.reasons.check import Check, Code, check_offer, refusal
-from fleetctl.planner.placement.reasons.node_table import OfferKinds
+from fleetctl.planner.placement.reasons.node_table import NodeTable
 
 GIB = 1 << 30
 many = settings(max_examples=cases(150), deadline=None, derandomize=True)
@@ -63,10 +63,10 @@ def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim
 def test_offers_of_one_kind_have_the_answers_that_each_has_alone(offers: list[Offer], claim: Claim) -> None:
     policy = effective_policy((), {})
     nodes = [LedgerNode(f"n{number}", f"n{number}", "ALIVE", {}, policy) for number in range(len(offers))]
-    kinds, places = OfferKinds(Ledger.opened(nodes, offers)), np.arange(len(offers))
-    assert kinds.check_offer(claim, places).tolist() == [tuple(check_offer(offer, claim)) for offer in offers]
+    table, places = NodeTable(Ledger.opened(nodes, offers)), np.arange(len(offers))
+    assert table.check_offers(claim, places).tolist() == [tuple(check_offer(offer, claim)) for offer in offers]
     for vram in (0, claim.vram):
-        for place, free in enumerate(kinds.free_cards(places, vram).tolist()):
+        for place, free in enumerate(table.free_cards(places, vram).tolist()):
             whole = [take(offers[place], Claim(count * SHARE, vram)) for count in range(1, 6)]
             assert free == sum(taken is not None for taken in whole)
 

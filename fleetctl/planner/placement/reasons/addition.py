@@ -22,39 +22,33 @@ MAX_TRIED_TOGETHER, BATCH = 200, 64
 """Up to 200 members are tried together. More are tried in batches of 64, and the nodes of the batches are added up."""
 
 
-def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
-    """Return the nodes that make one more replica of the shape fit and how many make all `blocked` fit; or nothing."""
+def find_addition(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition] | str:
+    """Return the nodes that make one more replica fit, with how many make all `blocked` fit; or why no node would help.
+
+    The text is empty if that is not certain.
+    """
+    shape, policy = missing.shape, shapes.policy_for(missing.selector)
+    if names_a_node(missing.selector):
+        return "its selector names a node by its id, so no new node can match"
+    if shape.spread is not None and shape.spread.most is not None and shape.spread.label != NODE_ID_LABEL:
+        return f"no new node is suggested: its value of {shape.spread.label} is not known"
+    if found := _find(missing, blocked, shapes):
+        return found
+    if policy.cordoned_by is not None:
+        return f"a new node would be cordoned too ({policy.cordoned_by})"
+    cap = policy.cap_for(shape.wants_cards)
+    return "" if cap.limit else f"a new node would have no slot for it either ({cap.source})"
+
+
+def _find(missing: Shortfall, blocked: int, shapes: NodeShapes) -> list[Addition]:
     shape = missing.shape
-    if _unknown_label(shape) is not None:
-        return []
     if shape.size == 1:
         return _for_one_member(missing, blocked, shapes)
-    if shape.size > MAX_MEMBERS:
-        return []
-    for labels in _labels_to_try(missing):
+    for labels in _labels_to_try(missing) if shape.size <= MAX_MEMBERS else ():
         for parts in _parts_to_try(shape, (missing.claim, missing.selector), shapes):
             if found := _Trial(shape, shapes, labels, parts).find(blocked):
                 return found
     return []
-
-
-def why_nothing(missing: Shortfall, shapes: NodeShapes) -> str:
-    """Say why no new node would help, if that is certain; else an empty text."""
-    if names_a_node(missing.selector):
-        return "its selector names a node by its id, so no new node can match"
-    if (label := _unknown_label(missing.shape)) is not None:
-        return f"no new node is suggested: its value of {label} is not known"
-    policy = shapes.policy_for(missing.selector)
-    if policy.cordoned_by is not None:
-        return f"a new node would be cordoned too ({policy.cordoned_by})"
-    cap = policy.cap_for(missing.shape.wants_cards)
-    return "" if cap.limit else f"a new node would have no slot for it either ({cap.source})"
-
-
-def _unknown_label(shape: ReplicaShape) -> str | None:
-    """The label with a spread limit, whose value decides whether a new node helps and is not known."""
-    limited = shape.spread is not None and shape.spread.most is not None and shape.spread.label != NODE_ID_LABEL
-    return shape.spread.label if shape.spread is not None and limited else None
 
 
 def _labels_to_try(missing: Shortfall) -> list[Labels]:

@@ -21,7 +21,7 @@ from fleetctl.planner.placement.ledger.domains import Domain
 from fleetctl.planner.placement.ledger.replica import Placer, SeatNodes
 from fleetctl.planner.placement.reasons.check import IN_WORDS
 from fleetctl.planner.placement.reasons.node_table import NodeTable
-from fleetctl.planner.placement.reasons.shortfall import MAX_EXAMPLES, Shortfall, hardest_member
+from fleetctl.planner.placement.reasons.shortfall import Shortfall, hardest_member
 from fleetctl.planner.placement.reasons.words import node_kind, nodes, parts_text, spread_text, with_claim
 
 NOT_FOR_GANGS = ("NODE_SELECTOR_MISMATCH", "CARD_MEMORY_UNKNOWN", "NODE_COOLING", "CORDONED", "NODE_DRAINING")
@@ -103,8 +103,8 @@ def _nearest_domain(
 def _no_nodes(shape: ReplicaShape, table: NodeTable) -> Explanation:
     dead, missing = len(table), hardest_member(shape, shape.groups[0], table)
     message = f"no node is alive ({dead} dead)" if dead else "the cluster has no nodes"
-    examples = [node.name for node in table.ledger.nodes[:MAX_EXAMPLES]]
-    reason = Reason(code="NO_NODES", node_count=dead, need="1 node", best="0", short="1", examples=examples)
+    reason = Reason(code="NO_NODES", node_count=dead, need="1 node", best="0", short="1",
+                    examples=missing.examples(range(dead)))
     return Explanation(reason.code, message, [reason], missing.counted(), missing)
 
 
@@ -115,7 +115,7 @@ def _explain_together(
     label = shape.same_label or ""
     need, best, count = f"{parts_text(shape)} inside one value of {label}", "none", 0
     if nearest is None:
-        near = _did_you_mean(label, table.label_keys)
+        near = _did_you_mean(label, table.label_keys())
         found = Explanation("", f"no node has the label {label}{near}; it needs {need}", [],
                             missing=hardest_member(shape, shape.groups[0], table), misspelled=bool(near))
     elif missing is None:
@@ -206,7 +206,7 @@ def _no_node_with(key: str, expression: str, table: NodeTable) -> tuple[str, boo
     column = table.column(key)
     values = [column.values[code] for code in np.unique(column.codes[table.alive]).tolist() if code >= 0]
     if not values:
-        near = _did_you_mean(key, table.label_keys)
+        near = _did_you_mean(key, table.label_keys())
         return f"no node has the label {key}{near}", bool(near)
     near = _did_you_mean(" ".join(sorted(parse_requirement(expression).values)), values)
     return f"no node has {key}={expression}{near}; found: {some(values, MAX_VALUES)}", CASE_MATTERS in near
@@ -234,7 +234,7 @@ def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
             best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
             message = f"{need_inside}; best is {best}, {found} over all"
         else:
-            near = _did_you_mean(missing.shape.same_label, missing.table.label_keys)
+            near = _did_you_mean(missing.shape.same_label, missing.table.label_keys())
             message, best, misspelled = f"{need_inside}, and no node has that label{near}", "none", bool(near)
             lacking = needed
     else:

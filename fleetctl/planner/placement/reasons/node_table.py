@@ -7,8 +7,6 @@ nodes. Answers about a claim or a selector are cached, since many models are ali
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,10 +20,23 @@ from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code,
 from fleetctl.planner.placement.tally import OfferTable
 
 
-class OfferKinds:
-    """The offers of all nodes, in ledger order; offers with the same cards are one kind."""
+class Column(NamedTuple):
+    """The values of one label in order, and by node the index of its value; -1 = the node does not have the label."""
+
+    values: tuple[str, ...]
+    codes: Ints
+
+
+class NodeTable:
+    """All nodes, in ledger order, with the offers they have when the table is built; equal cards are checked once.
+
+    `closed` = by node, the code that keeps all new members away, or FITS; `alive` = by node, whether it is not dead.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.closed: Ints = np.array([_closed(node) for node in ledger.nodes], dtype=np.int64)
+        self.alive: Flags = self.closed != Code.NO_NODES
         offers = [ledger.offer(place) for place in range(len(ledger.nodes))]
         self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
         self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
@@ -34,14 +45,19 @@ class OfferKinds:
                                      dtype=np.int64)
         self._offers = [Offer(*kind) for kind in kinds]
         self._table = OfferTable(self._offers)
-        self._checks: dict[Claim, Checks] = {}
+        self._card_checks: dict[Claim, Checks] = {}
+        self._columns: dict[str, Column] = {}
+        self._selected: dict[Selector, Flags] = {}
 
-    def check_offer(self, claim: Claim, places: Ints) -> Checks:
+    def __len__(self) -> int:
+        return len(self.ledger.nodes)
+
+    def check_offers(self, claim: Claim, places: Ints) -> Checks:
         """Return what stops the offers of the nodes at `places` from taking a claim."""
         cards = claim.on_cards
-        if cards not in self._checks:
-            self._checks[cards] = np.array([check_cards(offer, cards) for offer in self._offers], dtype=CHECK)
-        found = self._checks[cards][self._kinds[places]]
+        if cards not in self._card_checks:
+            self._card_checks[cards] = np.array([check_cards(offer, cards) for offer in self._offers], dtype=CHECK)
+        found = self._card_checks[cards][self._kinds[places]]
         for code, need, free in ((Code.INSUFFICIENT_CPU, claim.cpus, self.free_cpus[places]),
                                  (Code.INSUFFICIENT_MEMORY, claim.memory, self.free_memory[places])):
             short = (found["code"] == Code.FITS) & (free < need)
@@ -56,44 +72,8 @@ class OfferKinds:
         """Return by node the share on offer on all clean cards; shares of different cards do not add up."""
         return self._table.free_share[self._kinds[places]]
 
-
-class Column(NamedTuple):
-    """The values of one label in order, and by node the index of its value; -1 = the node does not have the label."""
-
-    values: tuple[str, ...]
-    codes: Ints
-
-
-@dataclass
-class NodeTable:
-    """Nodes in ledger order. Each part shows the ledger as it was when that part was first read."""
-
-    ledger: Ledger
-    _columns: dict[str, Column] = field(default_factory=dict)
-    _selected: dict[Selector, Flags] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.ledger.nodes)
-
-    @cached_property
-    def closed(self) -> Ints:
-        """By node: the code that keeps all new members away, or FITS."""
-        return np.array([_closed(node) for node in self.ledger.nodes], dtype=np.int64)
-
-    @cached_property
-    def alive(self) -> Flags:
-        """By node: whether it is not dead."""
-        alive: Flags = self.closed != Code.NO_NODES
-        return alive
-
-    @cached_property
-    def offers(self) -> OfferKinds:
-        """The offers of all nodes."""
-        return OfferKinds(self.ledger)
-
-    @cached_property
     def label_keys(self) -> list[str]:
-        """The label keys of all nodes that are not dead, sorted."""
+        """Return the label keys of all nodes that are not dead, sorted."""
         keys = {key for node in self.ledger.nodes if node.state != "DEAD" for key in node.labels}
         return sorted(key for key in keys if not key.startswith(LEFT_OUT_LABEL))
 
@@ -135,7 +115,7 @@ class NodeTable:
         places = np.flatnonzero(selected & self.alive)
         found = np.full(len(self), np.array(Check(Code.NODE_SELECTOR_MISMATCH), dtype=CHECK))
         found[~self.alive] = Check(Code.NO_NODES)
-        found[places] = self.offers.check_offer(claim, places)
+        found[places] = self.check_offers(claim, places)
         for place in touched:
             if selected[place] and self.alive[place]:
                 found[place] = check_offer(self.ledger.offer(place), claim)

@@ -11,8 +11,6 @@ That bounds from below how many would have to go, without a closer look at any n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import combinations
 from math import comb
 from typing import NamedTuple
@@ -60,15 +58,27 @@ class Removal(NamedTuple):
     places: tuple[int, ...]
 
 
-@dataclass
 class RemovalSearch:
-    """Finds removals for one shortfall after another; `steps` counts the offers that were asked for."""
+    """Finds removals for one shortfall after another; `steps` counts the offers that were asked for.
 
-    occupants: Occupants
-    steps: int = 0
-    _offers: dict[tuple[int, Gone], Offer | None] = field(default_factory=dict)
-    _pools: dict[bytes, Pool] = field(default_factory=dict)
-    """By the members as bytes."""
+    By occupant: whether it is of this fleet, whether it is spare, and its priority. `_held` = for each `_pairs` of an
+    occupant and a node, the cards touched there, CPUs and memory.
+    """
+
+    def __init__(self, occupants: Occupants) -> None:
+        self.occupants, self.steps = occupants, 0
+        self._ours: Flags = np.array([one.ours for one in occupants.replicas], dtype=bool)
+        self._spare: Flags = np.array([not one.wanted for one in occupants.replicas], dtype=bool)
+        self._priority: Ints = np.array([one.priority or 0 for one in occupants.replicas], dtype=np.int64)
+        held = [(number, place, -(-gpus // SHARE), cpus, memory) for number, one in enumerate(occupants.replicas)
+                for place, gpus, cpus, memory in one.holds()]
+        members = np.array(held, dtype=np.int64).reshape(-1, 5)
+        self._pairs, row = np.unique(members[:, :2], axis=0, return_inverse=True)
+        self._held = np.zeros((len(self._pairs), 3), dtype=np.int64)
+        np.add.at(self._held, row.ravel(), members[:, 2:])
+        self._offers: dict[tuple[int, Gone], Offer | None] = {}
+        self._pools: dict[bytes, Pool] = {}
+        """By the members as bytes."""
 
     def find(self, missing: Shortfall, priority: int) -> Removal | str:
         """Return what makes room for the `missing` member, or why there is nothing; empty if that is not known."""
@@ -112,76 +122,52 @@ class RemovalSearch:
 
     def _pools_for(self, priority: int) -> Iterator[Pool]:
         """Yield the pools for a model of this priority, each larger than the one before."""
-        ours, spare, rank = self._traits
+        ours, spare, rank = self._ours, self._spare, self._priority
         before = np.zeros(len(ours), dtype=bool)
         for members in (ours & (spare | (rank < priority)), ours & (spare | (rank <= priority)), ours, ours | True):
             if (members != before).any():
                 yield self._pool(members)
             before = members
 
-    @cached_property
-    def _traits(self) -> tuple[Flags, Flags, Ints]:
-        """By occupant: whether it is of this fleet, whether nothing needs it, and its priority."""
-        replicas = self.occupants.replicas
-        return (np.array([one.ours for one in replicas], dtype=bool),
-                np.array([not one.wanted for one in replicas], dtype=bool),
-                np.array([one.priority or 0 for one in replicas], dtype=np.int64))
-
-    @cached_property
-    def _holdings(self) -> tuple[Ints, Ints]:
-        """One row per occupant and node: (occupant, node), and (cards touched, CPUs, memory)."""
-        held = [(number, place, -(-gpus // SHARE), cpus, memory) for number, one in enumerate(self.occupants.replicas)
-                for place, gpus, cpus, memory in one.holds()]
-        found = np.array(held, dtype=np.int64).reshape(-1, 5)
-        pairs, row = np.unique(found[:, :2], axis=0, return_inverse=True)
-        summed = np.zeros((len(pairs), 3), dtype=np.int64)
-        np.add.at(summed, row.ravel(), found[:, 2:])
-        return pairs, summed
-
     def _pool(self, members: Flags) -> Pool:
         key = members.tobytes()
         if key not in self._pools:
-            pairs, amounts = self._holdings
-            chosen = members[pairs[:, 0]]
+            chosen = members[self._pairs[:, 0]]
+            places, amounts = self._pairs[chosen, 1], self._held[chosen]
             held = np.zeros((2, 3, len(self.occupants.nodes)), dtype=np.int64)
-            np.add.at(held[0].T, pairs[chosen, 1], amounts[chosen])
-            np.maximum.at(held[1].T, pairs[chosen, 1], amounts[chosen])
+            np.add.at(held[0].T, places, amounts)
+            np.maximum.at(held[1].T, places, amounts)
             self._pools[key] = Pool(members, held)
         return self._pools[key]
 
 
-@dataclass
+def _least_removed(missing: Shortfall, pool: Pool) -> Ints:
+    """Return by node a lower bound on how many would have to go; NEVER also for nodes that fit or cannot be used."""
+    claim, table, codes = missing.claim, missing.table, missing.codes
+    places = np.flatnonzero((codes != Code.FITS) & (codes < Code.SLOTS_FULL))
+    cards_fit = table.check_offers(claim, places)["code"] <= Code.INSUFFICIENT_CPU
+    lacking = claim.whole_cards - table.free_cards(places, claim.vram) if claim.whole_cards else 1
+    short = np.stack([np.where(cards_fit, 0, np.maximum(lacking, 1)), claim.cpus - table.free_cpus[places],
+                      claim.memory - table.free_memory[places]]).clip(min=0)
+    total, largest = pool.held[:, :, places]
+    counts = np.where(short > total, NEVER, -(-short // np.maximum(largest, 1)))
+    least = np.full(len(codes), NEVER)
+    least[places] = counts.max(axis=0).clip(min=1)
+    return least
+
+
 class _Seeker:
-    """One search, for one shortfall in one pool."""
+    """One search, for one shortfall in one pool; hopeless if too few nodes would have room without the whole pool."""
 
-    search: RemovalSearch
-    missing: Shortfall
-    pool: Pool
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether too few nodes would have room, even without the whole pool."""
+    def __init__(self, search: RemovalSearch, missing: Shortfall, pool: Pool) -> None:
+        self.search, self.missing, self.pool = search, missing, pool
+        self._least = _least_removed(missing, pool)
         helped = int((self._least < NEVER).sum())
-        return len(self.missing.fitting) + helped < self.missing.nodes_needed
+        self.is_hopeless = len(missing.fitting) + helped < missing.nodes_needed
 
     def seek(self) -> Removal | None:
         removals = (self._in_domain(domain, lacking) for domain, lacking in self._domains())
         return next((removal for removal in removals if removal is not None), None)
-
-    @cached_property
-    def _least(self) -> Ints:
-        """By node: a lower bound on how many would have to go; NEVER also for nodes that fit or cannot be used."""
-        claim, offers, codes = self.missing.claim, self.missing.table.offers, self.missing.codes
-        places = np.flatnonzero((codes != Code.FITS) & (codes < Code.SLOTS_FULL))
-        cards_fit = offers.check_offer(claim, places)["code"] <= Code.INSUFFICIENT_CPU
-        lacking = claim.whole_cards - offers.free_cards(places, claim.vram) if claim.whole_cards else 1
-        short = np.stack([np.where(cards_fit, 0, np.maximum(lacking, 1)), claim.cpus - offers.free_cpus[places],
-                          claim.memory - offers.free_memory[places]]).clip(min=0)
-        total, largest = self.pool.held[:, :, places]
-        counts = np.where(short > total, NEVER, -(-short // np.maximum(largest, 1)))
-        least = np.full(len(codes), NEVER)
-        least[places] = counts.max(axis=0).clip(min=1)
-        return least
 
     def _domains(self) -> list[tuple[Ints, int]]:
         """Return sets of nodes and how many nodes each lacks, cheapest first; one set if any node will do."""

@@ -38,8 +38,7 @@ class Shortfall:
     @property
     def codes(self) -> Ints:
         """By node: the code that stops it; FITS = none."""
-        codes: Ints = self.checks["code"]
-        return codes
+        return np.asarray(self.checks["code"])
 
     @property
     def fitting(self) -> Ints:
@@ -65,12 +64,12 @@ class Shortfall:
 
     def counted(self) -> Counted:
         """Count the nodes, and for claims on cards what is free on usable nodes: whole cards, or shares."""
-        usable, offers = self.usable, self.table.offers
+        usable = self.usable
         free: Ints = np.zeros(len(usable), dtype=np.int64)
         if self.claim.whole_cards:
-            free = offers.free_cards(usable) * SHARE
+            free = self.table.free_cards(usable) * SHARE
         elif self.claim.wants_card:
-            free = offers.free_share(usable)
+            free = self.table.free_share(usable)
         return Counted(
             nodes=int(self.table.alive.sum()), selected=int((self.codes < Code.NODE_SELECTOR_MISMATCH).sum()),
             usable=len(usable), fitting=len(self.fitting),
