@@ -1,4 +1,4 @@
-"""What a certificate says: proven or not, by which argument, and what moving live replicas would gain."""
+"""Certificates: proven or not, by which argument, and the gain from moving live replicas."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_a_plan_that_places_everything_needs_no_argument() -> None:
 
 
 def test_a_proof_always_has_its_argument() -> None:
-    """Also where the packer placed all that it was given: a model that runs under another fleet is not given to it."""
+    """Even if the packer placed everything it got: it does not get a model that runs under another fleet."""
     other = {"model": "a", "id": 0, "node": "n", "gpus": 1, "cards": [0], "fleet": "other"}
     found = certificate_of([{"key": "a", "replicas": 1, "gpus": 1}, {"key": "b", "replicas": 1, "gpus": 1}],
                            [{"name": "n", "gpus": 4}], replicas=[other])
     assert (found.placed, found.wanted, found.method) == (1, 2, "a model that runs under another fleet gets none")
 
 
-def test_moving_what_runs_is_told_only_where_it_gains() -> None:
+def test_the_gain_from_moving_replicas_is_shown_only_if_there_is_any() -> None:
     assert written(2, 5, most=3, repacked=4).repacked_bound == 4
     assert written(2, 5, most=3, repacked=3).repacked_bound is None
 
@@ -58,12 +58,12 @@ def test_fewer_but_larger_replicas_are_proven_best() -> None:
     assert (certificate.placed, certificate.upper_bound, certificate.status) == (2, 2, "optimal")
 
 
-def test_a_count_is_named_where_a_count_will_do() -> None:
+def test_a_count_is_the_argument_if_a_count_is_enough() -> None:
     certificate = certificate_of([{"key": "m", "replicas": 3, "gpus": 1}], [{"name": "a", "gpus": 2}])
     assert certificate.method == "slot count: slots per model"
 
 
-def test_a_relaxation_is_named_where_counting_says_more() -> None:
+def test_a_relaxation_is_the_argument_if_counting_gives_a_higher_bound() -> None:
     models = [{"key": "a", "replicas": 2, "gpus": 0.6}, {"key": "b", "replicas": 1, "gpus": 0.7}]
     certificate = certificate_of(models, [{"name": "a", "gpus": 2}])
     assert (certificate.placed, certificate.status) == (2, "optimal")
@@ -89,14 +89,14 @@ def test_what_is_not_ours_is_never_counted_as_movable() -> None:
 
 
 def test_live_replicas_keep_their_room_when_moved() -> None:
-    """Three cards are held by live replicas wherever they lie; the fourth is no room for two."""
+    """Live replicas hold three cards, wherever they are; the fourth has no room for two."""
     models = [{"key": "small", "replicas": 3, "gpus": 1}, {"key": "big", "replicas": 1, "gpus": 2}]
     nodes = [{**node, "vram": "80Gi"} for node in FRAGMENTED]
     third = {"model": "small", "id": 2, "node": "a", "gpus": 1, "cards": [1]}
     assert certificate_of(models, nodes, replicas=[*ONE_EACH, third]).repacked_bound is None
 
 
-def test_replicas_on_a_cordoned_node_stay_where_they_lie() -> None:
+def test_replicas_on_a_cordoned_node_count_as_fixed() -> None:
     models = [{"key": "small", "replicas": 2, "gpus": 1}, {"key": "big", "replicas": 1, "gpus": 2}]
     nodes = [{**node, "vram": "80Gi", "labels": {"node": node["name"]}} for node in FRAGMENTED]
     certificate = certificate_of(models, nodes, replicas=ONE_EACH,
@@ -105,7 +105,7 @@ def test_replicas_on_a_cordoned_node_stay_where_they_lie() -> None:
 
 
 def test_a_hundred_nodes_short_of_cpu_are_proven_best() -> None:
-    """The best GPU share is found quickly; as many replicas as it allows were then searched for in vain."""
+    """The best GPU share is found quickly; a search for the most replicas with it used to fail."""
     fleet, inventory = FAMILIES["cpu-bound"](Random("cpu-bound/2/100"), 100)
     for model, replicas in zip(fleet["models"], (141, 48, 65, 304, 221, 29), strict=True):
         model["replicas"] = replicas
