@@ -55,12 +55,14 @@ def pack(
 
     With `on_ledger=False` the ledger may be left unchanged if everything is placed.
     """
-    wanted, ledger = [demand for demand in demands if demand.missing > 0], placer.ledger
+    wanted = [demand for demand in demands if demand.missing > 0]
     if not wanted:
         return Packing([], 0)
+    ledger = placer.ledger
     mark, rest = ledger.mark(), _Rest(ledger, expected)
     count = sum(demand.missing for demand in wanted)
-    few, first = bool(expected) and count <= FEW, None
+    few = bool(expected) and count <= FEW
+    first = None
     if few and all(demand.shape.spread is None for demand in wanted):
         first = rest.place(wanted)
         if len(first) == count:
@@ -98,7 +100,8 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, rest: _Rest) -> 
 
     `placed` is on the ledger, since `mark`; the result replaces it there. Written spreads come first.
     """
-    counts, demand_of = Counter(one.demand.place for one in placed), {one.demand.place: one.demand for one in placed}
+    counts = Counter(one.demand.place for one in placed)
+    demand_of = {one.demand.place: one.demand for one in placed}
     crowded = crowding(demand_of.values(), ledger)
     ledger.undo(mark)
     demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
@@ -120,10 +123,12 @@ def _pack_reduced(
     mark = ledger.mark()
 
     def place_for_the_rest() -> list[Placed]:
-        own = {demand.place: demand for demand in reduced.demands}
-        placed = first if first is not None else rest.place(wanted) if rest.expected else ()
+        placed = first
+        if placed is None:
+            placed = rest.place(wanted) if rest.expected else ()
         ledger.undo(mark)
-        return [one._replace(demand=own[one.demand.place]) for one in placed]
+        reduced_demand = {demand.place: demand for demand in reduced.demands}
+        return [one._replace(demand=reduced_demand[one.demand.place]) for one in placed]
 
     packing = _pack(reduced.demands, reduced.ledger, place_for_the_rest)
     placed = reduced.restored(packing.placed)

@@ -114,11 +114,12 @@ def relax_by_node(coarse: Relaxation, limit: int = MAX_LATER) -> Relaxation | No
     """
     if int(coarse.tally.nodes.sum()) > limit:
         return None
-    for by_replica in (True, False):
-        pools, columns = _pools(coarse.tally, Grain.NODES, by_replica=by_replica)
-        if columns <= MAX_LATER:
-            return Relaxation(coarse.tally, pools, by_replica=by_replica) if columns <= limit else None
-    return None
+    by_replica = True
+    pools, columns = _pools(coarse.tally, Grain.NODES, by_replica=True)
+    if columns > MAX_LATER:
+        by_replica = False
+        pools, columns = _pools(coarse.tally, Grain.NODES)
+    return Relaxation(coarse.tally, pools, by_replica=by_replica) if columns <= min(limit, MAX_LATER) else None
 
 
 def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tuple[Pool, ...], int]:

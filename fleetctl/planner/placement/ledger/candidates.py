@@ -57,7 +57,8 @@ class Fits:
         """Return the rank of a fit on the offer with this number."""
         known = self._known.get((number, area), UNKNOWN)
         if known is UNKNOWN:
-            known, fit = None, self.ledger.fit(number, self.claim)
+            known = None
+            fit = self.ledger.fit(number, self.claim)
             if fit is not None:
                 known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
                 if self.worth is not None:
