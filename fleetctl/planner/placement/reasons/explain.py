@@ -109,19 +109,19 @@ def _no_nodes(shape: ReplicaShape, table: NodeTable) -> Explanation:
 
 
 def _explain_together(
-    shape: ReplicaShape, nearest: Domain | None, missing: Shortfall | None, table: NodeTable
+    shape: ReplicaShape, domain: Domain | None, missing: Shortfall | None, table: NodeTable
 ) -> Explanation:
     """Each gang of a replica finds a place, but not all of them inside one value of the label that binds them."""
     label = shape.same_label or ""
     need, best, count = f"{parts_text(shape)} inside one value of {label}", "none", 0
-    if nearest is None:
+    if domain is None:
         near = _did_you_mean(label, table.label_keys())
         found = Explanation("", f"no node has the label {label}{near}; it needs {need}", [],
                             missing=hardest_member(shape, shape.groups[0], table), misspelled=bool(near))
     elif missing is None:
         return _explain_jointly(shape)
     else:
-        best, count = nearest.value, len(nearest.nodes)
+        best, count = domain.value, len(domain.nodes)
         found = _explain_part(missing, named=True)
         found = found._replace(message=f"no room for {need}; nearest is {best}, where {found.message}")
     short = found.reasons[0].short if found.reasons else ""
@@ -232,11 +232,11 @@ def _explain_gang(missing: Shortfall, counted: Counted) -> Explanation:
             most = int(counts.max())
             lacking = needed - most
             best = f"{most} in {max(value for value, fits in zip(values, counts, strict=True) if fits == most)}"
-            message = f"{need_inside}; best is {best}, {found} over all"
+            message = f"{need_inside}; best is {best}, {found} overall"
         else:
             near = _did_you_mean(missing.shape.same_label, missing.table.label_keys())
-            message, best, misspelled = f"{need_inside}, and no node has that label{near}", "none", bool(near)
-            lacking = needed
+            best, lacking, misspelled = "none", needed, bool(near)
+            message = f"{need_inside}, and no node has that label{near}"
     else:
         need = nodes(-(-missing.group.size // missing.shape.ranks_per_node))
         message = (f"needs {need} at once for {missing.group.size} ranks; one by one they fit on {best}, but not "
