@@ -15,7 +15,7 @@ from fleetctl.review.model_effect import REORDERED
 
 EFFECTS: dict[Effect, str] = {
     "additive": "more may be created",
-    "none": "nothing that runs is touched",
+    "none": "running replicas are not affected",
     "drift": "running replicas keep the old spec",
     "held": "nothing is removed",
 }

@@ -1,4 +1,4 @@
-"""A ledger with one node dead in thought is one of its own: what is tried on it leaves the first as it was."""
+"""A copied ledger, for example with one node dead, is independent: trials on it do not change the original."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def ledger() -> Ledger:
     return Scenario(fleet, inventory).ledger()
 
 
-def test_the_dead_node_is_closed_and_the_others_offer_what_they_are_said_to() -> None:
+def test_the_dead_node_is_closed_and_the_others_have_the_given_offers() -> None:
     first = ledger()
     supposed = first.copied(dead=0, offers={1: first.offer(2)}, ended=[("m", (1,))])
     assert [supposed.nodes[place].open for place in range(3)] == [False, True, True]
@@ -29,7 +29,7 @@ def test_the_dead_node_is_closed_and_the_others_offer_what_they_are_said_to() ->
     assert (supposed.slots(1, "m"), supposed.slots(0, "m")) == (frozenset(), frozenset({3}))
 
 
-def test_the_first_ledger_does_not_notice() -> None:
+def test_the_first_ledger_does_not_change() -> None:
     first = ledger()
     before: list[Offer] = [first.offer(place) for place in range(3)]
     supposed = first.copied(dead=0, offers={1: first.offer(2)}, ended=[("m", (0, 1))])

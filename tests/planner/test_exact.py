@@ -20,7 +20,7 @@ from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.exact.climb import climb
-from fleetctl.planner.placement.exact.exact import AT_LAST, bound_replicas, examine, relax, relax_by_node
+from fleetctl.planner.placement.exact.exact import MAX_LATER, bound_replicas, examine, relax, relax_by_node
 from fleetctl.planner.placement.exact.holdings import Holdings
 from fleetctl.planner.placement.exact.solve import layout_at
 from fleetctl.planner.placement.ledger.cards import Card, Offer
@@ -77,8 +77,8 @@ def test_the_solver_finds_the_optimum_and_the_ledger_takes_it(family: str) -> No
             assert realized(problem, layout_at(by_node, top.values)) == top.levels
 
 
-def test_what_ray_may_choose_blindly_is_found_out_by_its_own_rule() -> None:
-    """Against every order and every choice of nodes."""
+def test_what_fits_under_blind_choice_is_found_with_rays_rule() -> None:
+    """Compared with every order and every choice of nodes."""
     judged = 0
     for seed in range(12):
         fleet, inventory = draw_world("blind", seed, "tiny")
@@ -93,14 +93,14 @@ def test_what_ray_may_choose_blindly_is_found_out_by_its_own_rule() -> None:
     assert judged >= 6
 
 
-def test_a_fleet_too_large_to_tell_every_node_apart_has_a_bound_alone() -> None:
+def test_a_fleet_too_large_to_distinguish_each_node_has_only_a_bound() -> None:
     models = [{"replicas": 900, "gpus": size, "priority": size} for size in range(1, 8)]
-    problem = problem_of(models, [{"gpus": 8}] * (AT_LAST // 7 + 1))
+    problem = problem_of(models, [{"gpus": 8}] * (MAX_LATER // 7 + 1))
     found = examine(problem, nothing_placed(problem))
     assert (found.layout, len(found.relaxation.pools)) == (None, 1)
 
 
-def test_no_two_equal_questions_about_a_node_are_worked_out_twice() -> None:
+def test_equal_nodes_are_computed_once() -> None:
     gib = 1 << 30
     offer = Offer(tuple(Card(index, 10_000, 48 * gib, 48 * gib) for index in range(2)), 20_000)
     holdings = Holdings()
@@ -110,7 +110,7 @@ def test_no_two_equal_questions_about_a_node_are_worked_out_twice() -> None:
     assert holdings.of(offer, claims, [2, 2]) is holdings.of(offer, claims, [2, 2])
 
 
-def test_ranks_of_a_gang_stand_on_different_nodes() -> None:
+def test_ranks_of_a_gang_are_on_different_nodes() -> None:
     problem = problem_of([{"replicas": 3, "gang": {"gpus": 1, "workers": 2}}], [{"gpus": 3}] * 3)
     layout = examine(problem, ()).layout
     assert layout is not None
@@ -147,7 +147,7 @@ def test_a_slot_cap_holds_on_every_node() -> None:
                for count in Counter(piece.demand for piece in pieces).values())
 
 
-def test_what_is_reached_already_needs_no_layout() -> None:
+def test_levels_already_reached_need_no_layout() -> None:
     problem = problem_of([{"replicas": 3, "gpus": 4}], [{"gpus": 8}])
     reached = (Level(served=1, units=80_000, replicas=2),)
     found = examine(problem, reached)
@@ -156,15 +156,15 @@ def test_what_is_reached_already_needs_no_layout() -> None:
 
 
 def test_the_bound_on_replicas_keeps_to_the_order_of_priorities() -> None:
-    """Eight small ones would fit in place of the large one; but no plan does that."""
+    """Eight small replicas would fit in place of the large one, but no plan does that."""
     models = [{"replicas": 1, "gpus": 8, "priority": 5}, {"replicas": 8, "gpus": 1}]
     problem = problem_of(models, [{"gpus": 8}])
     reached = (Level(served=1, units=80_000, replicas=1), Level(served=0, units=0, replicas=0))
     assert bound_replicas(examine(problem, reached), reached) == 1
 
 
-def test_what_is_possible_at_most_is_asked_of_plans_as_good_as_the_one_found() -> None:
-    """With one large replica less there are seven replicas more, in a plan that is worse."""
+def test_the_bound_on_replicas_is_for_plans_as_good_as_the_one_found() -> None:
+    """With one large replica less there is room for seven more replicas, but that plan is worse."""
     models = [{"gpus": 8, "cpus": 8, "replicas": 2}, {"gpus": 7, "cpus": 8, "replicas": 1},
               {"gpus": 0, "cpus": 1, "replicas": 24}]
     problem = problem_of(models, [{"gpus": 8, "cpus": 8}] * 4, policies=[{"maxReplicasPerModel": 99}])

@@ -30,7 +30,7 @@ def below_the_floor(judged: list[Judged]) -> list[str]:
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - BLIND))
 @pytest.mark.parametrize(("size", "count"), [("small", SMALL), ("big", BIG)], ids=["small", "big"])
-def test_plans_are_optimal_where_they_say_so_and_close_elsewhere(family: str, size: Size, count: int) -> None:
+def test_plans_are_optimal_if_they_claim_it_and_close_otherwise(family: str, size: Size, count: int) -> None:
     judged = [judge(family, seed, size) for seed in range(count)]
     assert complaints(judged) == []
     assert below_the_floor(judged) == []
@@ -40,15 +40,15 @@ def test_plans_are_optimal_where_they_say_so_and_close_elsewhere(family: str, si
 
 @pytest.mark.parametrize("family", sorted(BLIND))
 @pytest.mark.parametrize(("size", "count"), [("small", BLIND_SMALL), ("big", BLIND_BIG)], ids=["small", "big"])
-def test_where_ray_picks_cards_blindly_no_rule_is_broken_and_no_claim_is_false(
+def test_with_blind_card_choice_no_rule_is_broken_and_no_claim_is_false(
     family: str, size: Size, count: int
 ) -> None:
-    """What CP-SAT finds there may be out of everybody's reach, so how near a plan comes is asked in the next test."""
+    """The optimum of CP-SAT may be out of reach there; the next test checks how near a plan comes."""
     assert complaints([judge(family, seed, size) for seed in range(count)]) == []
 
 
 @pytest.mark.parametrize("family", sorted(BLIND))
-def test_where_ray_picks_cards_blindly_plans_are_held_against_every_order_and_choice(family: str) -> None:
+def test_with_blind_card_choice_plans_are_compared_with_every_order_and_choice(family: str) -> None:
     judged: list[Judged] = []
     for seed in range(BLIND_TINY):
         with suppress(TooLarge):

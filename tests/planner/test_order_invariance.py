@@ -77,7 +77,7 @@ def load(data: bytes) -> ResolvedFleet:
 
 
 @pytest.mark.parametrize("family", ["mixed", "groups", "slots", "selectors"])
-def test_yaml_documents_may_stand_in_any_order(family: str) -> None:
+def test_yaml_documents_may_be_in_any_order(family: str) -> None:
     for seed in range(6000, 6000 + DOCUMENTS):
         fleet, inventory = draw_short(family, seed)
         one, several = documents(fleet, 3, Random(seed))

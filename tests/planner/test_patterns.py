@@ -1,4 +1,4 @@
-"""Patterns: what column generation places where sizes are odd, cards are shared, or CPU runs out before the cards."""
+"""Patterns: column generation for odd sizes, shared cards, and nodes whose CPU runs out before the cards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def packed(problem: Problem, incumbent: Layout | None = None) -> Layout:
 
 
 def reaches(problem: Problem, layout: Layout) -> list[tuple[int, int, int]]:
-    """Return what a layout reaches, once the ledger has agreed that it stands."""
+    """Return the levels of a layout, after checking it on the ledger."""
     promised = [tuple(level) for level in layout_levels(problem, layout.replicas)]
     assert [tuple(level) for level in realized(problem, layout)] == promised
     held = Counter(piece.demand for pieces in layout.assignments.values() for piece in pieces)
@@ -92,7 +92,7 @@ def test_a_model_that_rounding_leaves_out_gets_its_first_replica_and_the_pattern
     assert levels_of(demands, counts) == (Level(4, 212_000, 9),)
 
 
-def test_memory_that_ray_does_not_see_decides_what_stands_together() -> None:
+def test_memory_that_ray_ignores_decides_which_shares_are_together() -> None:
     """Ray puts a second half on the card of the first; its 40Gi are not there, so two of them never share a node
     unless something else filled that card up."""
     nodes: list[dict[str, Any]] = [{"gpus": 2, "vram": "48Gi"}] * 3
@@ -101,7 +101,7 @@ def test_memory_that_ray_does_not_see_decides_what_stands_together() -> None:
     assert reaches(problem, packed(problem)) == [(2, 60_000, 12)]
 
 
-def test_where_nothing_is_better_the_layout_is_another_one_as_good() -> None:
+def test_if_nothing_is_better_another_equally_good_layout_is_returned() -> None:
     problem = problem_of([{"gpus": 1, "replicas": 20}], [{"gpus": 8}] * 2)
     first = packed(problem)
     assert reaches(problem, first) == [(1, 160_000, 16)]
@@ -133,7 +133,7 @@ def test_order_of_models_and_nodes_does_not_change_what_is_placed(seed: int) -> 
     assert len(found) == 1
 
 
-def test_work_is_bounded_by_steps_and_what_is_found_by_then_still_stands() -> None:
+def test_work_is_bounded_by_steps_and_the_result_so_far_is_valid() -> None:
     nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 96}] * 50
     problem = problem_of([{"gpus": 1, "cpus": cpus, "replicas": 60} for cpus in (20, 15, 11, 7, 4, 2)], nodes)
     hurried = pack_by_patterns(problem, steps=1)

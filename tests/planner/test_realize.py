@@ -1,4 +1,4 @@
-"""From a layout to replicas: gangs are dealt to distinct nodes, models get their first replica first, order is kept."""
+"""From a layout to replicas: gangs on distinct nodes, first replicas of models first, order kept."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def nodes_of(placed: Placed, problem: Problem) -> list[str]:
 
 
 @given(st.data())
-def test_members_are_dealt_to_gangs_on_distinct_nodes(data: st.DataObject) -> None:
-    """Any spread with no more members on a node than there are gangs can be dealt out whole."""
+def test_members_are_split_into_gangs_on_distinct_nodes(data: st.DataObject) -> None:
+    """Members with at most one per gang on each node can always be split into whole gangs."""
     gangs, workers = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
     ranks = [node for gang in range(gangs)
              for node in data.draw(st.permutations(range(6)), label=f"gang {gang}")[: workers + 1]]

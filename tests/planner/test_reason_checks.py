@@ -1,4 +1,4 @@
-"""Why an offer does not take a claim: exactly where `take` refuses it, and with amounts that show it."""
+"""Why an offer does not take a claim: exactly if `take` refuses it, with amounts that show why."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fleetctl.planner.placement.ledger.cards import Card, Offer, take
 from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.policies import effective_policy
 from fleetctl.planner.placement.reasons.check import Check, Code, check_offer, refusal
-from fleetctl.planner.placement.reasons.node_table import OfferKinds
+from fleetctl.planner.placement.reasons.node_table import NodeTable
 
 GIB = 1 << 30
 many = settings(max_examples=cases(150), deadline=None, derandomize=True)
@@ -60,13 +60,13 @@ def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim
 
 @many
 @given(st.lists(_offers(), min_size=1, max_size=6), Claims)
-def test_offers_of_one_kind_have_the_answers_that_each_has_alone(offers: list[Offer], claim: Claim) -> None:
+def test_the_table_gives_each_offer_the_check_it_has_alone(offers: list[Offer], claim: Claim) -> None:
     policy = effective_policy((), {})
     nodes = [LedgerNode(f"n{number}", f"n{number}", "ALIVE", {}, policy) for number in range(len(offers))]
-    kinds, places = OfferKinds(Ledger.opened(nodes, offers)), np.arange(len(offers))
-    assert kinds.check_offer(claim, places).tolist() == [tuple(check_offer(offer, claim)) for offer in offers]
+    table, places = NodeTable(Ledger.opened(nodes, offers)), np.arange(len(offers))
+    assert table.check_offers(claim, places).tolist() == [tuple(check_offer(offer, claim)) for offer in offers]
     for vram in (0, claim.vram):
-        for place, free in enumerate(kinds.free_cards(places, vram).tolist()):
+        for place, free in enumerate(table.free_cards(places, vram).tolist()):
             whole = [take(offers[place], Claim(count * SHARE, vram)) for count in range(1, 6)]
             assert free == sum(taken is not None for taken in whole)
 
@@ -102,7 +102,7 @@ def test_the_first_rule_that_stops_a_claim_is_named(on: Offer, claim: Claim, che
     assert check_offer(on, claim) == check
 
 
-def test_a_refusal_has_need_and_what_there_is_in_words() -> None:
+def test_a_refusal_has_need_and_offer_in_words() -> None:
     on = Offer((Card(0, 4000, 3 * GIB, 16 * GIB), Card(1, SHARE, 16 * GIB, 16 * GIB)), 14_000, 20_000, GIB)
     assert refusal(on, Claim(gpus=20_000)) == ("2 free GPUs", "1")
     assert refusal(on, Claim(gpus=4000, vram=4 * GIB)) == (

@@ -1,4 +1,4 @@
-"""One inquiry serves a whole plan: who asks alike is answered once, and nothing of it is left on the ledger."""
+"""One inquiry serves a whole plan: equal models share an answer, and the ledger does not change."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def _ask(models: int, **parts: object) -> tuple[Inquiry, list[str]]:
     return inquiry, [one.model_copy(update={"model": ""}).model_dump_json() for one in told]
 
 
-def test_a_hundred_models_that_ask_alike_cost_what_one_costs() -> None:
+def test_a_hundred_equal_models_cost_as_much_as_one() -> None:
     one, (told,) = _ask(1, gpus=8)
     many, all_told = _ask(100, gpus=8)
     assert set(all_told) == {told}
     assert many.search.steps == one.search.steps > 0
 
 
-def test_a_gang_of_eighty_gpus_is_answered_after_few_questions() -> None:
+def test_a_gang_of_eighty_gpus_is_answered_in_few_steps() -> None:
     inquiry, (told,) = _ask(1, gang={"gpus": 8, "workers": 9})
     assert "needs 10 nodes with 8 free GPUs, 0 found; 1200 GPUs are free but spread over 200 nodes" in told
     assert inquiry.search.steps <= 40
 
 
-def test_what_is_worked_out_in_one_plan_is_limited_and_says_so() -> None:
+def test_the_steps_of_one_plan_are_limited_and_the_plan_says_so() -> None:
     inquiry, _ = _ask(1, gpus=8)
     notes, asked = [], list[int]()
     for memory in range(1, 900):  # every one is another claim, so that nothing is known of it yet
@@ -53,5 +53,5 @@ def test_what_is_worked_out_in_one_plan_is_limited_and_says_so() -> None:
         asked.append(inquiry.search.steps)
         assert late.would_fit[0].nodes == 1
     assert notes[0] == ""
-    assert notes[-1] == "which replicas would have to go was not worked out: too much else is blocked in this plan"
+    assert notes[-1] == "which replicas would have to go was not computed: too much else is blocked in this plan"
     assert asked[-1] == asked[-2]

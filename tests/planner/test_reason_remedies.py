@@ -1,4 +1,4 @@
-"""What a plan says would help does help: nodes to add, replicas in the way; and what it counts is there."""
+"""The remedies in a plan do help: nodes to add, replicas in the way; and the counted amounts exist."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_one_node_less_than_the_addition_is_not_enough(world: World) -> None:
 
 @many
 @given(crowded_or_not)
-def test_without_those_in_the_way_one_more_fits(world: World) -> None:
+def test_without_the_replicas_in_the_way_one_more_fits(world: World) -> None:
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
     for blocked, model in _told(plan, fleet):
@@ -123,8 +123,8 @@ def test_without_those_in_the_way_one_more_fits(world: World) -> None:
 
 @many
 @given(crowded_or_not)
-def test_no_smaller_set_of_the_same_standing_makes_room_on_one_node(world: World) -> None:
-    """For models of one member: nobody of a lower step would do at all, and no smaller set of the same step."""
+def test_no_smaller_set_of_the_same_step_makes_room_on_one_node(world: World) -> None:
+    """For models of one member: no replicas of an earlier step would help, and no smaller set of the same step."""
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
     priorities = {model.key: model.priority for model in fleet.models}
@@ -154,7 +154,7 @@ def _left(plan: Plan, fleet: ResolvedFleet, inventory: Inventory, gone: set[str]
 
 @many
 @given(crowded_or_not)
-def test_what_was_counted_is_there(world: World) -> None:
+def test_the_counted_amounts_exist(world: World) -> None:
     fleet, inventory = world
     plan = plan_for(fleet, inventory)
     nodes = simulate(apply_plan(plan, fleet, inventory), fleet.policies, fleet.name, None)

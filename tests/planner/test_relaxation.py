@@ -1,4 +1,4 @@
-"""The bound over groups of nodes is never below the truth, and equals the truth where it says so."""
+"""The bound over groups of nodes is never below the truth, and equal to it if proven."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_higher_priorities_come_first_and_stay() -> None:
     assert climb(relax(problem_of(models, [{"gpus": 4}]))).levels == (Level(1, 30_000, 1), Level(1, 10_000, 1))
 
 
-def test_climbing_stops_where_the_incumbent_falls_short() -> None:
+def test_climbing_stops_at_the_first_stage_above_the_incumbent() -> None:
     relaxation = relax(problem_of([{"replicas": 4, "gpus": 2}, {"replicas": 4, "gpus": 1}], [{"gpus": 4}]))
     top = climb(relaxation).levels
     assert climb(relaxation, top).attained

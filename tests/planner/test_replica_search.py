@@ -32,7 +32,7 @@ def test_a_dead_end_of_the_greedy_pass_is_searched() -> None:
     assert [placer.ledger.nodes[assigned.node].name for assigned in assignments] == ["a", "c", "b"]
 
 
-def test_of_the_parts_of_a_replica_the_one_with_most_ranks_goes_first() -> None:
+def test_the_gang_with_most_ranks_is_placed_first() -> None:
     """Prefills first would fill a node each pair, and the last of three decodes find one node for its two ranks."""
     placer = placer_over([{"name": name, "gpus": 2, "labels": {"rack": "r"}} for name in "abcdef"])
     prefill = {"name": "prefill", "copies": 2, "members": [{"role": "Standalone", "resources": {"gpus": 1}}]}

@@ -1,4 +1,4 @@
-"""What room is worth: it follows the ledger, never hides a fit, and keeps room for what is still to come."""
+"""The worth of room: it follows the ledger, never hides a fit, and keeps room for expected demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy, SlotCap
 from fleetctl.planner.placement.worth.bid_prices import MICRO, bid_prices
-from fleetctl.planner.placement.worth.central_path import Programme, balanced_prices
+from fleetctl.planner.placement.worth.central_path import LinearProgram, balanced_prices
 from fleetctl.planner.placement.worth.expected import Expected, expected_kinds
 from fleetctl.planner.placement.worth.node_worth import node_worth
 from fleetctl.planner.placement.worth.room_worth import RoomWorth
@@ -76,7 +76,7 @@ claims = st.builds(
 
 @settings(max_examples=cases(25), deadline=None)
 @given(st.lists(offers, min_size=1, max_size=5), st.lists(claims, min_size=1, max_size=12), st.data())
-def test_it_names_a_node_exactly_when_one_holds_the_member(
+def test_it_returns_a_node_exactly_if_one_holds_the_member(
     some: list[Offer], asked: list[Claim], data: st.DataObject
 ) -> None:
     book = ledger(*some)
@@ -142,7 +142,7 @@ def test_among_equals_the_fuller_node_then_the_least_spread_wins() -> None:
     assert candidates.best({0, 2}.__contains__, spread) == 2
 
 
-def test_whether_ray_picks_the_card_counted_on_comes_first() -> None:
+def test_certainty_about_the_card_comes_first() -> None:
     clean = offer(2, 8)
     dirty = clean._replace(cards=(clean.cards[0]._replace(foreign=GIB), *clean.cards[1:]))
     assert best(expecting(ledger(dirty, clean), (gpus(1), (), 3)), gpus(1)) == 1
@@ -156,7 +156,7 @@ def test_what_is_missing_counts_and_the_rest_of_the_room_goes_to_more_of_the_sam
     assert expected_kinds([], 2 * SHARE) == []
 
 
-def test_what_a_packing_costs_is_told_from_its_nodes() -> None:
+def test_the_cost_of_a_packing_is_computed_from_its_nodes() -> None:
     book = ledger(offer(2, 8), offer(2, 8))
     worth = RoomWorth(book, [Expected(shape(gpus(2)), 2, 2)])
     before = book.numbers[0]
@@ -168,13 +168,13 @@ def test_what_a_packing_costs_is_told_from_its_nodes() -> None:
 
 
 def test_prices_charge_a_member_for_what_is_scarce() -> None:
-    """Two members of one card each; CPU for the big one is short, so it is the small one that is welcome."""
+    """Two members of one card each; CPUs are too few for the big one, so the small one is better."""
     shares = np.array([[SHARE, SHARE]])
     heavy, light = bid_prices([gpus(1, cpus=12), gpus(1, cpus=4)], np.array([100.0, 100.0]), ROOM, shares)
     assert 0 < light < heavy <= MICRO
 
 
-def test_prices_know_that_shares_do_not_add_up_over_cards() -> None:
+def test_prices_show_that_shares_do_not_add_up_over_cards() -> None:
     """Cards full of 0.6 carry one each: a 0.4 fits beside it and costs nearly nothing, a second 0.6 a whole card."""
     shares = np.array([[6000, 4000]])
     large, small = bid_prices([gpus(0.6), gpus(0.4)], np.array([200.0, 50.0]), ROOM, shares)
@@ -190,11 +190,11 @@ def test_a_target_that_fits_nowhere_prices_nothing() -> None:
 @pytest.mark.parametrize(("gap", "off"), [(0.05, 0.06), (0.001, 0.0012)])
 def test_the_central_path_ends_within_its_gap_of_the_optimum(gap: float, off: float) -> None:
     """max 3x + 2y, x + y <= 4, x + 3y <= 6, x <= 3: 11 at (3, 1)."""
-    programme = Programme(np.array([0, 1, 2, 0, 1]), np.array([0, 0, 0, 1, 1]), np.array([1.0, 1.0, 1.0, 1.0, 3.0]),
+    program = LinearProgram(np.array([0, 1, 2, 0, 1]), np.array([0, 0, 0, 1, 1]), np.array([1.0, 1.0, 1.0, 1.0, 3.0]),
                           np.array([4.0, 6.0, 3.0]), np.array([3.0, 2.0]))
-    price = balanced_prices(programme, np.array([1.0, 0.5]), np.array([2.0, 1.0, 2.0]), gap)
-    assert 11 < price @ programme.limit < 11 * (1 + off)
-    assert (programme.cost(price) > programme.gain).all()
+    price = balanced_prices(program, np.array([1.0, 0.5]), np.array([2.0, 1.0, 2.0]), gap)
+    assert 11 < price @ program.limit < 11 * (1 + off)
+    assert (program.cost(price) > program.gain).all()
 
 
 def test_worth_is_the_best_filling_that_cpu_allows() -> None:

@@ -63,14 +63,14 @@ def test_without_a_spread_the_tightest_fit_still_wins() -> None:
 
 
 def test_a_certain_card_comes_before_spread() -> None:
-    """On a, Ray might hand out the card that somebody else uses."""
+    """On a, Ray might hand out a card that something foreign uses."""
     nodes = [{**hosts(a=2)[0], "vram": "24Gi", "measured": {0: 9 << 30}}, {**hosts(b=2)[0], "vram": "24Gi"}]
     live = [{"model": "m", "id": 0, "node": "b", "gpus": 1, "cards": [0]}]
     plan = planned([{"key": "m", "replicas": 2, "gpus": 1, "spread": NODE}], nodes, replicas=live)
     assert nodes_used(plan) == {"b": 1}
 
 
-def test_what_is_placed_comes_before_spread_and_spread_has_what_that_leaves() -> None:
+def test_placing_comes_before_spread_and_spread_uses_the_rest() -> None:
     plan = planned([{"key": "m", "replicas": 3, "gpus": 1, "spread": NODE}, {"key": "pair", "replicas": 1, "gpus": 2}],
                    hosts(a=2, b=2, c=1))
     assert plan.summary.create == 4
@@ -78,7 +78,7 @@ def test_what_is_placed_comes_before_spread_and_spread_has_what_that_leaves() ->
 
 
 def test_a_fleet_that_is_short_of_room_keeps_the_spread_that_costs_nothing() -> None:
-    """Nothing fits as a whole, so the optimising tiers decide; they know no spread."""
+    """Not everything fits, so the optimizing tiers decide; they ignore spreads."""
     models = [{"key": "m", "replicas": 6, "gpus": 1, "spread": NODE}, {"key": "odd", "replicas": 9, "gpus": 3}]
     plan = planned(models, hosts(**{f"n{number}": 4 for number in range(6)}))
     assert plan.summary.blocked == 3
@@ -138,15 +138,15 @@ def test_capacity_after_the_plan_counts_what_it_places() -> None:
     assert (row.now.fits, row.after_plan.fits) == (3, 1)
 
 
-def test_a_gang_that_would_fit_on_new_nodes_is_told_how_many() -> None:
+def test_for_a_gang_that_would_fit_on_new_nodes_their_number_is_shown() -> None:
     limited = {"label": NODE_ID, "maxPerValue": 1}
     gang = {"key": "m", "replicas": 2, "gang": {"gpus": 8, "workers": 1}, "spread": limited}
     [blocked] = planned([gang], hosts(a=8, b=8, c=8)).blocked
     assert [(one.nodes, one.labels) for one in blocked.would_fit] == [(1, {})]
 
 
-def test_the_bound_if_what_runs_could_be_moved_knows_the_limit() -> None:
-    """Moving m/0 to b frees a's card for nobody: m may stand on each node once, and wide needs two nodes' cards."""
+def test_the_bound_with_moves_respects_the_limit() -> None:
+    """Moving m/0 to b does not help: m may be on each node once, and wide needs the cards of two nodes."""
     live = [{"model": "m", "id": 0, "node": "a", "gpus": 1, "cards": [0]}]
     models = [{"key": "m", "replicas": 3, "gpus": 1, "spread": {"label": NODE, "maxPerValue": 1}}]
     plan = planned(models, hosts(a=2, b=2), replicas=live)
@@ -229,7 +229,7 @@ def test_no_packing_of_as_many_replicas_is_less_crowded() -> None:
 @given(st.lists(st.tuples(
     st.sampled_from([0.3, 0.5, 1, 2]), st.integers(1, 5), st.sampled_from([None, NODE_ID, "zone"]),
 ), min_size=2, max_size=4))
-def test_spreading_out_places_as_many_is_never_more_crowded_and_stands_on_the_ledger(
+def test_spreading_out_places_as_many_is_never_more_crowded_and_is_on_the_ledger(
     asked: list[tuple[float, int, str | None]]
 ) -> None:
     nodes = [{"name": name, "gpus": gpus, "labels": {"zone": zone}}
@@ -257,7 +257,7 @@ def test_spreading_out_places_as_many_is_never_more_crowded_and_stands_on_the_le
             assert held == frozenset(range(len(held))) == fresh.slots(node, demand.shape.key), "slots without gaps"
 
 
-def test_undoing_gives_back_what_a_replica_crowded() -> None:
+def test_an_undo_restores_the_crowds() -> None:
     inventory = short_inventory({"nodes": hosts(a=2, b=2)})
     shapes = {"m": replica_shape(short_model({"key": "m", "replicas": 2, "gpus": 1, "spread": NODE}))}
     ledger = open_ledger(inventory, (), sort_out(inventory, "lab", shapes), shapes)

@@ -1,4 +1,4 @@
-"""The names of NumPy arrays in placement: amounts and numbers are whole, only what a relaxation says is not."""
+"""Types of NumPy arrays in placement: amounts and numbers are integers, only the values of a relaxation are not."""
 
 from __future__ import annotations
 

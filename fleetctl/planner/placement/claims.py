@@ -1,6 +1,6 @@
-"""What a replica asks for: the claim of each member, and the shape of a whole replica.
+"""What a replica claims: the claim of each member, and the shape of a whole replica.
 
-Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is really placed.
+Shapes stay compact (a Worker of `count` 500 is one entry) until a replica is placed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 Selector = tuple[tuple[str, str], ...]
 
 LEFT_OUT_LABEL = "fleet.io/left-out-"
-"""Before the place of a model: the label of nodes that the breaker leaves out for it. No cluster has it."""
+"""Prefix of a label made up for nodes that the breaker leaves out for one model, followed by the model's place."""
 
 
 class Claim(NamedTuple):
-    """What one member takes on its node: `gpus`, `cpus` in 1/10000; `vram` in bytes on each card; `memory` in bytes."""
+    """What one member takes on its node: `gpus`, `cpus` in 1/10000, `vram` in bytes per card, `memory` in bytes."""
 
     gpus: int = 0
     vram: int = 0
@@ -31,32 +31,30 @@ class Claim(NamedTuple):
 
     @property
     def wants_card(self) -> bool:
-        """Return whether this claim touches any card."""
+        """Whether this claim needs any card."""
         return bool(self.gpus or self.vram)
 
     @property
     def whole_cards(self) -> int:
-        """Return how many whole cards it takes; 0 for a share of one card."""
+        """The number of whole cards; 0 for a share of one card."""
         return self.gpus // SHARE
 
     @property
     def on_cards(self) -> Claim:
-        """Return what it takes of cards alone."""
+        """The part of this claim that is on cards."""
         return Claim(self.gpus, self.vram)
 
 
 Kind = tuple[Claim, Selector]
-"""What makes two members different for placing them: the claim, and where it may go."""
-
-
+"""What distinguishes members when placing them."""
 Position = tuple[str, int, int]
 """Group, copy and rank of a member."""
 
 
 class Spread(NamedTuple):
-    """Over the values of which label the replicas of a model are spread; `most` may touch one value, None = any number.
+    """The label over whose values a model's replicas are spread; at most `most` may touch one value, None = no limit.
 
-    A replica touches every value that one of its members is on.
+    A replica touches the value of each node that it has a member on.
     """
 
     label: str
@@ -76,12 +74,12 @@ class Seat:
 
     @property
     def position(self) -> Position:
-        """Return which one of its replica it is."""
+        """Its position within the replica."""
         return self.group, self.copy, self.rank
 
     @property
     def kind(self) -> Kind:
-        """Return what makes it different from other members for placing it."""
+        """What distinguishes it from other members when placing it."""
         return self.claim, self.selector
 
 
@@ -105,7 +103,7 @@ class GroupShape:
 
     @property
     def size(self) -> int:
-        """Return the number of ranks in one copy."""
+        """The number of ranks in one copy."""
         return sum(member.count for member in self.members)
 
     def seats(self, copy: int) -> Iterator[Seat]:
@@ -117,7 +115,7 @@ class GroupShape:
                 rank += 1
 
     def classes(self) -> dict[Kind, int]:
-        """Return how many ranks of one copy are of each kind."""
+        """Return the number of ranks of each kind in one copy."""
         counts = Counter[Kind]()
         for member in self.members:
             counts[member.claim, member.selector] += member.count
@@ -134,7 +132,7 @@ class ReplicaShape:
     ranks_per_node: int = 1
     spread: Spread | None = None
     as_one: bool = False
-    """All members are in one value of `same_label`, not each gang in one of its own."""
+    """All members share one value of `same_label`; False = each gang has a value of its own."""
 
     @cached_property
     def seats(self) -> tuple[Seat, ...]:
@@ -143,7 +141,7 @@ class ReplicaShape:
 
     @cached_property
     def kinds(self) -> Mapping[Kind, int]:
-        """How many members of one replica are of each kind."""
+        """The number of members of each kind in one replica."""
         counts = Counter[Kind]()
         for group in self.groups:
             for kind, count in group.classes().items():
@@ -152,27 +150,27 @@ class ReplicaShape:
 
     @cached_property
     def size(self) -> int:
-        """Number of members, without expanding them."""
+        """The number of members, without expanding them."""
         return sum(self.kinds.values())
 
     @cached_property
     def gpu_units(self) -> int:
-        """GPU share one replica takes, in 1/10000; members that ask for VRAM alone count nothing here."""
+        """The GPU share of one replica, in 1/10000; members that claim VRAM alone count as 0."""
         return sum(count * claim.gpus for (claim, _), count in self.kinds.items())
 
     @cached_property
     def most_gpus(self) -> int:
-        """GPU share of its largest member, in 1/10000."""
+        """The GPU share of its largest member, in 1/10000."""
         return max(claim.gpus for claim, _ in self.kinds)
 
     @cached_property
     def selectors(self) -> list[Selector]:
-        """The selectors of its members, in order."""
+        """The selectors of its members, sorted."""
         return sorted({selector for _, selector in self.kinds})
 
     @cached_property
     def wants_cards(self) -> bool:
-        """Whether any member claims GPU or VRAM: such models have no default slot cap."""
+        """Whether any member claims GPU or VRAM; such models have no default slot cap."""
         return any(claim.wants_card for claim, _ in self.kinds)
 
 
@@ -182,13 +180,12 @@ def replica_shape(model: ResolvedModel) -> ReplicaShape:
     groups = tuple(_group_shape(group, dedicated=model.dedicated) for group in model.workers)
     bound = placement.same_label
     label, as_one = (bound.label, bound.scope == "replica") if isinstance(bound, SameLabel) else (bound, False)
-    # a replica of one gang is in one value as its gang is
-    as_one = as_one and sum(group.copies for group in groups) > 1
+    as_one = as_one and sum(group.copies for group in groups) > 1  # with one gang, both scopes mean the same
     return ReplicaShape(model.key, groups, label, placement.ranks_per_node, _spread(placement), as_one)
 
 
 def leaving_out(shape: ReplicaShape, place: int, values: Iterable[str]) -> ReplicaShape:
-    """Return the shape of the model at a place in the fleet file, without nodes with such values of its label."""
+    """Return the shape of the model at `place`, restricted to nodes without these values of its left-out label."""
     without = (f"{LEFT_OUT_LABEL}{place}", f"!in({', '.join(sorted(values))})")
     groups = [replace(group, members=tuple(
         replace(member, selector=tuple(sorted((*member.selector, without)))) for member in group.members
@@ -197,7 +194,7 @@ def leaving_out(shape: ReplicaShape, place: int, values: Iterable[str]) -> Repli
 
 
 def without_left_out(selector: Selector) -> Selector:
-    """Return a selector without what `leaving_out` has added."""
+    """Return a selector without the part added by `leaving_out`."""
     return tuple(one for one in selector if not one[0].startswith(LEFT_OUT_LABEL))
 
 

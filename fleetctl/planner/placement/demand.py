@@ -1,4 +1,4 @@
-"""What is asked of the packer, and what it answers: demands of models, and replicas with a place."""
+"""The packer's input and output: the demands of models, and replicas with their nodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fleetctl.planner.placement.ledger.replica import Assigned, SeatNodes
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one model asks for: `missing` new replicas. `place` is its place in the fleet file."""
+    """One model's demand for `missing` new replicas; `place` = the index of the model in the fleet file."""
 
     shape: ReplicaShape
     missing: int
@@ -21,14 +21,14 @@ class Demand:
 
 
 class Placed(NamedTuple):
-    """One new replica and where its members are."""
+    """One new replica and the nodes of its members."""
 
     demand: Demand
     assignments: tuple[Assigned, ...]
 
     @property
     def gpus(self) -> int:
-        """GPU share that it takes, in 1/10000."""
+        """The GPU share it takes, in 1/10000."""
         return sum(assigned.gpus for assigned in self.assignments)
 
     @property

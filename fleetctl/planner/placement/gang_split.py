@@ -1,7 +1,7 @@
-"""Deals members on nodes out to gangs: which member belongs to which, no gang twice on a node beyond what it may.
+"""Splits the members on nodes into gangs, with at most the allowed number of members of one gang on a node.
 
-A node with many members goes first, each to the gang that still needs most: for members of one kind that works whenever
-anything does (Gale and Ryser 1957). With several kinds it may end in a dead end, which a bounded search resolves.
+Nodes with most members go first, and each member joins the gang that still needs most. For members of one kind this
+succeeds whenever a split exists (Gale and Ryser 1957). With several kinds it may fail; then a bounded search follows.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from fleetctl.planner.placement.problem import Gang
 GangNodes = dict[int, list[int]]
 """One gang: nodes by kind number, one entry per member."""
 Members = Counter[tuple[int, int]]
-"""How many members of (node, kind)."""
+"""The number of members by (node, kind)."""
 SEARCH_STEPS = 4_000
 SEARCH_PIECES = 400
-"""The search goes one level deeper for each member. Without it two of 752 fleets with gangs lose a replica."""
+"""The search recurses once per member. Without it two of 752 fleets with gangs lose a replica."""
 
 
 def split_into_gangs(gang: Gang, members: Members, together: int) -> list[GangNodes]:
-    """Return as many whole gangs as the deal yields; up to `together` members of one gang share a node at once."""
-    table = _Table(gang, members, together)
-    table.split_greedily()
-    if len(table.whole()) < table.count and len(gang.parts) > 1 and len(table.pieces) <= SEARCH_PIECES:
-        again = _Table(gang, members, together)
-        if again.search(0):
-            return again.whole()
-    return table.whole()
+    """Return the whole gangs found; up to `together` members are given to one gang on one node at a time."""
+    split = _Split(gang, members, together)
+    split.assign_greedily()
+    if len(split.whole()) < split.count and len(gang.parts) > 1 and len(split.pieces) <= SEARCH_PIECES:
+        searched = _Split(gang, members, together)
+        if searched.search(0):
+            return searched.whole()
+    return split.whole()
 
 
-class _Table:
-    """Members being dealt out to as many gangs as there are members for."""
+class _Split:
+    """Members being assigned to as many gangs as they are enough for."""
 
     def __init__(self, gang: Gang, members: Members, together: int) -> None:
         self.members, self.together = members, together
@@ -53,19 +53,19 @@ class _Table:
 
     def whole(self) -> list[GangNodes]:
         """Return the gangs that have all their members."""
-        return [members for turn, members in enumerate(self.nodes) if not self.left[turn].total()]
+        return [members for gang, members in enumerate(self.nodes) if not self.left[gang].total()]
 
-    def split_greedily(self) -> None:
-        """Deal node by node, each member to the gang that still needs most."""
-        needy = [(-self.left[turn].total(), turn) for turn in range(self.count)]
+    def assign_greedily(self) -> None:
+        """Assign node by node, each member to the gang that still needs most."""
+        needy = [(-self.left[gang].total(), gang) for gang in range(self.count)]
         for node, kind in self.order:
             count, full = self.members[node, kind], []
             while count and needy:
-                turn = needy[0][1]
-                given = min(count, self.together, self._room(turn, node, kind))
+                gang = needy[0][1]
+                given = min(count, self.together, self._room(gang, node, kind))
                 if given:
-                    self._give(turn, node, kind, given)
-                    heapreplace(needy, (-self.left[turn].total(), turn))
+                    self._assign(gang, node, kind, given)
+                    heapreplace(needy, (-self.left[gang].total(), gang))
                     count -= given
                 else:
                     full.append(heappop(needy))
@@ -73,34 +73,34 @@ class _Table:
                 heappush(needy, one)
 
     def search(self, place: int) -> bool:
-        """Deal all pieces from number `place` on, going back where one finds no gang; False when that fails."""
+        """Assign all pieces from number `place` on, backtracking if one finds no gang; False if that fails."""
         if place == len(self.pieces):
             return True
         node, kind = self.pieces[place]
         tried = set[tuple[object, ...]]()
-        for turn in sorted(range(self.count), key=lambda one: (-self.left[one].total(), one)):
-            alike = (tuple(sorted(self.left[turn].items())), tuple(sorted(self.assigned[turn].items())))
-            if not self._room(turn, node, kind) or alike in tried:
+        for gang in sorted(range(self.count), key=lambda one: (-self.left[one].total(), one)):
+            state = (tuple(sorted(self.left[gang].items())), tuple(sorted(self.assigned[gang].items())))
+            if not self._room(gang, node, kind) or state in tried:
                 continue
-            tried.add(alike)
+            tried.add(state)
             self.steps -= 1
             if self.steps < 0:
                 return False
-            self._give(turn, node, kind, 1)
+            self._assign(gang, node, kind, 1)
             if self.search(place + 1):
                 return True
-            self._give(turn, node, kind, -1)
+            self._assign(gang, node, kind, -1)
         return False
 
-    def _give(self, turn: int, node: int, kind: int, count: int) -> None:
+    def _assign(self, gang: int, node: int, kind: int, count: int) -> None:
         if count > 0:
-            self.nodes[turn][kind] += [node] * count
+            self.nodes[gang][kind] += [node] * count
         else:
-            self.nodes[turn][kind].pop()
-        self.assigned[turn][node] += count
-        self.left[turn][kind] -= count
+            self.nodes[gang][kind].pop()
+        self.assigned[gang][node] += count
+        self.left[gang][kind] -= count
 
-    def _room(self, turn: int, node: int, kind: int) -> int:
-        """Return how many more of a kind one gang may have on a node."""
-        per_node = 1 if self.alone else self.per_node - self.assigned[turn][node]
-        return max(0, min(per_node, self.left[turn][kind]))
+    def _room(self, gang: int, node: int, kind: int) -> int:
+        """Return how many more members of a kind one gang may have on a node."""
+        per_node = 1 if self.alone else self.per_node - self.assigned[gang][node]
+        return max(0, min(per_node, self.left[gang][kind]))

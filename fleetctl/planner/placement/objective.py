@@ -1,7 +1,7 @@
-"""What makes one packing better than another, in the order a fleet wants it.
+"""The objective: what makes one packing better than another, most important first.
 
-For every priority, high to low: models with at least one live or placed replica, GPU units placed, replicas placed;
-over all of them: written spreads least crowded, then fewest empty nodes broken. Python compares tuples just so.
+For each priority, high to low: models with at least one live or placed replica, GPU units placed, replicas placed.
+Then, over all priorities: written spreads least crowded, and fewest empty nodes broken. Scores compare as tuples.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fleetctl.planner.placement.problem import Problem
 
 
 class Level(NamedTuple):
-    """What was reached at one priority: models newly served, GPU units in 1/10000 of a card, replicas."""
+    """The values reached at one priority: models newly served, GPU units in 1/10000 of a card, replicas."""
 
     served: int
     units: int
@@ -23,15 +23,14 @@ class Level(NamedTuple):
 
 
 Levels = tuple[Level, ...]
-"""One per priority at which something is missing, high to low."""
+"""One level per priority with missing replicas, high to low."""
 
 Score = tuple[Levels, int, int]
-"""A level per priority, high to low; then minus how crowded the values of written spreads are, and minus the number of
-empty nodes broken."""
+"""The levels, then minus the crowding of written spreads, and minus the number of empty nodes broken."""
 
 
 def levels_of(demands: Sequence[Demand], counts: Mapping[int, int]) -> Levels:
-    """Return what so many new replicas of each model (by place) reach, at each priority at which some are missing."""
+    """Return the levels reached with `counts` new replicas of each model, by the model's place."""
     priorities = sorted({demand.priority for demand in demands if demand.missing > 0}, reverse=True)
     sums = {priority: [0, 0, 0] for priority in priorities}
     for demand in demands:
@@ -44,17 +43,17 @@ def levels_of(demands: Sequence[Demand], counts: Mapping[int, int]) -> Levels:
 
 
 def wanted_levels(demands: Sequence[Demand]) -> Levels:
-    """Return what would be reached if everything were placed."""
+    """Return the levels reached if everything is placed."""
     return levels_of(demands, {demand.place: demand.missing for demand in demands})
 
 
 def score(placed: Sequence[Placed], demands: Sequence[Demand], crowding: int, broken: int) -> Score:
-    """Rate a packing; `crowding` see greedy/spread_out.py; `broken` = nodes with replicas of it that were empty."""
+    """Score a packing; `crowding` as in greedy/spread_out.py, `broken` = formerly empty nodes that it uses."""
     return levels_of(demands, Counter(one.demand.place for one in placed)), -crowding, -broken
 
 
 def layout_levels(problem: Problem, replicas: Sequence[int]) -> Levels:
-    """Return what so many new replicas of each class of demand reach."""
+    """Return the levels reached with `replicas` new replicas of each class of demand."""
     sums = {priority: [0, 0, 0] for priority in problem.priorities}
     for demand, count in zip(problem.demands, replicas, strict=True):
         level = sums[demand.priority]

@@ -1,7 +1,7 @@
-"""Who holds what on which node: every live replica, ours and others', and every one that a plan would create.
+"""What holds what on which node: every live replica, of this fleet or not, and every replica that a plan would create.
 
-The one view of it: remedies, what moving would gain, the loss of a node and the placement map look here. A ledger knows
-what is left; what would be left without some replica is worked out from the inventory.
+Remedies, the gain from moving replicas, the loss of a node and the placement map all use this view. A ledger knows what
+is free; what would be free without some replica is computed from the inventory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING: Mapping[int, tuple[Any, ...]] = {}
 
 
 class Planned(NamedTuple):
-    """A member that is not there yet: its claim, the GPU share it takes there, and its cards where they are known."""
+    """A member that does not run yet: its claim, the GPU share it takes on its node, and its cards if known."""
 
     claim: Claim
     gpus: int
@@ -39,21 +39,21 @@ class Occupant(NamedTuple):
     foreign_id: str | None = None
     fleet: str | None = None
     priority: int | None = None
-    """Of its model, where that is in the fleet file; None otherwise."""
+    """The priority of its model; None if that is not in the fleet file."""
     ours: bool = True
-    """Of this fleet, also where its file does not have the model any more."""
+    """It belongs to this fleet, even if the file no longer has the model."""
     counted: bool = True
-    """Counts toward the target of a model in the file."""
+    """It counts toward the target of a model in the file."""
     wanted: bool = True
-    """False = ours, but beyond the target of its model or not in the file."""
+    """False = of this fleet, but beyond the target of its model or not in the file."""
     warm: bool = False
-    """It holds memory alone, and serves nothing."""
+    """It holds only memory and serves nothing."""
     live: Mapping[int, tuple[ReplicaMember, ...]] = NOTHING
     planned: Mapping[int, tuple[Planned, ...]] = NOTHING
 
     @property
     def name(self) -> str:
-        """Its name in a plan, or the actor's own where it is not in our scheme."""
+        """Its name in a plan, or the actor's own name in a foreign scheme."""
         return self.foreign_id or self.model if self.replica_id is None else f"{self.model}/{self.replica_id}"
 
     @property
@@ -78,7 +78,7 @@ class Occupant(NamedTuple):
 
 @dataclass
 class Occupants:
-    """All of them by number: who runs, in a fixed order, then who is planned, as created. `nodes` in ledger order."""
+    """All replicas by number: running ones in a fixed order, then planned ones as created. `nodes` in ledger order."""
 
     nodes: Sequence[Node]
     facts: Sequence[LedgerNode]
@@ -86,7 +86,7 @@ class Occupants:
 
     @cached_property
     def by_place(self) -> Mapping[int, Sequence[int]]:
-        """The numbers of those on each node, in order."""
+        """The numbers of the replicas on each node, in order."""
         found: dict[int, list[int]] = {}
         for number, one in enumerate(self.replicas):
             for place in one.live or one.planned:
@@ -94,17 +94,17 @@ class Occupants:
         return found
 
     def here(self, place: int) -> Sequence[int]:
-        """Return the numbers of those on a node."""
+        """Return the numbers of the replicas on a node."""
         return self.by_place.get(place, ())
 
     def on(self, place: int) -> list[Occupant]:
-        """Return those on a node."""
+        """Return the replicas on a node."""
         return [self.replicas[number] for number in self.here(place)]
 
     def offer_without(self, place: int, gone: Collection[int], *, sure: bool) -> tuple[Offer, bool]:
-        """Return what a node would offer had some of its occupants ended, and whether all that is planned still fits.
+        """Return the offer of a node without some of its replicas, and whether all planned members still fit.
 
-        Ray chooses cards by what is free, so without one replica the others of a plan may land on other cards.
+        Ray chooses cards by what is free, so without one replica, other planned replicas may get other cards.
         `sure` as for `without_members`.
         """
         leaving, staying, fits = list[ReplicaMember](), list[ReplicaMember](), True
@@ -123,7 +123,7 @@ def look_around(
     nodes: Iterable[Node], facts: Sequence[LedgerNode], running: Sequence[tuple[Replica, bool]],
     models: Mapping[str, ResolvedModel],
 ) -> Occupants:
-    """Return all replicas that run; `running` = live replicas in a fixed order, and whether each is ours."""
+    """Return all replicas that run; `running` = live replicas in a fixed order, and whether each is of this fleet."""
     documents = {node.id: node for node in nodes}
     places = {node.id: place for place, node in enumerate(facts)}
     beyond = _beyond_target(running, models)
@@ -139,7 +139,7 @@ def look_around(
 
 
 def _beyond_target(running: Iterable[tuple[Replica, bool]], models: Mapping[str, ResolvedModel]) -> dict[str, int]:
-    """Return for each model with a surplus the lowest id that is beyond its target."""
+    """Return the lowest id beyond the target of each model with a surplus."""
     ids: dict[str, list[int]] = {}
     for replica, ours in running:
         if ours and replica.level == "HOT" and replica.model in models:
@@ -148,7 +148,7 @@ def _beyond_target(running: Iterable[tuple[Replica, bool]], models: Mapping[str,
 
 
 def new_occupants(placed: Iterable[tuple[Placed, int]], models: Sequence[ResolvedModel]) -> Iterator[Occupant]:
-    """Yield what a plan would create, each with its id, in order of creation."""
+    """Yield the replicas that a plan would create, in order of creation; `placed` = with the id of each."""
     for one, replica_id in placed:
         model = models[one.demand.place]
         members = _by_place((new.node, Planned(new.seat.claim, new.gpus)) for new in one.assignments)
@@ -156,18 +156,18 @@ def new_occupants(placed: Iterable[tuple[Placed, int]], models: Sequence[Resolve
 
 
 def _by_place(members: Iterable[tuple[int | None, Any]]) -> dict[int, tuple[Any, ...]]:
-    there: dict[int, tuple[Any, ...]] = {}
+    found: dict[int, tuple[Any, ...]] = {}
     for place, member in members:
         if place is not None:
-            there[place] = (*there.get(place, ()), member)
-    return there
+            found[place] = (*found.get(place, ()), member)
+    return found
 
 
 def without_members(node: Node, members: Iterable[ReplicaMember], *, sure: bool) -> Node:
     """Return `node` without `members`.
 
-    `sure` = count on no more than they claimed, on cards that are known to be theirs. Else a whole card comes free with
-    all its memory, and a member that names no card had those with the most memory in use.
+    `sure` = free only what they claimed, on cards known to be theirs. Otherwise a whole card is freed with all of its
+    memory, and a member without known cards is assumed on the cards with most memory in use.
     """
     ended = list(members)
     cards = {card.index: card for card in node.gpus}

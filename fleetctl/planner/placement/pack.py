@@ -1,8 +1,8 @@
 """The packer: which replicas to place, where, and in which order to create them.
 
-`docs/engine.md` tells of the steps. Each is compared with the best packing so far by one objective (objective.py), so
-none can make a plan worse. Work is counted in steps, so that the answer does not depend on the machine. The result's
-order is the order of creation. What is not needed where everything fits is imported where it is used.
+`docs/engine.md` describes the steps. Each result is compared with the best packing so far by one objective
+(objective.py), so no step makes a plan worse. Work is counted in steps, so the answer does not depend on the machine.
+The result is in order of creation. Modules that are not needed when everything fits are imported where they are used.
 """
 
 from __future__ import annotations
@@ -27,40 +27,42 @@ if TYPE_CHECKING:
     from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 REARRANGE_STEPS = 30_000
-"""Members that remove and reinsert may place."""
+"""The most members that remove and reinsert may place."""
 SPREAD_STEPS, SPREAD_WORK = 3_000, 2_000_000
-"""Placements that spreading may try; times the number of nodes at most so many."""
+"""The most placements that spreading may try, and the most placements times nodes."""
 PATTERN_STEPS = 3_000
-"""Pricings of a class of nodes."""
+"""The most pricings of a class of nodes."""
 FEW = 1_000
-"""Replicas up to which all tiers are tried for the last one, and each goes where it leaves most room for the rest."""
+"""Up to this many replicas, all tiers are tried for the last one, and each goes where it leaves most room."""
 MANY = 20_000
-"""Replicas wanted from which on a tier is only tried where it is likely to help."""
+"""Beyond this many missing replicas, patterns and the pass that leaves room are skipped."""
 
 
 class Packing(NamedTuple):
-    """New replicas in order of creation, and what is known of better packings."""
+    """New replicas in order of creation, and a bound on better packings."""
 
     placed: list[Placed]
     most: int
     """No packing that is as good has more new replicas."""
     method: str = ""
-    """The argument for that."""
+    """The argument for the bound."""
 
 
 def pack(
     demands: Sequence[Demand], placer: Placer, *, expected: Sequence[Expected] = (), on_ledger: bool = True
 ) -> Packing:
-    """Place as much as fits, on the placer's ledger, where it leaves most room for what else is `expected`.
+    """Place as much as fits on the placer's ledger, leaving as much room as possible for what is `expected`.
 
-    With `on_ledger=False` the ledger is left unchanged when everything is placed.
+    With `on_ledger=False` the ledger may be left unchanged if everything is placed.
     """
-    wanted, ledger = [demand for demand in demands if demand.missing > 0], placer.ledger
+    wanted = [demand for demand in demands if demand.missing > 0]
     if not wanted:
         return Packing([], 0)
+    ledger = placer.ledger
     mark, rest = ledger.mark(), _Rest(ledger, expected)
     count = sum(demand.missing for demand in wanted)
-    few, first = bool(expected) and count <= FEW, None
+    few = bool(expected) and count <= FEW
+    first = None
     if few and all(demand.shape.spread is None for demand in wanted):
         first = rest.place(wanted)
         if len(first) == count:
@@ -77,13 +79,13 @@ def pack(
 
 @dataclass
 class _Rest:
-    """What else is expected of a fleet; prices are those of the ledger when it is first asked."""
+    """The rest: what else is expected of a fleet. Its prices are set on the ledger as it is at the first placement."""
 
     ledger: Ledger
     expected: Sequence[Expected]
 
     def place(self, demands: Sequence[Demand]) -> list[Placed]:
-        """Place as much as goes in one pass, each member where that costs the rest least; the result stays taken."""
+        """Place as much as fits in one pass, each member where it costs the rest least; the result stays taken."""
         return pack_greedily(state_demand(demands, self.ledger), Placer(self.ledger, self._worth, spread_first=True))
 
     @cached_property
@@ -94,11 +96,12 @@ class _Rest:
 
 
 def leave_room(placed: list[Placed], mark: int, ledger: Ledger, rest: _Rest) -> list[Placed]:
-    """Return as many replicas of each model where that costs the rest least, or the packing; it is on the ledger then.
+    """Place as many replicas of each model again where they cost the rest least; keep the packing if they do not fit.
 
-    `placed` is on the ledger, since `mark`. Written spreads come first.
+    `placed` is on the ledger, since `mark`; the result replaces it there. Written spreads come first.
     """
-    counts, demand_of = Counter(one.demand.place for one in placed), {one.demand.place: one.demand for one in placed}
+    counts = Counter(one.demand.place for one in placed)
+    demand_of = {one.demand.place: one.demand for one in placed}
     crowded = crowding(demand_of.values(), ledger)
     ledger.undo(mark)
     demands = [replace(demand, missing=counts[place]) for place, demand in demand_of.items()]
@@ -113,17 +116,19 @@ def leave_room(placed: list[Placed], mark: int, ledger: Ledger, rest: _Rest) -> 
 def _pack_reduced(
     wanted: Sequence[Demand], ledger: Ledger, rest: _Rest, first: Sequence[Placed] | None, *, on_ledger: bool
 ) -> Packing:
-    """Pack the reduced problem; `first` = what one pass for the rest placed of the whole one, None = not tried."""
+    """Pack the reduced problem; `first` = the result of one pass for the rest on the true one, None = not tried."""
     from fleetctl.planner.placement.reduce import reduce_problem
 
     reduced = reduce_problem(state_problem(wanted, ledger), wanted)
     mark = ledger.mark()
 
     def place_for_the_rest() -> list[Placed]:
-        own = {demand.place: demand for demand in reduced.demands}
-        placed = first if first is not None else rest.place(wanted) if rest.expected else ()
+        placed = first
+        if placed is None:
+            placed = rest.place(wanted) if rest.expected else ()
         ledger.undo(mark)
-        return [one._replace(demand=own[one.demand.place]) for one in placed]
+        reduced_demand = {demand.place: demand for demand in reduced.demands}
+        return [one._replace(demand=reduced_demand[one.demand.place]) for one in placed]
 
     packing = _pack(reduced.demands, reduced.ledger, place_for_the_rest)
     placed = reduced.restored(packing.placed)
@@ -136,7 +141,7 @@ def _pack_reduced(
 
 
 def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Placed]] = list) -> Packing:
-    """Pack on the ledger, which then holds the result; `other` returns the replicas of another pass."""
+    """Pack on the ledger, which then holds the result; `other` returns the result of another pass."""
     search = _Search(state_problem(wanted, ledger), wanted)
     search.try_greedily()
     if search.is_done:
@@ -144,7 +149,7 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
         return Packing(search.best, len(search.best))
     from fleetctl.planner.placement.exact.exact import argument_for, bound_replicas, examine, examine_at_last
 
-    examined = search.heed(examine(search.problem, search.levels))
+    examined = search.use_exact(examine(search.problem, search.levels))
     tiers: list[Callable[[], None]] = [
         partial(search.try_other, other), search.try_patterns, partial(search.follow_bound, examined.replicas),
         search.rearrange]
@@ -153,7 +158,8 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
             tier()
     if not search.is_done:
         missing = len(search.best) < sum(level.replicas for level in search.ceiling)
-        examined = search.heed(examine_at_last(examined, search.levels, solve=missing and not search.is_good_enough))
+        solve = missing and not search.is_good_enough
+        examined = search.use_exact(examine_at_last(examined, search.levels, solve=solve))
     search.spread_out()
     search.restore_best()
     have = len(search.best)
@@ -164,8 +170,7 @@ def _pack(wanted: Sequence[Demand], ledger: Ledger, other: Callable[[], list[Pla
 class _Search:
     """The best packing so far; the ledger holds either that or nothing new.
 
-    `opening` = numbers of the nodes' offers at the start; `spreading` puts written spreads first, None where there is
-    none.
+    `opening` = the numbers of the nodes' offers at the start; `spreading` puts written spreads first, None without any.
     """
 
     def __init__(self, problem: Problem, wanted: Sequence[Demand]) -> None:
@@ -183,48 +188,48 @@ class _Search:
 
     @property
     def is_done(self) -> bool:
-        """Return whether nothing can be better than the best packing found."""
+        """Whether no packing can be better than the best one found."""
         return self.levels == self.ceiling
 
     @property
     def is_good_enough(self) -> bool:
-        """Return whether to stop: nothing can be better, or a large fleet has all but a thousandth of each number."""
+        """Whether to stop: nothing can be better, or a large fleet is within a thousandth of each bound."""
         if self.is_done or self.count < FEW:
             return self.is_done
         return all(have * 1000 >= best * 999 for level, most in zip(self.levels, self.ceiling, strict=True)
                    for have, best in zip(level, most, strict=True))
 
     def try_greedily(self) -> None:
-        """One pass over the classes of demand, scarce ones first.
+        """One pass over the classes of demand, scarce classes first.
 
-        With written spreads first where there are any; that may cost room, so where something is missing then, a second
-        one without.
+        With written spreads first if there are any. That may cost room, so if replicas are missing, a second pass
+        without spreads follows.
         """
         if self.spreading is not None:
-            self._offer(pack_greedily(self.problem, self.spreading))
+            self._keep_if_better(pack_greedily(self.problem, self.spreading))
             if self.is_done:
                 return
             self._clear()
-        self._offer(pack_greedily(self.problem, self.placer))
+        self._keep_if_better(pack_greedily(self.problem, self.placer))
 
     def try_other(self, other: Callable[[], list[Placed]]) -> None:
-        """Take the replicas of another pass where that places them."""
+        """Try the result of another pass."""
         if self.count <= MANY and (placed := other()):
             self._clear()
-            self._offer(take_again(placed, self.placer))
+            self._keep_if_better(take_again(placed, self.placer))
 
-    def heed(self, examined: Examined) -> Examined:
-        """Take what the exact tier says of how far one could get, and try what it may have for that."""
+    def use_exact(self, examined: Examined) -> Examined:
+        """Take the bound of the exact tier as the ceiling, and try its layout if it has one; return `examined`."""
         self.ceiling = examined.levels
         if examined.layout is not None and not self.is_done:
             from fleetctl.planner.placement.realize import realize
 
             self._clear()
-            self._offer(realize(self.problem, examined.layout, self.placer))
+            self._keep_if_better(realize(self.problem, examined.layout, self.placer))
         return examined
 
     def try_patterns(self) -> None:
-        """Pack the replicas of one member again by column generation, beside the gangs of the best packing."""
+        """Pack the replicas of one member again by column generation, around the gangs of the best packing."""
         singles = [demand for demand in self.wanted if demand.shape.size == 1]
         alone = [one for one in self.best if len(one.assignments) == 1]
         if self.count > MANY or len(alone) == sum(demand.missing for demand in singles):
@@ -239,41 +244,42 @@ class _Search:
         placed = realize(problem, layout, self.placer)
         served = {one.demand.place for one in placed}
         first = {one.demand.place: one for one in alone if one.demand.live == 0 and one.demand.place not in served}
-        if first:  # rounding left models out: each has its first replica where it was, and the layout goes around
+        if first:  # rounding left models out: their first replicas stay where they were, with the layout around them
             self._clear()
             gangs = take_again([*gangs, *first.values()], self.placer)
             placed = realize(problem, layout, self.placer)
-        self._offer([*gangs, *placed])
+        self._keep_if_better([*gangs, *placed])
 
     def follow_bound(self, most: Sequence[int] | None) -> None:
-        """One more greedy pass, of as many replicas of each class of demand as the bound has.
+        """One more greedy pass, with at most as many replicas of each class of demand as in the bound.
 
-        Large replicas yield to more small ones where those fill as many cards.
+        Large replicas yield to more small ones that fill as many cards.
         """
         if most is not None:
             self._clear()
-            self._offer(pack_greedily(self.problem, self.placer, most))
+            self._keep_if_better(pack_greedily(self.problem, self.placer, most))
 
     def rearrange(self) -> None:
         """Improve the best packing by removing and reinserting."""
         from fleetctl.planner.placement.greedy.rearrange import rearrange
 
         self.restore_best()
-        self._offer(rearrange(self._by_rank(), self.best, self.placer, opening=self.opening, steps=REARRANGE_STEPS,
-                              enough=self.ceiling))
+        self._keep_if_better(rearrange(self._by_rank(), self.best, self.placer, opening=self.opening,
+                                       steps=REARRANGE_STEPS, enough=self.ceiling))
 
     def spread_out(self) -> None:
-        """Let written spreads have what the best packing leaves them."""
+        """Improve written spreads as far as the best packing allows."""
         if self.spreading is not None:
             if len(self.best) < self.count:
                 self._clear()
-                self._offer(pack_again(self.best, self.spreading))
+                self._keep_if_better(pack_again(self.best, self.spreading))
             self.restore_best()
             steps = min(SPREAD_STEPS, SPREAD_WORK // max(1, len(self.problem.ledger.nodes)))
-            self._offer(spread_out(self._by_rank(), self.best, self.spreading, opening=self.opening, steps=steps))
+            self._keep_if_better(
+                spread_out(self._by_rank(), self.best, self.spreading, opening=self.opening, steps=steps))
 
     def restore_best(self) -> None:
-        """Put the best packing on the ledger, unless it is there."""
+        """Put the best packing on the ledger if it is not there."""
         if not self._is_on_ledger:
             take_again(self.best, self.placer)
             self._is_on_ledger = True
@@ -282,8 +288,8 @@ class _Search:
         self.problem.ledger.undo(self._start)
         self._is_on_ledger = False
 
-    def _offer(self, placed: list[Placed]) -> None:
-        """Compare a packing that is on the ledger with the best one; the better one is kept."""
+    def _keep_if_better(self, placed: list[Placed]) -> None:
+        """Top up a packing that is on the ledger, compare it with the best one, and keep the better one."""
         if len(placed) < self.count:
             top_up(self._by_rank(), placed, self.placer)
         crowds = 0 if self.spreading is None else crowding(self.wanted, self.problem.ledger)
@@ -294,7 +300,7 @@ class _Search:
             self._clear()
 
     def _broken(self, placed: Sequence[Placed]) -> int:
-        """Return how many nodes a packing breaks that were empty."""
+        """Return how many formerly empty nodes a packing uses."""
         nodes = {assigned.node for one in placed for assigned in one.assignments}
         return sum(self.problem.ledger.numbered(self.opening[node]).empty for node in nodes)
 

@@ -1,4 +1,4 @@
-"""Node policies as they hold for one node: its label, entries of the file, notes. Later ones win, key by key."""
+"""The policy of one node: its label, then entries of the fleet file, then notes. Later ones win, key by key."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fleetctl.documents.selector import matches
 NO_CAP = 1 << 30
 
 SLOTS_LABEL = "fleet.io/replica-slots"
-"""The label by which a node states its own slot cap."""
+"""The label with which a node sets its own slot cap."""
 _SLOTS = re.compile("[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True, slots=True)
 class SlotCap:
-    """How many replicas of one model a node may hold, and where that number comes from."""
+    """How many replicas of one model a node may hold, and the source of that number."""
 
     limit: int
     source: str
@@ -31,7 +31,7 @@ ONE_EACH = SlotCap(1, "default for models without GPU or VRAM")
 
 @dataclass(frozen=True, slots=True)
 class CoolingCard:
-    """A card that failed several models in a row, how many new replicas it may take, 0 or 1, and why."""
+    """A card on which several models failed in a row; `tries` = how many new replicas it may take, 0 or 1."""
 
     index: int
     uuid: str
@@ -44,9 +44,9 @@ CoolingCards = tuple[CoolingCard, ...]
 
 @dataclass(frozen=True, slots=True)
 class EffectivePolicy:
-    """What holds for one node. Bytes; `slot_cap` None = the default for the kind of model.
+    """The policy of one node, in bytes; `slot_cap` None = the default for the kind of model.
 
-    `cooling` = it is the breaker that keeps new replicas away, and `cordoned_by` says why.
+    `cooling` = the node is cordoned by the breaker, and `cordoned_by` says why.
     """
 
     slot_cap: SlotCap | None = None
@@ -86,20 +86,20 @@ def effective_policy(policies: Sequence[NodePolicy], labels: Mapping[str, str]) 
 
 
 def with_notes(policy: EffectivePolicy, node: Node) -> EffectivePolicy:
-    """Put the cluster's notes about a node over what its labels and the fleet file say."""
+    """Apply the cluster's notes about a node on top of its labels and the fleet file."""
     if node.slots is not None:
         policy = replace(policy, slot_cap=SlotCap(node.slots.value, node.slots.source))
     return replace(policy, cordoned_by=cordon_text(node.cordon)) if node.cordon is not None else policy
 
 
 def cordon_text(cordon: Cordon) -> str:
-    """Say who has cordoned a node, until when, and why."""
+    """Say who cordoned a node, until when, and why."""
     by, until = f" of {cordon.by}" if cordon.by else "", f" until {cordon.until}" if cordon.until else ""
     return f"note{by}{until}{f': {cordon.reason}' if cordon.reason else ''}"
 
 
 def labelled_cap(labels: Mapping[str, str]) -> SlotCap | None:
-    """Return the cap that a node's own label states; None unless that is a whole number of at least 1."""
+    """Return the cap set by a node's own label; None unless that is a whole number of at least 1."""
     text = labels.get(SLOTS_LABEL)
     if text is None or not _SLOTS.fullmatch(text):
         return None

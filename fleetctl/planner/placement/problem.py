@@ -1,8 +1,8 @@
-"""The placement problem in small: equal demands and equal nodes are classes.
+"""The placement problem in compact form: equal demands, and equal nodes, form classes.
 
 A fleet of 1,000 models and 10,000 nodes is often a few hundred classes of demand over a few dozen classes of nodes. The
-bound, the exact tier and the patterns all work on this; only the ledger knows single nodes. Classes are ordered by what
-they are and never by their place in a file, so that reordering a fleet file cannot change how much is placed.
+bound, the exact tier and the patterns all work on classes; only the ledger knows single nodes. Classes are sorted by
+content, never by place in a file, so that reordering a fleet file cannot change how much is placed.
 """
 
 from __future__ import annotations
@@ -22,73 +22,73 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.policies import NO_CAP
 
 Domains = tuple[tuple[str, str | None], ...]
-"""(label, value); None = without the label."""
+"""(label, value) pairs; None = without the label."""
 Held = tuple[tuple[str, int], ...]
-"""(model key, slots in use)."""
+"""(model key, slots in use) pairs."""
 
 
 class Gang(NamedTuple):
-    """A group of a replica: `copies` gangs, each of `parts` (kind number, members of that kind in one gang)."""
+    """A group of a replica: `copies` gangs, each made of `parts` (kind number, members of that kind)."""
 
     parts: tuple[tuple[int, int], ...]
     copies: int
     domain_label: str
-    """All members of one gang are in one value of this label; "" = anywhere. For a gang of one that is "", unless its
-    whole replica is in one value."""
+    """All members of one gang share one value of this label; "" = anywhere, also for a gang of one, unless its whole
+    replica must share a value."""
     per_node: int
-    """Members of one gang that may share a node; no limit that matters for a gang of one."""
+    """How many members of one gang may share a node; irrelevant for a gang of one."""
 
     @property
     def size(self) -> int:
-        """Number of ranks in one gang."""
+        """The number of ranks in one gang."""
         return sum(count for _, count in self.parts)
 
 
 class SpreadLimit(NamedTuple):
-    """At most so many replicas of a model on one value of a label, `left` of them to come, by value."""
+    """At most `most` replicas of a model may touch one value of a label; `left` = how many more, by value."""
 
     label: str
     most: int
     per_node: bool
-    """Each value is that of one node alone, so that the limit is one of slots."""
+    """Each node has a value of its own, so the limit acts like a slot cap."""
     left: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class DemandClass:
-    """Models whose replicas are interchangeable: one shape, one priority, no cap that makes them differ."""
+    """Models whose replicas are interchangeable: one shape, one priority, no cap that distinguishes them."""
 
     demands: tuple[Demand, ...]
     priority: int
     gangs: tuple[Gang, ...]
     gpu_units: int
-    """GPU share of one replica in 1/10000; VRAM-only members count 0."""
+    """The GPU share of one replica in 1/10000; members that claim VRAM alone count as 0."""
     capped: bool
-    """Some node caps the replicas of a model, or its spread has a limit; such a class is one model."""
+    """Some node caps the replicas of a model, or its spread has a limit; such a class is a single model."""
     limit: SpreadLimit | None = None
 
     @property
     def shape(self) -> ReplicaShape:
-        """The shape of one replica, as the first of its models gives it."""
+        """The shape of one replica, taken from the first model."""
         return self.demands[0].shape
 
     @property
     def missing(self) -> int:
-        """New replicas asked for."""
+        """The number of missing replicas."""
         return sum(demand.missing for demand in self.demands)
 
     @property
     def unserved(self) -> int:
-        """Models among them without any live replica."""
+        """The number of models without a live replica."""
         return sum(demand.live == 0 and demand.missing > 0 for demand in self.demands)
 
     @property
     def value_limit(self) -> SpreadLimit | None:
-        """The limit of its spread, where several nodes share a value."""
+        """The limit of its spread if several nodes share a value; else None."""
         return None if self.limit is None or self.limit.per_node else self.limit
 
     def in_turn(self, count: int) -> Iterator[Demand]:
-        """Yield the model of each of `count` replicas: a first one for every model without any, then file order."""
+        """Yield the model of each of `count` replicas: first one for each model without any, then in file order."""
         left = {model.place: model.missing for model in self.demands}
         for model in self.demands:
             if model.live == 0 and count:
@@ -101,7 +101,7 @@ class DemandClass:
             count -= min(count, left[model.place])
 
     def members(self) -> dict[int, int]:
-        """Return how many members of each kind one replica has."""
+        """Return the number of members of each kind in one replica."""
         counts: dict[int, int] = {}
         for gang in self.gangs:
             for kind, count in gang.parts:
@@ -111,24 +111,24 @@ class DemandClass:
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
-    """Open nodes that are equal for everything demanded: same offer, same kinds allowed, same domains, same caps."""
+    """Open nodes that are equal for all demands: same offer, same kinds allowed, same domains, same caps."""
 
     nodes: tuple[int, ...]
     offer: Offer
     allowed: frozenset[int]
     """Kinds whose selector allows these nodes."""
     domains: Domains
-    """(label, value) for every label that some gang is bound to, or some spread is limited by.
+    """(label, value) for each label that binds a gang or limits a spread.
 
-    Where all that matters is whether a node has the label, the value of all that have it is "".
+    If it only matters whether a node has the label, the value is "".
     """
     caps: tuple[int, int]
-    """Slot cap for models without and with GPU or VRAM; NO_CAP = none."""
+    """Slot caps for models without and with GPU or VRAM; NO_CAP = none."""
     held: Held
-    """(model key, slots in use) of the capped models that hold some here."""
+    """The slots that capped models hold here."""
 
     def free_slots(self, demand: DemandClass) -> int:
-        """Return how many more replicas of a class may touch each of these nodes."""
+        """Return how many more replicas of a class may touch one of these nodes."""
         cap, limit, held = self.caps[demand.shape.wants_cards], demand.limit, dict(self.held)
         free = cap if cap >= NO_CAP else max(0, cap - held.get(demand.shape.key, 0))
         if limit is None:
@@ -139,7 +139,7 @@ class NodeClass:
         return min(free, max(0, limit.most - held.get(demand.shape.key, 0)) if limit.per_node else limit.left[value])
 
     def domain(self, label: str) -> str | None:
-        """Return the value of a domain label here; None when the nodes do not have it."""
+        """Return the value of a domain label on these nodes; None = without the label."""
         return dict(self.domains).get(label)
 
 
@@ -154,25 +154,25 @@ class WantedClasses:
 
     @property
     def priorities(self) -> tuple[int, ...]:
-        """The priorities of what is demanded, high to low."""
+        """The priorities of the demands, high to low."""
         return tuple(dict.fromkeys(demand.priority for demand in self.demands))
 
 
 @dataclass(frozen=True, slots=True)
 class Problem(WantedClasses):
-    """What is wanted, over classes of nodes, on a ledger in its present state."""
+    """Classes of demand over classes of nodes, for a ledger in its present state."""
 
     ledger: Ledger
     nodes: tuple[NodeClass, ...]
 
 
 def group_of(shape: ReplicaShape, gang: int, problem: Problem) -> GroupShape:
-    """Return the group of a shape that is gang number `gang` of its class."""
+    """Return the group of a shape that corresponds to gang number `gang` of its class."""
     return _in_class_order(shape, problem.number_of)[gang][1]
 
 
 def state_demand(demands: Sequence[Demand], ledger: Ledger) -> WantedClasses:
-    """Group demands with something missing into classes."""
+    """Group demands with missing replicas into classes."""
     missing = [demand for demand in demands if demand.missing > 0]
     kinds = tuple(sorted({kind for demand in missing for kind in demand.shape.kinds}))
     number_of = {kind: number for number, kind in enumerate(kinds)}
@@ -180,38 +180,38 @@ def state_demand(demands: Sequence[Demand], ledger: Ledger) -> WantedClasses:
 
 
 def state_problem(demands: Sequence[Demand], ledger: Ledger) -> Problem:
-    """Group demands with something missing, and the open nodes of `ledger`, into classes."""
+    """Group demands with missing replicas, and the open nodes of `ledger`, into classes."""
     return with_nodes(state_demand(demands, ledger), ledger)
 
 
 def with_nodes(wanted: WantedClasses, ledger: Ledger) -> Problem:
-    """Return what is wanted over the classes of the open nodes of `ledger`."""
+    """Return the problem of placing `wanted` on the open nodes of `ledger`."""
     nodes = _node_classes(wanted.kinds, wanted.demands, ledger)
     return Problem(wanted.kinds, wanted.demands, wanted.number_of, ledger, nodes)
 
 
-class _Alike(NamedTuple):
-    """What makes demands one class; sorts by what they are."""
+class _Likeness(NamedTuple):
+    """Demands with equal values form one class; sorts by content."""
 
     minus_priority: int
     gangs: tuple[Gang, ...]
     capped_key: str
-    """The model, where a cap or the limit of its spread makes it differ; else ""."""
+    """The model, if a cap or the limit of its spread distinguishes it; else ""."""
     as_one: bool
 
 
 def _demand_classes(wanted: Sequence[Demand], number_of: Mapping[Kind, int], ledger: Ledger) -> tuple[DemandClass, ...]:
-    together: dict[_Alike, list[Demand]] = {}
+    together: dict[_Likeness, list[Demand]] = {}
     for demand in wanted:
         key = demand.shape.key if ledger.tells_apart(demand.shape) else ""
         gangs = tuple(gang for gang, _ in _in_class_order(demand.shape, number_of))
-        alike = _Alike(-demand.priority, gangs, key, demand.shape.as_one)
-        together.setdefault(alike, []).append(demand)
+        likeness = _Likeness(-demand.priority, gangs, key, demand.shape.as_one)
+        together.setdefault(likeness, []).append(demand)
     return tuple(
         DemandClass(tuple(sorted(group, key=lambda one: (one.place, one.shape.key))), group[0].priority,
-                    alike.gangs, group[0].shape.gpu_units, bool(alike.capped_key),
+                    likeness.gangs, group[0].shape.gpu_units, bool(likeness.capped_key),
                     _spread_limit(group[0].shape, ledger))
-        for alike, group in sorted(together.items(), key=itemgetter(0))
+        for likeness, group in sorted(together.items(), key=itemgetter(0))
     )
 
 
@@ -224,7 +224,7 @@ def _spread_limit(shape: ReplicaShape, ledger: Ledger) -> SpreadLimit | None:
         if node.open and label in node.labels:
             nodes.setdefault(node.labels[label], []).append(place)
     crowd = ledger.crowd(shape.key)
-    # a node that is closed may have the same value, and hold some that runs
+    # a closed node may have the same value and hold running replicas
     per_node = all(len(places) == 1 and crowd.get(value, 0) == len(ledger.slots(places[0], shape.key))
                    for value, places in nodes.items())
     return SpreadLimit(label, most, per_node, {value: max(0, most - crowd.get(value, 0)) for value in nodes})
@@ -243,30 +243,30 @@ def _node_classes(kinds: Sequence[Kind], demands: Sequence[DemandClass], ledger:
     selectors = sorted({selector for _, selector in kinds})
     allows = nodes_by_selector(ledger, selectors)
     packed = np.packbits(allows, axis=1)
-    signs, width = packed.tobytes(), packed.shape[1]
+    rows, width = packed.tobytes(), packed.shape[1]
     limits = [demand.limit for demand in demands if demand.limit is not None]
     labels = sorted({gang.domain_label for demand in demands for gang in demand.gangs if gang.domain_label}
                     | {limit.label for limit in limits if not limit.per_node})
-    had = sorted({limit.label for limit in limits if limit.per_node}.difference(labels))
+    labels_to_have = sorted({limit.label for limit in limits if limit.per_node}.difference(labels))
     held = _held({demand.shape.key for demand in demands if demand.capped}, ledger)
     caps_of: dict[int, tuple[int, int]] = {}
-    # what makes nodes one class: the number of their offer, who is allowed there, domains, caps, slots in use
+    # nodes of one class: equal number of the offer, selectors (a row of bits), domains, caps, slots in use
     together: dict[tuple[int, bytes, Domains, tuple[int, int], Held], list[int]] = {}
     for place, (node, number) in enumerate(zip(ledger.nodes, ledger.numbers, strict=True)):
         if node.open:
-            caps = caps_of.get(id(node.policy))  # a policy is one object for all nodes it holds for
+            caps = caps_of.get(id(node.policy))  # nodes with equal policies share one object
             if caps is None:
                 caps = caps_of[id(node.policy)] = node.policy.cap_for(False).limit, node.policy.cap_for(True).limit
-            domains = tuple([(label, node.labels.get(label)) for label in labels]) if labels else ()
-            domains += tuple([(label, "" if label in node.labels else None) for label in had]) if had else ()
-            sign = signs[place * width:(place + 1) * width]
-            together.setdefault((number, sign, domains, caps, held.get(place, ())), []).append(place)
+            domains = tuple([(label, node.labels.get(label)) for label in labels])
+            domains += tuple([(label, "" if label in node.labels else None) for label in labels_to_have])
+            row = rows[place * width:(place + 1) * width]
+            together.setdefault((number, row, domains, caps, held.get(place, ())), []).append(place)
     column = {selector: number for number, selector in enumerate(selectors)}
     columns = [column[selector] for _, selector in kinds]
-    first = {sign: places[0] for (_, sign, *_), places in together.items()}
-    allowed = {sign: frozenset(np.flatnonzero(allows[place][columns]).tolist()) for sign, place in first.items()}
-    return tuple(NodeClass(tuple(places), ledger.numbered(number), allowed[sign], domains, caps, held_here)
-                 for (number, sign, domains, caps, held_here), places in together.items())
+    first = {row: places[0] for (_, row, *_), places in together.items()}
+    allowed = {row: frozenset(np.flatnonzero(allows[place][columns]).tolist()) for row, place in first.items()}
+    return tuple(NodeClass(tuple(places), ledger.numbered(number), allowed[row], domains, caps, held_here)
+                 for (number, row, domains, caps, held_here), places in together.items())
 
 
 def _held(keys: set[str], ledger: Ledger) -> dict[int, Held]:

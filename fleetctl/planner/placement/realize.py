@@ -1,7 +1,7 @@
-"""From a layout to replicas: deals the members of each class out to gangs and models, and takes them on the ledger.
+"""Turns a layout into replicas: assigns the members of each class to gangs and models, and takes them on the ledger.
 
-The ledger has the last word: a replica it refuses is left out. Replicas of one member are created node by node in the
-layout's order, since Ray's choice of cards depends on it; among the nodes, higher priorities go first.
+The ledger decides: a replica it refuses is left out. Replicas of one member are created node by node in the layout's
+order, since Ray's choice of cards depends on it; among the nodes, higher priorities go first.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ ANY = -1
 
 
 class Piece(NamedTuple):
-    """One member on a node: of which class of demand, which of its gangs, and which kind (numbers)."""
+    """One member on a node: the numbers of its class of demand, its gang in that class, and its kind."""
 
     demand: int
     gang: int
     kind: int
     replica: int = ANY
-    """Which replica of the class it belongs to; ANY where they need not be distinguished."""
+    """The replica of the class it belongs to; ANY if replicas need not be distinguished."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How many replicas each class of demand gets, and which members are on which node."""
+    """The number of replicas of each class of demand, and the members on each node."""
 
     replicas: tuple[int, ...]
     """By number of the demand class."""
     assignments: Mapping[int, tuple[Piece, ...]]
-    """By number of the node in the ledger; each in an order in which Ray's choice of cards takes all of them."""
+    """By number of the node in the ledger, in an order in which Ray's choice of cards takes all members."""
 
 
 def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
     """Take the replicas of a layout on the ledger; the result is in order of creation."""
     singles = [demand.shape.size == 1 for demand in problem.demands]
-    stand_of = _index(layout, singles)
+    members_of = _gang_members(layout, singles)
     demands_of = [demand.in_turn(count) for demand, count in zip(problem.demands, layout.replicas, strict=True)]
     placed: list[Placed] = []
     for number, demand in enumerate(problem.demands):
         if not singles[number]:
-            gangs = [[gangs for members in stand_of.get((number, place), {}).values()
-                      for gangs in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
+            gangs = [[found for members in members_of.get((number, place), {}).values()
+                      for found in _split(demand, gang, members, problem)] for place, gang in enumerate(demand.gangs)]
             together = _in_one_domain(demand, gangs, problem) if demand.shape.as_one else gangs
             placed += _place_whole(problem, demand, together, demands_of[number], placer)
     for piece, node in _in_turn(layout, singles):
@@ -64,7 +64,7 @@ def realize(problem: Problem, layout: Layout, placer: Placer) -> list[Placed]:
 
 
 def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
-    """Return the layout that a packing of replicas of one member is: the way back from `realize`."""
+    """Return the layout of a packing of replicas of one member: the inverse of `realize`."""
     class_of = {demand.place: number for number, one in enumerate(problem.demands) for demand in one.demands}
     replicas = [0] * len(problem.demands)
     assignments: dict[int, list[Piece]] = defaultdict(list)
@@ -76,7 +76,7 @@ def layout_of(problem: Problem, placed: Sequence[Placed]) -> Layout:
 
 
 def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, int]]:
-    """Yield the pieces of one-member replicas: on each node in the layout's order, over all by class of demand."""
+    """Yield the pieces of one-member replicas: per node in the layout's order, among nodes by class of demand."""
     queues = {node: [piece for piece in reversed(pieces) if singles[piece.demand]]
               for node, pieces in sorted(layout.assignments.items())}
     heap = [(queue[-1].demand, node) for node, queue in queues.items() if queue]
@@ -90,31 +90,31 @@ def _in_turn(layout: Layout, singles: Sequence[bool]) -> Iterator[tuple[Piece, i
             heapq.heappop(heap)
 
 
-def _index(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
-    """Count the members of replicas with more than one, by class and gang, and by replica where the layout does."""
-    index: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
+def _gang_members(layout: Layout, singles: Sequence[bool]) -> dict[tuple[int, int], dict[int, Members]]:
+    """Count the members of replicas with several members, by (class, gang) and then by replica."""
+    found: dict[tuple[int, int], dict[int, Members]] = defaultdict(lambda: defaultdict(Counter))
     for node, pieces in layout.assignments.items():
         for piece in pieces:
             if not singles[piece.demand]:
-                index[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
-    return {key: dict(sorted(by_replica.items())) for key, by_replica in index.items()}
+                found[piece.demand, piece.gang][piece.replica][node, piece.kind] += 1
+    return {key: dict(sorted(by_replica.items())) for key, by_replica in found.items()}
 
 
 def _in_one_domain(
     demand: DemandClass, gangs: Sequence[Sequence[GangNodes]], problem: Problem
 ) -> list[list[GangNodes]]:
-    """Return gangs in an order in which those of a replica are in one domain; what makes no whole one is left out."""
+    """Order gangs so that the gangs of each replica are in one domain; gangs that complete no replica are left out."""
     by_domain: dict[str, list[list[GangNodes]]] = {}
-    for place, dealt in enumerate(gangs):
-        for members in dealt:
+    for place, found in enumerate(gangs):
+        for members in found:
             node = next(iter(members.values()))[0]
             value = problem.ledger.nodes[node].labels[demand.shape.same_label or ""]
             by_domain.setdefault(value, [[] for _ in gangs])[place].append(members)
     together: list[list[GangNodes]] = [[] for _ in gangs]
-    for here in by_domain.values():
-        whole = min(len(dealt) // gang.copies for dealt, gang in zip(here, demand.gangs, strict=True))
-        for place, group in enumerate(demand.gangs):
-            together[place] += here[place][:whole * group.copies]
+    for inside in by_domain.values():
+        whole = min(len(found) // gang.copies for found, gang in zip(inside, demand.gangs, strict=True))
+        for place, gang in enumerate(demand.gangs):
+            together[place] += inside[place][:whole * gang.copies]
     return together
 
 
@@ -122,7 +122,7 @@ def _place_whole(
     problem: Problem, demand: DemandClass, gangs: Sequence[Sequence[GangNodes]], models: Iterator[Demand],
     placer: Placer,
 ) -> Iterator[Placed]:
-    """Put the gangs of one class together to replicas and take each, whole or not at all."""
+    """Combine the gangs of one class into replicas and take each, whole or not at all."""
     for turn, model in enumerate(models):
         nodes: SeatNodes = {}
         for place, gang in enumerate(demand.gangs):
@@ -139,9 +139,9 @@ def _place_whole(
 
 
 def _split(demand: DemandClass, gang: Gang, members: Members, problem: Problem) -> list[GangNodes]:
-    """Deal the members of one gang's class out to gangs: distinct nodes, one domain each.
+    """Split members into gangs, each on distinct nodes and inside one domain.
 
-    Where slots are capped, members of one gang share a node if they may.
+    If slots are capped, members of one gang share a node when allowed.
     """
     together = gang.per_node if demand.capped else 1
     label = gang.domain_label

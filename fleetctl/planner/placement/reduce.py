@@ -1,12 +1,11 @@
-"""The reduced problem: what cannot run out before the cards do is left out, so that equal things look equal.
+"""The reduced problem, without the resources that cannot run out before the cards do, so that more things are equal.
 
-A thousand models rarely ask for a thousand different things: one wants 11 CPUs, another 12.5, but where every node has
-CPUs for whatever its cards could hold, that makes no difference to what fits. CPUs, memory and VRAM are left out where
-no node could run short of them, and eligibility is folded into the selector. Packings of the reduced problem are
-packings of the true one, and the other way round.
+One model claims 11 CPUs, another 12.5; if every node has enough CPUs for all that its cards could hold, the difference
+does not change what fits. CPUs, memory and VRAM are dropped if no node could run short of them, and where a member may
+go becomes part of its selector. The reduced and the true problem have the same packings.
 
-What it saves, in seconds of the processor for a plan: 1,000 fragmented nodes with 300 models (`scale`, seed 1) 2.6
-instead of 12.9, the trace default in batch 10.6 instead of 18.5. No level of the survey is another one without it.
+CPU seconds per plan with it and without: 1,000 fragmented nodes with 300 models (`scale`, seed 1) 2.6 and 12.9, the
+trace default in batch 10.6 and 18.5. All levels of the survey are the same without it.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fleetctl.planner.placement.arrays import Flags, Ints
-from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape
+from fleetctl.planner.placement.claims import Claim, GroupShape, Kind, MemberShape, ReplicaShape, Selector
 from fleetctl.planner.placement.demand import Demand, Placed
 from fleetctl.planner.placement.ledger.cards import Card, Offer
 from fleetctl.planner.placement.ledger.ledger import Ledger
@@ -29,28 +28,28 @@ from fleetctl.planner.placement.tally import Tally
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Which dimensions are still looked at."""
+    """Which resources the reduced problem keeps."""
 
     cpus: bool
     memory: bool
     whole_vram: bool
-    """Memory of cards that are taken whole; where it is not kept, a node has it on all free cards or on none."""
+    """Memory of cards taken whole; dropped if each node has it on all of its free cards or on none."""
     share_vram: bool
-    """Memory of cards that are shared; where it is not kept, shares run out first."""
+    """Memory of shared cards; dropped if shares run out first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedProblem:
-    """The same demands, and the ledger, without the dimensions that cannot bind."""
+    """The same demands and ledger without the resources that cannot bind."""
 
     ledger: Ledger
     demands: tuple[Demand, ...]
-    """In the order of the true ones."""
+    """In the order of the true demands."""
     true: Mapping[int, Demand]
     """The true demands by their place."""
 
     def restored(self, placed: Sequence[Placed]) -> list[Placed]:
-        """Return placements with the true members in them."""
+        """Return the placements with the true members."""
         result = []
         for demand, assignments in placed:
             true = self.true[demand.place]
@@ -60,7 +59,7 @@ class ReducedProblem:
 
 
 def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProblem:
-    """Leave out of `problem`, and of its `demands`, what cannot bind. The ledger of `problem` is not changed."""
+    """Drop from `problem` and its `demands` the resources that cannot bind. The ledger of `problem` stays as it is."""
     tally = Tally(problem)
     possible = np.array([tally.most(kind) > 0 for kind in range(len(problem.kinds))], dtype=bool)
     kept = _what_binds(problem, tally, possible.reshape(len(problem.kinds), len(problem.nodes)))
@@ -73,7 +72,7 @@ def reduce_problem(problem: Problem, demands: Sequence[Demand]) -> ReducedProble
 
 
 def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
-    """`possible` = by kind and class of nodes, whether a member may be there, as far as sums show."""
+    """Return what may run out; `possible` = by kind and class of nodes, whether a member may fit, judging by sums."""
     claims = [claim for claim, _ in problem.kinds]
     cards, nodes = tally.cards, len(problem.nodes)
     whole = shares = any(claim.vram and not claim.gpus for claim in claims)
@@ -93,28 +92,28 @@ def _what_binds(problem: Problem, tally: Tally, possible: Flags) -> Kept:
 def _may_run_out(amounts: Sequence[int], free: Ints, problem: Problem, tally: Tally, possible: Flags) -> bool:
     """Return whether some node could run out of a resource before its cards are used up.
 
-    Members with a share of cards take at most the largest amount per GPU unit for all the share there is; members
-    without take what all of them together would take on one node.
+    Members with GPUs take at most the largest amount per GPU unit, for the whole share of the node; members without
+    cards take at most what all of them together would take on one node.
     """
     if not any(amounts):
         return False
-    dearest = np.zeros(len(free))
-    bare = np.zeros(len(free))
+    per_gpu = np.zeros(len(free))
+    cardless = np.zeros(len(free))
     for kind, (claim, _) in enumerate(problem.kinds):
         if not amounts[kind]:
             continue
         if claim.gpus:
-            dearest = np.maximum(dearest, np.where(possible[kind], amounts[kind] / claim.gpus, 0))
+            per_gpu = np.maximum(per_gpu, np.where(possible[kind], amounts[kind] / claim.gpus, 0))
         elif claim.wants_card:
             return True
         else:
-            bare += np.where(possible[kind], amounts[kind] * _members_on_a_node(problem, kind), 0)
-    need = np.ceil(dearest * np.maximum(tally.gpus, 0) * (1 + 1e-9)) + bare
+            cardless += np.where(possible[kind], amounts[kind] * _members_on_a_node(problem, kind), 0)
+    need = np.ceil(per_gpu * np.maximum(tally.gpus, 0) * (1 + 1e-9)) + cardless
     return bool((need > free).any())
 
 
 def _members_on_a_node(problem: Problem, kind: int) -> Ints:
-    """Return, by node class, how many members of a kind could be on one node: all wanted, within slot caps."""
+    """Return by node class the most members of a kind on one node: all that are missing, within slot caps."""
     most = np.zeros(len(problem.nodes), dtype=np.int64)
     for demand in problem.demands:
         count = demand.members().get(kind, 0)
@@ -135,19 +134,19 @@ def _reduced_offer(offer: Offer, kept: Kept) -> Offer:
 
 
 def _reduced_kinds(problem: Problem, possible: Flags, kept: Kept, ledger: Ledger) -> dict[Kind, Kind]:
-    """Return the reduced kind of each kind; its selector means the set of nodes on which it is possible at all."""
-    selectors: dict[bytes, tuple[tuple[str, str], ...]] = {}
+    """Return the reduced kind of each kind; its selector stands for the set of nodes on which it may fit."""
+    selectors: dict[bytes, Selector] = {}
     kinds: dict[Kind, Kind] = {}
     for number, (claim, selector) in enumerate(problem.kinds):
         row = possible[number]
-        sign = np.packbits(row).tobytes()
-        if sign not in selectors:
-            selectors[sign] = (("", str(len(selectors))),)
+        key = np.packbits(row).tobytes()
+        if key not in selectors:
+            selectors[key] = (("", str(len(selectors))),)
             places = [place for node in np.flatnonzero(row) for place in problem.nodes[node].nodes]
-            ledger.select(selectors[sign], sorted(places))
+            ledger.select(selectors[key], sorted(places))
         keep_vram = kept.whole_vram if claim.whole_cards else kept.share_vram
         kinds[claim, selector] = Claim(claim.gpus, claim.vram if keep_vram else 0, claim.cpus if kept.cpus else 0,
-                                       claim.memory if kept.memory else 0), selectors[sign]
+                                       claim.memory if kept.memory else 0), selectors[key]
     return kinds
 
 

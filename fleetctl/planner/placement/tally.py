@@ -1,8 +1,7 @@
-"""What nodes hold, as arrays: one row per offer, one entry per card of an offer.
+"""Offers as arrays: one row per offer, one entry per card of an offer.
 
-Whoever asks the same few questions of thousands of offers (how many of this claim at most, how many whole cards with
-this much memory) has them answered for all of them at once: the bound and the relaxation of the classes of a problem,
-the reasons of every node, bid prices of what is free.
+The same few questions about thousands of offers (at most how many of this claim, how many whole cards with this much
+memory) are answered for all offers at once. The bound, the relaxation, the reasons and the bid prices use it.
 """
 
 from __future__ import annotations
@@ -29,26 +28,26 @@ NO_MEMORY = -1
 
 @dataclass(frozen=True)
 class Cards:
-    """All cards that a new member may use (clean, with something free), one entry per card of an offer."""
+    """All cards that a new member may use: clean, with some share free."""
 
     node: Ints
-    """Row of the offer."""
+    """The row of the offer."""
     share: Ints
-    """Free share in 1/10000."""
+    """The free share in 1/10000."""
     vram: Ints
-    """Free bytes; -1 = unknown."""
+    """The free bytes; -1 = unknown."""
     memory: Ints
-    """Bytes of the card; -1 = unknown."""
+    """The size of the card in bytes; -1 = unknown."""
 
     def counts_of(self, claim: Claim) -> Ints:
-        """Return how many equal claims below one card each card holds at most; none where that cannot be known."""
+        """Return by card how many claims like this one, below one card, it holds at most; 0 if that is not known."""
         by_vram = np.where(self.memory > 0, -(-claim.vram * SHARE // np.maximum(self.memory, 1)), SHARE + 1)
         counts = self.share // (claim.gpus or by_vram)
         return np.minimum(counts, np.maximum(self.vram, 0) // claim.vram) if claim.vram else counts
 
 
 class OfferTable:
-    """What some offers hold; free amounts as Ray sums them up, CPU and GPU in 1/10000, bytes."""
+    """Some offers; free amounts as summed up by Ray, CPU and GPU in 1/10000, memory in bytes."""
 
     def __init__(self, offers: Sequence[Offer]) -> None:
         amounts = [(offer.free_cpus, offer.free_memory, offer.free_gpus) for offer in offers]
@@ -61,35 +60,35 @@ class OfferTable:
         self._on_cards: dict[Claim, Ints] = {}
 
     def free_cards(self, vram: int) -> Ints:
-        """Return the fully free cards with at least `vram` bytes, by row."""
+        """Return by row the number of fully free cards with at least `vram` bytes."""
         if vram not in self._free_cards:
             fitting = (self.cards.share == SHARE) & (self.cards.vram >= vram if vram else True)
             self._free_cards[vram] = self._by_row(fitting)
         return self._free_cards[vram]
 
     def whole_cards(self, vram: int) -> Ints:
-        """Return `free_cards` as far as Ray has whole cards to give."""
+        """Return `free_cards`, limited by the whole cards that Ray has free."""
         whole: Ints = np.maximum(self.gpus, 0) // SHARE
         return np.minimum(self.free_cards(vram), whole)
 
     @cached_property
     def free_share(self) -> Ints:
-        """The GPU share new members can have, by row: that of the cards, as far as Ray has it."""
+        """By row: the GPU share available to new members, that of the cards limited by what Ray has free."""
         free: Ints = np.minimum(self._by_row(self.cards.share), np.maximum(self.gpus, 0))
         return free
 
     def cards_on(self, rows: Ints) -> Ints:
-        """Return the entries in `cards` of some rows."""
+        """Return the indices in `cards` of some rows."""
         spans = [np.arange(*np.searchsorted(self.cards.node, (row, row + 1))) for row in rows.tolist()]
         return np.concatenate(spans) if spans else np.zeros(0, dtype=np.int64)
 
     def _by_row(self, of_card: Ints | Flags) -> Ints:
-        """Sum something of each card up by row."""
+        """Sum up a value of each card by row."""
         summed: Ints = np.bincount(self.cards.node, of_card, len(self.cpus)).astype(np.int64)
         return summed
 
     def most_of(self, claim: Claim) -> Ints:
-        """Return how many members one row can never exceed, each resource by itself."""
+        """Return by row an upper bound on the members with this claim, each resource by itself."""
         if claim.on_cards not in self._on_cards:  # few claims differ in GPU and VRAM
             self._on_cards[claim.on_cards] = self._most_on_cards(claim)
         limit = self._on_cards[claim.on_cards]
@@ -107,13 +106,13 @@ class OfferTable:
 
 
 class Tally(OfferTable):
-    """The node classes of a problem."""
+    """The node classes of a problem as a table of their offers."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__([one.offer for one in problem.nodes])
         self.problem = problem
         self.nodes: Ints = np.array([len(one.nodes) for one in problem.nodes], dtype=np.int64)
-        """Number of nodes in each class."""
+        """The number of nodes in each class."""
         self._most: dict[int, Counts] = {}
 
     @cached_property
@@ -127,7 +126,7 @@ class Tally(OfferTable):
         return allowed[:, rows]
 
     def usable(self, kind: int) -> Flags:
-        """Return which classes allow a kind and have a card of the memory asked for, however much of it is free."""
+        """Return which classes allow a kind and have a card with the memory it claims, however much share is free."""
         claim = self.problem.kinds[kind][0]
         usable: Flags = self.allowed[kind].copy()
         if claim.whole_cards:
@@ -138,18 +137,18 @@ class Tally(OfferTable):
         return usable
 
     def most(self, kind: int) -> Counts:
-        """Return how many members of a kind (its number) one node of each class can never exceed."""
+        """Return by class an upper bound on the members of a kind (by number) on one node."""
         if kind not in self._most:
             most = self.most_of(self.problem.kinds[kind][0])
             self._most[kind] = np.where(self.allowed[kind], np.maximum(most, 0), 0).astype(np.int32)
         return self._most[kind]
 
     def total(self, free: Ints) -> int:
-        """Return how much of something all nodes together have; `free` = by class, on one node."""
+        """Return the total over all nodes; `free` = by class, on one node."""
         return int(self.nodes @ free.clip(min=0))
 
     def slots(self, demand: DemandClass) -> Ints | None:
-        """Return how many more replicas of a class may touch each node; None when no node has a cap for it."""
+        """Return by class how many more replicas of a demand may touch one node; None if no node has a cap for it."""
         if not demand.capped:
             return None
         free = np.array([node.free_slots(demand) for node in self.problem.nodes], dtype=np.int64)

@@ -65,8 +65,8 @@ def test_many_names_are_cut_and_the_rest_counted() -> None:
 
 
 def test_without_a_remedy_the_reason_is_said_or_nothing() -> None:
-    assert list(remedy_lines(blocked(no_remedy="a new node would be cordoned, too"))) == [
-        "a new node would be cordoned, too"]
+    assert list(remedy_lines(blocked(no_remedy="a new node would be cordoned too"))) == [
+        "a new node would be cordoned too"]
     assert list(remedy_lines(blocked())) == []
 
 

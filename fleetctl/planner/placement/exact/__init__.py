@@ -1,1 +1,1 @@
-"""The relaxation, how high it goes, and packings that reach it; the certificate."""
+"""The relaxation, its maximum, packings that reach it, and the certificate."""

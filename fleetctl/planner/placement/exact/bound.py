@@ -1,14 +1,14 @@
-"""The quick bound: how many new replicas could be placed at most, by counting.
+"""The quick bound: an upper bound on the new replicas that can be placed, by counting.
 
-Each class of demand alone on the ledger can have at most so many (members of one kind per node, gangs on distinct
-nodes, slots); all together cannot use more GPU, CPU or memory than there is, nor more groups of s whole cards than the
-nodes hold. Counting ignores what is hard about packing, so the truth is never above it. It goes by classes of nodes and
-of demand: a few milliseconds for thousands of either. `exact` and `certificate` look closer.
+Each class of demand is bounded alone (members of one kind per node, gangs on distinct nodes, slots). All together
+cannot use more GPU, CPU or memory than there is, nor more groups of s whole cards than the nodes hold. Counting ignores
+what is hard about packing, so it is never below the truth. It works on classes of nodes and of demand: a few
+milliseconds for thousands of either. `exact` gives tighter bounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,14 +23,14 @@ from fleetctl.planner.placement.tally import Tally
 
 
 class Bound(NamedTuple):
-    """No plan places more than `replicas` new ones; `method` says which count was the tightest."""
+    """No plan places more than `replicas` new replicas; `method` = the tightest count."""
 
     replicas: int
     method: str
 
 
 def upper_bound(demands: Sequence[Demand], ledger: Ledger) -> Bound:
-    """Bound the new replicas all `demands` together can get on the ledger in its present state (before packing)."""
+    """Bound the new replicas of all `demands` together on the ledger in its present state (before packing)."""
     return count_bound(Tally(state_problem(demands, ledger)))
 
 
@@ -38,37 +38,33 @@ def count_bound(tally: Tally) -> Bound:
     """Bound the new replicas of all demands of a problem together."""
     alone = replicas_alone(tally)
     bounds = [Bound(sum(alone), "slots per model")]
-    for name, room, cost in _amounts(tally):
-        costs = [cost(claim) for claim, _ in tally.problem.kinds]
-        asked = [(sum(costs[kind] * count for kind, count in demand.members().items()), most)
-                 for demand, most in zip(tally.problem.demands, alone, strict=True)]
-        bounds.append(Bound(_most_cheap(asked, room), name))
+    for name, room, costs in _amounts(tally):
+        demands = [(sum(costs[kind] * count for kind, count in demand.members().items()), most)
+                   for demand, most in zip(tally.problem.demands, alone, strict=True)]
+        bounds.append(Bound(_fitting(demands, room), name))
     return min(bounds, key=lambda bound: bound.replicas)
 
 
-def _amounts(tally: Tally) -> Iterator[tuple[str, int, Callable[[Claim], int]]]:
-    """Yield what adds up over nodes: its name, how much there is in all, and what a member takes of it."""
+def _amounts(tally: Tally) -> Iterator[tuple[str, int, list[int]]]:
+    """Yield each amount that adds up over nodes: its name, the total, and what a member of each kind takes of it."""
+    claims = [claim for claim, _ in tally.problem.kinds]
     largest = int(tally.cards.memory.max(initial=0))
-    yield "free GPU share", tally.total(tally.free_share), lambda claim: _least_share(claim, largest)
-    yield "free CPUs", tally.total(tally.cpus), lambda claim: claim.cpus
-    yield "free memory", tally.total(tally.memory), lambda claim: claim.memory
-    for size in sorted({claim.whole_cards for claim, _ in tally.problem.kinds} - {0}):
+    yield "free GPU share", tally.total(tally.free_share), [_least_share(claim, largest) for claim in claims]
+    yield "free CPUs", tally.total(tally.cpus), [claim.cpus for claim in claims]
+    yield "free memory", tally.total(tally.memory), [claim.memory for claim in claims]
+    for size in sorted({claim.whole_cards for claim in claims} - {0}):
         room = tally.total(tally.whole_cards(0) // size)
-        yield f"free groups of {size} whole cards on one node", room, _groups_of(size)
-
-
-def _groups_of(size: int) -> Callable[[Claim], int]:
-    return lambda claim: claim.whole_cards // size
+        yield f"free groups of {size} whole cards on one node", room, [claim.whole_cards // size for claim in claims]
 
 
 def _least_share(claim: Claim, largest_card: int) -> int:
     return claim.gpus or (-(-claim.vram * SHARE // largest_card) if claim.vram and largest_card > 0 else 0)
 
 
-def _most_cheap(asked: list[tuple[int, int]], room: int) -> int:
-    """Return how many replicas fit into `room` when the cheapest go first: (cost of one, how many) pairs."""
+def _fitting(demands: list[tuple[int, int]], room: int) -> int:
+    """Return how many replicas fit into `room` if the cheapest go first; `demands` = (cost of one, count) pairs."""
     count = 0
-    for cost, wanted in sorted(asked):
+    for cost, wanted in sorted(demands):
         fitting = wanted if cost == 0 else min(wanted, room // cost)
         count += fitting
         room -= fitting * cost
@@ -76,13 +72,13 @@ def _most_cheap(asked: list[tuple[int, int]], room: int) -> int:
 
 
 def replicas_alone(tally: Tally) -> tuple[int, ...]:
-    """Bound the new replicas of each class of demand, all else left out: members per node, distinct nodes, slots."""
+    """Bound the new replicas of each class of demand alone: members per node, distinct nodes, slots."""
     return tuple(_replicas(demand, tally) for demand in tally.problem.demands)
 
 
 def _replicas(demand: DemandClass, tally: Tally) -> int:
     most = demand.missing
-    if demand.limit is not None:  # where nodes share no value, a gang touches several
+    if demand.limit is not None:  # if nodes share no value, a gang touches one value per node
         values = max(-(-gang.size // gang.per_node) for gang in demand.gangs) if demand.limit.per_node else 1
         most = min(most, sum(demand.limit.left.values()) // values)
     if demand.shape.as_one:
@@ -94,13 +90,13 @@ def _replicas(demand: DemandClass, tally: Tally) -> int:
 
 
 def replicas_by_domain(demand: DemandClass, wanted: int, tally: Tally) -> dict[str | None, int]:
-    """Bound the replicas, each all in one domain, that fit into each domain by itself, at most `wanted`."""
+    """Bound the replicas that fit whole into each domain by itself, at most `wanted`."""
     fitting = [(gang.copies, gangs_by_domain(demand, gang, wanted * gang.copies, tally)) for gang in demand.gangs]
     return {value: min(gangs[value] // copies for copies, gangs in fitting) for value in fitting[0][1]}
 
 
 def gangs_by_domain(demand: DemandClass, gang: Gang, wanted: int, tally: Tally) -> dict[str | None, int]:
-    """Bound the gangs that fit into each domain by itself, at most `wanted`; under None where any node will do."""
+    """Bound the gangs that fit into each domain by itself, at most `wanted`; under None if any node will do."""
     names, domain = _domains(gang, tally)
     most = np.full(len(names), wanted, dtype=np.int64)
     slots = tally.slots(demand)
@@ -113,7 +109,7 @@ def gangs_by_domain(demand: DemandClass, gang: Gang, wanted: int, tally: Tally) 
 
 
 def _domains(gang: Gang, tally: Tally) -> tuple[list[str | None], Ints]:
-    """Return the domains and the number of the domain each node class is in; -1 = in none."""
+    """Return the domains, and for each node class the number of its domain; -1 = in none."""
     label = gang.domain_label
     if not label:
         return [None], np.zeros(len(tally.nodes), dtype=np.int64)
@@ -124,17 +120,14 @@ def _domains(gang: Gang, tally: Tally) -> tuple[list[str | None], Ints]:
 
 
 def _most_gangs(room: Ints, count: int, gang: Gang, wanted: Ints, domain: Ints, tally: Tally) -> Ints:
-    """Return per domain the most gangs g <= wanted with sum(min(room, per_node * g)) >= count * g.
-
-    The range of such g has no gaps, so it can be halved.
-    """
+    """Return by domain the most gangs g <= wanted with sum(min(room, per_node * g)) >= count * g, by bisection."""
     inside = np.flatnonzero(domain >= 0)
     of, nodes, free = domain[inside], tally.nodes[inside], room[inside]
     low, high = np.zeros_like(wanted), wanted.copy()
     middle = high
     while True:
-        stand = nodes * np.minimum(free, gang.per_node * middle[of])
-        enough = np.bincount(of, weights=stand, minlength=len(wanted)) >= count * middle
+        members = nodes * np.minimum(free, gang.per_node * middle[of])
+        enough = np.bincount(of, weights=members, minlength=len(wanted)) >= count * middle
         low, high = np.where(enough, middle, low), np.where(enough, high, middle - 1)
         if np.all(low >= high):
             return low

@@ -1,7 +1,7 @@
-"""All maximal packings of shares on one card: the columns with which shared cards are bounded.
+"""All maximal packings of shares on one card: the columns that bound shared cards.
 
-Counting shares alone says that 0.5 + 0.5 free hold a 0.8; packings of single cards do not (Gilmore and Gomory, "A
-linear programming approach to the cutting-stock problem", 1961).
+Counting shares alone, 0.5 + 0.5 free would hold 0.8; packings of single cards avoid that (Gilmore and Gomory, "A linear
+programming approach to the cutting-stock problem", 1961).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ STEP_LIMIT = 20_000
 
 
 class Piece(NamedTuple):
-    """A share of one card (1/10000) with its memory (bytes; 0 = none asked)."""
+    """A share of one card (1/10000) with its memory (bytes; 0 = none claimed)."""
 
     share: int
     vram: int
@@ -24,9 +24,9 @@ class TooManyError(Exception):
 
 
 def maximal_packings(pieces: Sequence[Piece], share: int, vram: int, limit: int) -> tuple[tuple[int, ...], ...]:
-    """Return the maximal packings of a card with `share` and `vram` free, as counts per piece.
+    """Return the maximal packings of a card with `share` and `vram` free, as counts by piece.
 
-    Every packing of the card is contained in one of them. Raises TooManyError beyond `limit` packings.
+    Each packing of the card is contained in one of them. Raises TooManyError beyond `limit` packings.
     """
     steps = iter(range(STEP_LIMIT))
     found: list[tuple[int, ...]] = []

@@ -1,9 +1,8 @@
-"""The order of priorities over a relaxation: one stage after another, what an earlier one reached staying fixed.
+"""Maximizes a relaxation stage by stage, in order of priority; what an earlier stage reached stays fixed.
 
-A stage is the models served, the GPU share or the replicas of one priority. The values reached are together never
-below, in that order, what any plan can have; a plan that has exactly these is proven best. Where whole numbers have to
-be searched for, the stages of one priority are one objective, each weighing more than all that follow: a second search
-among the points that are best so far hardly finds one.
+A stage is the models served, the GPU share or the replicas of one priority. No plan has higher values, in this order,
+so a plan with exactly these values is proven best. If a search for whole numbers is needed, the stages of one priority
+form one objective, each weighing more than all later ones: a second search among the best points rarely finds any.
 """
 
 from __future__ import annotations
@@ -22,42 +21,42 @@ from fleetctl.planner.placement.exact.model_rows import Relaxation
 from fleetctl.planner.placement.objective import Level, Levels
 
 MAX_INTEGERS, MAX_BY_NODE = 2_500, 6_000
-"""Beyond so many integers, over pools and node by node, there is a bound and no point.
+"""The most integers, over pools and node by node, for which a point is computed; beyond, only a bound.
 
-Over pools a point only tightens the bound: on 500 nodes of seven sizes of card it costs 8 s and gives nothing.
+Over pools a point only tightens the bound: on 500 nodes with seven sizes of card it costs 8 s and gains nothing.
 """
 MAX_AT_LAST, NODES_AT_LAST = 25_000, 20
-"""The same node by node where nothing else has reached the bound, and the branch-and-bound nodes of each solve then.
+"""The same limit node by node if nothing else has reached the bound, and the branch-and-bound nodes per solve then.
 
-100 nodes, 500 replicas of 60 models that fill them to the last share (`planted`): without it one is missing in 3 of 40
-fleets; with it none, for 2 to 4 s more of the processor in these three.
+100 nodes filled to the last share by 500 replicas of 60 models (`planted`): without this, one replica is missing in 3
+of 40 fleets; with it none, for 2 to 4 more CPU seconds in these three.
 """
 MAX_WEIGHED = 1e8
-"""The largest value of an objective of several stages; up to there the solver's tolerance (1e-9 of it) is below one."""
+"""The largest value of an objective of several stages; up to here the solver's tolerance (1e-9 of it) is below one."""
 WHOLE = 1e-6
-"""So little below a whole number is one."""
+"""The tolerance below a whole number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """How high the stages of a relaxation go."""
+    """The highest values of the stages of a relaxation."""
 
     levels: Levels
-    """No plan has higher ones. Stages not looked at have what each class of demand could get alone."""
+    """No plan has higher levels. Stages that were not solved have what each class of demand could get alone."""
     attained: bool
     """The incumbent has exactly these levels."""
     values: Floats | None
-    """A whole point of the relaxation with these levels, by column; None when none was needed or found."""
+    """An integer point of the relaxation with these levels, by column; None if none was needed or found."""
     replicas: tuple[int, ...] | None
-    """Of each class of demand at the last point found, whole or not, rounded down."""
+    """The replicas of each class of demand at the last point found, integer or not, rounded down."""
 
 
 def climb(
     relaxation: Relaxation, incumbent: Levels | None = None, *, to_the_top: bool = False, at_last: bool = False
 ) -> Climb:
-    """Maximise stage after stage; stop where the incumbent falls short, unless a point at the top is wanted.
+    """Maximize stage after stage; stop at the first stage that exceeds the incumbent, unless `to_the_top`.
 
-    `at_last` = nothing else has reached the bound: a model is solved whatever its size, in NODES_AT_LAST.
+    `at_last` = nothing else has reached the bound, so a model of any size is solved, within NODES_AT_LAST.
     """
     known = [value for level in incumbent or () for value in level]
     stages, ascent = _stages(relaxation), _Ascent(relaxation, at_last=at_last)
@@ -79,9 +78,9 @@ def climb(
 
 
 def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
-    """Bound the new replicas of any plan; `at_least` = of any plan that reaches these values at the first stages.
+    """Bound the new replicas of any plan that reaches the values `at_least` at the first stages.
 
-    Raises InfeasibleError when the limits of the relaxation's columns leave no plan at all.
+    Raises InfeasibleError if the limits of the relaxation's columns allow no plan at all.
     """
     ascent = _Ascent(relaxation)
     for stage, value in zip(_stages(relaxation), at_least, strict=False):
@@ -97,7 +96,7 @@ def most_replicas(relaxation: Relaxation, at_least: Sequence[int] = ()) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """An objective by column, in units of `unit`; `most` = its value when every column is at its limit."""
+    """An objective by column, in units of `unit`; `most` = its value if each column is at its limit."""
 
     objective: Mapping[int, int]
     unit: int
@@ -125,10 +124,10 @@ def _stages(relaxation: Relaxation) -> list[_Stage]:
 
 
 class _Ascent:
-    """Solves stages on a copy of the model's rows, each fixing what it reached.
+    """Solves stages on a copy of the model; each stage fixes the value it reached.
 
-    `tight` = that is what the stages before were bounded by; if not, later stages bound nothing. `point` = the last one
-    found, whole or not.
+    `tight` = the stages so far reached their bounds; otherwise later stages bound nothing. `point` = the last point
+    found, integer or not.
     """
 
     def __init__(self, relaxation: Relaxation, *, at_last: bool = False) -> None:
@@ -138,17 +137,16 @@ class _Ascent:
         self.point: Floats | None = None
 
     def raise_to_top(self, stages: Sequence[_Stage], have: int | None) -> list[int]:
-        """Return the bound of the first stage, and of those of the same priority that were solved with it.
+        """Return the bound of the first stage, and of the later ones that were solved together with it.
 
-        Later ones keep what it reached. `have` = what an incumbent has: often that is the bound already, and no point
-        is needed.
+        `have` = the value of the incumbent, which is often the bound already; then no point is needed.
         """
         first = stages[0]
         at_top = all(self.model.lows[column] == self.model.highs[column] for column in first.objective)
         if at_top or have == first.most:
             self.keep(first, first.most)
             return [first.most]
-        most, self.point = self.model.maximise(first.objective, relaxed=True)
+        most, self.point = self.model.maximize(first.objective, relaxed=True)
         limit = MAX_BY_NODE if self.relaxation.is_by_node else MAX_INTEGERS
         if most == have or (len(self.model.highs) > limit and not self.at_last):
             self.keep(first, most)
@@ -156,7 +154,7 @@ class _Ascent:
         return self._solve(_together(stages), most)
 
     def keep(self, stage: _Stage, value: int) -> None:
-        """Let nothing later fall below what a stage reached."""
+        """Fix the value of a stage as a lower limit for later stages."""
         if value == stage.most:
             for column in stage.objective:
                 self.model.lows[column] = self.model.highs[column]
@@ -164,19 +162,19 @@ class _Ascent:
             self.model.row([(column, float(factor)) for column, factor in stage.objective.items()], value, np.inf)
 
     def replicas(self) -> tuple[int, ...] | None:
-        """Return how many replicas of each class of demand the last point has."""
+        """Return the replicas of each class of demand at the last point."""
         return None if self.point is None else tuple(
             int(self.point[column] + WHOLE) for column in self.relaxation.replicas)
 
     def _solve(self, stages: Sequence[_Stage], most: int) -> list[int]:
-        """Solve some stages at once; `most` = a bound of the first."""
+        """Solve some stages at once; `most` = a bound on the first."""
         objective: Counter[int] = Counter()
         weight = 1
         for stage in reversed(stages):
             for column, factor in stage.objective.items():
                 objective[column] += factor * weight
             weight *= stage.most + 1
-        answer = self.model.maximise(objective, relaxed=False, nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
+        answer = self.model.maximize(objective, relaxed=False, nodes=NODES_AT_LAST if self.at_last else NODE_LIMIT)
         bounds = _parts(answer.bound, stages)
         if bounds[0] > most:
             bounds = [most, *(stage.most for stage in stages[1:])]
@@ -192,7 +190,7 @@ class _Ascent:
 
 
 def _together(stages: Sequence[_Stage]) -> Sequence[_Stage]:
-    """Return the stages from the first on that one objective can weigh."""
+    """Return as many stages from the first as fit into one weighted objective."""
     count, whole = 1, stages[0].most + 1
     for stage in stages[1:]:
         whole *= stage.most + 1
@@ -203,7 +201,7 @@ def _together(stages: Sequence[_Stage]) -> Sequence[_Stage]:
 
 
 def _parts(value: int, stages: Sequence[_Stage]) -> list[int]:
-    """Take the value of a weighed objective apart."""
+    """Split the value of a weighted objective into the values of its stages."""
     parts = []
     for stage in reversed(stages[1:]):
         value, part = divmod(value, stage.most + 1)

@@ -1,4 +1,4 @@
-"""What a placement model distinguishes: pools of nodes, and whose members a column counts."""
+"""What a placement model distinguishes: pools of nodes, and the owners of the members that a column counts."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fleetctl.planner.placement.tally import Tally
 
 
 class Grain(IntEnum):
-    """How finely a model distinguishes nodes: the finer, the nearer to the truth, and the larger."""
+    """How finely a model distinguishes nodes: a finer model is tighter and larger."""
 
     NODES = 0
-    """Every node by itself: what fits is then exactly what the rows allow."""
+    """Each node by itself: exactly what fits satisfies the rows."""
     ALIKE = 1
     """Nodes that allow the same kinds of member in the same domains."""
     ANYWHERE = 2
@@ -28,13 +28,13 @@ class Grain(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Nodes that a model does not distinguish, by node class (row of the tally)."""
+    """Nodes that a model does not distinguish, by node class (`rows` of the tally)."""
 
     rows: Ints
     counts: Ints
-    """How many nodes, by row."""
+    """The number of nodes by row."""
     node: int | None
-    """The number of the node, where it is the only one."""
+    """The number of the node if it is the only one."""
     kinds: frozenset[int]
     domains: Domains
 
@@ -44,7 +44,7 @@ class Pool:
 
 
 def pool_nodes(tally: Tally, grain: Grain) -> tuple[Pool, ...]:
-    """Put the nodes together that a model of this grain does not distinguish."""
+    """Return the pools of nodes that a model of this grain does not distinguish."""
     flags = np.array([tally.usable(kind) for kind in range(len(tally.problem.kinds))], dtype=bool)
     flags = flags.reshape(len(tally.problem.kinds), len(tally.nodes))
     packed = np.packbits(flags, axis=0).T
@@ -65,19 +65,19 @@ def _pool(parts: Sequence[tuple[int, tuple[int, ...]]], flags: Flags, tally: Tal
 
 
 class Owner(NamedTuple):
-    """Whose members a column counts: one gang of one class of demand (numbers), or -1, -1 for all classes together."""
+    """The owner of a column's members: one gang of one class of demand, by number; -1, -1 = all classes together."""
 
     demand: int
     gang: int
     replica: int = ANY
-    """Which replica, where they are distinguished."""
+    """The replica, if replicas are distinguished."""
 
 
 SHARED = Owner(-1, -1)
 
 
 class Made(NamedTuple):
-    """How many gangs there are: `gangs` for each unit of a column, `most` in all."""
+    """The number of gangs: `gangs` for each unit of a column, at most `most` in total."""
 
     column: int
     gangs: int
@@ -85,7 +85,7 @@ class Made(NamedTuple):
 
 
 class Member(NamedTuple):
-    """What a column of members counts: whose, of which kind, on which pool (numbers)."""
+    """What a column of members counts: their owner, and the numbers of their kind and pool."""
 
     owner: Owner
     kind: int
@@ -93,9 +93,9 @@ class Member(NamedTuple):
 
 
 def needs_replicas(demand: DemandClass, tally: Tally) -> bool:
-    """Return whether slots or a spread's limit may bind for replicas with several members on a node or a value.
+    """Return whether the model must distinguish replicas, as slots or a spread's limit count replicas, not members.
 
-    A gang whose ranks are on different nodes takes as many slots of a node as members.
+    For a single gang whose ranks are on different nodes, both counts are equal.
     """
     slots = tally.slots(demand)
     if demand.shape.size == 1 or slots is None or int(slots.min(initial=demand.missing)) >= demand.missing:

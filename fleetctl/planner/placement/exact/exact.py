@@ -1,10 +1,10 @@
-"""The exact tier: is this packing the best there can be, and if not, which is?
+"""The exact tier: proves a packing best, or finds a better one.
 
-A bound over groups of nodes comes first: it is cheap, and for whole cards of sizes 1, 2, 4, 8 the truth. Where it says
-more than was reached and the fleet is small enough, every node is distinguished, and a solver says what fits and how;
-in a larger fleet only after the other steps.
+A bound over pools of nodes comes first; it is cheap, and exact for whole cards of sizes 1, 2, 4, 8. If it is higher
+than the packing and the fleet is small enough, each node is distinguished and a solver finds the best packing; in a
+larger fleet only after the other steps.
 
-Over pools, rows say how many members all nodes of a pool can hold, never below the truth. For whole cards whose sizes
+Over pools, rows bound how many members all nodes of a pool can hold, never below the truth. For whole cards whose sizes
 divide one another the rows for groups of s cards are exact (Coffman, Garey and Johnson, "Bin packing with divisible
 item sizes", 1987): an item of L cards takes L / s of the groups of s cards, wherever it is. For all other sizes
 they are still valid, since floor(a / s) + floor(b / s) <= floor((a + b) / s).
@@ -26,37 +26,37 @@ from fleetctl.planner.placement.realize import Layout
 from fleetctl.planner.placement.tally import Tally
 
 MAX_COLUMNS = 40_000
-"""Columns of members up to which domains are distinguished."""
-AT_ONCE, AT_LAST = 1_000, 3_000
-"""Columns of members up to which every node is distinguished: at once, and where nothing else reaches the bound.
+"""The most columns of members with which domains are distinguished."""
+MAX_FIRST, MAX_LATER = 1_000, 3_000
+"""The most columns of members with which each node is distinguished: at first, and after all other steps.
 
-Measured on fleets short of CPU: 300 nodes and 6 kinds take 3 s of the processor, 600 nodes 8 to 24 s, where patterns
-find the same plan in 2 s and only the proof is missing. 100 nodes filled to the last share (`planted`): the columns
-take 1.2 s, and in three of the six fleets of eight that need more than one pass the other steps do without.
+Measured on fleets short of CPU: 300 nodes and 6 kinds take 3 CPU seconds, 600 nodes 8 to 24, where patterns find the
+same plan in 2 and only the proof is missing. 100 nodes filled to the last share (`planted`): the model takes 1.2 s, and
+in three of the six fleets (of eight) that need more than one pass, the other steps do without.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What the exact tier found out about a packing."""
+    """The result of the exact tier for a packing."""
 
     levels: Levels
-    """No plan has higher ones, in the order of priorities."""
+    """No plan has higher levels, in order of priority."""
     layout: Layout | None
-    """A layout with these levels or close to them, for the ledger to confirm; None when there is none, or no need."""
+    """A layout with these levels or nearly so, for the ledger to confirm; None if not found or not needed."""
     replicas: tuple[int, ...] | None
-    """How many of each class of demand such a packing may have; None where that is not known, or no need."""
+    """The replicas of each class of demand in such a packing; None if not known or not needed."""
     relaxation: Relaxation
-    """The finest one looked at."""
+    """The finest relaxation used."""
 
 
 def examine(problem: Problem, reached: Levels) -> Examined:
-    """Compare what a packing reached with what is possible; see `Examined`."""
+    """Compare the levels that a packing reached with what is possible."""
     coarse = relax(problem)
     top = climb(coarse, reached)
     if top.attained:
         return Examined(top.levels, None, None, coarse)
-    by_node = relax_by_node(coarse, AT_ONCE)
+    by_node = relax_by_node(coarse, MAX_FIRST)
     if by_node is None:
         top = climb(coarse, reached, to_the_top=True)
         return Examined(top.levels, None, top.replicas, coarse)
@@ -64,7 +64,7 @@ def examine(problem: Problem, reached: Levels) -> Examined:
 
 
 def examine_at_last(examined: Examined, reached: Levels, *, solve: bool) -> Examined:
-    """Look at the model of every node where `examine` left that out; `solve` = even one that was too large for it."""
+    """Use the model of each node if `examine` did not solve it; `solve` = even if it was too large for that."""
     known = examined.relaxation
     by_node = known if known.is_by_node else relax_by_node(known)
     if by_node is None:
@@ -80,7 +80,7 @@ def _examine_by_node(model: Relaxation, reached: Levels, *, at_last: bool = Fals
 
 
 def bound_replicas(examined: Examined, reached: Levels) -> int:
-    """Bound the new replicas of any plan that is as good as one that reached so much, in the order of priorities."""
+    """Bound the new replicas of any plan that is at least as good as one with the levels `reached`."""
     have = [value for level in reached for value in level]
     most = [value for level in examined.levels for value in level]
     proven = next((place for place, pair in enumerate(zip(have, most, strict=True)) if pair[0] != pair[1]), len(have))
@@ -88,7 +88,7 @@ def bound_replicas(examined: Examined, reached: Levels) -> int:
 
 
 def argument_for(most: int, examined: Examined) -> str:
-    """Say by which argument no plan places more than `most`: a plain count where one will do."""
+    """Return the argument why no plan places more than `most` replicas: a plain count if that is enough."""
     counted = count_bound(examined.relaxation.tally)
     if counted.replicas <= most:
         return f"slot count: {counted.method}"
@@ -97,28 +97,29 @@ def argument_for(most: int, examined: Examined) -> str:
 
 
 def relax(problem: Problem) -> Relaxation:
-    """State the problem as a linear model over nodes that are alike. O(demand classes x node classes) work, in NumPy.
+    """State the problem as a linear model over pools of alike nodes. O(demand classes x node classes) work, in NumPy.
 
-    Where telling domains apart would make it too large, a gang bound to one may be split over them: the bound is
-    only weaker.
+    If distinguishing domains would make it too large, a gang bound to one may be split over several; the bound is then
+    weaker but valid.
     """
     tally = Tally(problem)
     pools, columns = _pools(tally, Grain.ALIKE)
     return Relaxation(tally, pools if columns <= MAX_COLUMNS else pool_nodes(tally, Grain.ANYWHERE))
 
 
-def relax_by_node(coarse: Relaxation, limit: int = AT_LAST) -> Relaxation | None:
-    """State the same problem node by node; None where it has more than `limit` columns of members.
+def relax_by_node(coarse: Relaxation, limit: int = MAX_LATER) -> Relaxation | None:
+    """State the same problem node by node; None if it has more than `limit` columns of members.
 
-    Where telling replicas apart would make it too large, that is left out.
+    Replicas are not distinguished if that would make it too large.
     """
     if int(coarse.tally.nodes.sum()) > limit:
         return None
-    for by_replica in (True, False):
-        pools, columns = _pools(coarse.tally, Grain.NODES, by_replica=by_replica)
-        if columns <= AT_LAST:
-            return Relaxation(coarse.tally, pools, by_replica=by_replica) if columns <= limit else None
-    return None
+    by_replica = True
+    pools, columns = _pools(coarse.tally, Grain.NODES, by_replica=True)
+    if columns > MAX_LATER:
+        by_replica = False
+        pools, columns = _pools(coarse.tally, Grain.NODES)
+    return Relaxation(coarse.tally, pools, by_replica=by_replica) if columns <= min(limit, MAX_LATER) else None
 
 
 def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tuple[Pool, ...], int]:
@@ -126,8 +127,8 @@ def _pools(tally: Tally, grain: Grain, *, by_replica: bool = False) -> tuple[tup
     by_node, pools = grain == Grain.NODES, pool_nodes(tally, grain)
     columns = sum(len(pool.kinds) for pool in pools)
     for demand in tally.problem.demands:
-        told_apart = demand.missing if by_replica and needs_replicas(demand, tally) else 1
-        columns += told_apart * len(pools) * sum(
+        replicas = demand.missing if by_replica and needs_replicas(demand, tally) else 1
+        columns += replicas * len(pools) * sum(
             len(gang.parts) for gang in demand.gangs
             if gang.domain_label or (gang.size > 1 and by_node) or demand.value_limit)
     return pools, columns

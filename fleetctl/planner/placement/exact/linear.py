@@ -1,6 +1,6 @@
-"""A mixed-integer linear model, built row by row and solved by HiGHS through SciPy; the only file that loads SciPy.
+"""A mixed-integer linear model, built row by row and solved by HiGHS through SciPy.
 
-Runs without a time limit and with a limit on branch-and-bound nodes, so that the answer depends on the model alone.
+It runs without a time limit but with a limit on branch-and-bound nodes, so the answer depends only on the model.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from fleetctl.planner.placement.arrays import Floats
 from fleetctl.silence import c_silenced
 
 NODE_LIMIT, NODES_TIMES_COLUMNS = 2_000, 1_000_000
-"""Branch-and-bound nodes of one solve; and times the number of columns, about 10 s of the processor.
+"""The most branch-and-bound nodes of one solve, and the most nodes times columns, about 10 CPU seconds.
 
-300 nodes short of CPU with 1,800 columns are proven in 305 nodes; 600 mixed ones with 3,200 columns have the same plan
-after 300 as after 1,343, where it is proven.
+A fleet of 300 nodes short of CPU (1,800 columns) is proven in 305 branch-and-bound nodes; 600 mixed nodes (3,200
+columns) give the same plan after 300 as after 1,343, where it is proven.
 """
 SAFE = 1e-6
-"""Added before a bound on an integer is rounded down: the solver's own tolerance must not cost a whole replica."""
+"""Added before a bound on an integer is rounded down, so that the solver's tolerance cannot cost a replica."""
 
 
 class Answer(NamedTuple):
-    """`bound`: no integer point has a larger objective. `values`: the best point found; None without one."""
+    """`bound`: no integer point has a larger objective. `values`: the best point found, or None."""
 
     bound: int
     values: Floats | None
@@ -37,7 +37,7 @@ class InfeasibleError(Exception):
 
 @dataclass(slots=True)
 class LinearModel:
-    """Columns with limits, rows `low <= sum(coefficient * column) <= high`. All columns are whole, and at least 0."""
+    """Columns with limits, rows `low <= sum(coefficient * column) <= high`. All columns are integers >= 0."""
 
     highs: list[float] = field(default_factory=list)
     lows: list[float] = field(default_factory=list)
@@ -64,18 +64,18 @@ class LinearModel:
         self.row_highs.append(high)
 
     def at_most(self, terms: list[tuple[int, float]], high: float) -> None:
-        """Add a row with an upper side, unless the limits of its columns already keep it."""
+        """Add a row with an upper side, unless the limits of its columns already imply it."""
         if sum(value * self.highs[column] for column, value in terms if value > 0) > high:
             self.row(terms, -np.inf, high)
 
     def copy(self) -> LinearModel:
-        """Return a model that can be added to while this one stays as it is."""
+        """Return an independent copy."""
         return LinearModel(*([*getattr(self, one.name)] for one in fields(self)))
 
-    def maximise(self, objective: Mapping[int, int], *, relaxed: bool, nodes: int = NODE_LIMIT) -> Answer:
-        """Return the largest value of an integer objective; `relaxed` = as a linear program, else in so many `nodes`.
+    def maximize(self, objective: Mapping[int, int], *, relaxed: bool, nodes: int = NODE_LIMIT) -> Answer:
+        """Maximize an integer objective, `relaxed` to a linear program or within this many branch-and-bound `nodes`.
 
-        Raises InfeasibleError. When the solver gives up for another reason, the bound is what the column limits allow.
+        Raises InfeasibleError. If the solver gives up for another reason, the bound is what the column limits allow.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array

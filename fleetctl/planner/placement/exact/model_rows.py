@@ -1,4 +1,4 @@
-"""The rows of a placement model: members belong to gangs, gangs to replicas, and every pool of nodes has limits."""
+"""The rows of a placement model: members belong to gangs, gangs to replicas, and each pool of nodes has limits."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from fleetctl.planner.placement.tally import Tally
 
 
 class Relaxation:
-    """The linear model of a problem and what its columns mean; made demand by demand and then pool by pool.
+    """The linear model of a problem and the meaning of its columns; built demand by demand, then pool by pool.
 
-    `by_replica` = replicas of several members are distinguished where slots or a spread's limit may bind.
+    `by_replica` = replicas of several members are distinguished if slots or a spread's limit may bind.
     """
 
     def __init__(self, tally: Tally, pools: tuple[Pool, ...], *, by_replica: bool = False) -> None:
         self.problem, self.tally, self.pools, self.by_replica = tally.problem, tally, pools, by_replica
         self.model = LinearModel()
         self.replicas: list[int] = []
-        """Column of the new replicas, by class of demand."""
+        """By class of demand: the column of its new replicas."""
         self.served: list[int] = []
-        """Column that counts models with a first replica, by class of demand."""
+        """By class of demand: the column that counts models with a first replica."""
         self.members: dict[Member, int] = {}
-        """Column by what it counts; not there = none possible."""
+        """The columns of members, by what they count; without members that are not possible."""
         kinds = range(len(self.problem.kinds))
         self.most = [[int(pool.counts @ tally.most(kind)[pool.rows]) for kind in kinds] for pool in pools]
         self.pools_of = [[number for number, pool in enumerate(pools)
@@ -42,7 +42,7 @@ class Relaxation:
 
     @property
     def is_by_node(self) -> bool:
-        """Whether every node is distinguished."""
+        """Whether each node is distinguished."""
         return all(pool.node is not None for pool in self.pools)
 
     def _build(self) -> None:
@@ -57,13 +57,13 @@ class Relaxation:
                 self._limit_rows(number, demand, demand.value_limit)
         for kind, uses in sorted(self.shared.items()):
             self._shared_members(kind, uses)
-        terms: list[list[Term]] = [[] for _ in self.pools]
+        terms_of: list[list[Term]] = [[] for _ in self.pools]
         for member, column in self.members.items():
-            terms[member.pool].append(Term(self.problem.kinds[member.kind][0], column))
+            terms_of[member.pool].append(Term(self.problem.kinds[member.kind][0], column))
         holdings = Holdings()
-        for pool, here in zip(self.pools, terms, strict=True):
-            add_card_rows(self.model, self.tally, pool, here, holdings)
-            add_sum_rows(self.model, self.tally, pool, here)
+        for pool, terms in zip(self.pools, terms_of, strict=True):
+            add_card_rows(self.model, self.tally, pool, terms, holdings)
+            add_sum_rows(self.model, self.tally, pool, terms)
 
     def _demand_columns(self, demand: DemandClass, most: int) -> None:
         replicas = self.model.column(most)
@@ -102,19 +102,19 @@ class Relaxation:
                 uses.append((self.replicas[owner.demand], count * gang.copies))
 
     def _is_crowded(self, demand: DemandClass, gang: Gang, gangs: int) -> bool:
-        """Return whether distinct nodes or slots could limit a gang more than what the nodes can hold."""
+        """Return whether distinct nodes or slots could limit a gang more than the capacity of the nodes."""
         parts = dict(gang.parts)
         for number in {pool for kind in parts for pool in self.pools_of[kind]}:
-            here = {kind: count for kind, count in parts.items() if number in self.reach[kind]}
-            if gang.size > 1 and sum(here.values()) > gang.per_node * self._nodes_for(here, number):
+            possible = {kind: count for kind, count in parts.items() if number in self.reach[kind]}
+            if gang.size > 1 and sum(possible.values()) > gang.per_node * self._nodes_for(possible, number):
                 return True
             if any(self._limit(demand, gang, kind, count, number, gangs) < min(self.most[number][kind], count * gangs)
-                   for kind, count in here.items()):
+                   for kind, count in possible.items()):
                 return True
         return False
 
     def _nodes_for(self, kinds: Iterable[int], number: int) -> int:
-        """Return how many nodes of a pool can hold any of some kinds."""
+        """Return how many nodes of a pool can hold at least one of the kinds."""
         pool = self.pools[number]
         if len(pool.rows) == 1:
             return int(pool.counts[0])
@@ -122,7 +122,7 @@ class Relaxation:
         return int(pool.counts @ usable)
 
     def _limit(self, demand: DemandClass, gang: Gang, kind: int, count: int, pool: int, gangs: int) -> int:
-        """Return how many members of a kind a gang's class can have on a pool at most, by slots."""
+        """Return the most members of a kind that the gangs of a class can have on a pool, with regard to slots."""
         most, slots = self.most[pool][kind], self.tally.slots(demand)
         if slots is None:
             return min(most, count * gangs)
@@ -131,45 +131,46 @@ class Relaxation:
         return min(count * gangs, int(self.pools[pool].counts @ per_node))
 
     def anywhere(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
-        """Let gangs use all nodes, in columns of their own."""
+        """Add columns and rows for gangs that may use all nodes."""
         pools = sorted({pool for kind, _ in gang.parts for pool in self.pools_of[kind]})
-        self._stand_in(owner, demand, gang, pools, made)
+        self._on_pools(owner, demand, gang, pools, made)
 
-    def _stand_in(self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made) -> None:
-        """Let a gang's members use some pools."""
+    def _on_pools(self, owner: Owner, demand: DemandClass, gang: Gang, pools: Sequence[int], made: Made) -> None:
+        """Add columns and rows for the members of gangs that may use some pools."""
         counter, per_unit, most = made
         by_kind: dict[int, list[int]] = {kind: [] for kind, _ in gang.parts}
         for pool in pools:
-            here = {kind: self.model.column(self._limit(demand, gang, kind, count, pool, most))
-                    for kind, count in gang.parts if pool in self.reach[kind]}
-            for kind, column in here.items():
+            columns = {kind: self.model.column(self._limit(demand, gang, kind, count, pool, most))
+                       for kind, count in gang.parts if pool in self.reach[kind]}
+            for kind, column in columns.items():
                 self.members[Member(owner, kind, pool)] = column
                 by_kind[kind].append(column)
-            if gang.size > 1 and here:
-                apart = gang.per_node * self._nodes_for(here, pool) * per_unit
-                self.model.at_most([*((column, 1) for column in here.values()), (counter, -apart)], 0)
+            if gang.size > 1 and columns:
+                members = [(column, 1.0) for column in columns.values()]
+                apart = gang.per_node * self._nodes_for(columns, pool) * per_unit
+                self.model.at_most([*members, (counter, -apart)], 0)
                 slots = self.tally.slots(demand)
                 if slots is not None:
                     rows = self.pools[pool].rows
                     touched = int(self.pools[pool].counts @ np.minimum(slots[rows], most))
-                    self.model.at_most([(column, 1) for column in here.values()], touched * gang.copies * gang.per_node)
+                    self.model.at_most(members, touched * gang.copies * gang.per_node)
         for kind, count in gang.parts:
             self.model.row([*((column, 1) for column in by_kind[kind]), (counter, -count * per_unit)], 0, 0)
 
     def by_domain(self, owner: Owner, demand: DemandClass, gang: Gang, made: Made) -> None:
-        """Let each gang use nodes of one value of the label that binds it."""
-        for pools, here in self._domains(gang, gangs_by_domain(demand, gang, made.most, self.tally), made):
-            self._stand_in(owner, demand, gang, pools, here)
+        """Add columns and rows for gangs that each use one value of the label that binds them."""
+        for pools, inside in self._domains(gang, gangs_by_domain(demand, gang, made.most, self.tally), made):
+            self._on_pools(owner, demand, gang, pools, inside)
 
     def in_one_domain(self, number: int, demand: DemandClass, made: Made, replica: int = ANY) -> None:
-        """Let all gangs of a replica use nodes of one value of the label that binds them; `made` counts replicas."""
-        for pools, here in self._domains(demand.gangs[0], replicas_by_domain(demand, made.most, self.tally), made):
+        """Add columns and rows for replicas whose gangs all use one value of a label; `made` counts replicas."""
+        for pools, inside in self._domains(demand.gangs[0], replicas_by_domain(demand, made.most, self.tally), made):
             for place, gang in enumerate(demand.gangs):
-                gangs = Made(here.column, gang.copies, here.most * gang.copies)
-                self._stand_in(Owner(number, place, replica), demand, gang, pools, gangs)
+                gangs = Made(inside.column, gang.copies, inside.most * gang.copies)
+                self._on_pools(Owner(number, place, replica), demand, gang, pools, gangs)
 
     def _domains(self, gang: Gang, most_in: Mapping[str | None, int], made: Made) -> Iterator[tuple[list[int], Made]]:
-        """Yield the pools of each value of a gang's label, and how many of what is `made` are there."""
+        """Yield the pools of each value of a gang's label, with a column for the number of gangs there."""
         inside: dict[str | None, list[int]] = {}
         for number, pool in enumerate(self.pools):
             inside.setdefault(pool.domain(gang.domain_label), []).append(number)
@@ -181,7 +182,7 @@ class Relaxation:
         self.model.row([*((column, 1) for column in in_domains), (made.column, -made.gangs)], 0, 0)
 
     def _limit_rows(self, number: int, demand: DemandClass, limit: SpreadLimit) -> None:
-        """A value has no more members of a gang than belong to the replicas that may touch it."""
+        """Limit the members of each gang on a value to those of the replicas that may touch it."""
         by_value: dict[tuple[str, int, int], list[int]] = {}
         for member, column in self.members.items():
             value = self.pools[member.pool].domain(limit.label)
@@ -203,9 +204,9 @@ class Relaxation:
 
 
 def add_replica_rows(rows: Relaxation, number: int, demand: DemandClass) -> None:
-    """Distinguish the replicas of a class: each takes one slot on every node it touches, with however many members.
+    """Distinguish the replicas of a class: each takes one slot per node, with any number of members there.
 
-    The same goes for the values of a spread's label. Without that one of 942 fleets with caps, limits and groups has
+    The same holds for the values of a spread's label. Without this, one of 942 fleets with caps, limits and groups has
     fewer replicas, and two have no proof.
     """
     most = int(rows.model.highs[rows.replicas[number]])
@@ -239,7 +240,7 @@ def _touch_columns(
     rows: Relaxation, demand: DemandClass, members: Iterable[tuple[Member, int]], touches: dict[int, list[int]],
     values: dict[str, list[int]],
 ) -> None:
-    """Say which nodes and which values of its spread's label one replica touches."""
+    """Add columns for the nodes and the values of its spread's label that one replica touches."""
     by_pool: dict[int, list[int]] = {}
     by_value: dict[str, list[int]] = {}
     for member, column in members:
@@ -254,7 +255,7 @@ def _touch_columns(
 
 
 def _touched(model: LinearModel, columns: Sequence[int]) -> int:
-    """Return a column that is 1 where any of some others is more than 0."""
+    """Return a column that is 1 if any of `columns` is more than 0."""
     touch = model.column(1)
     for column in columns:
         model.row([(column, 1), (touch, -model.highs[column])], -np.inf, 0)

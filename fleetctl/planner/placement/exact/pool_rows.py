@@ -1,7 +1,7 @@
-"""Rows on a pool of nodes: whole cards in groups, shares of cards in packings, one against the other; CPU and memory.
+"""Rows on a pool of nodes: whole cards in groups, shares of cards in packings, both together, and CPU and memory.
 
-Amounts that simply add up are bounded as sums, and with floor(amount / t) for every demanded amount t: 3 + 3 free CPUs
-do not hold a member of 4.
+Amounts that add up are bounded as sums, and with floor(amount / t) for each demanded amount t: 3 + 3 free CPUs do not
+hold a member of 4.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ class Term(NamedTuple):
 
 
 class CardClass(NamedTuple):
-    """Cards of a pool that are equal for the shares demanded: which packings they take."""
+    """Cards of a pool that take the same packings of the demanded shares."""
 
     whole: bool
     vram: int
-    """Only distinguished on whole cards, where members that take whole cards compete for it."""
+    """Only distinguished for whole cards, if members that take whole cards compete for it."""
     packings: tuple[tuple[int, ...], ...]
 
 
 class _Used(NamedTuple):
-    """A column that counts whole cards with so much memory taken up by shares."""
+    """A column that counts whole cards with this much memory that are used up by shares."""
 
     column: int
     vram: int
 
 
 def add_card_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[Term], holdings: Holdings) -> None:
-    """Bound the members with cards on a pool; where that is one node and Ray's choice matters, by its own rule."""
+    """Bound the members with cards on a pool; for a single node on which Ray's choice matters, by Ray's rule."""
     asked = [term for term in terms if term.claim.wants_card]
     whole = [term for term in asked if term.claim.whole_cards]
     shares = [term for term in asked if not term.claim.whole_cards]
@@ -60,7 +60,7 @@ def add_card_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[
         return
     used: list[_Used] = []
     if shares:
-        with suppress(TooManyError):  # the sums below bound them then
+        with suppress(TooManyError):  # then only the sums below bound them
             used = _packing_rows(model, tally, pool, shares, whole)
     if asked:
         _group_rows(model, tally, pool, whole, used)
@@ -68,7 +68,7 @@ def add_card_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[
 
 
 def _holding_rows(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term], holdings: Holdings) -> bool:
-    """Let a node hold one of the multisets that Ray's rule allows; False where it need not, or they are too many."""
+    """Make a node hold one of the multisets that Ray's rule allows; False if not needed, or if there are too many."""
     offer = tally.problem.nodes[int(pool.rows[0])].offer
     claims = sorted({term.claim.on_cards for term in asked})
     if not picks_blindly(offer, claims):
@@ -87,7 +87,7 @@ def _holding_rows(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[
 
 
 def _group_rows(model: LinearModel, tally: Tally, pool: Pool, whole: Sequence[Term], used: Sequence[_Used]) -> None:
-    """Groups of s whole cards with at least v bytes each: those wanted are no more than those the nodes hold."""
+    """Bound the groups of s whole cards with at least v bytes each by what the nodes hold."""
     nodes = pool.counts
     sizes = sorted({term.claim.whole_cards for term in whole})
     for vram in sorted({term.claim.vram for term in whole} | {0}):
@@ -103,13 +103,13 @@ def _group_rows(model: LinearModel, tally: Tally, pool: Pool, whole: Sequence[Te
 
 
 def _in_groups(terms: Sequence[Term], size: int) -> tuple[tuple[int, float], ...]:
-    """Return (column, how many groups of `size` cards one member takes)."""
+    """Return (column, number of groups of `size` cards that one member takes) pairs."""
     groups = [(term.column, term.claim.whole_cards // size) for term in terms]
     return tuple((column, float(count)) for column, count in groups if count)
 
 
 def _total_row(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Term]) -> None:
-    """The GPU share that Ray has free, which may be less than that of the cards."""
+    """Bound the GPU share by what Ray has free, which may be less than what the cards have."""
     amounts = [(term.column, term.claim.gpus) for term in asked if term.claim.gpus]
     if amounts:
         unit = gcd(*(amount for _, amount in amounts))
@@ -120,7 +120,7 @@ def _total_row(model: LinearModel, tally: Tally, pool: Pool, asked: Sequence[Ter
 def _packing_rows(
     model: LinearModel, tally: Tally, pool: Pool, shares: Sequence[Term], whole: Sequence[Term],
 ) -> list[_Used]:
-    """Shares against packings of cards; returns the columns that say how many whole cards those use up."""
+    """Bound shares by packings of cards; returns the columns that count the whole cards used up by packings."""
     claims = sorted({term.claim[:2] for term in shares})
     classes = _card_classes(tally, claims, pool, tell_vram=any(term.claim.vram for term in whole))
     covering: dict[tuple[int, int], list[tuple[int, float]]] = {claim: [] for claim in claims}
@@ -144,7 +144,7 @@ def _packing_rows(
 def _card_classes(
     tally: Tally, claims: Sequence[tuple[int, int]], pool: Pool, *, tell_vram: bool
 ) -> dict[CardClass, list[int]]:
-    """Sort the cards of a pool, by row, into classes. Raises TooManyError when their packings are too many."""
+    """Sort the cards of a pool into classes, each with the rows of its cards. Raises TooManyError."""
     classes: dict[CardClass, list[int]] = {}
     known: dict[tuple[int, int, int], CardClass] = {}
     entries, cards, columns = tally.cards_on(pool.rows), tally.cards, 0
@@ -174,9 +174,9 @@ def add_sum_rows(model: LinearModel, tally: Tally, pool: Pool, terms: Sequence[T
 
 
 def add_floor_rows(model: LinearModel, asked: Sequence[tuple[int, int]], free: Ints, nodes: Ints) -> None:
-    """Add sum(floor(amount / t) * members) <= sum(floor(free / t)) over nodes, for each t; (column, amount) pairs."""
+    """Add sum(floor(amount / t) * members) <= sum(floor(free / t)) for each t; `asked` = (column, amount)."""
     sizes = sorted({amount for _, amount in asked})
-    # the unit in which all are whole; a coarser one where numbers would grow too long
+    # first the unit of which all amounts are multiples, or a coarser one if numbers would become too large
     for step in {max(gcd(*sizes), sizes[-1] // FINEST), *sizes} if sizes else ():
         terms = [(column, float(amount // step)) for column, amount in asked if amount >= step]
         model.at_most(terms, float(nodes @ (free.clip(min=0) // step)))

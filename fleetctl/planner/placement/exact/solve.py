@@ -1,4 +1,4 @@
-"""From a point of the model of every node to a layout: which member is where, in an order that Ray follows."""
+"""Turns a point of the model of each node into a layout: the node of each member, in an order that Ray follows."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fleetctl.planner.placement.problem import Problem
 from fleetctl.planner.placement.realize import Layout, Piece
 
 Spots = list[tuple[int, int]]
-"""(node, how many members are there)."""
+"""(node, number of members there) pairs."""
 
 
 def layout_at(model: Relaxation, values: Floats) -> Layout:
-    """Return the layout that a point of a model by node (exact.py:relax_by_node) means."""
+    """Return the layout of a point of a model by node (exact.py:relax_by_node)."""
     counts = np.rint(values).astype(np.int64).tolist()
     replicas = tuple(counts[column] for column in model.replicas)
     on_node: dict[int, Counter[Piece]] = defaultdict(Counter)
@@ -36,7 +36,7 @@ def layout_at(model: Relaxation, values: Floats) -> Layout:
 
 
 def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str | None], Spots]:
-    """Return where members are, by whose they are, kind, and the value of the label that a gang is bound to."""
+    """Return where members are, by their owner, kind, and the value of the label that binds their gang."""
     spots: dict[tuple[Owner, int, str | None], Spots] = defaultdict(list)
     for member, column in model.members.items():
         pool = model.pools[member.pool]
@@ -49,7 +49,7 @@ def _spots(model: Relaxation, counts: list[int]) -> dict[tuple[Owner, int, str |
 
 
 def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Iterator[Piece]:
-    """Yield the members of a kind that are counted together: those of gangs without columns of their own."""
+    """Yield the members of a kind that share columns: those of gangs without columns of their own."""
     own = {(member.owner.demand, member.owner.gang) for member in model.members}
     for number, (demand, made) in enumerate(zip(model.problem.demands, replicas, strict=True)):
         for place, gang in enumerate(demand.gangs):
@@ -58,7 +58,7 @@ def _shared_pieces(model: Relaxation, kind: int, replicas: Iterable[int]) -> Ite
 
 
 def _in_order(problem: Problem, offer: Offer, pieces: Counter[Piece]) -> tuple[Piece, ...]:
-    """Return the members on one node in order of creation; at the end, what no order was found for."""
+    """Return the members on one node in order of creation, followed by members for which no order was found."""
     numbered = sorted(pieces)
     claims = {number: problem.kinds[piece.kind][0] for number, piece in enumerate(numbered)}
     pattern = [(number, pieces[piece]) for number, piece in enumerate(numbered)]

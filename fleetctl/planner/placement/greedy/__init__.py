@@ -1,1 +1,1 @@
-"""Greedy passes over the classes of demand, and improving what they leave."""
+"""Greedy passes over the classes of demand, and ways to improve their result."""

@@ -1,9 +1,8 @@
-"""The greedy pass: always there, on most fleets the answer, and otherwise what the other tiers have to beat.
+"""The greedy pass: the first tier, on most fleets the answer, otherwise the packing that the other tiers must beat.
 
-Priorities from high to low; inside one, models without a live replica get their first before others get more. Scarce
-members go first, and of those the big ones, as in first-fit decreasing (Johnson 1974; with sizes that divide one
-another and equal nodes that is optimal, Coffman, Garey and Johnson 1987). The place of a model in a file matters only
-between equals.
+Priorities from high to low; within one, models without a live replica get their first before others get more. Members
+with the fewest nodes go first, and of those the large ones, as in first-fit decreasing (Johnson 1974; optimal on equal
+nodes if sizes divide one another, Coffman, Garey and Johnson 1987). The place in a file only breaks ties.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ from fleetctl.planner.placement.problem import DemandClass, WantedClasses
 
 
 def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | None = None) -> list[Placed]:
-    """Place as much as goes in one pass, priority by priority, scarce members first; the result stays taken.
+    """Place as much as fits in one pass, priority by priority, scarce members first; the result stays taken.
 
-    `most` = replicas of each class of demand, at most.
+    `most` = the most replicas of each class of demand.
     """
     placer.expect([selector for _, selector in wanted.kinds])
 
@@ -41,18 +40,16 @@ def pack_greedily(wanted: WantedClasses, placer: Placer, most: Sequence[int] | N
 
 
 def take_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
-    """Take replicas where they were placed before an undo; one that the ledger refuses now is left out."""
+    """Take replicas again where they were placed before an undo; replicas that the ledger now refuses are left out."""
     taken = ((one.demand, placer.take_at(one.demand.shape, one.seats)) for one in placed)
     return [Placed(demand, assignments) for demand, assignments in taken if assignments is not None]
 
 
 def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> None:
-    """Ask every model with something missing once more, until nothing changes; what is found is appended.
+    """Try each model with missing replicas again until nothing more fits; append the new replicas to `placed`.
 
-    Largest first: small ones would break the gaps of large ones.
-
-    A later placement can make room: it may move Ray's next choice to a card with more memory. Without this, the plan
-    after an apply could find something more to do.
+    Largest first, since small replicas would use up the gaps of large ones. A later placement can make room, by moving
+    Ray's next choice to a card with more memory. Without this, the next plan might find more to place.
     """
     left = {demand.place: demand.missing for demand in demands}
     for one in placed:
@@ -69,7 +66,7 @@ def top_up(demands: Sequence[Demand], placed: list[Placed], placer: Placer) -> N
 
 
 def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
-    """Place up to `count` replicas of one model, one after the other."""
+    """Place up to `count` replicas of one model, one after another."""
     if demand.shape.size == 1:
         for assignments in placer.place_singles(demand.shape, count):
             yield Placed(demand, assignments)
@@ -82,7 +79,7 @@ def place_some(demand: Demand, count: int, placer: Placer) -> Iterator[Placed]:
 
 
 def _fill(models: Sequence[Demand], left: Counter[int], placer: Placer) -> list[Placed]:
-    """Place a first replica of every model without any, then the rest; `left` = how many, by the model's place."""
+    """Place a first replica of each model without any, then the others; `left` = how many, by the model's place."""
     result: list[Placed] = []
     for demand in models:
         if demand.live == 0 and left[demand.place] and (found := list(place_some(demand, 1, placer))):

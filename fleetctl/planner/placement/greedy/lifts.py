@@ -1,6 +1,6 @@
-"""A packing that is on the ledger, with the new replicas of some nodes lifted off and put back.
+"""A packing that is on the ledger, of which new replicas can be lifted off and replaced.
 
-Only replicas of this plan are lifted; what runs is not known here.
+Only replicas of this plan are lifted; running replicas are not known here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fleetctl.planner.placement.demand import Placed
 from fleetctl.planner.placement.ledger.ledger import Ledger
 
 MOST_LIFTED = 64
-"""Replicas that are lifted at once at most; a step stays cheap however full the nodes are."""
+"""The most replicas lifted at once, so that a step is cheap even on full nodes."""
 
 
 @dataclass(slots=True)
@@ -21,29 +21,29 @@ class Lifts:
 
     ledger: Ledger
     opening: Sequence[int]
-    """Numbers of the nodes' offers before any of them was placed."""
+    """The numbers of the nodes' offers before the packing."""
     packing: InitVar[Sequence[Placed]]
     placed: dict[int, Placed] = field(default_factory=dict)
     on_node: dict[int, list[Placed]] = field(default_factory=dict)
     _loosened: set[tuple[int, str]] = field(default_factory=set)
-    """(node, model) pairs from which a replica was lifted for good."""
+    """(node, model) pairs that lost a replica for good."""
 
     def __post_init__(self, packing: Sequence[Placed]) -> None:
         for one in packing:
             self._enter(one)
 
     def lift(self, chosen: Iterable[Placed]) -> bool:
-        """Take some replicas off the ledger; False when what stays would then land on other cards."""
+        """Take some replicas off the ledger; False if the others would then get other cards."""
         lifted = {id(one): one for one in chosen}
         for node in {node for one in lifted.values() for node in one.nodes}:
             if not self._replay(node, [one for one in self.on_node[node] if id(one) not in lifted]):
                 return False
         for one in lifted.values():
-            self.ledger.lift_slots(one.demand.shape.key, {assigned.node: assigned.slot for assigned in one.assignments})
+            self._lift_slots(one)
         return True
 
     def accept(self, lifted: Iterable[Placed], added: Iterable[Placed]) -> None:
-        """Let `added`, which are on the ledger, take the place of what was lifted."""
+        """Replace the `lifted` replicas by `added` ones, which are on the ledger."""
         for one in lifted:
             del self.placed[id(one)]
             for node in one.nodes:
@@ -53,14 +53,13 @@ class Lifts:
             self._enter(one)
 
     def closed_up(self) -> list[Placed]:
-        """Return the packing; replicas on (node, model) pairs that lost one in between get the lowest slots again."""
+        """Return the packing, after giving replicas on (node, model) pairs that lost one the lowest slots again."""
         placed = list(self.placed.values())
-        moved = [place for place, one in enumerate(placed)
-                 if any((assigned.node, one.demand.shape.key) in self._loosened for assigned in one.assignments)]
-        for place in moved:
-            key = placed[place].demand.shape.key
-            self.ledger.lift_slots(key, {assigned.node: assigned.slot for assigned in placed[place].assignments})
-        for place in moved:
+        gaps = [place for place, one in enumerate(placed)
+                if any((assigned.node, one.demand.shape.key) in self._loosened for assigned in one.assignments)]
+        for place in gaps:
+            self._lift_slots(placed[place])
+        for place in gaps:
             demand, assignments = placed[place]
             slots = self.ledger.take_slots(demand.shape.key, (assigned.node for assigned in assignments))
             placed[place] = Placed(demand, tuple(one._replace(slot=slots[one.node]) for one in assignments))
@@ -71,7 +70,11 @@ class Lifts:
         for node in one.nodes:
             self.on_node.setdefault(node, []).append(one)
 
+    def _lift_slots(self, one: Placed) -> None:
+        self.ledger.lift_slots(one.demand.shape.key, {assigned.node: assigned.slot for assigned in one.assignments})
+
     def _replay(self, node: int, staying: Sequence[Placed]) -> bool:
+        """Set a node to its opening offer less the replicas that stay; False if they no longer fit."""
         number = self.opening[node]
         for assigned in (assigned for one in staying for assigned in one.assignments if assigned.node == node):
             fit = self.ledger.fit(number, assigned.seat.claim)

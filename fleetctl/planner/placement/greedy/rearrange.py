@@ -1,9 +1,8 @@
-"""Remove and reinsert: lifts the new replicas off a few nodes and packs them again, together with what found no place.
+"""Remove and reinsert: lifts the new replicas off a few nodes and packs them again with a replica that had no place.
 
 Ruin and recreate (Schrimpf et al., "Record breaking optimization results using the ruin and recreate principle", 2000).
-Only replicas of this plan are lifted; what runs is not known here. A step that leaves the objective no worse is kept.
-The walk follows a fixed sequence of numbers and ends after a number of placements tried, so equal input gives equal
-plans on any machine.
+A step is kept unless it makes the objective worse. The walk follows a fixed sequence of numbers and ends after a number
+of placements, so equal input gives equal plans on any machine.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.objective import Levels, levels_of
 
 FORGET = 16
-"""Steps after which the list of nodes with something left over is made again."""
+"""Steps after which the list of nodes with free GPUs is computed again."""
 
 
 def rearrange(
     demands: Sequence[Demand], placed: Sequence[Placed], placer: Placer, *, opening: Sequence[int], steps: int,
     enough: Levels,
 ) -> list[Placed]:
-    """Improve a packing that is on the ledger; the result is there instead, in order of creation.
+    """Improve a packing that is on the ledger; the result replaces it there, in order of creation.
 
-    `opening` = numbers of the nodes' offers before the packing; `steps` = members to place at most; `enough` = levels
-    at which nothing can be better.
+    `opening` = the numbers of the nodes' offers before the packing; `steps` = the most members to place; `enough` = the
+    levels at which to stop, since nothing can be better.
     """
     walk = _Walk(demands, placer, Lifts(placer.ledger, opening, placed))
     while walk.lifts.placed and walk.steps < steps and walk.levels != enough and walk.has_missing():
@@ -38,7 +37,7 @@ def rearrange(
 
 
 class _Walk:
-    """The present packing, and where the walk is."""
+    """The present packing and the state of the walk."""
 
     def __init__(self, demands: Sequence[Demand], placer: Placer, lifts: Lifts) -> None:
         self.demands, self.placer, self.lifts = demands, placer, lifts
@@ -52,7 +51,7 @@ class _Walk:
         return any(self.counts[demand.place] < demand.missing for demand in self.demands)
 
     def step(self) -> None:
-        """Lift what is on a few nodes and pack it again; keep the outcome unless it is worse."""
+        """Lift the replicas on a few nodes and pack them again; keep the result unless it is worse."""
         ledger = self.placer.ledger
         mark = ledger.mark()
         target = self._target()
@@ -76,17 +75,17 @@ class _Walk:
         return levels_of(self.demands, self.counts)
 
     def _draw(self, below: int) -> int:
-        """Return the next number of a fixed sequence (Lehmer 1951, with Park and Miller's constants)."""
+        """Return the next number of a fixed sequence, less than `below` (Lehmer 1951; Park and Miller's constants)."""
         self.state = self.state * 48_271 % 2_147_483_647
         return self.state % below
 
     def _target(self) -> Demand:
-        """Choose a model that misses something, those of high priority more often."""
+        """Choose a model with missing replicas, more often one of high priority."""
         missing = [demand for demand in self.demands if self.counts[demand.place] < demand.missing]
         return missing[min(self._draw(len(missing)), self._draw(len(missing)))]
 
     def _nodes_to_clear(self, target: Demand) -> list[int]:
-        """Choose nodes that the target could use, half of them with something left over."""
+        """Choose nodes that the target could use, about half of them with free GPUs."""
         selectors = target.shape.selectors
         useful, gaps = self._useful(selectors[self._draw(len(selectors))])
         if not useful:
@@ -99,7 +98,7 @@ class _Walk:
         return sorted(chosen)
 
     def _useful(self, selector: Selector) -> tuple[Sequence[int], Sequence[int]]:
-        """Return the nodes a selector allows, and those of them with a gap, as of a few steps ago."""
+        """Return the nodes a selector allows, and those with free GPUs as of a few steps ago."""
         self.age += 1
         if self.age >= FORGET:
             self.age = 0
@@ -111,12 +110,12 @@ class _Walk:
         return useful, self.gaps[selector]
 
     def _on(self, nodes: Sequence[int]) -> list[Placed]:
-        """Return the new replicas on some nodes, as many as are lifted in one step."""
+        """Return the new replicas on some nodes, at most MOST_LIFTED."""
         found = {id(one): one for node in nodes for one in self.lifts.on_node.get(node, ())}
         return list(found.values())[:MOST_LIFTED]
 
     def _insert(self, target: Demand, lifted: Sequence[Placed]) -> list[Placed]:
-        """Place the target, then whatever is missing, in one of a few orders."""
+        """Place the target, then the lifted and other missing replicas, in one of a few orders."""
         order = self._order(target, {one.demand.place for one in lifted})
         added: list[Placed] = []
         for demand, count in order:

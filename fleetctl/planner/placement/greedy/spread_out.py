@@ -1,8 +1,8 @@
-"""Spread out: new replicas of models with a written spread move to less crowded values, at no cost to anything else.
+"""Spread out: moves new replicas of models with a written spread to less crowded values, at no cost to other models.
 
-A replica is lifted and placed again, alone or together with what is on one node of a less crowded value. A move is
-kept when all that was lifted has a place again and the crowds are smaller: the sum, over values, of the squared number
-of replicas. What runs never moves, and how many of each model are placed does not change.
+A replica is lifted and placed again, alone or together with the replicas on one node of a less crowded value. A move is
+kept if everything lifted has a place again and the crowding is lower: the sum over values of the squared number of
+replicas. Running replicas never move, and the number of replicas placed per model does not change.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fleetctl.planner.placement.ledger.ledger import Ledger
 from fleetctl.planner.placement.ledger.replica import Placer
 
 SWAPS = 24
-"""Nodes that are tried for one replica."""
+"""The most nodes tried for one replica."""
 
 
 def crowding(demands: Iterable[Demand], ledger: Ledger) -> int:
-    """Return how crowded the values of all written spreads are; 0 where there is none."""
+    """Return how crowded the values of all written spreads are; 0 without any."""
     return sum(count * count for demand in demands if demand.shape.spread is not None
                for count in ledger.crowd(demand.shape.key).values())
 
 
 def pack_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
-    """Place as many of each model again, members with many GPUs first, with a `placer` that puts a spread first."""
+    """Place as many replicas of each model again, largest members first; `placer` puts spreads first."""
     counts = Counter(one.demand.place for one in placed)
     demands = {one.demand.place: one.demand for one in sorted(placed, key=_largest_first)}
     return [one for demand in demands.values() for one in place_some(demand, counts[demand.place], placer)]
@@ -39,10 +39,10 @@ def pack_again(placed: Sequence[Placed], placer: Placer) -> list[Placed]:
 def spread_out(
     demands: Sequence[Demand], placed: Sequence[Placed], placer: Placer, *, opening: Sequence[int], steps: int
 ) -> list[Placed]:
-    """Spread a packing that is on the ledger; the result is there instead, in order of creation.
+    """Spread out a packing that is on the ledger; the result replaces it there, in order of creation.
 
-    `placer` puts a written spread first; `opening` = numbers of the nodes' offers before the packing; `steps` =
-    placements to try at most.
+    `placer` puts written spreads first; `opening` = the numbers of the nodes' offers before the packing; `steps` = the
+    most placements to try.
     """
     mover = _Mover(placer, Lifts(placer.ledger, opening, placed), steps)
     spread = [demand for demand in demands if demand.shape.spread is not None]
@@ -53,7 +53,7 @@ def spread_out(
 
 @dataclass(slots=True)
 class _Mover:
-    """The present packing; `steps` = placements that may still be tried."""
+    """The present packing; `steps` = how many placements may still be tried."""
 
     placer: Placer
     lifts: Lifts
@@ -62,7 +62,7 @@ class _Mover:
     """By spread and selectors: the values that members of a replica may be on."""
 
     def spread(self, demand: Demand) -> bool:
-        """Move replicas of one model for as long as that helps. Return whether it did."""
+        """Move replicas of one model as long as that helps; return whether any moved."""
         moved = False
         while self.steps > 0 and self._move_one(demand):
             moved = True
@@ -76,19 +76,19 @@ class _Mover:
         values = self.placer.ledger.values
         worst = {id(one): max(crowd[value] for value in values(demand.shape.key, one.nodes)) for one in mine}
         crowded = sorted((one for one in mine if worst[id(one)] > least + 1), key=lambda one: -worst[id(one)])
-        return any(self._moves(one, ()) for one in crowded) or any(
-            self._moves(one, beside) for one in crowded for beside in self._beside(one, worst[id(one)]))
+        return any(self._move(one, ()) for one in crowded) or any(
+            self._move(one, others) for one in crowded for others in self._swaps(one, worst[id(one)]))
 
-    def _moves(self, one: Placed, beside: Sequence[Placed]) -> bool:
-        """Place a replica again, and then those beside it; keep that if all find a place and it is less crowded."""
+    def _move(self, one: Placed, others: Sequence[Placed]) -> bool:
+        """Place a replica again, then the `others`; keep the result, and return True, if all fit and it is better."""
         if self.steps <= 0:
             return False
-        ledger, lifted = self.placer.ledger, [one, *beside]
+        ledger, lifted = self.placer.ledger, [one, *others]
         demands = {other.demand.place: other.demand for other in lifted}.values()
         mark, before = ledger.mark(), crowding(demands, ledger)
         added: list[Placed] = []
         if self.lifts.lift(lifted):
-            for other in (one, *sorted(beside, key=_largest_first)):
+            for other in (one, *sorted(others, key=_largest_first)):
                 self.steps -= 1
                 found = next(place_some(other.demand, 1, self.placer), None)
                 if found is None:
@@ -100,24 +100,23 @@ class _Mover:
         ledger.undo(mark)
         return False
 
-    def _beside(self, one: Placed, crowded: int) -> Iterator[list[Placed]]:
-        """Yield what is on single nodes of less crowded values, alone and with what is beside the replica."""
+    def _swaps(self, one: Placed, crowded: int) -> Iterator[list[Placed]]:
+        """Yield the replicas on single nodes of less crowded values, then the same with the replica's neighbors."""
         ledger, shape = self.placer.ledger, one.demand.shape
-        crowd = ledger.crowd(shape.key)
-        mine = one.nodes
-        nodes = {node for selector in shape.selectors for node in ledger.selected(selector) if node not in mine}
-        ranked = sorted((count, node) for node in nodes if self.lifts.on_node.get(node)
-                        and (count := sum(crowd.get(value, 0) for value in ledger.values(shape.key, (node,)))) + 1
-                        < crowded)
-        here = {id(other): other for node in sorted(mine) for other in self.lifts.on_node[node] if other is not one}
-        for own in ({}, here) if here else ({},):
+        crowd, mine, on_node = ledger.crowd(shape.key), one.nodes, self.lifts.on_node
+        nodes = {node for selector in shape.selectors for node in ledger.selected(selector)
+                 if node not in mine and on_node.get(node)}
+        counts = {node: sum(crowd.get(value, 0) for value in ledger.values(shape.key, (node,))) for node in nodes}
+        ranked = sorted((count, node) for node, count in counts.items() if count + 1 < crowded)
+        beside = {id(other): other for node in sorted(mine) for other in on_node[node] if other is not one}
+        for own in ({}, beside) if beside else ({},):
             for _, node in ranked[:SWAPS]:
-                beside = own | {id(other): other for other in self.lifts.on_node[node] if other is not one}
-                if 0 < len(beside) <= MOST_LIFTED:
-                    yield list(beside.values())
+                others = own | {id(other): other for other in on_node[node] if other is not one}
+                if 0 < len(others) <= MOST_LIFTED:
+                    yield list(others.values())
 
     def _least(self, demand: Demand) -> int:
-        """Return how many replicas are on the least crowded value that a member may be on."""
+        """Return the number of replicas on the least crowded value that a member may be on."""
         ledger, spread = self.placer.ledger, demand.shape.spread
         reach = spread, tuple(demand.shape.selectors)
         if reach not in self._values_of:

@@ -1,7 +1,7 @@
-"""Buckets: nodes that are alike while a plan is made, kept up to date; equal offer, same selectors match, same area.
+"""Buckets of equal nodes, kept up to date while a plan is made: equal offer, same matching selectors, same area.
 
-On 10,000 nodes there are a few hundred buckets, most of them full. What a kind of member asks is asked of buckets. A
-node that changes its bucket costs one dictionary lookup.
+10,000 nodes form a few hundred buckets, most of them full. Candidates are sought among buckets. A node that changes its
+bucket costs one dictionary lookup.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_BUCKET = -1
 
 
 def nodes_by_selector(ledger: Ledger, selectors: Sequence[Selector]) -> Flags:
-    """Return which open nodes each selector allows, shape (nodes, selectors)."""
+    """Return which open nodes each selector allows; shape (nodes, selectors)."""
     matches = np.zeros((len(ledger.nodes), len(selectors)), dtype=bool)
     for column, selector in enumerate(selectors):
         matches[list(ledger.selected(selector)), column] = True
@@ -29,38 +29,38 @@ def nodes_by_selector(ledger: Ledger, selectors: Sequence[Selector]) -> Flags:
 
 @dataclass(slots=True)
 class Buckets:
-    """The open nodes of a ledger by bucket. `areas` = by node, what else distinguishes nodes; None = nothing."""
+    """The open nodes of a ledger by bucket; `areas` = by node, another number that distinguishes nodes, or None."""
 
     ledger: Ledger
     areas: Sequence[int] | None = None
-    awake: list[int] = field(default_factory=list)
-    """Every cell that got its first node, in order: readers keep a cursor into it."""
-    alive: set[int] = field(default_factory=set)
-    """Buckets with at least one node."""
+    filled: list[int] = field(default_factory=list)
+    """Each bucket that got its first node, in order; readers keep a cursor into it."""
+    non_empty: set[int] = field(default_factory=set)
+    """The buckets with at least one node."""
     number: list[int] = field(default_factory=list)
     """By bucket: the number of its offer."""
     area: list[int] = field(default_factory=list)
     """By bucket: the area of its nodes."""
     age: int = 0
-    """Counts how many times all nodes were sorted again; readers start over."""
+    """How many times all nodes were sorted into new buckets; readers start over when it changes."""
     _selectors: dict[Selector, frozenset[int]] = field(default_factory=dict)
-    """By selector: the tags it allows."""
+    """By selector: the tags it allows. Nodes with one tag match the same selectors and are in one area."""
     _tag_of: list[int] = field(default_factory=list)
     _area_of_tag: list[int] = field(default_factory=list)
     _tags: list[int] = field(default_factory=list)
     """By bucket: the tag of its nodes."""
     _ids: dict[tuple[int, int], int] = field(default_factory=dict)
     _nodes: list[list[int]] = field(default_factory=list)
-    """By bucket: its nodes, negated and ascending; some may have left."""
+    """By bucket: its nodes, negated and ascending, possibly with nodes that have left."""
     _count: list[int] = field(default_factory=list)
     _bucket_of: list[int] = field(default_factory=list)
     _cursor: int = 0
 
     def expect(self, selectors: Sequence[Selector]) -> None:
-        """Distinguish nodes by these selectors too."""
+        """Also distinguish nodes by these selectors."""
         new = set(selectors).difference(self._selectors)
         if new or not self._bucket_of:
-            self._tell_apart(sorted({*self._selectors, *new}))
+            self._sort_nodes(sorted({*self._selectors, *new}))
 
     def follow(self) -> None:
         """Catch up with the ledger."""
@@ -74,7 +74,7 @@ class Buckets:
                 continue
             self._count[before] -= 1
             if not self._count[before]:
-                self.alive.discard(before)
+                self.non_empty.discard(before)
             self._enter(node, tag, numbers[node])
         self._cursor = len(changes)
 
@@ -83,11 +83,11 @@ class Buckets:
         return self._tags[bucket] in self._selectors[selector]
 
     def count(self, bucket: int) -> int:
-        """Return how many nodes a bucket has now."""
+        """Return the present number of nodes in a bucket."""
         return self._count[bucket]
 
     def nodes(self, bucket: int) -> Iterator[int]:
-        """Yield the nodes of a bucket in ledger order; entries of nodes that have left are dropped on the way."""
+        """Yield the nodes of a bucket in ledger order, and drop the entries of nodes that have left."""
         entries = self._nodes[bucket]
         place = len(entries) - 1
         while place >= 0:
@@ -105,8 +105,8 @@ class Buckets:
         self._bucket_of[node] = bucket
         self._count[bucket] += 1
         if self._count[bucket] == 1:
-            self.alive.add(bucket)
-            self.awake.append(bucket)
+            self.non_empty.add(bucket)
+            self.filled.append(bucket)
         entries = self._nodes[bucket]
         at = bisect_left(entries, -node)
         if at == len(entries) or entries[at] != -node:
@@ -121,8 +121,8 @@ class Buckets:
         self.area.append(self._area_of_tag[tag])
         return bucket
 
-    def _tell_apart(self, selectors: list[Selector]) -> None:
-        """Tag every open node by the selectors that match and its area, and sort all nodes again."""
+    def _sort_nodes(self, selectors: list[Selector]) -> None:
+        """Tag each open node by its matching selectors and its area, and sort all nodes into new buckets."""
         nodes = self.ledger.nodes
         matches = nodes_by_selector(self.ledger, selectors)
         packed = np.packbits(matches, axis=1)
@@ -131,16 +131,16 @@ class Buckets:
         self._tag_of = [NO_BUCKET] * len(nodes)
         for place, node in enumerate(nodes):
             if node.open:
-                sign = packed[place].tobytes(), self.areas[place] if self.areas is not None else 0
-                if sign not in tags:
-                    tags[sign] = len(tags)
+                traits = packed[place].tobytes(), self.areas[place] if self.areas is not None else 0
+                if traits not in tags:
+                    tags[traits] = len(tags)
                     first.append(place)
-                self._tag_of[place] = tags[sign]
+                self._tag_of[place] = tags[traits]
         self._area_of_tag = [area for _, area in tags]
         self._selectors = {selector: frozenset(np.flatnonzero(matches[first, column]).tolist())
                            for column, selector in enumerate(selectors)}
         self.age += 1
-        self.awake, self.alive, self.number, self.area, self._tags = [], set(), [], [], []
+        self.filled, self.non_empty, self.number, self.area, self._tags = [], set(), [], [], []
         self._ids, self._nodes, self._count = {}, [], []
         self._bucket_of = [NO_BUCKET] * len(nodes)
         for place in reversed(range(len(nodes))):

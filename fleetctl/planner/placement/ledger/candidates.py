@@ -1,9 +1,8 @@
-"""The nodes that can take one kind of member, best first; follows the ledger instead of being rebuilt.
+"""The nodes that can take one kind of member, best first, kept up to date with the ledger.
 
-Best first means: the card Ray will pick is certain; what is left is worth most to everything else that is expected,
-where that is known (`worth/`); a share takes no more of a card's memory than of the card; no empty node is broken; the
-smallest card that does; the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one domain,
-which is small, by nodes.
+Best first means, in this order: Ray's choice of card is certain; the room that is left is worth most to the expected
+rest, if prices are known (`worth/`); a share strands no memory of its card; no empty node is broken; the smallest card;
+the tightest fit. Over all nodes the search goes by buckets of equal nodes; inside one domain, which is small, by nodes.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ if TYPE_CHECKING:
 FitKey = tuple[int, ...]
 Allowed = Callable[[int], bool]
 Spread = Callable[[int], int]
-NOT_KNOWN: FitKey = (-1,)
+UNKNOWN: FitKey = (-1,)
 
 
 def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
-    """Rank a fit; lower is better. All parts are integers, so equal fits are exactly equal."""
+    """Rank a fit; lower is better. All parts are integers, so equal fits have exactly equal keys."""
     left = taken.left
     whole_left = sum(card.fully_free for card in left.cards)
     if not claim.wants_card:
@@ -47,7 +46,7 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
 
 @dataclass(slots=True)
 class Fits:
-    """How well one claim fits each numbered offer in each area; None = not at all. Worked out once per offer."""
+    """How well one claim fits each numbered offer in each area; None = not at all. Computed once per offer."""
 
     ledger: Ledger
     claim: Claim
@@ -55,10 +54,11 @@ class Fits:
     _known: dict[tuple[int, int], FitKey | None] = field(default_factory=dict)
 
     def of(self, number: int, area: int) -> FitKey | None:
-        """Return the rank of a fit on the offer with a number."""
-        known = self._known.get((number, area), NOT_KNOWN)
-        if known is NOT_KNOWN:
-            known, fit = None, self.ledger.fit(number, self.claim)
+        """Return the rank of a fit on the offer with this number."""
+        known = self._known.get((number, area), UNKNOWN)
+        if known is UNKNOWN:
+            known = None
+            fit = self.ledger.fit(number, self.claim)
             if fit is not None:
                 known = fit_key(self.ledger.numbered(number), fit[0], self.claim)
                 if self.worth is not None:
@@ -70,16 +70,16 @@ class Fits:
         """Return the rank of a fit on a node in its present state."""
         return self.of(self.ledger.numbers[node], 0 if self.worth is None else self.worth.area_of[node])
 
-    def look_at(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Prepare for many (number of an offer, area): their worth is worked out at once."""
+    def prepare(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Compute the worth of many (number of an offer, area) pairs at once."""
         if self.worth is not None:
             fits = ((self.ledger.fit(number, self.claim), area) for number, area in pairs)
-            self.worth.look_at([*pairs, *((fit[1], area) for fit, area in fits if fit is not None)])
+            self.worth.prepare([*pairs, *((fit[1], area) for fit, area in fits if fit is not None)])
 
 
 @dataclass(slots=True)
 class FleetCandidates:
-    """Candidates among all open nodes that a selector allows."""
+    """The candidates among all open nodes that a selector allows."""
 
     buckets: Buckets
     selector: Selector
@@ -87,15 +87,15 @@ class FleetCandidates:
     _age: int = NO_BUCKET
     _cursor: int = 0
     _order: list[tuple[FitKey, int]] = field(default_factory=list)
-    """Fit and bucket, best first; buckets that were left by all nodes are dropped when they are next seen."""
+    """Fit and bucket, best first; empty buckets are dropped when they are next seen."""
     _listed: set[int] = field(default_factory=set)
 
     def __len__(self) -> int:
         self._follow()
-        return sum(map(self.buckets.count, self._listed & self.buckets.alive))
+        return sum(map(self.buckets.count, self._listed & self.buckets.non_empty))
 
     def has(self, count: int) -> bool:
-        """Return whether there are at least so many."""
+        """Return whether there are at least `count` candidates."""
         return len(self) >= count
 
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
@@ -128,29 +128,29 @@ class FleetCandidates:
                 yield key, node
 
     def _follow(self) -> None:
-        """List the buckets that got their first node since; all of them anew where the nodes were sorted again."""
+        """List the buckets that have got their first node since, or all of them if the nodes were sorted again."""
         buckets = self.buckets
         buckets.follow()
         if self._age != buckets.age:
             self._age, self._cursor, self._order, self._listed = buckets.age, 0, [], set()
-        elif self._cursor == len(buckets.awake):
+        elif self._cursor == len(buckets.filled):
             return
-        few = len(buckets.awake) - self._cursor <= len(buckets.alive)
-        new = [bucket for bucket in (dict.fromkeys(buckets.awake[self._cursor:]) if few else buckets.alive)
+        few = len(buckets.filled) - self._cursor <= len(buckets.non_empty)
+        new = [bucket for bucket in (dict.fromkeys(buckets.filled[self._cursor:]) if few else buckets.non_empty)
                if bucket not in self._listed and buckets.allows(self.selector, bucket)]
         offered = [(buckets.number[bucket], buckets.area[bucket]) for bucket in new]
-        self.fits.look_at(offered)
+        self.fits.prepare(offered)
         for bucket, offer in zip(new, offered, strict=True):
             key = self.fits.of(*offer)
             if key is not None:
                 insort(self._order, (key, bucket))
                 self._listed.add(bucket)
-        self._cursor = len(buckets.awake)
+        self._cursor = len(buckets.filled)
 
 
 @dataclass(slots=True)
 class DomainCandidates:
-    """Candidates among a few nodes: those of one domain that a selector allows, ascending."""
+    """The candidates among `places`, the nodes of one domain that a selector allows, ascending."""
 
     places: Sequence[int]
     fits: Fits
@@ -159,14 +159,14 @@ class DomainCandidates:
         return sum(1 for _ in self._fitting())
 
     def has(self, count: int) -> bool:
-        """Return whether there are at least so many."""
+        """Return whether there are at least `count` candidates."""
         return sum(1 for _ in islice(self._fitting(), count)) == count
 
     def best(self, allowed: Allowed | None, spread: Spread) -> int | None:
         """Return the best node that `allowed` accepts; among equal fits the least `spread`, then ledger order."""
         found = min(((key, spread(node), node) for key, node in self._fitting() if allowed is None or allowed(node)),
-                    default=None)
-        return None if found is None else found[2]
+                    default=(None, None, None))
+        return found[2]
 
     def in_order(self) -> Iterator[tuple[FitKey, int]]:
         """Yield the fitting nodes in their present state with how well each fits, best first, then in ledger order."""
@@ -180,7 +180,6 @@ class DomainCandidates:
 
 
 Candidates = FleetCandidates | DomainCandidates
-"""Nodes that can take one claim now."""
 
 
 def _least_crowded(nodes: Iterator[int], allowed: Allowed | None, spread: Spread) -> tuple[int, int] | None:

@@ -1,9 +1,9 @@
 """The cards of one node, and which of them Ray will hand out.
 
-Ray picks cards, not the plan, so this follows Ray's own rule: a share goes to the card with the least remaining share
-that still holds it (ties: lowest index), blind to memory; so the memory must be free on exactly that card. Whole cards
-are promised by number: `min(what Ray has free, fully free clean cards with the memory asked for)`, lowest index first.
-Source of the rule: Ray's per-instance resource allocation (`NodeInstanceSet`), facts checked against Ray 2.60.
+Ray, not the plan, picks cards, so this follows Ray's rule: a share goes to the card with the least remaining share that
+still holds it (ties: lowest index), regardless of memory; the memory must therefore be free on exactly that card. Of
+whole cards only the number is promised: at most what Ray has free, and at most the fully free, clean cards with enough
+memory, lowest index first. Source: Ray's per-instance allocation (`NodeInstanceSet`), checked against Ray 2.60.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fleetctl.planner.placement.claims import Claim
 
 
 class Card(NamedTuple):
-    """One card: `free_share` in 1/10000, bytes (None = unknown); `foreign` = used beyond what is granted on it.
+    """One card: `free_share` in 1/10000; memory in bytes, None = unknown; `foreign` = use beyond what is granted on it.
 
     `tries` = how many more replicas it takes, 0 while it cools; None = any number.
     """
@@ -30,17 +30,17 @@ class Card(NamedTuple):
 
     @property
     def cooling(self) -> bool:
-        """Return whether the breaker lets it take nothing new."""
+        """Whether the breaker keeps new replicas away from it."""
         return self.tries == 0
 
     @property
     def dirty(self) -> bool:
-        """Return whether it is not on offer: it cools, or something uses it that nothing granted on it explains."""
+        """Whether it is not on offer: it cools, or something without a grant uses it."""
         return self.foreign > 0 or self.cooling
 
     @property
     def fully_free(self) -> bool:
-        """Return whether Ray has granted nothing of it."""
+        """Whether Ray has granted nothing of it."""
         return self.free_share == SHARE
 
     def has_vram(self, vram: int) -> bool:
@@ -48,14 +48,14 @@ class Card(NamedTuple):
         return not vram or (self.free_vram is not None and self.free_vram >= vram)
 
     def less(self, share: int, vram: int) -> Card:
-        """Return this card with a share and some memory taken."""
+        """Return this card after taking a share and some memory."""
         left = self.free_share - share
         free = None if self.free_vram is None else max(0, self.free_vram - vram) if left else 0
         return Card(self.index, left, free, self.memory, self.foreign, self.tries and self.tries - 1)
 
 
 class Offer(NamedTuple):
-    """What a node still has. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing is on the node yet."""
+    """What a node has free. `free_gpus` is Ray's own sum in 1/10000; `empty` = nothing is on the node yet."""
 
     cards: tuple[Card, ...] = ()
     free_gpus: int = 0
@@ -65,25 +65,22 @@ class Offer(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """An offer after a claim: what is left, the GPU share really claimed, and on which cards."""
+    """An offer after a claim: what is left, the GPU share really taken, and on which cards."""
 
     left: Offer
     gpus: int
     indices: tuple[int, ...]
     risky: bool = False
-    """Ray, blind to memory and strangers, might hand out another card than the one counted on."""
+    """Ray, which ignores memory and foreign use, might hand out another card than the expected one."""
 
 
 def share_of(vram: int, memory: int | None) -> int:
-    """Return the share of a card of `memory` bytes that `vram` bytes mean, rounded up; more than all of an unknown one.
-
-    Unknown is also what is not above 0.
-    """
+    """Return which share of a card of `memory` bytes `vram` bytes are, rounded up; SHARE + 1 if `memory` is unknown."""
     return -(-vram * SHARE // memory) if memory is not None and memory > 0 else SHARE + 1
 
 
 def take(offer: Offer, claim: Claim) -> Taken | None:
-    """Take `claim` from `offer`; None when it does not fit."""
+    """Take `claim` from `offer`; None if it does not fit."""
     if offer.free_cpus < claim.cpus or offer.free_memory < claim.memory:
         return None
     if not claim.wants_card:
@@ -97,7 +94,7 @@ def take(offer: Offer, claim: Claim) -> Taken | None:
 
 
 def choose(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool] | None:
-    """Return the GPU share that a claim on cards means here, its cards, and whether Ray might hand out others."""
+    """Return the GPU share that a claim on cards takes here, its cards, and whether Ray might hand out others."""
     return _choose_whole(offer, claim) if claim.whole_cards else _choose_share(offer, claim)
 
 
@@ -128,7 +125,7 @@ def _choose_share(offer: Offer, claim: Claim) -> tuple[int, Sequence[Card], bool
 
 
 def possible_shares(offer: Offer, claim: Claim) -> list[int]:
-    """Return the shares a claim below one card may mean here: its own, or one per size of card for VRAM alone."""
+    """Return the shares that a claim below one card may take: its own, or for VRAM alone one per size of card."""
     if claim.gpus:
         return [claim.gpus]
     sizes = {card.memory for card in offer.cards if card.memory and card.memory >= claim.vram}
@@ -136,11 +133,11 @@ def possible_shares(offer: Offer, claim: Claim) -> list[int]:
 
 
 def blind_pick(offer: Offer, share: int) -> Card | None:
-    """Return the card Ray gives to a share: the least remaining that holds it, lowest index first."""
+    """Return the card Ray gives to a share: the least remaining share that holds it, lowest index first."""
     if offer.free_gpus < share:
         return None
     best = None
-    for card in offer.cards:  # a loop: asked for every kind of offer by every kind of claim
+    for card in offer.cards:  # a loop for speed: called for every kind of offer and claim
         if card.free_share >= share and (best is None or (card.free_share, card.index) < (best.free_share, best.index)):
             best = card
     return best

@@ -1,4 +1,4 @@
-"""Crowds: how many replicas of a model touch each value of its spread label, those that run and new ones alike."""
+"""Crowds: how many replicas of a model, running or new, touch each value of its spread label."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ if TYPE_CHECKING:
     from fleetctl.planner.placement.ledger.ledger import LedgerNode
 
 Value = str | None
-"""A value of a label; None means all nodes without it."""
+"""A value of a label; None = without the label."""
 Crowd = dict[Value, int]
-"""Replicas by value; a value that none touches is not in it."""
+"""Replicas by value, without values that no replica touches."""
 LiveNodes = Callable[[str], Iterable[Iterable[int]]]
-"""The nodes that each live replica of a model touches."""
+"""Returns the nodes that each live replica of a model touches."""
 
 
 @dataclass(slots=True)
 class Crowds:
-    """The crowds of the models with a spread; what runs of a model is looked at when it is first asked about."""
+    """The crowds of the models with a spread; a model's live replicas are read on first use."""
 
     nodes: Sequence[LedgerNode]
     labels: Mapping[str, str] = field(default_factory=dict)
-    """The spread label by model key; other models are not counted."""
+    """The spread label by model key; models without one are not counted."""
     live_nodes: LiveNodes = lambda _key: ()
     _known: dict[str, Crowd] = field(default_factory=dict)
 
     def of(self, key: str) -> Crowd:
-        """Return the crowd of a model, which follows later changes; empty where it has no spread."""
+        """Return the crowd of a model, which follows later changes; empty if it has no spread."""
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = {}
@@ -43,7 +43,7 @@ class Crowds:
         return {self.nodes[node].labels.get(label) for node in nodes}
 
     def put(self, key: str, value: Value, count: int) -> int:
-        """Let so many replicas touch a value; returns how many did before."""
+        """Set the number of replicas that touch a value; returns the number before."""
         crowd = self.of(key)
         before = crowd.get(value, 0)
         if count:
@@ -53,7 +53,7 @@ class Crowds:
         return before
 
     def without(self, ended: Iterable[tuple[str, Iterable[int]]]) -> Crowds:
-        """Return crowds of their own without some replicas: (model, the nodes it touches)."""
+        """Return a copy without the `ended` replicas, each as (model, the nodes it touches)."""
         known = {key: dict(crowd) for key, crowd in self._known.items()}
         other = Crowds(self.nodes, self.labels, self.live_nodes, known)
         for key, nodes in ended:

@@ -1,4 +1,4 @@
-"""The values of one label as domains: which nodes have each, and how many GPUs are free there; follows the ledger."""
+"""The domains of one label: the nodes with each value and their free GPUs, kept up to date with the ledger."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Domain:
 
 
 class Domains:
-    """All domains of one label, by value, and what is free in each. A node without the label is in no domain."""
+    """All domains of one label by value, with the free share of each. A node without the label is in no domain."""
 
     def __init__(self, ledger: Ledger, label: str) -> None:
         self.ledger = ledger
@@ -29,16 +29,16 @@ class Domains:
         self.by_value = {value: Domain(value, frozenset(nodes)) for value, nodes in sorted(values.items())}
         self._of = {place: domain for domain in self.by_value.values() for place in domain.nodes}
         self.values = len(self.by_value) + (len(self._of) < len(ledger.nodes))
-        """How many values there are; nodes without the label are one together."""
+        """The number of values; nodes without the label count as one more."""
         self._known = {place: ledger.offer(place).free_gpus for place in self._of}
-        """By node: its free GPU share as it was last counted."""
+        """By node: its free GPU share when it was last read."""
         self._free = {value: sum(self._known[place] for place in domain.nodes)
                       for value, domain in self.by_value.items()}
         self._order = sorted((free, value) for value, free in self._free.items())
         self._cursor = len(ledger.changes)
 
     def with_room(self, gpus: int, nodes: int) -> Iterator[Domain]:
-        """Yield the domains with so many nodes and so much GPU share free in all, those with least free first."""
+        """Yield the domains with at least this many nodes and this free GPU share in total, least free share first."""
         self._follow()
         for _, value in self._order[bisect_left(self._order, (gpus, "")):]:
             if len(self.by_value[value].nodes) >= nodes:

@@ -1,9 +1,9 @@
 """The ledger: how much of each card, node and slot is still free while a plan is being made.
 
-A trial is a cheap overlay: place a whole replica, then keep it or undo to a mark. Nothing here knows about Ray, files
-or time. Nodes are in one fixed order (name, id), so that the order of the inventory cannot matter.
+A trial is cheap: place a whole replica, then keep it or undo to a mark. Nothing here knows about Ray, files or time.
+Nodes are in one fixed order (name, id), so that the order of the inventory cannot matter.
 
-Equal offers are stored once and known by number. What a claim makes of an offer is worked out once per (number, claim),
+Equal offers are stored once and have a number. The result of a claim on an offer is computed once per (number, claim),
 so that 50,000 replicas on 10,000 nodes cost as many dictionary lookups and only a few thousand computations.
 """
 
@@ -21,20 +21,20 @@ from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
 
 Slots = frozenset[int]
 NO_SLOTS: Slots = frozenset()
-NOTHING_ELSE: Mapping[int, Offer] = {}
+NO_OFFERS: Mapping[int, Offer] = {}
 FIRST_SLOT: Slots = frozenset({0})
 HeldBy = Callable[[str], dict[int, Slots]]
-"""The slots that live replicas of a model hold, by node."""
+"""Returns the slots that live replicas of a model hold, by node."""
 Fit = tuple[Taken, int]
-"""An offer after a claim, and the number of what is left."""
+"""An offer after a claim, and the number of the offer that is left."""
 Change = tuple[int, int] | tuple[int, str, Slots] | tuple[str, Value, int, None]
-"""What undo puts back: (node, number of its offer before), (node, model key, its slots before), or (model key, value of
-its spread label, replicas that touched it before, None)."""
+"""What undo restores: (node, number of its offer), (node, model key, its slots), or (model key, value of its spread
+label, replicas that touched it, None)."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerNode:
-    """What does not change about a node while planning."""
+    """The facts of a node that do not change while planning."""
 
     id: str
     name: str
@@ -42,27 +42,27 @@ class LedgerNode:
     labels: Mapping[str, str]
     policy: EffectivePolicy
     gpus: Sequence[Gpu] = ()
-    """Its cards as they were read, for a word about who uses them."""
+    """Its cards as in the inventory, for messages about the processes on them."""
 
     @property
     def open(self) -> bool:
-        """Return whether new members may come here at all."""
+        """Whether new members may be placed here at all."""
         return self.state == "ALIVE" and self.policy.cordoned_by is None
 
 
 @dataclass(slots=True)
 class Ledger:
-    """Offers and slots of all nodes."""
+    """The offers and slots of all nodes."""
 
     nodes: Sequence[LedgerNode]
     changes: list[int] = field(default_factory=list)
-    """Every node that changed, in order, also by undoing: readers keep a cursor into it."""
+    """Each node that changed, in order, also by an undo; readers keep a cursor into it."""
     numbers: list[int] = field(default_factory=list)
-    """The number of each node's offer, by node; equal offers have equal numbers. Read-only elsewhere."""
+    """By node: the number of its offer; equal offers have equal numbers. Read-only elsewhere."""
     _offers: list[Offer] = field(default_factory=list)
     _number_of: dict[Offer, int] = field(default_factory=dict)
     _slots: dict[str, dict[int, Slots]] = field(default_factory=dict)
-    """By model key, then node: the slots held, of the models that were asked about."""
+    """By model key, then node: the slots held, for models already read."""
     _held_by: HeldBy = lambda _key: {}
     _crowds: Crowds = field(default_factory=lambda: Crowds(()))
     _journal: list[Change] = field(default_factory=list)
@@ -82,15 +82,15 @@ class Ledger:
         return ledger
 
     def offer(self, node: int) -> Offer:
-        """Return what a node still offers."""
+        """Return the present offer of a node."""
         return self._offers[self.numbers[node]]
 
     def numbered(self, number: int) -> Offer:
-        """Return the offer with a number."""
+        """Return the offer with this number."""
         return self._offers[number]
 
     def fit(self, number: int, claim: Claim) -> Fit | None:
-        """Return what taking `claim` from the offer with a number would leave; None when it does not fit."""
+        """Return what would be left after taking `claim` from the offer with this number; None if it does not fit."""
         known = self._fits.get(claim)
         if known is None:
             known = self._fits[claim] = {}
@@ -100,7 +100,7 @@ class Ledger:
         return known[number]
 
     def take(self, node: int, claim: Claim) -> Taken | None:
-        """Take `claim` on a node; None, and no change, when it does not fit."""
+        """Take `claim` on a node; None, and no change, if it does not fit."""
         fit = self.fit(self.numbers[node], claim)
         if fit is None:
             return None
@@ -108,16 +108,16 @@ class Ledger:
         return fit[0]
 
     def shift(self, node: int, number: int) -> None:
-        """Let a node offer another numbered offer; can be undone."""
+        """Give a node another offer, by number; can be undone."""
         self._journal.append((node, self.numbers[node]))
         self._set(node, number)
 
     def lift_slots(self, key: str, slots: Mapping[int, int]) -> None:
-        """Give back what `take_slots` took for one new replica; can be undone."""
+        """Return the slots that `take_slots` took for one new replica; can be undone."""
         for node, slot in slots.items():
             before = self.slots(node, key)
             self._journal.append((node, key, before))
-            self._put_back(node, key, before - {slot})
+            self._set_slots(node, key, before - {slot})
         self._touch(key, slots, -1)
 
     def slots(self, node: int, key: str) -> Slots:
@@ -125,9 +125,9 @@ class Ledger:
         return self.slots_of(key).get(node, NO_SLOTS)
 
     def slots_of(self, key: str) -> dict[int, Slots]:
-        """Return the slots that replicas of a model hold, by node; follows later changes, and is read-only elsewhere.
+        """Return the slots that replicas of a model hold, by node; follows later changes. Read-only elsewhere.
 
-        What runs of a model is looked at when it is first asked about.
+        A model's live replicas are read on first use.
         """
         held = self._slots.get(key)
         if held is None:
@@ -135,7 +135,7 @@ class Ledger:
         return held
 
     def take_slots(self, key: str, nodes: Iterable[int]) -> dict[int, int]:
-        """Take the lowest free slot of a model on each node one new replica touches; returns the slots by node."""
+        """Take the lowest free slot of a model on each node that a new replica touches; returns the slots by node."""
         held, taken = self.slots_of(key), dict[int, int]()
         for node in nodes:
             if node in taken:
@@ -149,7 +149,7 @@ class Ledger:
         return taken
 
     def crowd(self, key: str) -> Crowd:
-        """Return how many replicas of a model touch each value of its spread label; it follows later changes."""
+        """Return how many replicas of a model touch each value of its spread label; follows later changes."""
         return self._crowds.of(key)
 
     def values(self, key: str, nodes: Iterable[int]) -> set[Value]:
@@ -164,10 +164,7 @@ class Ledger:
             self._journal.append((key, value, before, None))
 
     def caps(self, *, wants_cards: bool) -> Sequence[int] | None:
-        """Return by node how many replicas of a model that does, or does not, claim GPU or VRAM may touch it.
-
-        None where no open node has a cap.
-        """
+        """Return the slot cap of each node for models that do, or do not, claim GPU or VRAM; None without any cap."""
         if wants_cards not in self._caps:
             caps = [node.policy.cap_for(wants_cards).limit for node in self.nodes]
             capped = any(cap < NO_CAP for cap, node in zip(caps, self.nodes, strict=True) if node.open)
@@ -175,7 +172,7 @@ class Ledger:
         return self._caps[wants_cards]
 
     def tells_apart(self, shape: ReplicaShape) -> bool:
-        """Return whether it matters which model asks: for its slots, or for the limit of its spread."""
+        """Return whether a shape's model matters, because of slots or the limit of its spread."""
         limited = shape.spread is not None and shape.spread.most is not None
         return limited or self.caps(wants_cards=shape.wants_cards) is not None
 
@@ -184,23 +181,23 @@ class Ledger:
         return len(self._journal)
 
     def undo(self, mark: int) -> None:
-        """Throw away everything taken since `mark`."""
+        """Undo all changes since `mark`."""
         while len(self._journal) > mark:
             change = self._journal.pop()
             if len(change) == 2:
                 self._set(*change)
             elif len(change) == 3:
-                self._put_back(*change)
+                self._set_slots(*change)
             else:
                 self._crowds.put(*change[:3])
 
     def copied(
-        self, *, dead: int | None = None, offers: Mapping[int, Offer] = NOTHING_ELSE,
+        self, *, dead: int | None = None, offers: Mapping[int, Offer] = NO_OFFERS,
         ended: Sequence[tuple[str, Collection[int]]] = (),
     ) -> Ledger:
-        """Return a ledger that changes on its own, in which one node may be dead, and some others offer something else.
+        """Return an independent copy; `dead` = a node that is dead in it, `offers` = other offers of some nodes.
 
-        `ended` = (model, its nodes) of replicas that hold no slot any more. What is known of single offers is shared.
+        `ended` = (model, its nodes) of replicas that no longer hold slots. Offers and fits stay shared.
         """
         nodes = list(self.nodes)
         if dead is not None:
@@ -213,7 +210,7 @@ class Ledger:
         for key, place in ((key, place) for key, places in ended for place in set(places)):
             held = other.slots(place, key)
             if held:
-                other._put_back(place, key, held - {max(held)})
+                other._set_slots(place, key, held - {max(held)})
         return other
 
     def selected(self, selector: Selector) -> tuple[int, ...]:
@@ -223,11 +220,11 @@ class Ledger:
         return self._selected[selector]
 
     def select(self, selector: Selector, places: Sequence[int]) -> None:
-        """Let a selector that no node's labels are asked about mean these nodes."""
+        """Define a made-up selector as these nodes, whatever their labels."""
         self._selected[selector] = tuple(places)
 
     def _select(self, wanted: Mapping[str, str]) -> list[int]:
-        """Return the open nodes that match, by the values each label has; a label is indexed when first asked for."""
+        """Return the open nodes that match, by the values of each label; a label is indexed on first use."""
         found: set[int] | None = None
         for key, expression in wanted.items():
             requirement = parse_requirement(expression)
@@ -239,7 +236,7 @@ class Ledger:
         return [place for place, node in enumerate(self.nodes) if node.open] if found is None else sorted(found)
 
     def _places_of(self, key: str) -> dict[str | None, list[int]]:
-        """Return the open nodes by their value of a label; None = without it."""
+        """Return the open nodes by their value of a label; None = without the label."""
         if key not in self._by_label:
             by_value = self._by_label[key] = {}
             for place, node in enumerate(self.nodes):
@@ -247,9 +244,9 @@ class Ledger:
                     by_value.setdefault(node.labels.get(key), []).append(place)
         return self._by_label[key]
 
-    def _put_back(self, node: int, key: str, before: Slots) -> None:
-        if before:
-            self.slots_of(key)[node] = before
+    def _set_slots(self, node: int, key: str, slots: Slots) -> None:
+        if slots:
+            self.slots_of(key)[node] = slots
         else:
             del self.slots_of(key)[node]
 

@@ -1,9 +1,9 @@
-"""What a node has left, from what the inventory says about it.
+"""Computes what a node offers from its inventory.
 
-Some of what is granted is known per card (the cards a live member names, `share` of a card). The rest is assigned to
-cards as Ray would do it, to those first whose measured use shows that something is there.
+Some grants are known per card (the cards of a live member, the `share` of a card). The rest is assigned to cards as Ray
+would do it, first to cards whose measured use shows that something is there.
 
-A node is first reduced to the plain facts that its offer depends on: nodes with equal facts are worked out once.
+A node is first reduced to the facts that its offer depends on, so that nodes with equal facts are computed once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fleetctl.planner.placement.policies import CoolingCards, EffectivePolicy
 GIB = 1 << 30
 
 BareCard = tuple[int, int | None, int, int, bool]
-"""Index, memory (None = unknown), measured use, the share the inventory reports without naming a holder, and whether
-its memory is the host's: then much of what is in use there has nothing to do with the card."""
+"""Index, memory (None = unknown), measured use, the share reported without a holder, and whether its memory is the
+host's: then much of the use has nothing to do with the card."""
 Grant = tuple[int, int, tuple[int, ...]]
-"""What a live member holds: its share, its VRAM on each card, and the cards it is known to hold."""
+"""A live member's share, its VRAM per card, and the indices of its cards, as far as known."""
 
 
 class Facts(NamedTuple):
-    """All that the offer of a node depends on beside its policy. GPUs and CPUs in 1/10000, bytes."""
+    """Everything that the offer of a node depends on, except its policy. GPUs and CPUs in 1/10000, bytes."""
 
     cards: tuple[BareCard, ...]
     grants: tuple[Grant, ...]
@@ -38,14 +38,14 @@ class Facts(NamedTuple):
     free_cpus: int
     free_memory: int
     held: bool
-    """A live member is here, with or without a card."""
+    """A live member is on the node, with or without a card."""
 
 
 @dataclass(slots=True)
 class _CardLoads:
-    """The cards of one node while what is granted is assigned to them; all lists by place in `cards`.
+    """The cards of one node while grants are assigned to them; all lists by place in `cards`.
 
-    `reported` = share the inventory reports without naming a holder, `share` and `vram` = what is assigned.
+    `reported` = the share reported without a holder and not assigned yet, `share` and `vram` = what is assigned.
     """
 
     cards: tuple[BareCard, ...]
@@ -57,7 +57,7 @@ class _CardLoads:
         return SHARE - self.share[place] - self.reported[place]
 
     def grant(self, place: int, share: int, vram: int) -> None:
-        """Assign a member, or an unknown holder, to a card; no memory claim = it is granted its share of the memory."""
+        """Assign a member, or an unknown holder, to a card; without a memory claim it gets its share of the memory."""
         if self.reported[place]:
             self.reported[place] = max(0, self.reported[place] - share)
         self.share[place] = min(SHARE, self.share[place] + share)
@@ -66,9 +66,9 @@ class _CardLoads:
     def put(self, share: int, vram: int) -> None:
         """Assign a grant whose card is not known: whole cards first, then the share below one card."""
         whole, part = divmod(share, SHARE)
-        # a grant of whole cards is on those that are reported as taken, or else free
+        # whole cards are granted on cards that are reported as taken, or else on free ones
         possible = [place for place in range(len(self.cards)) if SHARE in (self.reported[place], self.free(place))]
-        taken = sorted(possible, key=lambda place: (self.reported[place] != SHARE, *self._likely(place)))[:whole]
+        taken = sorted(possible, key=lambda place: (self.reported[place] != SHARE, *self._most_used(place)))[:whole]
         for place in taken:
             self.grant(place, SHARE, vram)
         for _ in range(whole - len(taken)):
@@ -81,18 +81,19 @@ class _CardLoads:
     def _put_share(self, share: int, vram: int) -> None:
         places = range(len(self.cards))
         if reported := [place for place in places if self.reported[place] >= share]:
-            self.grant(min(reported, key=lambda place: (self.reported[place], *self._likely(place))), share, vram)
+            self.grant(min(reported, key=lambda place: (self.reported[place], *self._most_used(place))), share, vram)
         elif room := [place for place in places if self.free(place) >= share]:
-            self.grant(min(room, key=lambda place: (self.free(place), *self._likely(place))), share, vram)
+            self.grant(min(room, key=lambda place: (self.free(place), *self._most_used(place))), share, vram)
         else:
             self._spill(share, vram)
 
-    def _likely(self, place: int) -> tuple[int, int]:
+    def _most_used(self, place: int) -> tuple[int, int]:
+        """A sort key: cards with most measured use first, then by index."""
         index, _, measured, *_ = self.cards[place]
         return -measured, index
 
     def _spill(self, share: int, vram: int) -> None:
-        """No single card holds it, so the layout is not as we think: take it from wherever something is free."""
+        """Take the share from all cards with something free: no single card holds it, so the real layout is another."""
         for place in sorted(range(len(self.cards)), key=lambda place: (-self.free(place), place)):
             piece = min(share, self.free(place))
             if piece > 0:
@@ -100,7 +101,7 @@ class _CardLoads:
                 share -= piece
 
     def finish(self, reserve: int, cooling: CoolingCards) -> tuple[Card, ...]:
-        """Return the cards as the ledger sees them; what is reported and not assigned counts as assigned."""
+        """Return the cards for the ledger; shares that are reported and not assigned count as assigned."""
         for place, reported in enumerate(self.reported):
             if reported:
                 self.grant(place, reported, 0)
@@ -112,7 +113,7 @@ class _CardLoads:
 @lru_cache(maxsize=1 << 16)
 def _finished(card: BareCard, share: int, vram: int, reserve: int, tries: int | None = None) -> Card:
     index, memory, measured, _, unified = card
-    if share >= SHARE:  # nothing of it is on offer, so it does not matter how much memory it has left
+    if share >= SHARE:  # nothing of it is on offer, so its free memory does not matter
         return Card(index, 0, None if memory is None else 0, memory)
     slack = max(GIB, (memory or 0) // 50)
     free = None if memory is None else max(0, memory - max(measured, vram) - reserve)
@@ -121,12 +122,12 @@ def _finished(card: BareCard, share: int, vram: int, reserve: int, tries: int | 
 
 
 def offer_of(node: Node, members: Sequence[ReplicaMember], policy: EffectivePolicy) -> Offer:
-    """Return what `node` still offers; `members` are the live members on it, in a fixed order."""
+    """Return the offer of `node`; `members` = the live members on it, in a fixed order."""
     return offer_from(facts_of(node, members), policy)
 
 
 def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
-    """Return what the offer of `node` depends on; `members` are the live members on it, in a fixed order."""
+    """Return what the offer of `node` depends on; `members` = the live members on it, in a fixed order."""
     total, used = node.resources.total, node.resources.used
     gpus_total, cpus_used, memory_used = round(total.gpu * SHARE), 0, 0
     for member in members:
@@ -146,7 +147,7 @@ def facts_of(node: Node, members: Sequence[ReplicaMember]) -> Facts:
 
 
 def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
-    """Return what a node with these facts still offers under a policy."""
+    """Return the offer of a node with these facts under a policy."""
     if facts.gpus_used >= len(facts.cards) * SHARE:
         return Offer(_all_taken(facts.cards, policy.gpu_memory), max(0, facts.gpus_total - facts.gpus_used),
                      facts.free_cpus, facts.free_memory, empty=not facts.held and not facts.gpus_used)
@@ -165,14 +166,14 @@ def offer_from(facts: Facts, policy: EffectivePolicy) -> Offer:
 
 @lru_cache(maxsize=1 << 12)
 def _all_taken(cards: tuple[BareCard, ...], gpu_memory: int | None) -> tuple[Card, ...]:
-    """Return cards of which nothing is left; most nodes of a settled fleet have them, so equal ones are one object."""
+    """Return the cards of a node without any free share; cached, as most nodes of a full fleet are such."""
     return tuple([_finished((index, memory or gpu_memory, 0, 0, False), SHARE, 0, 0) for index, memory, *_ in cards])
 
 
 def _bare_cards(gpus: Sequence[Gpu], count: int, *, all_taken: bool) -> tuple[BareCard, ...]:
-    """Return the node's cards by index; those it has but does not list are filled in, with nothing known of them.
+    """Return the node's cards by index; cards that it has but does not list are added, without any details.
 
-    Where all are taken it does not matter how, and nodes that are equal but for that look equal.
+    If all cards are taken, their use is left out, so that more nodes are equal.
     """
     cards: list[BareCard]
     if all_taken:

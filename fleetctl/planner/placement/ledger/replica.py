@@ -1,7 +1,7 @@
-"""Place one replica, whole or not at all: gangs on distinct nodes, inside one label value, within slots.
+"""Places one replica, whole or not at all: gangs on distinct nodes, inside one label value, within slots.
 
-First a greedy pass, members with the fewest fitting nodes first; where that ends in a dead end, a bounded search. The
-members are then taken once more in the order in which they will be created: Ray's choice of cards depends on it.
+First a greedy pass, members with the fewest fitting nodes first; if it fails, a bounded search. The members are then
+taken again in the order in which they will be created, since Ray's choice of cards depends on it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SeatNodes = dict[Position, int]
 
 
 class Assigned(NamedTuple):
-    """A member on its node: the GPU share really claimed there, and the replica's slot."""
+    """A member on its node: the GPU share it really takes there, and the replica's slot."""
 
     seat: Seat
     node: int
@@ -40,7 +40,7 @@ class Assigned(NamedTuple):
 
 @dataclass(slots=True)
 class _Gang:
-    """One gang being placed: where its ranks are so far, and the rules that hold for it."""
+    """One gang being placed: the nodes of its ranks so far, and the rules for it."""
 
     seats: list[Seat]
     ranks_per_node: int
@@ -48,7 +48,7 @@ class _Gang:
     allowed: Callable[[int], bool] | None
     count: Callable[[int], int]
     crowding: Crowding | None
-    """Where a written spread comes before the fit."""
+    """Set if a written spread comes before the fit."""
     steps: int = SEARCH_STEPS
     nodes: list[int] = field(default_factory=list)
     ranks: Counter[int] = field(default_factory=Counter)
@@ -60,34 +60,35 @@ class _Gang:
         """Return the best node for one more rank."""
         if self.crowding is None:
             return candidates.best(self.accepts, self.count)
-        full = self.crowding.apart and self.ranks_per_node == 1  # no other rank can join one on its value
-        mine = self.crowding.mine | {self.crowding.value_of(node) for node in (() if full else self.nodes)}
+        mine = set(self.crowding.mine)
+        if not self.crowding.apart or self.ranks_per_node > 1:  # else no other rank can be on the value of a node
+            mine |= {self.crowding.value_of(node) for node in self.nodes}
         return Spreading(candidates, self.accepts, self.count, replace(self.crowding, mine=mine)).best()
 
-    def assigned(self, node: int) -> None:
+    def add(self, node: int) -> None:
         self.nodes.append(node)
         self.ranks[node] += 1
 
-    def leave(self) -> None:
+    def remove_last(self) -> None:
         self.ranks[self.nodes.pop()] -= 1
 
 
 @dataclass(slots=True)
 class Placer:
-    """Places replicas on one ledger, and keeps what is known about fitting nodes between them."""
+    """Places replicas on one ledger, and caches which nodes fit from one replica to the next."""
 
     ledger: Ledger
     worth: RoomWorth | None = None
-    """What free room is worth to what else is expected; None = that is not asked."""
+    """The worth of free room to the expected rest; None = not considered."""
     spread_first: bool = False
-    """A written spread comes before the fit; else only its limit counts."""
+    """A written spread comes before the fit; otherwise only its limit counts."""
     _buckets: Buckets | None = None
     _candidates: dict[tuple[Kind, Domain | None], Candidates] = field(default_factory=dict)
     _fits: dict[Claim, Fits] = field(default_factory=dict)
     _domains: dict[str, Domains] = field(default_factory=dict)
 
     def candidates(self, kind: Kind, domain: Domain | None = None) -> Candidates:
-        """Return the nodes, all or those of a domain, that can take one kind of member now."""
+        """Return the nodes, of the fleet or of a domain, that can take one kind of member now."""
         found = self._candidates.get((kind, domain))
         if found is None:
             claim, selector = kind
@@ -100,14 +101,14 @@ class Placer:
         return found
 
     def expect(self, selectors: Sequence[Selector]) -> Buckets:
-        """Prepare for members with these selectors; saves sorting the nodes again for each."""
+        """Prepare for members with these selectors, so that nodes are not sorted again for each."""
         if self._buckets is None:
             self._buckets = Buckets(self.ledger, None if self.worth is None else self.worth.area_of)
         self._buckets.expect(selectors)
         return self._buckets
 
     def place(self, shape: ReplicaShape) -> tuple[Assigned, ...] | None:
-        """Take one whole replica from the ledger; None, and no change, when it does not fit."""
+        """Take one whole replica from the ledger; None, and no change, if it does not fit."""
         if shape.size == 1:
             return next(self.place_singles(shape, 1), None)
         for group in shape.groups:
@@ -127,7 +128,7 @@ class Placer:
         return None
 
     def place_singles(self, shape: ReplicaShape, count: int) -> Iterator[tuple[Assigned, ...]]:
-        """Take up to `count` replicas of a shape with one member, one after the other, each at its best node."""
+        """Take up to `count` replicas of a shape with one member, one after another, each on its best node."""
         seat, ledger, crowding = shape.seats[0], self.ledger, self._crowding(shape)
         candidates, allowed, crowded = self.candidates(seat.kind), self.allowed(shape), self.crowded(shape)
         spreading = None if crowding is None else Spreading(candidates, allowed, crowded, crowding)
@@ -141,20 +142,20 @@ class Placer:
                 return
             assigned = Assigned(seat, node, taken.gpus, ledger.take_slots(shape.key, (node,))[node])
             if spreading is not None:
-                spreading.took(node)
+                spreading.placed(node)
             yield (assigned,)
-            again = None if allowed or spreading else fits_on(node)
-            if again is None or again >= fit:  # another node may be as good now
+            fit_after = None if allowed or spreading else fits_on(node)
+            if fit_after is None or fit_after >= fit:  # another node may be as good now
                 node = None
 
     def domains(self, label: str) -> Domains:
-        """Return the nodes of each value of a label."""
+        """Return the domains of a label."""
         if label not in self._domains:
             self._domains[label] = Domains(self.ledger, label)
         return self._domains[label]
 
     def crowded(self, shape: ReplicaShape) -> Callable[[int], int]:
-        """Return how many replicas of this model touch a node."""
+        """Return a function that counts the replicas of this model on a node."""
         held = self.ledger.slots_of(shape.key)
         return lambda node: len(held.get(node, NO_SLOTS))
 
@@ -163,7 +164,7 @@ class Placer:
         return lambda node: nodes[node].labels.get(label)
 
     def _crowding(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Crowding | None:
-        """Return how crowded the values of a written spread are, where that comes before the fit."""
+        """Return how crowded the values of a written spread are; None if that does not come before the fit."""
         if not self.spread_first or shape.spread is None:
             return None
         domains, value_of = self.domains(shape.spread.label), self._value_of(shape.spread.label)
@@ -171,9 +172,9 @@ class Placer:
                         apart=domains.values == len(self.ledger.nodes), mine={value_of(node) for node in touched})
 
     def allowed(self, shape: ReplicaShape, touched: Set[int] = frozenset()) -> Callable[[int], bool] | None:
-        """Return which nodes a replica may touch, by slots and its spread's limit; None where any will do.
+        """Return a test for the nodes a replica may touch, by slots and its spread's limit; None if it may touch all.
 
-        `touched` = nodes it is on already.
+        `touched` = nodes it is already on.
         """
         has_slot, has_room = self._has_slot(shape, touched), self._has_room(shape)
         if has_slot is None or has_room is None:
@@ -187,7 +188,7 @@ class Placer:
         return lambda node: len(held.get(node, NO_SLOTS)) < caps[node] or node in touched
 
     def _has_room(self, shape: ReplicaShape) -> Callable[[int], bool] | None:
-        """Return on which nodes the value of the spread label may be touched by one more; without a limit None."""
+        """Return a test for nodes whose spread value may be touched by one more replica; None without a limit."""
         if shape.spread is None or shape.spread.most is None:
             return None
         most, crowd, value_of = shape.spread.most, self.ledger.crowd(shape.key), self._value_of(shape.spread.label)
@@ -196,9 +197,9 @@ class Placer:
     def place_gang(
         self, shape: ReplicaShape, seats: list[Seat], touched: frozenset[int], domain: Domain | None = None
     ) -> SeatNodes | None:
-        """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica is on already.
+        """Take one gang (or one Standalone) from the ledger; `touched` = nodes this replica is already on.
 
-        `domain` = that of its whole replica; where that is not given, a gang of such a replica may be anywhere.
+        `domain` = the domain of a replica that must stay in one; None = its gangs may be anywhere.
         """
         allowed, crowded = self.allowed(shape, touched), self.crowded(shape)
         crowding = self._crowding(shape, touched)
@@ -226,10 +227,7 @@ class Placer:
     def _domains_for(
         self, shape: ReplicaShape, gangs: list[list[Seat]], crowding: Crowding | None
     ) -> Iterable[Domain | None]:
-        """Return the domains a gang, or all gangs of a replica, may use: the least crowded and the tightest first.
-
-        One None where any node will do.
-        """
+        """Return the domains that all of `gangs` may use, the least crowded and tightest first; [None] = any node."""
         if shape.same_label is None or (len(gangs) == len(gangs[0]) == 1):
             return [None]
         kinds = [Counter(seat.kind for seat in seats) for seats in gangs]
@@ -249,9 +247,9 @@ class Placer:
             if node is None or self.ledger.take(node, seat.claim) is None:
                 self.ledger.undo(mark)
                 while gang.nodes:
-                    gang.leave()
+                    gang.remove_last()
                 return False
-            gang.assigned(node)
+            gang.add(node)
         return True
 
     def _search(self, gang: _Gang) -> bool:
@@ -265,23 +263,23 @@ class Placer:
                 return False
             mark = self.ledger.mark()
             self.ledger.take(node, seat.claim)
-            gang.assigned(node)
+            gang.add(node)
             if self._search(gang):
                 return True
-            gang.leave()
+            gang.remove_last()
             self.ledger.undo(mark)
         return False
 
     def take_at(self, shape: ReplicaShape, nodes: SeatNodes) -> tuple[Assigned, ...] | None:
-        """Take one replica at given nodes, members in order of creation; None, and no change, when one does not fit."""
+        """Take one replica on given nodes, members in order of creation; None, and no change, if one does not fit."""
         mark, allowed = self.ledger.mark(), self.allowed(shape)
-        taken: list[tuple[Seat, int, int]] = []
+        members: list[tuple[Seat, int, int]] = []
         for seat in shape.seats:
             node = nodes[seat.position]
-            took = None if allowed is not None and not allowed(node) else self.ledger.take(node, seat.claim)
-            if took is None:
+            taken = None if allowed is not None and not allowed(node) else self.ledger.take(node, seat.claim)
+            if taken is None:
                 self.ledger.undo(mark)
                 return None
-            taken.append((seat, node, took.gpus))
-        slots = self.ledger.take_slots(shape.key, (node for _, node, _ in taken))
-        return tuple([Assigned(seat, node, gpus, slots[node]) for seat, node, gpus in taken])
+            members.append((seat, node, taken.gpus))
+        slots = self.ledger.take_slots(shape.key, (node for _, node, _ in members))
+        return tuple([Assigned(seat, node, gpus, slots[node]) for seat, node, gpus in members])

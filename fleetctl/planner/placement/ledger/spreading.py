@@ -1,7 +1,7 @@
-"""Where a member of a spread model goes: to the least crowded value of its label, and there to the best fit.
+"""Chooses nodes for a spread model: the least crowded value of its label, and there the best fit.
 
-Only where Ray's choice of cards is certain comes before that. Nodes are looked at one after the other, best fit first,
-and kept by value, so that placing many replicas of one model looks at each node about once, and at most of them never.
+Only certainty about Ray's choice of cards comes first. Nodes are examined one after another, best fit first, and kept
+by value, so that placing many replicas of one model examines each node about once, and most nodes never.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from fleetctl.planner.placement.ledger.candidates import Allowed, Candidates, Fi
 from fleetctl.planner.placement.ledger.crowds import Crowd, Value
 
 Count = Callable[[int], int]
-"""How many replicas of the model touch a node."""
+"""Returns how many replicas of the model touch a node."""
 Waiting = tuple[FitKey, int, int]
-"""A node that fits: how well, how many replicas of the model touch it, its number."""
+"""A fitting node: the fit, the replicas of the model that touch it, its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Crowding:
-    """How crowded each value is for one replica; `mine` = values it touches already, at no cost."""
+    """How crowded each value is for one replica; `mine` = the values that it already touches, at no cost."""
 
     crowd: Crowd
     value_of: Callable[[int], Value]
     values: int
-    """How many values there are."""
+    """The number of values."""
     apart: bool
-    """Every node has a value of its own."""
+    """Each node has a value of its own."""
     mine: Set[Value] = frozenset()
 
     def of(self, value: Value) -> int:
-        """Return how crowded a value is; 0 = this replica touches it already."""
+        """Return how crowded a value is; 0 = this replica already touches it."""
         return 0 if value in self.mine else 1 + self.crowd.get(value, 0)
 
     def at(self, node: int) -> int:
@@ -41,30 +41,30 @@ class Crowding:
 
     @property
     def least(self) -> int:
-        """A number below which no value can be."""
+        """A lower bound on how crowded any value is."""
         if self.mine:
             return 0
         return 1 if len(self.crowd) < self.values else 1 + min(self.crowd.values(), default=0)
 
 
 class Spreading:
-    """The fitting nodes of one kind of member, as far as they had to be looked at.
+    """The fitting nodes of one kind of member, examined only as far as needed.
 
-    Between two questions nothing may change but what `took` reports.
+    Between two calls of `best`, nothing may change except what `placed` reports.
     """
 
     def __init__(self, candidates: Candidates, allowed: Allowed | None, count: Count, crowding: Crowding) -> None:
         self.candidates, self.allowed, self.count, self.crowding = candidates, allowed, count, crowding
-        self._unseen = candidates.in_order()
-        self._next = next(self._unseen, None)
+        self._unexamined = candidates.in_order()
+        self._next = next(self._unexamined, None)
         self._waiting: dict[Value, list[Waiting]] = {}
-        """By value: a heap of the nodes seen."""
+        """By value: a heap of the nodes examined."""
         self._first: list[tuple[int, int, FitKey, int, int]] = []
-        """A heap of the best node of each value: risk, crowd, fit, count, node; some are out of date."""
+        """A heap of the best node of each value, with outdated entries: risk, crowd, fit, count, node."""
         self._least = crowding.least
 
     def best(self) -> int | None:
-        """Return the best node; None when none fits."""
+        """Return the best node; None if none fits."""
         fresh = False
         while True:
             top = self._top()
@@ -74,10 +74,10 @@ class Spreading:
                 self._least, fresh = self.crowding.least, True
             if top is not None and self._comes_first(top):
                 return top[4]
-            self._see()
+            self._examine_next()
 
-    def took(self, node: int) -> None:
-        """Note that a replica was placed on the node that was the best."""
+    def placed(self, node: int) -> None:
+        """Note that a replica was placed on `node`, the last best one."""
         value = self.crowding.value_of(node)
         heappop(self._waiting[value])
         fit = self.candidates.fits.on(node)
@@ -86,18 +86,18 @@ class Spreading:
         self._enter(value)
 
     def _comes_first(self, top: tuple[int, int, FitKey, int, int]) -> bool:
-        """Return whether nothing that was not seen yet can be better."""
+        """Return whether no unexamined node can be better."""
         if self._next is None:
             return True
         risk, crowd, fit, count, _ = top
-        unseen = self._next[0]
-        return risk < unseen[0] or (crowd <= self._least and (fit < unseen or (fit == unseen and not count)))
+        next_fit = self._next[0]
+        return risk < next_fit[0] or (crowd <= self._least and (fit < next_fit or (fit == next_fit and not count)))
 
-    def _see(self) -> None:
+    def _examine_next(self) -> None:
         if self._next is None:
             return
         fit, node = self._next
-        self._next = next(self._unseen, None)
+        self._next = next(self._unexamined, None)
         if self.allowed is None or self.allowed(node):
             value = self.crowding.value_of(node)
             heap = self._waiting.setdefault(value, [])
@@ -112,7 +112,7 @@ class Spreading:
             heappush(self._first, (fit[0], self.crowding.of(value), fit, count, node))
 
     def _top(self) -> tuple[int, int, FitKey, int, int] | None:
-        """Return the best of what was seen, and drop what is out of date or may not be used any more."""
+        """Return the best examined node, and drop entries that are outdated or no longer allowed."""
         while self._first:
             _, crowd, fit, count, node = top = self._first[0]
             value = self.crowding.value_of(node)

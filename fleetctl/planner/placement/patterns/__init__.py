@@ -1,1 +1,1 @@
-"""Column generation over what single nodes can hold, for odd sizes, shared cards and nodes short of CPU."""
+"""Column generation over patterns of single nodes, for odd sizes, shared cards and nodes short of CPU."""

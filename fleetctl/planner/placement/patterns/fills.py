@@ -1,9 +1,9 @@
-"""Partial fillings of a card or a node, many at once: put together, cut down to the promising ones.
+"""Sets of partial fillings of a card or a node: merged, and reduced to the promising ones.
 
-The knapsack of a node with cards has no small exact table: CPU and memory are two resources of many sizes. So a filling
-is a label (value, use of each resource, contents), sets of labels are merged by adding every pair, and of those that
-lie in one cell of a grid over the resources only the best is kept, a limited number in all (label setting with
-dominance by cells, as for resource-constrained paths; Desrosiers & Lübbecke 2005). Work is bounded by KEEP squared.
+The knapsack of a node with cards has no small exact table, since CPU and memory are two resources of many sizes. So a
+filling is a label (value, use of each resource, contents). Sets of labels are merged by adding each pair. Of the labels
+in one cell of a grid over the resources only the best is kept, a limited number in total (label setting with dominance
+by cells, as for resource-constrained paths; Desrosiers & Lübbecke 2005). Work is bounded by KEEP squared.
 """
 
 from __future__ import annotations
@@ -28,15 +28,17 @@ class Fills:
         return len(self.value)
 
     def pick(self, chosen: NDArray[np.intp]) -> Fills:
-        """Return some of them."""
+        """Return a subset."""
         return Fills(self.value[chosen], self.use[:, chosen], self.counts[chosen])
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a filling may use, and what makes one promising: `room` (resources,), `price` (resources,) value per
-    unit, `cells` (resources,) of the grid, `keep` the number of fillings kept, `limits` (items,) how many of each,
-    `scarce` (items,) of which more would fit than that."""
+    """What a filling may use, and what makes it promising.
+
+    `room`, `price` (value per unit) and `cells` of the grid have shape (resources,); `keep` = the number of fillings
+    kept; `limits` = the most of each item, and `scarce` = the items of which more would fit, shape (items,).
+    """
 
     room: Ints
     price: Floats
@@ -58,7 +60,7 @@ def joined(*several: Fills) -> Fills:
 
 
 def merged(left: Fills, right: Fills, frame: Frame) -> Fills:
-    """Return the promising sums of one filling of each set that stay within the room and the limits."""
+    """Return the promising sums of one filling of each set, within the room and the limits."""
     fits = np.ones((len(left), len(right)), dtype=bool)
     for item in np.flatnonzero(left.counts.max(axis=0) + right.counts.max(axis=0) > frame.limits).tolist():
         fits &= left.counts[:, item, None] <= frame.limits[item] - right.counts[:, item]
@@ -75,7 +77,7 @@ def merged(left: Fills, right: Fills, frame: Frame) -> Fills:
 
 
 def trimmed(fills: Fills, frame: Frame) -> Fills:
-    """Return the promising ones of a set that stay within the room."""
+    """Return the promising fillings of a set, within the room."""
     inside = fills.pick(np.flatnonzero((fills.use <= frame.room[:, None]).all(axis=0)))
     return inside.pick(_promising(inside.value, inside.use, _has_scarce(inside, frame), frame))
 
@@ -86,10 +88,10 @@ def _has_scarce(fills: Fills, frame: Frame) -> Flags:
 
 
 def _promising(value: Floats, use: Ints, scarce: Flags, frame: Frame) -> NDArray[np.intp]:
-    """Return, ascending, at most `keep` fillings: the best of each cell, judged by value less the price of its use.
+    """Return, ascending, at most `keep` fillings: the best of each cell, by value less the price of its use.
 
-    Those with `scarce` items, which cannot all be put together, are judged apart, and are half of them at most. The
-    first is the empty one, in every set, and stays: a card may be left free.
+    Fillings with `scarce` items, which cannot all be combined, are ranked separately and are at most half of the result
+    if there are enough others. The first filling of each set is the empty one and stays: a card may be left free.
     """
     net: Floats = np.asarray(value - frame.price @ use)
     cell, size = scarce.astype(np.int64), 2

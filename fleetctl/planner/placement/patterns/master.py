@@ -1,8 +1,8 @@
-"""The master of the column generation: how many nodes of each class use which pattern, and what replicas that gives.
+"""The master of the column generation: how many nodes of each class use which pattern, and the resulting replicas.
 
-max  sum worth(replica) n      (Gilmore & Gomory 1961, with unequal bins and demand that may stay open)
-s.t. every item: replicas <= what patterns and the nodes already settled hold
-     every class of nodes: patterns used <= nodes left
+max  sum worth(replica) n      (Gilmore & Gomory 1961, with unequal bins and demand that may stay unserved)
+s.t. each item: replicas <= members in patterns and on fixed nodes
+     each class of nodes: patterns used <= nodes left
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from fleetctl.planner.placement.arrays import Floats, Ints
 from fleetctl.planner.placement.problem import Problem
 
 Pattern = tuple[tuple[int, int], ...]
-"""(item, how many on one node), ascending."""
+"""(item, count on one node) pairs, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What one replica of each class of demand is worth, and how many there may be: the first ones of models without
-    any, and further ones."""
+    """The worth of a replica of each class of demand, and the most replicas: first ones of models, further ones."""
 
     first: Floats
     further: Floats
     most_first: Ints
     most_further: Ints
     scale: float
-    """What all replicas of the stage in question are worth by themselves: the yardstick of a gap."""
+    """The worth of all replicas of the present priority, to which a gap is relative."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,28 +44,28 @@ class Solution:
 
 @dataclass(slots=True)
 class Master:
-    """Columns found so far."""
+    """The columns found so far."""
 
     worth: Worth
     columns: list[tuple[int, Pattern]] = field(default_factory=list)
-    """(class of nodes, pattern)."""
+    """(class of nodes, pattern) pairs."""
     _known: set[tuple[int, Pattern]] = field(default_factory=set)
 
     def add(self, node_class: int, pattern: Pattern) -> bool:
-        """Add a column; False when it is known."""
+        """Add a column; False if it exists already."""
         if not pattern or (node_class, pattern) in self._known:
             return False
         self._known.add((node_class, pattern))
         self.columns.append((node_class, pattern))
         return True
 
-    def taken_out(self) -> list[tuple[int, Pattern]]:
-        """Forget all columns, and return them."""
+    def clear(self) -> list[tuple[int, Pattern]]:
+        """Remove all columns and return them."""
         columns, self.columns, self._known = self.columns, [], set()
         return columns
 
     def solve(self, left: Ints, supply: Ints) -> Solution | None:
-        """Solve over the columns, with `left` nodes of each class and `supply` of each item settled already."""
+        """Solve over the columns; `left` = free nodes of each class, `supply` = members of each item on fixed nodes."""
         from scipy.optimize import linprog
         from scipy.sparse import csr_array
 
@@ -90,18 +89,18 @@ class Master:
 
 
 REPLICA = 1e-2
-"""What a replica is worth beside its GPU share, in cards.
+"""The worth of a replica in addition to its GPU share, in cards.
 
-Measured with `scale --kind vram --nodes 500 --replicas 2500`, where every GPU share finds a place: 2,410 replicas with
+Measured with `scale --kind vram --nodes 500 --replicas 2500`, where each GPU share finds a place: 2,410 replicas with
 1e-4, all 2,500 with 1e-2. On the traces neither changes more than 0.003 points.
 """
 BELOW = 1e-5
 EXCHANGED = 2
-"""So many priorities above the one in question may reach what they have by other replicas."""
+"""How many priorities above the present one may reach their values with other replicas than so far."""
 
 
 def stage_worth(problem: Problem, priority: int, reached: Sequence[int]) -> Worth:
-    """Return the worth of replicas while one priority is maximised; `reached` = replicas placed of those above it."""
+    """Return the worth of replicas while one priority is maximized; `reached` = replicas placed, by class of demand."""
     most_cards = float(max((node.offer.free_gpus for node in problem.nodes), default=0)) / SHARE + 1
     ranks = problem.priorities
     first, further, most_first, most_further = [], [], [], []

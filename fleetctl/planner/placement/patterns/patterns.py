@@ -1,10 +1,10 @@
-"""Patterns: column generation where sizes are odd, cards are shared, or CPU and memory run out before the cards.
+"""Patterns: column generation for odd sizes, shared cards, and nodes whose CPU or memory runs out before the cards.
 
 A pattern is what one node of a class may hold. A linear master over the patterns found so far gives prices, pricing
-finds better patterns at these prices, and a dive makes whole nodes of the fractions (Gilmore & Gomory 1961; Vance et
-al. 1994). Priorities are served one after another, each with what those above it have reached as a condition.
+finds better patterns at these prices, and a dive rounds the fractions to whole nodes (Gilmore & Gomory 1961; Vance et
+al. 1994). Priorities are served one after another, each keeping what higher ones have reached.
 
-For replicas of one member; gangs are placed before, by other means. An item is a member of one class of demand.
+Only for replicas of one member; gangs are placed before by other tiers. An item is a member of one class of demand.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from fleetctl.planner.placement.tally import Tally
 
 
 def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None = None) -> Layout:
-    """Return a layout near the best by the fleet's objective; the last one found where none is better than `incumbent`.
+    """Return a layout that is nearly best by the objective; the last one found if none is better than `incumbent`.
 
-    All replicas have one member. `steps` = pricings of one class of nodes, which is where the time goes. A layout lacks
-    what no order of creation puts on its nodes, so one that is worse may be the better one once that has other nodes.
+    All replicas have one member. `steps` = the most pricings of a class of nodes, which take most of the time. A layout
+    lacks members that no order of creation takes; the worse layout may win once these are placed elsewhere.
     """
     tally = Tally(problem)
     pricers = [Pricer(tally, row) for row in range(len(problem.nodes))]
@@ -54,7 +54,7 @@ def pack_by_patterns(problem: Problem, *, steps: int, incumbent: Layout | None =
 
 
 def _patterns_of(problem: Problem, layout: Layout) -> Iterator[tuple[int, Pattern]]:
-    """Yield the pattern of every node a layout uses, with the number of its class."""
+    """Yield the pattern of each node that a layout uses, with the number of its class."""
     for number, node_class in enumerate(problem.nodes):
         for node in node_class.nodes:
             held = Counter(piece.demand for piece in layout.assignments.get(node, ()))
@@ -63,7 +63,7 @@ def _patterns_of(problem: Problem, layout: Layout) -> Iterator[tuple[int, Patter
 
 
 def _layout(problem: Problem, used: Mapping[tuple[int, Pattern], int]) -> Layout:
-    """Make a layout of `used` uses of patterns, by (class of nodes, pattern); what no order allows is left out."""
+    """Make a layout of patterns, `used` = how many times by (class, pattern), without members that no order takes."""
     claims = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
     by_class: dict[int, list[tuple[Pattern, int]]] = defaultdict(list)
     for (number, pattern), count in sorted(used.items()):

@@ -1,8 +1,8 @@
-"""Pricing: the most valuable ways to fill one node of a class, at given prices of the items.
+"""Pricing: the most valuable fillings of one node of a class, at given prices of the items.
 
-First one card is filled with shares, then cards are put together by doubling (two cards, four, eight), with the items
-that take several whole cards coming in where so many cards are joined, and last the members without a card. The answer
-is good, not proven best: sets of partial fillings are cut down on the way (see fills.py).
+First one card is filled with shares. Then cards are combined by doubling (two, four, eight), and items of several whole
+cards are added once as many cards are combined. Members without a card come last. The result is good, not proven best,
+since sets of partial fillings are reduced on the way (see fills.py).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from fleetctl.planner.placement.tally import Tally
 
 KEEP_ON_CARD, KEEP_ON_NODE = 300, 160
 CELLS_ON_CARD, CELLS_ON_NODE = (2, 2, 100, 4), (8, 8)
-"""Partial fillings kept on a card and on a node, and into how many cells each resource is cut; one is kept of a cell.
+"""The partial fillings kept on a card and on a node, and the grid cells by resource; one filling is kept per cell.
 
-On the trace gpushare100 60 on a card lose 0.063 points; half the cells there, or 40 on a node, change less than 0.002.
+Trace gpushare100: keeping 60 on a card loses 0.063 points; half the cells there, or 40 on a node, change below 0.002.
 """
 PRICES_LAST = 3
-"""Pricings for which the prices of CPU, memory and share of a class hold: with one, the same trace takes 1 s longer."""
+"""Pricings that reuse the prices of CPU, memory and share of a class; with one, the same trace takes 1 s longer."""
 
 CardState = tuple[int, int, int]
-"""Free share, free VRAM and memory of a card, 0 = unknown; cards in one state are alike."""
+"""Free share, free VRAM and memory of a card, 0 = unknown; cards in one state are equal."""
 Places = NDArray[np.intp]
 
 
 class Pricer:
-    """Prices one class of nodes. `items` fit there; what is said of them below is by their place in `items`."""
+    """Prices one class of nodes. `items` = those that fit there; other arrays are by place in `items`."""
 
     def __init__(self, tally: Tally, row: int) -> None:
         problem, node = tally.problem, tally.problem.nodes[row]
@@ -53,19 +53,19 @@ class Pricer:
         use = np.vstack([self.use, self.units])
         room = np.array([*self.room, self.gpu_units], np.int64)
         self.most: Ints = np.where(use > 0, room[:, None] // np.maximum(use, 1), 1 << 30).min(axis=0)
-        """How many of each item could ever be on one node, each resource by itself."""
+        """The most of each item on one node, each resource by itself."""
         self._prices: Floats = np.zeros(3)
         self._age = 0
 
     def shares_on(self, memory: int) -> Ints:
-        """Return the share that each item takes of a card of so much memory; more than all of an unknown one."""
+        """Return the share that each item takes of a card of `memory` bytes; SHARE + 1 for VRAM if that is unknown."""
         by_vram = -(-self.vram * SHARE // memory) if memory else np.where(self.vram > 0, SHARE + 1, 0)
         return np.where(self.gpus > 0, self.gpus, by_vram)
 
     def best(self, worth: Floats, wanted: Ints, count: int) -> list[NDArray[np.int32]]:
-        """Return up to `count` fillings, most valuable first, as numbers of each item.
+        """Return up to `count` fillings, most valuable first, as counts of each item.
 
-        `wanted` = how many of each item are still asked for; an item that is not worth anything is left out.
+        `wanted` = how many of each item are still missing; items of no worth are left out.
         """
         limits = np.minimum(self.limits, wanted)
         live = np.flatnonzero((worth > 1e-9) & (limits > 0))
@@ -80,7 +80,7 @@ class Pricer:
         return [fills.counts[place] for place in order[:count] if fills.value[place] > 1e-9]
 
     def _resource_prices(self, worth: Floats, limits: Ints, live: Places) -> Floats:
-        """Return what a unit of CPU, memory and GPU share is worth on such a node: duals of the fractional knapsack."""
+        """Return the worth of a unit of CPU, memory and GPU share on such a node: duals of the fractional knapsack."""
         from scipy.optimize import linprog
 
         room = np.array([*self.room, self.gpu_units], np.float64)
@@ -95,7 +95,7 @@ class Pricer:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One pricing: `live` = places of the items worth having, `prices` of CPU, memory and GPU share."""
+    """One pricing: `live` = the items of any worth, `prices` = those of CPU, memory and GPU share."""
 
     pricer: Pricer
     worth: Floats
@@ -115,26 +115,27 @@ class _Task:
         if not len(places):
             return fills
         use = self.pricer.use[:, places]
-        one = trimmed(joined(nothing(2, len(self.worth)), self._leaves(places, use)), self.frame)
+        one = trimmed(joined(nothing(2, len(self.worth)), self._single_items(places, use)), self.frame)
         most = int(np.clip(self.pricer.most[places].max(), 1, 32))
         return merged(fills, _Cards(one, {}, self.frame).fill(most), self.frame)
 
-    def _leaves(self, places: Places, use: Ints) -> Fills:
+    def _single_items(self, places: Places, use: Ints) -> Fills:
+        """Return fillings of one item each."""
         counts = np.zeros((len(places), len(self.worth)), np.int32)
         counts[np.arange(len(places)), places] = 1
         return Fills(self.worth[places], use, counts)
 
     def _cards(self, state: CardState) -> _Cards:
-        """Return what fills cards in one state."""
+        """Return the fillings of cards in one state."""
         pricer, (share, vram, _), groups = self.pricer, state, dict[int, Fills]()
         places = self.live[pricer.vram[self.live] <= vram]
         whole = pricer.gpus[places] // SHARE if share == SHARE else np.zeros(len(places), np.int64)
         for size in np.unique(whole[whole > 0]).tolist():
-            groups[size] = self._leaves(places[whole == size], pricer.use[:, places[whole == size]])
+            groups[size] = self._single_items(places[whole == size], pricer.use[:, places[whole == size]])
         return _Cards(self._one_card(state), groups, self.frame)
 
     def _one_card(self, state: CardState) -> Fills:
-        """Return fillings of one card by shares."""
+        """Return fillings of one card with shares."""
         pricer, (share, vram, memory) = self.pricer, state
         shares = pricer.shares_on(memory)
         fits = (shares > 0) & (shares <= share) & (pricer.gpus < SHARE) & (pricer.vram <= vram)
@@ -145,7 +146,7 @@ class _Task:
         cells = (*CELLS_ON_CARD[:3], CELLS_ON_CARD[3] if use[3].any() else 0)
         frame = Frame(np.array([*pricer.room, share, vram], np.int64), np.array([*self.prices, 0.0]), cells,
                       KEEP_ON_CARD, self.frame.limits, self.frame.scarce)
-        fills = trimmed(joined(nothing(4, len(self.worth)), self._leaves(places, use)), frame)
+        fills = trimmed(joined(nothing(4, len(self.worth)), self._single_items(places, use)), frame)
         for _ in range((share // int(shares[places].min()) - 1).bit_length()):
             fills = merged(fills, fills, frame)
         return trimmed(Fills(fills.value, fills.use[:2], fills.counts), self.frame)
@@ -153,7 +154,7 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Cards:
-    """Fills several alike cards: `one` = fillings of one, `groups` = items by the number of whole cards they take."""
+    """Fills several equal cards: `one` = fillings of one, `groups` = items by the number of whole cards they take."""
 
     one: Fills
     groups: Mapping[int, Fills]
@@ -165,10 +166,10 @@ class _Cards:
         if count not in self.known:
             half = count // 2
             parts = [self.one if count == 1 else merged(self.fill(half), self.fill(count - half), self.frame)]
-            for size, leaves in self.groups.items():
+            for size, items in self.groups.items():
                 if size == count:
-                    parts.append(leaves)
+                    parts.append(items)
                 elif size < count and (size > half or size & (size - 1)):
-                    parts.append(merged(leaves, self.fill(count - size), self.frame))
+                    parts.append(merged(items, self.fill(count - size), self.frame))
             self.known[count] = trimmed(joined(*parts), self.frame) if len(parts) > 1 else parts[0]
         return self.known[count]

@@ -1,6 +1,6 @@
 """Why one offer cannot take a claim: the first rule that stops it, with what was needed and what was there.
 
-Whether it fits is not decided here: `cards.choose`, which serves `take`, is asked; what it refuses is looked into.
+`cards.choose`, which `take` uses too, decides whether the claim fits. This module only explains a refusal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from fleetctl.planner.placement.reasons.words import amount, need_text
 
 
 class Code(IntEnum):
-    """What stops a node, those nearest to success first: the codes of a plan. FITS = nothing does.
+    """What stops a node, nearest to success first: the codes of a plan. FITS = nothing does.
 
-    From SLOTS_FULL on it does not matter what the node has: it may not be used, or not for this.
+    From SLOTS_FULL on, what the node has free does not matter: it may not be used, or not for this claim.
     """
 
     FITS = -1
@@ -48,30 +48,26 @@ IN_WORDS = {
     "SPREAD_FULL": "beyond the limit of the spread", "NODE_COOLING": "cooling", "CORDONED": "cordoned",
     "NODE_DRAINING": "draining", "NODE_SELECTOR_MISMATCH": "without the labels",
 }
-"""How nodes of one code are called in a sentence."""
-
-
-NO_CARD = -1
-"""In `card`: no single card is to blame."""
+"""Describes the nodes of one code in a sentence."""
 
 
 class Check(NamedTuple):
-    """The code that stops an offer (FITS = none), the amounts, and the card Ray would hand out if that matters."""
+    """The code that stops an offer, the amounts, and the index of the card Ray would hand out; -1 = no single card."""
 
     code: int
     need: int = 0
     have: int = 0
-    card: int = NO_CARD
+    card: int = -1
 
 
 FITTING = Check(Code.FITS)
 Checks = NDArray[Any]
-"""Many checks as one array; `found["code"]` is the code of each."""
+"""Many checks as one structured array; `found["code"]` is the code of each."""
 CHECK = np.dtype([(name, np.int64) for name in Check._fields])
 
 
 def check_offer(offer: Offer, claim: Claim) -> Check:
-    """Say what stops one offer from taking `claim`: cards come before CPUs, and those before memory."""
+    """Return what stops an offer from taking `claim`: cards first, then CPUs, then memory."""
     found = check_cards(offer, claim)
     if found.code != Code.FITS:
         return found
@@ -83,12 +79,12 @@ def check_offer(offer: Offer, claim: Claim) -> Check:
 
 
 def check_cards(offer: Offer, claim: Claim) -> Check:
-    """Say what stops the cards of an offer from taking `claim`."""
+    """Return what stops the cards of an offer from taking `claim`."""
     if not claim.wants_card or choose(offer, claim) is not None:
         return FITTING
     wanted = max(1, claim.whole_cards)
     if claim.gpus and claim.vram and len(offer.cards) >= wanted:
-        # cards that are too small even when nothing uses them: that comes before what is free of them
+        # cards that are too small even when unused come before what is free on them
         sizes = sorted((card.memory or 0 for card in offer.cards), reverse=True)
         if sizes[-1] > 0 and sizes[wanted - 1] < claim.vram:
             return Check(Code.INSUFFICIENT_VRAM, claim.vram, sizes[wanted - 1])
@@ -105,20 +101,20 @@ def _whole(offer: Offer, claim: Claim) -> Check:
         return Check(Code.INSUFFICIENT_GPU, wanted, count)
     clean = [card for card in free if not card.dirty]
     if len(clean) < wanted:
-        return Check(_not_on_offer(free), wanted, len(clean))
+        return Check(_why_dirty(free), wanted, len(clean))
     known = sorted((card.free_vram for card in clean if card.free_vram is not None), reverse=True)
     if len(known) < wanted:
         return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
     return Check(Code.INSUFFICIENT_VRAM, claim.vram, known[wanted - 1])
 
 
-def _not_on_offer(cards: Sequence[Card]) -> Code:
-    """Return why those of these cards are not on offer that are dirty: all of them cool, or one is in use."""
+def _why_dirty(cards: Sequence[Card]) -> Code:
+    """CARD_COOLING if all dirty cards cool, CARD_IN_USE if at least one is in use."""
     return Code.CARD_COOLING if all(card.cooling for card in cards if card.dirty) else Code.CARD_IN_USE
 
 
 def _vram_alone(offer: Offer, claim: Claim) -> Check | None:
-    """Speak of memory, not of shares, where no card has it: the share depends on the card."""
+    """Blame memory rather than the share, which depends on the card, if no card has the memory."""
     if claim.gpus or not offer.cards:
         return None
     known = [card for card in offer.cards if card.free_vram is not None]
@@ -126,7 +122,7 @@ def _vram_alone(offer: Offer, claim: Claim) -> Check | None:
         return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
     clean = [card.free_vram or 0 for card in known if not card.dirty]
     if not clean:
-        return Check(_not_on_offer(known), 1)
+        return Check(_why_dirty(known), 1)
     return Check(Code.INSUFFICIENT_VRAM, claim.vram, max(clean)) if max(clean) < claim.vram else None
 
 
@@ -142,18 +138,18 @@ def _share(offer: Offer, claim: Claim) -> Check:
 def _picked(offer: Offer, claim: Claim, card: Card) -> Check:
     """Blame the card that Ray would hand out: it is in use, or its memory is too small."""
     if card.dirty:
-        return Check(_not_on_offer([card]), 1, 0, card.index)
+        return Check(_why_dirty([card]), 1, 0, card.index)
     if card.free_vram is None:
         return Check(Code.CARD_MEMORY_UNKNOWN, claim.vram)
     best = max(other.free_vram or 0 for other in offer.cards)
     if best < claim.vram:
         return Check(Code.INSUFFICIENT_VRAM, claim.vram, best)
-    # one with enough memory is of another size, on which it would be another share than the one Ray was asked for
+    # a card with enough memory is of another size, so the claim would be another share of it than Ray was asked for
     return Check(Code.INSUFFICIENT_VRAM, claim.vram, card.free_vram if card.free_vram < claim.vram else 0, card.index)
 
 
 def refusal(offer: Offer, claim: Claim) -> tuple[str, str] | None:
-    """Return what one offer would need for `claim` and what it has, in words; None when the claim fits."""
+    """Return in words what `claim` needs of an offer and what the offer has; None if the claim fits."""
     found = check_offer(offer, claim)
     if found.code == Code.FITS:
         return None

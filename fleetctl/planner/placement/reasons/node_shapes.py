@@ -1,8 +1,8 @@
-"""Shapes a new node could have: those of the nodes there are, and for a claim none of them serves, the claim itself."""
+"""Shapes a new node could have: those of existing nodes, and for a claim that none of them serves, the claim itself."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,28 +13,29 @@ from fleetctl.documents.inventory import Amounts, Gpu, Node, NodeResources
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural
 from fleetctl.documents.selector import ACCELERATOR_LABEL, NODE_ID_LABEL, parse_requirement
 from fleetctl.planner.placement.arrays import Ints
-from fleetctl.planner.placement.claims import Claim, Selector
+from fleetctl.planner.placement.claims import Kind, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, take
 from fleetctl.planner.placement.ledger.ledger import LedgerNode
-from fleetctl.planner.placement.ledger.node_offer import offer_of
+from fleetctl.planner.placement.ledger.node_offer import GIB, offer_of
 from fleetctl.planner.placement.policies import EffectivePolicy, effective_policy
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 from fleetctl.planner.placement.reasons.trial import Fresh
 
-GIB = 1 << 30
 NAME_LABEL = "fleet.io/node"
+Labels = Mapping[str, str]
+NO_LABELS: Labels = {}
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShape:
-    """A node to add: `node` is empty, without a name of its own; `like` = the name of one there is."""
+    """A node to add: `node` is empty and has no name; `like` = the name of an existing node of this shape."""
 
     node: Node
     like: str | None
 
     @property
     def words(self) -> str:
-        """Return what it is made of: `8xH200`, `2 GPUs of 24Gi`; CPUs and memory too if nothing else says how much."""
+        """The shape in words: `8xH200`, `2 GPUs of 24Gi`; with CPUs and memory if no existing node shows them."""
         total, kind = self.node.resources.total, self.node.labels.get(ACCELERATOR_LABEL)
         count = max(int(total.gpu), len(self.node.gpus))
         sizes = {card.memory_total for card in self.node.gpus if card.memory_total}
@@ -47,10 +48,10 @@ class NodeShape:
         return ", ".join(parts) or "any kind"
 
     def fresh(
-        self, count: int, policies: Sequence[NodePolicy], label: tuple[str, str] | None = None, start: int = 0
+        self, count: int, policies: Sequence[NodePolicy], labels: Labels = NO_LABELS, start: int = 0
     ) -> list[Fresh]:
-        """Return so many new nodes, numbered from `start`, and what they offer; `label` is put on top of their own."""
-        labels = {**self.node.labels, **(dict([label]) if label else {})}
+        """Return `count` new nodes, numbered from `start`, with their offers; `labels` are added to their own."""
+        labels = {**self.node.labels, **labels}
         policy = effective_policy(policies, labels)
         offer = offer_of(self.node, (), policy)
         return [(LedgerNode(name, name, "ALIVE", {**labels, NODE_ID_LABEL: name}, policy), offer)
@@ -59,61 +60,61 @@ class NodeShape:
 
 @dataclass
 class NodeShapes:
-    """The shapes of the nodes there are; nodes that differ by less than 1Gi of host memory are one shape."""
+    """The shapes of existing nodes; nodes that differ by less than 1Gi of host memory are one shape."""
 
     table: NodeTable
     nodes: Sequence[Node]
     policies: Sequence[NodePolicy]
 
-    def smallest(self, kinds: Sequence[tuple[Claim, Selector]]) -> NodeShape | None:
-        """Return the smallest shape of which one empty node could take a member of each of `kinds`, one at a time."""
+    def smallest(self, kinds: Sequence[Kind]) -> NodeShape | None:
+        """Return the smallest shape of which one empty node can take a member of each of `kinds`, one at a time."""
         if any(names_a_node(selector) for _, selector in kinds):
             return None
         allowed = np.ones(len(self.table), dtype=bool)
         for _, selector in kinds:
             allowed &= self.table.selected(selector)
         for offer, places in self._by_size:
-            here = places[allowed[places]]
-            if len(here) and all(take(offer, claim) is not None for claim, _ in kinds):
-                best = self.nodes[int(here[0])]
+            usable = places[allowed[places]]
+            if len(usable) and all(take(offer, claim) is not None for claim, _ in kinds):
+                best = self.nodes[int(usable[0])]
                 return NodeShape(empty(best), best.name)
         return None
 
-    def derived(self, claim: Claim, selector: Selector) -> NodeShape | None:
-        """Return a shape made from the claim of one member; None where no new node would be allowed to take it."""
-        if names_a_node(selector):
+    def derived(self, kind: Kind) -> NodeShape | None:
+        """Return a shape made from the claim of one member; None if no new node could take it."""
+        claim, selector = kind
+        policy = self.policy_for(selector)
+        if names_a_node(selector) or policy.cordoned_by is not None:
             return None
-        labels, policy = _asked_labels(selector), self.policy_for(selector)
         count = claim.whole_cards or int(claim.wants_card)
         memory = claim.vram + policy.reserve_vram if claim.vram else None
         cards = [Gpu(index=index, memory_total=memory) for index in range(count)]
         total = Amounts(gpu=count, cpu=claim.cpus / SHARE, memory=claim.memory)
-        node = Node(id="", name="", labels=labels, resources=NodeResources(total=total), gpus=cards)
-        return NodeShape(node, None) if policy.cordoned_by is None else None
+        return NodeShape(Node(id="", name="", labels=_required_labels(selector),
+                              resources=NodeResources(total=total), gpus=cards), None)
 
     def policy_for(self, selector: Selector) -> EffectivePolicy:
-        """Return the policy of a node that has just the labels a selector asks for."""
-        return effective_policy(self.policies, _asked_labels(selector))
+        """Return the policy of a node that has only the labels a selector requires."""
+        return effective_policy(self.policies, _required_labels(selector))
 
     @cached_property
     def _by_size(self) -> list[tuple[Offer, Ints]]:
-        """Return what an empty node of each shape offers, smallest first, and the nodes of it, those alive first.
+        """The offer of an empty node of each shape, smallest first, and the nodes of the shape, alive ones first.
 
-        Of one shape the node with the least host memory speaks for all; shapes that are cordoned are left out.
+        The node with the least host memory represents its shape. Cordoned shapes are left out.
         """
         alike: dict[object, list[int]] = {}
         facts = self.table.ledger.nodes
         for place, node in enumerate(self.nodes):
-            total = node.resources.total
-            cards = tuple([(card.index, card.memory_total) for card in node.gpus])
-            if facts[place].policy.cordoned_by is None:
-                key = total.gpu, cards, total.cpu, total.memory // GIB, facts[place].policy
-                alike.setdefault(key, []).append(place)
-        scantiest = [(min(places, key=lambda place: self.nodes[place].resources.total.memory), places)
-                     for places in alike.values()]
+            total, policy = node.resources.total, facts[place].policy
+            if policy.cordoned_by is None:
+                cards = tuple((card.index, card.memory_total) for card in node.gpus)
+                alike.setdefault((total.gpu, cards, total.cpu, total.memory // GIB, policy), []).append(place)
+        smallest = [(min(places, key=lambda place: self.nodes[place].resources.total.memory), places)
+                    for places in alike.values()]
         return [(offer_of(empty(self.nodes[place]), (), facts[place].policy),
                  np.array(sorted(places, key=lambda place: not self.table.alive[place]), dtype=np.int64))
-                for place, places in sorted(scantiest, key=lambda one: _size(self.nodes[one[0]]))]
+                for place, places in sorted(smallest, key=lambda one: _size(self.nodes[one[0]]))]
 
 
 def _size(node: Node) -> tuple[float, ...]:
@@ -122,7 +123,7 @@ def _size(node: Node) -> tuple[float, ...]:
 
 
 def empty(node: Node, name: str = "") -> Node:
-    """Return a node like this one, the same cards and labels, with another name, on which nothing runs."""
+    """Return a node with the same cards and labels but another name, on which nothing runs."""
     labels = {key: name if name and key == NAME_LABEL else value
               for key, value in node.labels.items() if key != NODE_ID_LABEL}
     cards = [card.model_copy(update={"uuid": None, "memory_used": 0, "share": None}) for card in node.gpus]
@@ -130,12 +131,12 @@ def empty(node: Node, name: str = "") -> Node:
     return Node(id=name, name=name, labels=labels, resources=resources, gpus=cards)
 
 
-def _asked_labels(selector: Selector) -> dict[str, str]:
+def _required_labels(selector: Selector) -> dict[str, str]:
     parsed = {key: parse_requirement(expression) for key, expression in selector}
     return {key: min(requirement.values) for key, requirement in parsed.items() if not requirement.negated}
 
 
 def names_a_node(selector: Selector) -> bool:
-    """Return whether a selector asks for one node by its id."""
+    """Return whether a selector requires one node by its id."""
     expression = dict(selector).get(NODE_ID_LABEL)
     return expression is not None and not parse_requirement(expression).negated

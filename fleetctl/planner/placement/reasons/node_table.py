@@ -1,14 +1,12 @@
-"""All nodes of a ledger as arrays: what closes them, their label values, what they offer, which slots are held.
+"""All nodes of a ledger as arrays: what closes them, their label values, their offers, the slots held on them.
 
-Made once for a plan, after packing; every blocked model then costs a few operations on arrays instead of a walk over
-the nodes. What is known of a claim or a selector is kept, as many models ask alike.
+Built once per plan, after packing, so that each blocked model costs a few array operations instead of a walk over all
+nodes. Answers about a claim or a selector are cached, since many models are alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,25 +20,44 @@ from fleetctl.planner.placement.reasons.check import CHECK, Check, Checks, Code,
 from fleetctl.planner.placement.tally import OfferTable
 
 
-class OfferKinds:
-    """The offers of all nodes, in ledger order; those with the same cards are one kind."""
+class Column(NamedTuple):
+    """The values of one label in order, and by node the index of its value; -1 = the node does not have the label."""
+
+    values: tuple[str, ...]
+    codes: Ints
+
+
+class NodeTable:
+    """All nodes, in ledger order, with the offers they have when the table is built; equal cards are checked once.
+
+    `closed` = by node, the code that keeps all new members away, or FITS; `alive` = by node, whether it is not dead.
+    """
 
     def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.closed: Ints = np.array([_closed(node) for node in ledger.nodes], dtype=np.int64)
+        self.alive: Flags = self.closed != Code.NO_NODES
         offers = [ledger.offer(place) for place in range(len(ledger.nodes))]
         self.free_cpus: Ints = np.array([offer.free_cpus for offer in offers], dtype=np.int64)
         self.free_memory: Ints = np.array([offer.free_memory for offer in offers], dtype=np.int64)
-        self._judged: dict[Claim, Checks] = {}
         kinds: dict[tuple[tuple[Card, ...], int], int] = {}
         self._kinds: Ints = np.array([kinds.setdefault((offer.cards, offer.free_gpus), len(kinds)) for offer in offers],
                                      dtype=np.int64)
         self._offers = [Offer(*kind) for kind in kinds]
+        self._table = OfferTable(self._offers)
+        self._card_checks: dict[Claim, Checks] = {}
+        self._columns: dict[str, Column] = {}
+        self._selected: dict[Selector, Flags] = {}
 
-    def check_offer(self, claim: Claim, places: Ints) -> Checks:
-        """Return what the offers of some nodes say to a claim."""
+    def __len__(self) -> int:
+        return len(self.ledger.nodes)
+
+    def check_offers(self, claim: Claim, places: Ints) -> Checks:
+        """Return what stops the offers of the nodes at `places` from taking a claim."""
         cards = claim.on_cards
-        if cards not in self._judged:
-            self._judged[cards] = np.array([check_cards(offer, cards) for offer in self._offers], dtype=CHECK)
-        found = self._judged[cards][self._kinds[places]]
+        if cards not in self._card_checks:
+            self._card_checks[cards] = np.array([check_cards(offer, cards) for offer in self._offers], dtype=CHECK)
+        found = self._card_checks[cards][self._kinds[places]]
         for code, need, free in ((Code.INSUFFICIENT_CPU, claim.cpus, self.free_cpus[places]),
                                  (Code.INSUFFICIENT_MEMORY, claim.memory, self.free_memory[places])):
             short = (found["code"] == Code.FITS) & (free < need)
@@ -48,57 +65,15 @@ class OfferKinds:
         return found
 
     def free_cards(self, places: Ints, vram: int = 0) -> Ints:
-        """Return for some nodes how many whole cards with so much free memory are on offer."""
+        """Return by node how many whole cards with at least `vram` bytes free are on offer."""
         return self._table.whole_cards(vram)[self._kinds[places]]
 
     def free_share(self, places: Ints) -> Ints:
-        """Return for some nodes the share on offer on all clean cards; shares of different cards do not add up."""
+        """Return by node the share on offer on all clean cards; shares of different cards do not add up."""
         return self._table.free_share[self._kinds[places]]
 
-    @cached_property
-    def _table(self) -> OfferTable:
-        return OfferTable(self._offers)
-
-
-class Column(NamedTuple):
-    """The values of one label: `values` in order, and for each node its place in there; -1 = no such label."""
-
-    values: tuple[str, ...]
-    codes: Ints
-
-
-@dataclass
-class NodeTable:
-    """Nodes in ledger order. Everything is as the ledger was when it was first asked for."""
-
-    ledger: Ledger
-    _columns: dict[str, Column] = field(default_factory=dict)
-    _selected: dict[Selector, Flags] = field(default_factory=dict)
-    _candidates: dict[Selector, Ints] = field(default_factory=dict)
-    _caps: dict[bool, Ints | None] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.ledger.nodes)
-
-    @cached_property
-    def closed(self) -> Ints:
-        """Per node: the code that keeps everything new away, or FITS."""
-        return np.array([_closed(node) for node in self.ledger.nodes], dtype=np.int64)
-
-    @cached_property
-    def alive(self) -> Flags:
-        """Which nodes are not dead."""
-        alive: Flags = self.closed != Code.NO_NODES
-        return alive
-
-    @cached_property
-    def offers(self) -> OfferKinds:
-        """What is on offer."""
-        return OfferKinds(self.ledger)
-
-    @cached_property
     def label_keys(self) -> list[str]:
-        """Every label key that a node that is not dead has."""
+        """Return the label keys of all nodes that are not dead, sorted."""
         keys = {key for node in self.ledger.nodes if node.state != "DEAD" for key in node.labels}
         return sorted(key for key in keys if not key.startswith(LEFT_OUT_LABEL))
 
@@ -113,17 +88,17 @@ class NodeTable:
         return self._columns[key]
 
     def where(self, key: str, holds: Callable[[str | None], bool]) -> Flags:
-        """Return for which nodes something holds of their value of a label; None = they do not have it."""
+        """Return by node whether a condition holds for its value of a label; None = it does not have the label."""
         column = self.column(key)
-        # the last place answers for -1: a node without the label
+        # the last entry is for code -1: a node without the label
         return np.array([holds(value) for value in (*column.values, None)], dtype=bool)[column.codes]
 
     def allowed_by(self, key: str, expression: str) -> Flags:
-        """Return which nodes one requirement allows, dead ones too."""
+        """Return which nodes one requirement allows, including dead nodes."""
         return self.where(key, parse_requirement(expression).allows)
 
     def selected(self, selector: Selector) -> Flags:
-        """Return which nodes a selector allows, dead and closed ones too."""
+        """Return which nodes a selector allows, including dead and closed nodes."""
         if selector not in self._selected:
             allowed = np.ones(len(self), dtype=bool)
             for key, expression in selector:
@@ -131,49 +106,42 @@ class NodeTable:
             self._selected[selector] = allowed
         return self._selected[selector]
 
-    def candidates(self, selector: Selector) -> Ints:
-        """Return the nodes a selector allows that are not dead."""
-        if selector not in self._candidates:
-            self._candidates[selector] = np.flatnonzero(self.selected(selector) & self.alive)
-        return self._candidates[selector]
-
-    def caps(self, *, wants_cards: bool) -> Ints | None:
-        """Return how many replicas of one model a node may hold, per node, or None where none has a cap."""
-        if wants_cards not in self._caps:
-            caps = self.ledger.caps(wants_cards=wants_cards)
-            self._caps[wants_cards] = None if caps is None else np.array(caps, dtype=np.int64)
-        return self._caps[wants_cards]
-
     def checks(self, claim: Claim, selector: Selector, shape: ReplicaShape, touched: Iterable[int] = ()) -> Checks:
-        """Return what every node says to one more member of a shape; `touched` = nodes whose offer changed since."""
-        places = self.candidates(selector)
+        """Return what stops each node from taking one more member of a shape.
+
+        `touched` = nodes whose offer has changed since the table was built.
+        """
+        selected = self.selected(selector)
+        places = np.flatnonzero(selected & self.alive)
         found = np.full(len(self), np.array(Check(Code.NODE_SELECTOR_MISMATCH), dtype=CHECK))
         found[~self.alive] = Check(Code.NO_NODES)
-        found[places] = self.offers.check_offer(claim, places)
+        found[places] = self.check_offers(claim, places)
         for place in touched:
-            if self.selected(selector)[place] and self.alive[place]:
+            if selected[place] and self.alive[place]:
                 found[place] = check_offer(self.ledger.offer(place), claim)
         if shape.spread is not None and (most := shape.spread.most) is not None:
             crowd = self.ledger.crowd(shape.key)
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
             found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
-        if (caps := self.caps(wants_cards=shape.wants_cards)) is not None:
-            held = np.zeros(len(self), dtype=np.int64)
+        if (caps := self.ledger.caps(wants_cards=shape.wants_cards)) is not None:
+            full = np.array(caps, dtype=np.int64) <= 0
             for place, slots in self.ledger.slots_of(shape.key).items():
-                held[place] = len(slots)
-            found[places[(held >= caps)[places]]] = Check(Code.SLOTS_FULL, need=1)
+                full[place] = len(slots) >= caps[place]
+            found[places[full[places]]] = Check(Code.SLOTS_FULL, need=1)
         closed = self.closed[places]
         for code in (Code.NODE_COOLING, Code.CORDONED, Code.NODE_DRAINING):
             found[places[closed == code]] = Check(code)
         if (anywhere := without_left_out(selector)) != selector:
-            left_out = self.selected(anywhere) & ~self.selected(selector) & (self.closed == Code.FITS)
+            left_out = self.selected(anywhere) & ~selected & (self.closed == Code.FITS)
             found[left_out] = Check(Code.NODE_COOLING)
         return found
 
 
-def _closed(node: LedgerNode) -> int:
+def _closed(node: LedgerNode) -> Code:
     if node.state == "DEAD":
         return Code.NO_NODES
     if node.state == "DRAINING":
         return Code.NODE_DRAINING
-    return Code.FITS if node.policy.cordoned_by is None else Code.NODE_COOLING if node.policy.cooling else Code.CORDONED
+    if node.policy.cordoned_by is None:
+        return Code.FITS
+    return Code.NODE_COOLING if node.policy.cooling else Code.CORDONED

@@ -20,7 +20,7 @@ MAX_EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """One kind of member of a group: `count` ranks of it, and what every node says to one more."""
+    """`count` members of one kind in a group, and the check of each node for one more of them."""
 
     shape: ReplicaShape
     group: GroupShape
@@ -30,50 +30,46 @@ class Shortfall:
     table: NodeTable
     checks: Checks
     within: str | None = None
-    """The value of the label of its whole replica that it is about; None = any node."""
+    """The value of the whole replica's label to which the search is limited; None = any node."""
+    copy: int = 0
+    before: int = 0
+    """Members of the replica that were placed before this copy of the group."""
 
     @property
     def codes(self) -> Ints:
-        """Return by node the code that stops it; FITS = none."""
-        codes: Ints = self.checks["code"]
-        return codes
+        """By node: the code that stops it; FITS = none."""
+        return np.asarray(self.checks["code"])
 
     @property
     def fitting(self) -> Ints:
-        """Return the nodes that could take one such member."""
+        """The nodes that could take one such member."""
         return np.flatnonzero(self.codes == Code.FITS)
 
     @property
     def usable(self) -> Ints:
-        """Return the nodes that may take such members at all: alive, selected, open, with a slot."""
+        """The nodes that may take such members at all: alive, selected, open, with a free slot."""
         return np.flatnonzero(self.codes < Code.SLOTS_FULL)
 
     @property
     def nodes_needed(self) -> int:
-        """Return how many nodes the ranks of this kind need at least."""
+        """The fewest nodes on which the ranks of this kind can be."""
         return -(-self.count // self.shape.ranks_per_node)
 
-    @property
-    def asked(self) -> Selector:
-        """Return which labels its node must have."""
-        inside = () if self.within is None else ((self.shape.same_label or "", self.within),)
-        return (*without_left_out(self.selector), *inside)
-
     def reasons(self) -> list[Reason]:
-        """Sum the nodes up by code, the codes nearest to success first."""
+        """Sum up the nodes by code, the codes nearest to success first."""
         found, last = set(self.codes.tolist()), Code.NO_NODES
         if self.within is not None and min(found, default=last) < Code.NODE_SELECTOR_MISMATCH:
             last = Code.NODE_SELECTOR_MISMATCH
         return [self._reason(code) for code in Code if code in found and Code.FITS < code < last]
 
     def counted(self) -> Counted:
-        """Count the nodes and, for claims of cards, what is free on those it may use: whole cards, or shares."""
-        usable, offers = self.usable, self.table.offers
+        """Count the nodes, and for claims on cards what is free on usable nodes: whole cards, or shares."""
+        usable = self.usable
         free: Ints = np.zeros(len(usable), dtype=np.int64)
         if self.claim.whole_cards:
-            free = offers.free_cards(usable) * SHARE
+            free = self.table.free_cards(usable) * SHARE
         elif self.claim.wants_card:
-            free = offers.free_share(usable)
+            free = self.table.free_share(usable)
         return Counted(
             nodes=int(self.table.alive.sum()), selected=int((self.codes < Code.NODE_SELECTOR_MISMATCH).sum()),
             usable=len(usable), fitting=len(self.fitting),
@@ -85,11 +81,11 @@ class Shortfall:
         return [self.table.ledger.nodes[int(place)].name for place in places[:MAX_EXAMPLES]]
 
     def _reason(self, code: Code) -> Reason:
-        """Let the node that misses by least speak for all of one code."""
-        found = self.checks
+        """Sum up the nodes of one code; the amounts are those of the node that is least short."""
         places = np.flatnonzero(self.codes == code)
-        place = int(places[(found["need"] - found["have"])[places].argmin()])
-        _, need, have, card = found[place].item()
+        short = (self.checks["need"] - self.checks["have"])[places]
+        place = int(places[short.argmin()])
+        _, need, have, card = self.checks[place].item()
         name = self.table.ledger.nodes[place].name
         return Reason(
             code=code.name, node_count=len(places), need=self._need(code, place, need, card),
@@ -99,12 +95,12 @@ class Shortfall:
         )
 
     def _in_use(self, place: int) -> list[str]:
-        """Say of the cards of a node that Ray would hand out how much others use of them and who, or why they cool."""
+        """Say how much of each dirty card that Ray may hand out is in use and by what, or why the card cools."""
         node = self.table.ledger.nodes[place]
         cards = {card.index: card for card in node.gpus}
-        why = {one.index: f"card {one.index} on {node.name}: {one.why}" for one in node.policy.cooling_cards}
+        cooling = {one.index: f"card {one.index} on {node.name}: {one.why}" for one in node.policy.cooling_cards}
         return [f"{format_bytes(card.foreign)} of card {card.index} on {node.name} are in use"
-                f"{users_text(cards[card.index])}" if card.foreign else why.get(card.index, "")
+                f"{users_text(cards[card.index])}" if card.foreign else cooling.get(card.index, "")
                 for card in self.table.ledger.offer(place).cards
                 if card.dirty and card.free_share and card.index in cards][:MAX_EXAMPLES]
 
@@ -122,7 +118,9 @@ class Shortfall:
         if code == Code.NODE_DRAINING:
             return "a node that is not draining"
         if code == Code.NODE_SELECTOR_MISMATCH:
-            return f"a node with {', '.join(f'{key}={value}' for key, value in self.asked)}"
+            inside = () if self.within is None else ((self.shape.same_label, self.within),)
+            labels = (*without_left_out(self.selector), *inside)
+            return f"a node with {', '.join(f'{key}={value}' for key, value in labels)}"
         return need_text(code.name, need, self.claim, card)
 
 
@@ -131,7 +129,7 @@ def hardest_member(
 ) -> Shortfall:
     """Return the kind of member of a group with the fewest nodes to spare; `touched` = nodes changed in a trial.
 
-    `within` = only nodes with this value of the label of the whole replica.
+    `within` = only nodes with this value of the whole replica's label.
     """
     shortfalls = []
     for (claim, selector), count in group.classes().items():

@@ -1,4 +1,4 @@
-"""Tries a remedy before it is suggested: a small ledger of nodes that matter, some offers changed or nodes added."""
+"""Tries a remedy before it is suggested, on a small ledger with some offers changed or nodes added."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.crowds import Crowds
-from fleetctl.planner.placement.ledger.ledger import NOTHING_ELSE, Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.ledger import NO_OFFERS, Ledger, LedgerNode
 from fleetctl.planner.placement.ledger.replica import Placer
 from fleetctl.planner.placement.reasons.check import Code
 from fleetctl.planner.placement.reasons.node_table import NodeTable
 
 MAX_MEMBERS = 256
-"""Replicas of more members are not tried."""
+"""Larger replicas are not tried."""
 
 Fresh = tuple[LedgerNode, Offer]
-"""A node that does not exist yet, and what it would offer."""
+"""A node that does not exist yet, and its offer."""
 
 
 def ledger_with(
     ledger: Ledger, places: Sequence[int], fresh: Sequence[Fresh], shapes: Iterable[ReplicaShape],
-    offers: Mapping[int, Offer] = NOTHING_ELSE,
+    offers: Mapping[int, Offer] = NO_OFFERS,
 ) -> Ledger:
-    """Return a ledger of nodes at `places`, whose `offers` may differ, and of `fresh` ones, to place `shapes` on."""
+    """Return a ledger for placing `shapes`: the nodes at `places`, some with other `offers`, and `fresh` nodes."""
     nodes = [*(ledger.nodes[place] for place in places), *(node for node, _ in fresh)]
     number_of = {place: number for number, place in enumerate(places)}
     spread = {shape.key: shape.spread.label for shape in shapes if shape.spread is not None}
@@ -37,10 +37,10 @@ def ledger_with(
 
 
 def count_placed(
-    shape: ReplicaShape, table: NodeTable, places: Sequence[int], *, offers: Mapping[int, Offer] = NOTHING_ELSE,
+    shape: ReplicaShape, table: NodeTable, places: Sequence[int], *, offers: Mapping[int, Offer] = NO_OFFERS,
     fresh: Sequence[Fresh] = (), replicas: int = 1,
 ) -> int:
-    """Return how many of `replicas` fit on the nodes at `places`, whose `offers` may differ, and on `fresh` ones."""
+    """Return how many of `replicas` fit on the nodes of `ledger_with`."""
     placer = Placer(ledger_with(table.ledger, places, fresh, [shape], offers))
     for placed in range(replicas):
         if placer.place(shape) is None:
@@ -51,21 +51,21 @@ def count_placed(
 def fewest(
     most: Sequence[int], least: Sequence[int], enough: Callable[[Sequence[int]], bool], *, last_first: bool = False
 ) -> list[int]:
-    """Return the fewest of each kind of node that are `enough`, one kind after the other, all others as they are then.
+    """Return the fewest nodes of each kind that are `enough`, between `least` and `most`; `most` must be enough.
 
-    Between `least` and `most`, which are enough.
+    Kinds are reduced one after another, the others staying at their present count.
     """
     counts = list(most)
     for at in reversed(range(len(counts))) if last_first else range(len(counts)):
-        counts[at] = least[at] + bisect_left(range(least[at], counts[at]), True, key=lambda many: enough(
-            [*counts[:at], many, *counts[at + 1:]]))
+        counts[at] = least[at] + bisect_left(range(least[at], counts[at]), True, key=lambda count: enough(
+            [*counts[:at], count, *counts[at + 1:]]))
     return counts
 
 
 def helpful_places(
     shape: ReplicaShape, table: NodeTable, beside: Sequence[int] = (), value: str | None = None
 ) -> list[int]:
-    """Return `beside` and, for each kind of member, nodes that take one now: those of the domain `value` first."""
+    """Return `beside` and, for each kind of member, nodes that take one now; nodes of the domain `value` come first."""
     chosen = set(beside)
     inside = np.zeros(len(table), dtype=bool)
     if shape.same_label is not None and value is not None:

@@ -1,4 +1,4 @@
-"""Amounts, nodes and claims in words, as the messages of a plan say them."""
+"""Amounts, nodes and claims in words, for the messages of a plan."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from fleetctl.documents.plan import Counted
 from fleetctl.documents.quantity import SHARE, count_of, format_bytes, format_share, plural, some
 from fleetctl.documents.selector import ACCELERATOR_LABEL, parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
+
+MAX_PROCESSES = 3
 
 
 def nodes(count: int, kind: str = "") -> str:
@@ -27,41 +29,35 @@ def parts_text(shape: ReplicaShape) -> str:
 
 
 def spread_text(counted: Counted, wanted: int) -> str:
-    """Say how what is free is spread, for a need of `wanted` 1/10000 GPU; empty where that says nothing new."""
+    """Say on how many nodes the free GPUs are, for a need of `wanted` 1/10000 GPU; empty if that adds nothing."""
     free, on = counted.free_gpus, counted.on_nodes
     if not wanted or on <= max(1, counted.fitting):
         return ""
     verb = "is" if free <= SHARE else "are"
-    if free >= wanted:
-        return f"; {gpus(free)} {verb} free but spread over {nodes(on)}"
-    return f"; {gpus(free)} {verb} free in all, on {nodes(on)}"
+    where = f"but spread over {nodes(on)}" if free >= wanted else f"in all, on {nodes(on)}"
+    return f"; {gpus(free)} {verb} free {where}"
 
 
 def node_kind(selector: Selector) -> str:
-    """Return the card a selector asks for by Ray's label: `H200`, `L4 or A10G`; empty where it asks for none."""
+    """Return the card that a selector requires by Ray's label: `H200`, `L4 or A10G`; empty if it requires none."""
     wanted = dict(selector).get(ACCELERATOR_LABEL)
     requirement = None if wanted is None else parse_requirement(wanted)
     return "" if requirement is None or requirement.negated else " or ".join(sorted(requirement.values))
 
 
 def with_claim(claim: Claim) -> str:
-    """Say what one member needs on its node, GPUs first; empty when it needs nothing countable."""
+    """Say what one member needs on its node, GPUs first; empty if it needs nothing countable."""
+    each = " each" if claim.whole_cards > 1 else ""
+    vram = f" of {format_bytes(claim.vram)} free VRAM{each}" if claim.vram else ""
     if claim.whole_cards:
-        return f" with {count_of(claim.whole_cards, 'free GPU')}{_vram_each(claim)}"
+        return f" with {count_of(claim.whole_cards, 'free GPU')}{vram}"
     if claim.wants_card:
-        share = f" with {format_share(claim.gpus)} of a card free" if claim.gpus else " with a card"
-        return share + _vram_each(claim)
+        return (f" with {format_share(claim.gpus)} of a card free" if claim.gpus else " with a card") + vram
     return f" with {format_share(claim.cpus)} free CPUs" if claim.cpus else ""
 
 
-def _vram_each(claim: Claim) -> str:
-    if not claim.vram:
-        return ""
-    return f" of {format_bytes(claim.vram)} free VRAM" + (" each" if claim.whole_cards > 1 else "")
-
-
 def need_text(code: str, need: int, claim: Claim, card: int) -> str:
-    """Return what a code of amounts asks for, with its unit; `card` = the one Ray would hand out, -1 = none to name."""
+    """Return the need behind a code, with its unit; `card` = the card Ray would hand out, -1 = no single card."""
     picked = f" (Ray would hand out card {card})" if card >= 0 else ""
     cards = f" {plural(need, 'GPU')}" if claim.whole_cards else " card"
     about = {
@@ -78,18 +74,15 @@ def need_text(code: str, need: int, claim: Claim, card: int) -> str:
 
 
 def amount(code: str, value: int, claim: Claim) -> str:
-    """Show an amount of the kind a code speaks of."""
+    """Format an amount in the unit of a code."""
     if code in {"INSUFFICIENT_VRAM", "CARD_MEMORY_UNKNOWN", "INSUFFICIENT_MEMORY"}:
         return format_bytes(value)
     shares = code == "INSUFFICIENT_CPU" or (code == "INSUFFICIENT_GPU" and not claim.whole_cards)
     return format_share(value) if shares else str(value)
 
 
-MOST_PROCESSES = 3
-
-
 def users_text(card: Gpu) -> str:
-    """Return ` by process 4242 (ray::Trainer)` for the processes of a card, the largest first; empty = none known."""
+    """Return ` by process 4242 (ray::Trainer)` for the processes of a card, the largest first; empty if unknown."""
     largest = sorted(card.processes, key=lambda one: (-(one.memory or 0), one.pid))
     named = [f"process {one.pid}{f' ({one.command})' if one.command else ''}" for one in largest]
-    return f" by {some(named, MOST_PROCESSES)}" if named else ""
+    return f" by {some(named, MAX_PROCESSES)}" if named else ""

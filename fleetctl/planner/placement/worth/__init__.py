@@ -1,1 +1,1 @@
-"""What the room that is left on nodes is worth to everything else that is wanted."""
+"""The worth of the free room on nodes to everything else that is expected."""

@@ -1,9 +1,9 @@
-"""Balanced prices of a linear programme: a point on the central path instead of one corner of many.
+"""Balanced prices of a linear program: a point on the central path instead of one corner of many.
 
-The simplex method answers with one corner; where many are optimal, as they are when capacity is not scarce everywhere,
-its prices say that nearly scarce things are free. A point on the central path (Megiddo 1989) prices each resource by
-the inverse of its slack, so what is about to run out costs something before it does. NumPy only; the same input gives
-the same steps. Not for proofs: the bound has its own solver.
+The simplex method returns a corner. If many are optimal, as when capacity is not scarce everywhere, its prices show
+nearly scarce resources as free. A point on the central path (Megiddo 1989) prices each resource by the inverse of its
+slack, so a resource has a price before it runs out. NumPy only; equal input gives equal steps. Not for proofs: the
+bound has its own solver.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from fleetctl.planner.placement.arrays import Floats, Ints
 
 STEPS = 80
 CENTRED = 0.3
-"""Least product of a variable and its slack, as a part of the mean, that counts as being on the path."""
+"""The least product of a variable and its slack, relative to the mean, for a point that counts as on the path."""
 
 
 @dataclass(frozen=True)
-class Programme:
+class LinearProgram:
     """Maximise gain @ x subject to A x <= limit, x >= 0; A is given by its entries (row, column, value)."""
 
     rows: Ints
@@ -35,7 +35,7 @@ class Programme:
         return _summed(self.rows, self.values * x[self.columns], len(self.limit))
 
     def cost(self, y: Floats) -> Floats:
-        """Return what one unit of each column costs at row prices y: y A."""
+        """Return the cost of one unit of each column at row prices y: y A."""
         return _summed(self.columns, self.values * y[self.rows], len(self.gain))
 
     def normal(self, weight: Floats) -> Floats:
@@ -46,7 +46,7 @@ class Programme:
 
     @cached_property
     def _pairs(self) -> tuple[Ints, Floats, Ints]:
-        """For every two entries of one column: where their product goes, the product, and the column."""
+        """For each two entries of one column: the index of their product in the matrix, the product, and the column."""
         order = np.argsort(self.columns, kind="stable")
         rows, columns, values = self.rows[order], self.columns[order], self.values[order]
         count = np.bincount(columns, minlength=len(self.gain))
@@ -57,13 +57,13 @@ class Programme:
 
 
 def _summed(places: Ints, values: Floats, size: int) -> Floats:
-    """Add values up by place; in the order given, so that the last bit is always the same."""
+    """Sum values by place, in the given order, so that the last bit is always the same."""
     return np.bincount(places, values, size).astype(np.float64, copy=False)
 
 
 @dataclass(slots=True)
 class _Point:
-    """x with the slack of each row, and the row prices with what each column costs beyond its gain; all positive."""
+    """x with the slack of each row, and the row prices with the cost of each column beyond its gain; all positive."""
 
     x: Floats
     slack: Floats
@@ -78,31 +78,31 @@ class _Point:
         return float(min((self.x * self.excess).min(), (self.slack * self.price).min()))
 
 
-def balanced_prices(programme: Programme, x: Floats, price: Floats, gap: float) -> Floats:
+def balanced_prices(program: LinearProgram, x: Floats, price: Floats, gap: float) -> Floats:
     """Return the price of each row, shape (rows,), where the duality gap is `gap` of the gain.
 
     `x` and `price` start strictly inside: A x < limit, price A > gain, all positive.
     """
-    at = _Point(x, programme.limit - programme.times(x), price, programme.cost(price) - programme.gain)
+    at = _Point(x, program.limit - program.times(x), price, program.cost(price) - program.gain)
     for _ in range(STEPS):
         mean, least = at.mean(), at.least()
-        wanted = gap * abs(float(programme.gain @ at.x)) / (len(at.x) + len(at.slack))
+        wanted = gap * abs(float(program.gain @ at.x)) / (len(at.x) + len(at.slack))
         if mean <= 1.1 * wanted and least > CENTRED * mean:
             break
         try:
-            _newton(programme, at, max(wanted, mean * (0.2 if least > 0.05 * mean else 0.8)))
+            _newton(program, at, max(wanted, mean * (0.2 if least > 0.05 * mean else 0.8)))
         except np.linalg.LinAlgError:
-            break  # amounts too far apart for the arithmetic; the prices so far are inside and do
+            break  # amounts too far apart for the arithmetic; the prices so far are valid and good enough
     return at.price
 
 
-def _newton(programme: Programme, at: _Point, product: float) -> None:
-    """One damped step towards the point of the path where every variable times its slack is `product`."""
+def _newton(program: LinearProgram, at: _Point, product: float) -> None:
+    """Take one damped step towards the point of the path where each variable times its slack is `product`."""
     off_x, off_row = product - at.x * at.excess, product - at.slack * at.price
-    matrix = programme.normal(at.x / at.excess)
+    matrix = program.normal(at.x / at.excess)
     matrix[np.diag_indices_from(matrix)] += at.slack / at.price
-    price: Floats = np.linalg.solve(matrix, programme.times(off_x / at.excess) + off_row / at.price).astype(np.float64)
-    excess = programme.cost(price)
+    price: Floats = np.linalg.solve(matrix, program.times(off_x / at.excess) + off_row / at.price).astype(np.float64)
+    excess = program.cost(price)
     x: Floats = (off_x - at.x * excess) / at.excess
     slack: Floats = (off_row - at.slack * price) / at.price
     primal = min(_length(at.x, x), _length(at.slack, slack))
@@ -112,6 +112,6 @@ def _newton(programme: Programme, at: _Point, product: float) -> None:
 
 
 def _length(value: Floats, step: Floats) -> float:
-    """Return how far to go along `step` so that `value` stays positive, at most the whole of it."""
+    """Return which fraction of `step`, at most 1, keeps `value` positive."""
     falling = step < 0
     return min(1.0, 0.9 * float((-value[falling] / step[falling]).min())) if falling.any() else 1.0

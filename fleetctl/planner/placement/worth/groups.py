@@ -1,7 +1,7 @@
-"""Classes of nodes by what the expected members may do there: areas for the tables of worth, groups for the bid prices.
+"""Sets of node classes that are alike for the expected members: areas for the worth tables, groups for the bid prices.
 
-An area is a set of kinds whose selector and VRAM hold; a group is a part of an area with alike nodes: as many cards,
-and about as much CPU and memory per card.
+The nodes of an area allow the same kinds, by selector and VRAM. A group is the part of an area with as many cards and
+about as much CPU and memory per card.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ MOST_GROUPS = 32
 
 @dataclass(frozen=True, slots=True)
 class Areas:
-    """`of_class`: number of the area of each class of nodes; `shares`: per area the GPU share of each kind, -1 = not
-    there."""
+    """`of_class` = the area of each class of nodes; `shares` = by area the GPU share of each kind, -1 = not allowed."""
 
     of_class: Ints
     shares: tuple[Ints, ...]
 
 
 def find_areas(tally: Tally) -> Areas:
-    """Return the areas of all classes; beyond the most common ones a class goes to the area most like its own."""
+    """Return the areas of all classes: the most common ones; other classes join the most similar area."""
     kinds, allowed = tally.problem.kinds, tally.allowed.T
     # bytes of the largest card of each class; -1 = unknown, or not asked for
     by_vram = any(claim.vram for claim, _ in kinds)
@@ -53,7 +52,7 @@ def find_areas(tally: Tally) -> Areas:
 
 
 def _shares(kinds: Sequence[Kind], allowed: Flags, memory: int) -> Ints:
-    """Return what each kind takes of a card of `memory` bytes (-1 = unknown, and then no VRAM is promised)."""
+    """Return the share of each kind on a card of `memory` bytes; -1 = unknown, which holds no VRAM."""
     shares = np.full(len(kinds), -1, np.int64)
     for number in np.flatnonzero(allowed).tolist():
         claim = kinds[number][0]
@@ -63,9 +62,9 @@ def _shares(kinds: Sequence[Kind], allowed: Flags, memory: int) -> Ints:
 
 
 def find_groups(tally: Tally, areas: Areas) -> tuple[Floats, Ints]:
-    """Return the groups of all classes: what is free on their nodes, and what each kind takes there.
+    """Return what is free in each group, and the share that each kind takes there.
 
-    CPUs, bytes and cards, shape (groups, 3); GPU share by kind in 1/10000, -1 = not there, shape (groups, kinds).
+    CPUs, bytes and cards, shape (groups, 3); GPU share in 1/10000, -1 = not allowed, shape (groups, kinds).
     """
     kinds = len(tally.problem.kinds)
     hosted = np.array([tally.most(kind) > 0 for kind in range(kinds)], dtype=bool).reshape(kinds, len(tally.nodes))
@@ -77,7 +76,7 @@ def find_groups(tally: Tally, areas: Areas) -> tuple[Floats, Ints]:
 
 
 def _grouped(tally: Tally, areas: Areas, free: Ints) -> list[Ints]:
-    """Split classes into at most MOST_GROUPS groups (or one per area), as finely as that allows."""
+    """Split classes into at most MOST_GROUPS groups (or one per area), as fine as possible."""
     cpus, memory, gpus = free.T
     per_card = np.maximum(gpus, 1)
     cards = np.array([len(node.offer.cards) for node in tally.problem.nodes], np.int64)

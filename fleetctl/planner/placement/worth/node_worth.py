@@ -1,9 +1,9 @@
-"""What the free room of a node is worth: the best use of it that a fleet's expected members could make.
+"""The worth of a node's free room: the best use that a fleet's expected members could make of it.
 
-Cards are filled by a knapsack each, CPU and memory are shared by all cards of the node. Taking the best over their
-prices, a bound by Lagrange, keeps that coupling without a search per node: worth(room) = least over the prices of
-(CPU and memory at their price + each card's best filling at what is left of the members' worth). Only members whose
-CPU alone fits count. All in integers: the answer is the same on every machine.
+Each card is filled by a knapsack; all cards of a node share its CPU and memory. A Lagrangian bound couples them without
+a search per node: worth(room) = least, over prices, of (CPU and memory at their price + the best filling of each card
+with what the members' worth exceeds that price by). Only members whose CPU fits by itself count. All in integers, so
+the answer is the same on each machine.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fleetctl.planner.placement.arrays import Ints
 from fleetctl.planner.placement.claims import Claim
 
 FINEST = 25
-"""Shares are distinguished down to this step, in 1/10000 of a card."""
+"""The finest step between shares, in 1/10000 of a card."""
 CPU_PRICES = (0, 25, 50, 75, 100, 125, 150, 200, 300, 500)
-"""In percent of what a CPU costs if all CPUs together cost as much as all cards together."""
+"""In percent of the price at which all CPUs together cost as much as all cards together."""
 MEMORY_PRICES = (0, 25, 50, 80)
-"""The same for memory. On the trace default four prices of CPU lose 0.11 points, and none of memory 0.31."""
+"""The same for memory. On the trace default, only four CPU prices lose 0.11 points, no memory price loses 0.31."""
 CPU_STEPS = 16
 NEVER = -(1 << 30)
 MIB = 1 << 20
@@ -47,10 +47,10 @@ class NodeWorth:
     """Shape (cards + 1, areas, CPU steps, prices)."""
 
     def of(self, area: Ints, shares: Ints, cpus: Ints, memory: Ints) -> Ints:
-        """Return what free room on some nodes is worth, in millionths of a card, shape (nodes,).
+        """Return the worth of free room on some nodes, in millionths of a card, shape (nodes,).
 
-        `area` = which table; `shares` = free share of each card, 0 for a card that is not there or not clean, shape
-        (nodes, cards); CPUs in 1/10000, bytes.
+        `area` by node; `shares` = free share of each card, 0 for a missing or dirty card, shape (nodes, cards); CPUs in
+        1/10000, memory in bytes.
         """
         step = np.maximum(np.searchsorted(self.cpu_steps, cpus, side="right") - 1, 0)
         whole = shares == SHARE
@@ -65,11 +65,11 @@ class NodeWorth:
 def node_worth(
     claims: Sequence[Claim], worth: Ints, shares: Sequence[Ints], cards: int, cpu_price: int, mib_price: int
 ) -> NodeWorth:
-    """Return the tables for the areas `shares` describes.
+    """Return the tables for the areas of `shares`.
 
-    `worth` of each claim in millionths of a card; `shares` per area: its GPU share in 1/10000, 0 = takes no card, -1 =
-    not allowed there. `cards` = most cards of a node; the prices are those at which all CPUs (per CPU) or all memory
-    (per 1024 MiB) cost as much as all cards.
+    `worth` of each claim in millionths of a card; `shares` = by area, the GPU share of each claim in 1/10000, 0 = takes
+    no card, -1 = not allowed. `cards` = the most cards of a node. At `cpu_price` (per CPU) all CPUs, and at `mib_price`
+    (per 1024 MiB) all memory, cost as much as all cards.
     """
     cpus = np.array([claim.cpus for claim in claims], np.int64)
     mib = np.array([-(-claim.memory // MIB) for claim in claims], np.int64)
@@ -80,7 +80,7 @@ def node_worth(
     cpu_prices = np.repeat(np.array(cpu_grid, np.int64), len(mib_grid))
     mib_prices = np.tile(np.array(mib_grid, np.int64), len(cpu_grid))
     left = worth[:, None] - cpus[:, None] * cpu_prices // SHARE - mib[:, None] * mib_prices // 1024
-    # the amounts of CPU at which more kinds fit, thinned out evenly; the first is nothing at all
+    # the amounts of CPU from which more kinds fit, thinned out evenly; the first is -1, at which nothing fits
     distinct = np.unique(np.append(cpus, -1))
     steps = np.unique(distinct[np.arange(CPU_STEPS) * (len(distinct) - 1) // (CPU_STEPS - 1)])
     fits = cpus[:, None] <= steps
@@ -92,7 +92,7 @@ def node_worth(
 def _filled(shares: Ints, worth: npt.NDArray[np.int32], step: int, cards: int) -> tuple[npt.NDArray[np.int32], Ints]:
     """Fill one card level by level, then whole cards, in all areas at once.
 
-    `shares` has the shape (areas, kinds), `worth` (kinds, CPU steps, prices).
+    `shares` has shape (areas, kinds), `worth` has shape (kinds, CPU steps, prices).
     """
     best_of = {int(size): np.stack([worth[one == size].max(axis=0, initial=NEVER) for one in shares])
                for size in np.unique(shares[shares > 0])}

@@ -1,9 +1,9 @@
-"""What the free room of each node is worth to what a fleet still expects, and so what a placement costs the rest.
+"""The worth of each node's free room to what a fleet still expects, and so the cost of a placement to the rest.
 
-In the line of Fragmentation Gradient Descent (Weng et al., USENIX ATC 2023), which goes where the expected share of
-GPU that no typical task could use grows least. Two things differ: a node's room is worth the best use that *all* that
-is expected could make of it together (`node_worth`), not what each member alone could use; and members count at their
-bid price (`bid_prices`), so that room for what is plentiful is not kept at the cost of what is scarce.
+Similar to Fragmentation Gradient Descent (Weng et al., USENIX ATC 2023), which places a task where the GPU share that
+no typical task could use grows least. Two things differ. A node's room is worth the best use that *all* expected
+members could make of it together (`node_worth`), not what each alone could use. And members count at their bid price
+(`bid_prices`), so that room for plentiful members is not kept at the expense of scarce ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fleetctl.planner.placement.worth.groups import find_areas, find_groups
 from fleetctl.planner.placement.worth.node_worth import MIB, node_worth
 
 FULLER = 3 * MICRO // 100
-"""An empty node costs 0.03 cards more than a full one: it decides only between nearly equal nodes.
+"""An empty node costs 0.03 cards more than a full one, which only decides between nearly equal nodes.
 
 Without it the trace default loses 0.08 points.
 """
@@ -34,8 +34,8 @@ Without it the trace default loses 0.08 points.
 class RoomWorth:
     """The worth of free room, by offer and area, in millionths of a card; `area_of` = the area of each node.
 
-    Prices are set once, on the ledger as it is then. Where nothing runs yet, an area is also how rare a node is; later
-    what runs is the better guess: with rarity among it, the openb trace lost two points of its GPUs.
+    Prices are set once, for the ledger as it is then. If nothing runs yet, areas also distinguish how rare a node is.
+    Later, what runs is a better guess: with rarity the openb trace lost two points of its GPUs.
     """
 
     def __init__(self, ledger: Ledger, expected: Sequence[Expected]) -> None:
@@ -62,14 +62,14 @@ class RoomWorth:
                 self.area_of[place] += area * (STEPS + 1)
 
     def harm(self, before: int, after: int, area: int) -> int:
-        """Return what it costs the rest when an offer becomes another one, both by number."""
+        """Return the cost to the rest when one offer becomes another, both by number."""
         if (before, area) not in self._known or (after, area) not in self._known:
-            self.look_at([(before, area), (after, area)])
+            self.prepare([(before, area), (after, area)])
         worth, emptiness = self._known[before, area]
         return worth - self._known[after, area][0] + emptiness
 
-    def look_at(self, pairs: Iterable[tuple[int, int]]) -> None:
-        """Work out the worth of many (number of an offer, area) at once."""
+    def prepare(self, pairs: Iterable[tuple[int, int]]) -> None:
+        """Compute the worth of many (number of an offer, area) pairs at once."""
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
         if not new:
             return
@@ -86,7 +86,7 @@ class RoomWorth:
         self._known.update(zip(new, zip(worth.tolist(), emptiness.tolist(), strict=True), strict=True))
 
     def _usable(self, card: Card) -> int:
-        """Return the share of a card that the fleet could still use; of its memory too where that is claimed."""
+        """Return the share of a card that is still of use; limited by its free memory if the fleet claims VRAM."""
         if card.dirty:
             return 0
         share = max(0, card.free_share)
@@ -101,7 +101,7 @@ STEPS = 4
 def rarities(ledger: Ledger) -> list[int]:
     """Return how rare each node is, from 0 (most are like it) to STEPS; closed nodes are 0.
 
-    A label counts where its values group nodes, so that names of hosts do not; against its most common value.
+    A label counts, relative to its most common value, if its values group nodes; host names do not.
     """
     open_nodes = [place for place, node in enumerate(ledger.nodes) if node.open]
     counts: dict[str, Counter[str]] = {}
