@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,16 @@ def test_lower_floors_never_import_higher_ones() -> None:
 
     up = imported(CLIENT, reaches_up)
     assert not up, listed("a lower floor reaches up to a higher one", up)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for types alone count: a circle of concepts is one, whatever happens at run time."""
+    graph = {module_name(path): {found.module for found in imports(path) if found.module != module_name(path)}
+             for path in sources()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as circle:
+        pytest.fail(" -> ".join(circle.args[1]))
 
 
 def test_every_file_of_the_client_stands_on_a_floor_and_every_floor_is_there() -> None:

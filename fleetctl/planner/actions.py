@@ -16,7 +16,8 @@ from fleetctl.documents.plan import Action
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.live import ModelState
 from fleetctl.planner.placement.demand import Placed
-from fleetctl.planner.placement.ledger.ledger import Ledger, LedgerNode
+from fleetctl.planner.placement.ledger.ledger import Ledger
+from fleetctl.planner.placement.ledger.node import LedgerNode
 from fleetctl.planner.placement.ledger.replica import Assigned
 
 ActionDocument = dict[str, Any]

@@ -14,7 +14,7 @@ from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.prefetch import Part, orders_for, parts_of
 
 if TYPE_CHECKING:
-    from fleetctl.planner.placement.ledger.ledger import LedgerNode
+    from fleetctl.planner.placement.ledger.node import LedgerNode
 
 
 class ColdFloor(NamedTuple):

@@ -12,7 +12,7 @@ from small import SECRET
 from weights_world import SHARD, fetch, files_in, model, serving
 
 from fleetctl.agent import cold, prefetch, prune
-from fleetctl.inventory.cold import _WHAT, NOTE
+from fleetctl.inventory.cold import _FILE_NAME, NOTE
 
 NONE: dict[str, str] = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEETCTL_MODEL": "m"}
 
@@ -42,7 +42,7 @@ def test_complete_weights_have_a_note_until_they_are_removed(
     prefetch.fetch_here({"members": [wanted("f" * 64, origin)], "timeout": 60})
     assert notes(tmp_path) == []
     prefetch.fetch_here({"members": [wanted(artifact, origin, view=SHARD)], "timeout": 60})
-    found = [_WHAT.fullmatch(name.removeprefix(f"{NOTE}n1")) for name in notes(tmp_path)]
+    found = [_FILE_NAME.fullmatch(name.removeprefix(f"{NOTE}n1")) for name in notes(tmp_path)]
     said = [json.loads((tmp_path / "logs" / name).read_text()) for name in notes(tmp_path)]
     # the origin has no parts, so all of it is here too
     assert [(one[1], one[2]) for one in found if one] == [(one["artifact"], one["view"]) for one in said]

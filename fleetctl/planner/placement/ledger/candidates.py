@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby, islice
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from fleetctl.planner.placement.claims import Claim, Selector
 from fleetctl.planner.placement.ledger.buckets import NO_BUCKET, Buckets
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, share_of
 from fleetctl.planner.placement.ledger.ledger import Ledger
-
-if TYPE_CHECKING:
-    from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 FitKey = tuple[int, ...]
 Allowed = Callable[[int], bool]
@@ -44,13 +41,26 @@ def fit_key(before: Offer, taken: Taken, claim: Claim) -> FitKey:
     return (taken.risky, stranded, before.empty, memory, share_left, whole_left, left.free_cpus)
 
 
+class Worth(Protocol):
+    """The worth of free room to the expected rest (`worth/room_worth.py`); offers by number."""
+
+    area_of: list[int]
+    """The area of each node."""
+
+    def harm(self, before: int, after: int, area: int) -> int:
+        """Return the cost to the rest when one offer becomes another."""
+
+    def prepare(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Compute the worth of many (offer, area) pairs at once."""
+
+
 @dataclass(slots=True)
 class Fits:
     """How well one claim fits each numbered offer in each area; None = not at all. Computed once per offer."""
 
     ledger: Ledger
     claim: Claim
-    worth: RoomWorth | None = None
+    worth: Worth | None = None
     _known: dict[tuple[int, int], FitKey | None] = field(default_factory=dict)
 
     def of(self, number: int, area: int) -> FitKey | None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fleetctl.planner.placement.ledger.ledger import LedgerNode
+from fleetctl.planner.placement.ledger.node import LedgerNode
 
 Value = str | None
 """A value of a label; None = without the label."""

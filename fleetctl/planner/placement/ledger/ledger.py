@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from fleetctl.documents.inventory import Gpu, NodeState
 from fleetctl.documents.selector import parse_requirement
 from fleetctl.planner.placement.claims import Claim, ReplicaShape, Selector
 from fleetctl.planner.placement.ledger.cards import Offer, Taken, take
 from fleetctl.planner.placement.ledger.crowds import Crowd, Crowds, Value
-from fleetctl.planner.placement.policies import NO_CAP, EffectivePolicy
+from fleetctl.planner.placement.ledger.node import LedgerNode
+from fleetctl.planner.placement.policies import NO_CAP
 
 Slots = frozenset[int]
 NO_SLOTS: Slots = frozenset()
@@ -30,24 +30,6 @@ Fit = tuple[Taken, int]
 Change = tuple[int, int] | tuple[int, str, Slots] | tuple[str, Value, int, None]
 """What undo restores: (node, number of its offer), (node, model key, its slots), or (model key, value of its spread
 label, replicas that touched it, None)."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerNode:
-    """The facts of a node that do not change while planning."""
-
-    id: str
-    name: str
-    state: NodeState
-    labels: Mapping[str, str]
-    policy: EffectivePolicy
-    gpus: Sequence[Gpu] = ()
-    """Its cards as in the inventory, for messages about the processes on them."""
-
-    @property
-    def open(self) -> bool:
-        """Whether new members may be placed here at all."""
-        return self.state == "ALIVE" and self.policy.cordoned_by is None
 
 
 @dataclass(slots=True)

@@ -9,18 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fleetctl.planner.placement.claims import Claim, Kind, Position, ReplicaShape, Seat, Selector
 from fleetctl.planner.placement.ledger.buckets import Buckets
-from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates
+from fleetctl.planner.placement.ledger.candidates import Candidates, DomainCandidates, Fits, FleetCandidates, Worth
 from fleetctl.planner.placement.ledger.crowds import Value
 from fleetctl.planner.placement.ledger.domains import Domain, Domains
 from fleetctl.planner.placement.ledger.ledger import NO_SLOTS, Ledger
 from fleetctl.planner.placement.ledger.spreading import Crowding, Spreading
-
-if TYPE_CHECKING:
-    from fleetctl.planner.placement.worth.room_worth import RoomWorth
 
 SEARCH_STEPS = 300
 SEARCH_SEATS = 64
@@ -78,7 +75,7 @@ class Placer:
     """Places replicas on one ledger, and caches which nodes fit from one replica to the next."""
 
     ledger: Ledger
-    worth: RoomWorth | None = None
+    worth: Worth | None = None
     """The worth of free room to the expected rest; None = not considered."""
     spread_first: bool = False
     """A written spread comes before the fit; otherwise only its limit counts."""
