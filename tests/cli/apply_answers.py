@@ -14,7 +14,7 @@ def outcome(kind: str, replica_id: int = 0, **more: Any) -> dict[str, Any]:
     return {"model": "org/one", "replicaId": replica_id, "outcome": kind, "nodes": ["node-a"], "message": "", **more}
 
 
-def run_everything(cluster: ClusterStandIn) -> None:
+def add_all_replicas(cluster: ClusterStandIn) -> None:
     """Add every replica that the fleet of two models wants on two nodes."""
     for number, node in enumerate(cluster.nodes):
         cluster.add_replica("org/one", number, node["node_id"])

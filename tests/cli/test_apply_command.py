@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from apply_answers import VERSION, outcome, run_everything
+from apply_answers import VERSION, add_all_replicas, outcome
 from cluster_stand_in import ClusterStandIn, all_ready, ready, summary
 
 
@@ -32,7 +32,7 @@ def test_a_replica_that_does_not_fit_is_listed_with_its_reason_and_the_code_is_3
 def test_with_nothing_to_do_no_job_is_submitted_and_the_exit_code_is_0(
     cli, cluster: ClusterStandIn, fits: Path
 ) -> None:
-    run_everything(cluster)
+    add_all_replicas(cluster)
     result = cli("apply", "-f", fits)
     assert result.code == 0
     assert result.out.splitlines()[-1] == "Apply: nothing to do, 0 removed"
@@ -42,7 +42,7 @@ def test_with_nothing_to_do_no_job_is_submitted_and_the_exit_code_is_0(
 def test_with_only_blocked_replicas_no_job_is_submitted_and_the_exit_code_is_3(
     cli, cluster: ClusterStandIn, fleet_file: Path
 ) -> None:
-    run_everything(cluster)
+    add_all_replicas(cluster)
     report = cli("apply", "-f", fleet_file, "--format", "json").summary
     assert report["exitCode"] == 3
     [row] = report["outcomes"]
@@ -53,7 +53,7 @@ def test_with_only_blocked_replicas_no_job_is_submitted_and_the_exit_code_is_3(
 def test_surplus_replicas_and_models_no_longer_in_the_file_are_kept(
     cli, cluster: ClusterStandIn, fits: Path
 ) -> None:
-    run_everything(cluster)
+    add_all_replicas(cluster)
     cluster.add_replica("gone/from-file", 0, cluster.nodes[0]["node_id"], gpus=0)
     fits.write_text(fits.read_text().replace("replicas: 2", "replicas: 0").replace("replicas: 1", "replicas: 0"))
     result = cli("apply", "-f", fits, "--yes")
@@ -63,7 +63,7 @@ def test_surplus_replicas_and_models_no_longer_in_the_file_are_kept(
 
 
 def test_starting_replicas_are_awaited_without_a_question(cli, cluster: ClusterStandIn, fits: Path) -> None:
-    run_everything(cluster)
+    add_all_replicas(cluster)
     cluster.actors[0].update(state="RESTARTING")
     cluster.on_submit = lambda request: [("SUCCEEDED", VERSION + summary(1, ready(request["await"][0]["key"], 0)))]
     result = cli("apply", "-f", fits)
@@ -130,7 +130,7 @@ def test_env_values_go_to_the_agent_and_nowhere_else(cli, cluster: ClusterStandI
 
 
 def test_excluded_models_are_not_awaited(cli, cluster: ClusterStandIn, fits: Path) -> None:
-    run_everything(cluster)
+    add_all_replicas(cluster)
     cluster.actors[0].update(state="RESTARTING")
     result = cli("apply", "-f", fits, "--exclude", "org/one")
     assert result.code == 0
@@ -147,7 +147,7 @@ def test_replicas_already_starting_get_the_startup_timeout_of_their_model(
     cli, cluster: ClusterStandIn, fits: Path, tmp_path: Path
 ) -> None:
     fits.write_text(fits.read_text().replace("replicas: 2", "replicas: 2\n    startupTimeout: 90s"))
-    run_everything(cluster)
+    add_all_replicas(cluster)
     cluster.actors[0].update(state="RESTARTING")
     saved = tmp_path / "lab.fleetplan"
     cli("plan", "-f", fits, "--out", saved)

@@ -81,12 +81,12 @@ def test_ctrl_c_twice_at_once_leaves_the_apply_running(
 ) -> None:
     from fleetctl.cli.apply import follow as apply_follow
 
-    def impatient() -> None:
+    def raise_interrupt() -> None:
         raise KeyboardInterrupt
 
     interrupt_while_following(cluster, monkeypatch)
     monkeypatch.setattr(apply_follow, "_at_a_terminal", lambda: True)
-    monkeypatch.setattr(apply_follow, "_wait_for_second_interrupt", impatient)
+    monkeypatch.setattr(apply_follow, "_wait_for_second_interrupt", raise_interrupt)
     result = cli("apply", "-f", fits, "--yes")
     assert result.code == 130
     [job] = cluster.jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from apply_answers import VERSION, outcome, run_everything
+from apply_answers import VERSION, add_all_replicas, outcome
 from cluster_stand_in import ClusterStandIn, all_ready, event, summary
 
 HOLDER = {"job": "j9", "who": "bob@ci"}
@@ -68,7 +68,7 @@ def test_an_unknown_event_of_a_newer_agent_is_relayed_unchanged(cli, cluster: Cl
 def test_jsonl_begins_with_a_version_even_when_nothing_is_submitted(
     cli, cluster: ClusterStandIn, fleet_file: Path
 ) -> None:
-    run_everything(cluster)
+    add_all_replicas(cluster)
     lines = cli("apply", "-f", fleet_file, "--format", "jsonl").lines
     assert [(line["seq"], line["type"]) for line in lines] == [(0, "version"), (1, "runSummary")]
     assert lines[0]["version"] == "1.0"

@@ -94,7 +94,7 @@ def test_apply_starts_a_cooling_model_only_if_the_cooldown_is_ignored(
 
 
 @pytest.mark.parametrize("verb", ["deploy", "scale", "replace", "ci apply"])
-def test_every_verb_that_starts_replicas_obeys_the_cooldown_unless_told_to_ignore_it(
+def test_every_verb_that_starts_replicas_obeys_the_cooldown_or_its_flag(
     cli, key: str, fits: Path, cluster: ClusterStandIn, verb: str
 ) -> None:
     command = [*verb.split(), *([] if verb == "ci apply" else [key, "--yes"]), "-f", fits]

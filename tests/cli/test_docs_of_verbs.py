@@ -36,7 +36,7 @@ def test_every_flag_is_on_its_page() -> None:
             if f"{flag}`" not in texts[command] and f"{flag} " not in texts[command]] == []
 
 
-NO_CODES = {"PCI_BUS_ID", "DEPENDENCIES_UNREADY", "PENDING_CREATION", "SC_CLK_TCK"}
+NOT_CODES = {"PCI_BUS_ID", "DEPENDENCIES_UNREADY", "PENDING_CREATION", "SC_CLK_TCK"}
 """Constants of CUDA, Ray and the kernel."""
 
 
@@ -45,7 +45,7 @@ def agent_source() -> str:
 
 
 def test_every_code_of_the_agent_is_explained() -> None:
-    words = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', agent_source())) - NO_CODES
+    words = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', agent_source())) - NOT_CODES
     variables = re.compile(r"^(RAY|FLEETCTL|CUDA)_|_(DEVICES|MODULES|CORES|CHIPS|SELECTOR)$")
     codes = {word for word in words if not variables.search(word)}
     assert {"ENGINE_EXITED", "NODE_TAKEN", "TARGET_REACHED"} <= codes

@@ -70,7 +70,7 @@ def leaked_group(cluster: ClusterStandIn) -> None:
                                "bundles": [bundle], "state": "CREATED"})
 
 
-def report_of_node_a(cluster: ClusterStandIn, **values: Any) -> None:
+def set_node_a(cluster: ClusterStandIn, **values: Any) -> None:
     cluster.of_node[cluster.nodes[0]["node_id"]] = values
 
 
@@ -95,9 +95,9 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "RUN_LASTS": (lambda it: run_that_lasts(it, "RUNNING"), "cluster", "fleetctl-apply-00000000000b"),
     "RUN_NOT_STARTED": (lambda it: run_that_lasts(it, "PENDING"), "cluster", "fleetctl-apply-00000000000b"),
     "LEAKED_GROUP": (leaked_group, "cluster", "ModelActor:org/one:1:0"),
-    "GPU_COUNT": (lambda it: report_of_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
-    "CARD_IN_USE": (lambda it: report_of_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
-    "DISK_FULL": (lambda it: report_of_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
+    "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
+    "CARD_IN_USE": (lambda it: set_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
+    "DISK_FULL": (lambda it: set_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
     "CORDON_ENDED": (ended_cordon, "node", "node-a"),
     "REPLICA_LOST": (lambda it: (replica_of(it), it.nodes[0].update(state="DEAD")), "replica", "org/one:1/0"),
     "REPLICA_RESTARTS": (lambda it: replica_of(it, num_restarts="4"), "replica", "org/one:1/0"),
@@ -134,7 +134,7 @@ def test_a_fault_is_found_and_its_command_can_be_run(cli, cluster: ClusterStandI
 
 
 def failed_on_node_a(cluster: ClusterStandIn, *uuids: str) -> None:
-    report_of_node_a(cluster, gpus=cards(3))
+    set_node_a(cluster, gpus=cards(3))
     for model in ("org/x", "org/y", "org/z"):
         cluster.add_failure(model, cluster.nodes[0]["node_id"], "s", "ECC error", fleet="other", cards=uuids)
 
@@ -169,7 +169,7 @@ def test_a_cooling_card_is_named_beside_the_waiting_model(cli, cluster: ClusterS
 def test_the_processes_on_a_card_are_named_with_their_memory(cli, cluster: ClusterStandIn) -> None:
     used = cards(20480)
     used[2]["processesPids"] = [{"pid": 4242, "gpuMemoryUsage": 20000}]
-    report_of_node_a(cluster, gpus=used)
+    set_node_a(cluster, gpus=used)
     [found] = json.loads(cli("doctor", "--format", "json").out)["findings"]
     assert found["message"].startswith("20Gi of 80Gi are in use by process 4242, beyond what Ray has granted on it")
     assert "nvidia-smi" not in found["advice"]
@@ -236,7 +236,9 @@ def test_a_wrong_clock_is_reported_with_its_direction(
     assert "behind the dashboard's" in " ".join(result.out.split())
 
 
-def test_a_healthy_cluster_has_no_findings_and_gets_only_get_requests(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
+    cli, cluster: ClusterStandIn, fits: Path
+) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
     assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 16 checks")

@@ -95,8 +95,8 @@ def test_without_the_evict_flag_the_next_command_is_shown_and_drain_can_continue
 
 def test_replicas_without_room_elsewhere_stay_and_the_rest_are_evicted(cli, acting: ClusterStandIn, file: Path) -> None:
     place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
-    asked = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
-    assert "start 1 replica elsewhere, then end up to 2 replicas there? [y/N]" in asked.err
+    question = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
+    assert "start 1 replica elsewhere, then end up to 2 replicas there? [y/N]" in question.err
     result = cli("drain", "node-a", "--evict", "-f", file, "--yes")
     assert result.code == 3
     assert "one/0 skipped (NEEDED)" in result.out
@@ -170,11 +170,11 @@ def test_json_has_a_row_for_each_replica_and_the_history_one_for_the_drain(
     assert "1 ready" in row
 
 
-def test_it_asks_once_and_a_no_or_a_dry_run_writes_nothing(cli, acting: ClusterStandIn, file: Path) -> None:
+def test_drain_asks_once_and_a_no_or_a_dry_run_writes_nothing(cli, acting: ClusterStandIn, file: Path) -> None:
     place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3))
-    asked = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
-    assert asked.code == 1
-    assert "Drain node-a: cordon it, start 1 replica elsewhere, then end 1 replica there? [y/N]" in asked.err
+    question = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
+    assert question.code == 1
+    assert "Drain node-a: cordon it, start 1 replica elsewhere, then end 1 replica there? [y/N]" in question.err
     dry = cli("drain", "node-a", "--evict", "--dry-run", "-f", file)
     assert dry.code == 0
     assert "one/2" in dry.out

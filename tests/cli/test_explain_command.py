@@ -83,6 +83,6 @@ def test_recursive_shows_all_levels_and_paths_are_completed(cli) -> None:
 
 @pytest.mark.parametrize(("typed", "nearest"), [("INSUFFICENT_GPU", "INSUFFICIENT_GPU"), ("FL65", "FL065"),
                                              ("insufficent_vram", "INSUFFICIENT_VRAM")])
-def test_a_misspelt_code_gets_the_nearest_one_suggested(cli, typed: str, nearest: str) -> None:
+def test_a_misspelled_code_gets_the_nearest_one_suggested(cli, typed: str, nearest: str) -> None:
     result = cli("explain", typed)
     assert (result.code, result.err) == (64, f"error: there is no code {typed}\nhint: did you mean {nearest}?\n")

@@ -231,7 +231,7 @@ class ChangesThenCtrlC:
 
 
 @pytest.fixture
-def moving(busy: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
+def changing(busy: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
     """A replica restarts, the dashboard fails, recovers partly, then fully with one replica fewer."""
     first, second = busy.actors[0], busy.actors[1]
     changes = ChangesThenCtrlC(
@@ -243,7 +243,7 @@ def moving(busy: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStan
     return busy
 
 
-def test_following_into_a_pipe_prints_a_line_per_change_until_ctrl_c(cli, moving: ClusterStandIn) -> None:
+def test_following_into_a_pipe_prints_a_line_per_change_until_ctrl_c(cli, changing: ClusterStandIn) -> None:
     result = cli("status", "--follow")
     assert result.code == 130
     before, _, after = result.out.partition("Replicas: 3 ready, 1 restarting, 1 starting\n")
@@ -264,7 +264,7 @@ def test_a_last_error_that_disappears_is_not_a_change(
 
 
 def test_following_on_a_terminal_redraws_in_place_and_shows_an_unreachable_cluster(
-    cli, moving: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+    cli, changing: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
     monkeypatch.setattr(status_follow, "result_console", lambda: screen)

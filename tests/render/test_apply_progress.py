@@ -127,11 +127,12 @@ def test_a_long_table_is_cut_and_shows_busy_replicas_first() -> None:
     assert lines[0].startswith(f"org/m/{last} ")
 
 
-def test_a_run_without_a_plan_shows_replicas_from_events() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True)
-    with LiveProgress(console, None, clock=lambda: 0.0) as progress:
-        progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=[]))
-        progress.relay(event("cardRepaired", "a card was repaired"))
+def test_a_run_without_a_plan_counts_replicas_from_events() -> None:
+    table = LiveTable()
+    with LiveProgress(table.console, None, clock=lambda: 0.0) as table.progress:
+        table.progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=[]))
+        table.progress.relay(event("cardRepaired", "a card was repaired"))
+    assert "1 of 1 done" in table.lines()[-1]
 
 
 def test_the_table_is_erased_at_the_end() -> None:
