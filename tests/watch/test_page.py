@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from cluster_stand_in import ClusterStandIn, serve, summary
-from cluster_stand_in import read_event as event_line
+from cluster_stand_in import event as event_line
 from watched import FLEET, advance, watcher_of
 
 from fleetctl.cli.watch_server import MOST_LISTENERS, Served, serving

@@ -332,7 +332,7 @@ def test_leftovers_of_a_killed_git_do_not_stop_the_watch(upstream: Upstream) -> 
     assert [file.exists() for file in packs] == [True, False], "an old one may fill the disk"
 
 
-def test_a_commit_fetched_by_another_watch_meanwhile_is_used(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_commit_received_by_another_watch_meanwhile_is_used(upstream: Upstream, tmp_path: Path) -> None:
     pushed = upstream.push(FLEET % 1)
     script = f'case "$*" in *fetch*) {shutil.which("git")} "$@"; echo "error: cannot lock ref" >&2; exit 1;; esac'
     source = replace(branch(upstream), environ=git_wrapper(upstream, tmp_path, script))
