@@ -1,4 +1,4 @@
-"""Finds the Chromium of this machine, and says what to do where there is none."""
+"""Finds the Chromium of this machine, with a message for machines without one."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ ABSENT = ("no Chromium was found: install Debian's package `chromium` (apt-get i
           "or Chrome in FLEETCTL_CHROMIUM")
 QUIET = ("--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
          "--disable-sync")
-"""A browser that talks to nobody by itself."""
+"""Flags that stop requests of the browser's own."""
 ONE_PROCESS = ("--renderer-process-limit=1", "--process-per-site", "--disable-site-isolation-trials", "--disable-gpu")
-"""All pages share the process that draws them; to start one costs half a second."""
+"""Flags that make all pages share one renderer process, which takes half a second to start."""
 
 
 def find_chromium(environ: Mapping[str, str]) -> str | None:
-    """Return the path of the browser to test with: the one that is named, else the first on PATH."""
+    """The path of the browser: the one in FLEETCTL_CHROMIUM, else the first on PATH."""
     return find_program(environ, "FLEETCTL_CHROMIUM", *NAMES)
 
 
 def launch_options(path: str) -> dict[str, object]:
-    """Return how to start it; its sandbox does not work for root."""
+    """The launch options; the sandbox does not work for root."""
     return {"executable_path": path, "args": [*QUIET, *ONE_PROCESS], "chromium_sandbox": os.geteuid() != 0}

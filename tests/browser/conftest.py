@@ -1,4 +1,4 @@
-"""One Chromium for all tests, one page for one after another, and what must hold on each: silence and no request."""
+"""One Chromium and one page for all tests; every page must write no message and send no request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whatever needs the browser."""
+    """Mark every test that needs the browser."""
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.browser)
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """The browser; without one, tests fail in CI and are skipped elsewhere, where the message says how to get it."""
+    """The browser; without one, tests fail in CI and are skipped elsewhere, with a message about how to install it."""
     path = find_chromium(os.environ)
     if path is None:
         (pytest.fail if must_not_be_skipped(os.environ) else pytest.skip)(ABSENT)
@@ -40,22 +40,22 @@ def browser() -> Iterator[Browser]:
 
 
 class Tab:
-    """A page of the browser, and what it did beside showing itself."""
+    """A page of the browser, with its messages and requests."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.requested: list[str] = []
-        page.set_default_timeout(30_000)  # these machines are shared
-        page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.said.append(f"error: {error}"))
-        page.on("dialog", lambda dialog: (self.said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.set_default_timeout(30_000)  # test machines may be slow
+        page.on("console", lambda message: self.messages.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: self.messages.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (self.messages.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: self.requested.append(request.url))
 
-    def forget(self) -> None:
-        """Start over, with the pointer where it is over nothing, too."""
+    def reset(self) -> None:
+        """Clear the records and move the pointer into the corner."""
         self.page.mouse.move(0, 0)
-        self.said.clear()
+        self.messages.clear()
         self.requested.clear()
 
 
@@ -65,25 +65,24 @@ Tabs = Callable[..., Tab]
 
 @pytest.fixture(scope="session")
 def tabs(browser: Browser) -> Tabs:
-    """A tab that stays open, by the options of its context.
+    """A tab per set of context options, kept open because opening one takes longer than most tests.
 
-    A page keeps nothing that it could hand on to the next one there (test_safety.py holds that), and to open a tab
-    costs more than most tests.
+    Pages store nothing that could affect the next page in the tab (see test_safety.py).
     """
-    made: dict[str, Tab] = {}
+    opened_tabs: dict[str, Tab] = {}
 
     def tab(**options: Any) -> Tab:
         key = repr(sorted(options.items()))
-        if key not in made:
-            made[key] = Tab(browser.new_context(**options).new_page())
-        return made[key]
+        if key not in opened_tabs:
+            opened_tabs[key] = Tab(browser.new_context(**options).new_page())
+        return opened_tabs[key]
 
     return tab
 
 
 @pytest.fixture
 def open_page(tabs: Tabs, tmp_path: Path) -> Iterator[OpenPage]:
-    """Open HTML from a file in a page of its own; afterwards: nothing was said, only the file was asked for."""
+    """Open HTML from a file in its own page; afterwards there must be no message and no request but for the file."""
     opened: list[tuple[Tab, str]] = []
     more: list[Tab] = []
 
@@ -97,7 +96,7 @@ def open_page(tabs: Tabs, tmp_path: Path) -> Iterator[OpenPage]:
         if any(used is tab for used, _ in opened):
             tab = Tab(tab.page.context.new_page())
             more.append(tab)
-        tab.forget()
+        tab.reset()
         opened.append((tab, file.as_uri()))
         tab.page.set_viewport_size({"width": width, "height": height})
         tab.page.emulate_media(media="screen", reduced_motion="reduce", color_scheme=color_scheme,  # type: ignore[arg-type]
@@ -109,13 +108,13 @@ def open_page(tabs: Tabs, tmp_path: Path) -> Iterator[OpenPage]:
     for tab in more:
         tab.page.close()
     for tab, address in opened:
-        assert tab.said == []
+        assert tab.messages == []
         assert {url.partition("#")[0] for url in tab.requested} == {address}
 
 
 @pytest.fixture(scope="session")
 def small() -> Drawn:
-    """The lab, with every outcome."""
+    """The lab fleet, with every outcome."""
     return lab()
 
 

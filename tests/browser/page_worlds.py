@@ -1,4 +1,4 @@
-"""Real plans and their maps for the browser tests: a lab with something of everything, a large fleet, hostile names."""
+"""Real plans and their maps for the browser tests: a lab with every outcome, a large fleet, hostile names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ACCELERATOR = "ray.io/accelerator-type"
 
 @dataclass(frozen=True)
 class Drawn:
-    """A plan and its map, and what both were made from."""
+    """A plan and its map, and the inputs of both."""
 
     plan: Plan
     picture: PlacementMap
@@ -28,7 +28,7 @@ class Drawn:
 
 
 def drawn(short: dict[str, Any], **more: Any) -> Drawn:
-    """Plan a world in short form; `more` = fields of the plan that the planner does not fill."""
+    """Plan a fleet and an inventory in short form; `more` = fields of the plan that the planner does not fill."""
     world = Scenario(short_fleet(short["fleet"]), short_inventory(short["inventory"]))
     plan = plan_for(world.fleet, world.inventory)
     return Drawn(plan.model_copy(update=more), placement_map(world, plan), world)
@@ -113,7 +113,7 @@ POLICY = PolicyFinding(
 
 
 def lab() -> Drawn:
-    """A small fleet with every outcome: created, blocked, held, drifting, lost, unmanaged, against policy, changed."""
+    """A small fleet with every outcome: create, blocked, held, drift, lost, unmanaged, policy and change."""
     git = GitFacts(commit="1a2b3c4d5e6f708192a3b4c5d6e7f80912345678", branch="more-llama", dirty=True)
     made = drawn(LAB, change=CHANGE, policy=[POLICY], expires_at="2026-01-02T00:00:00Z", plan_id="5e" * 32)
     fleet = made.plan.fleet.model_copy(update={"git": git})
@@ -121,7 +121,7 @@ def lab() -> Drawn:
 
 
 def large(nodes: int = 1000, models: int = 40, seed: int = 7) -> Drawn:
-    """Nodes of eight cards, mostly full, and more to come on one in ten."""
+    """Nodes of eight cards, mostly full; one in ten is empty and gets new replicas."""
     rng = Random(seed)
     keys = [f"org-{number % 7}/model-{number:02}" for number in range(models)]
     running, wanted = [], dict.fromkeys(keys, 0)
@@ -144,7 +144,7 @@ def large(nodes: int = 1000, models: int = 40, seed: int = 7) -> Drawn:
 
 
 def hostile() -> Drawn:
-    """Names and messages that try to be something else."""
+    """Names and messages that try to become markup or control sequences."""
     return drawn({
         "fleet": {"name": EVIL, "models": [
             {"key": EVIL, "replicas": 3, "gpus": 1}, {"key": "org/plain", "replicas": 1, "gpus": 8}]},

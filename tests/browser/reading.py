@@ -1,4 +1,4 @@
-"""Reads a page back as a person would: what is shown, never what the code meant to show."""
+"""Reads a page back as a user sees it: only what is visible."""
 
 from __future__ import annotations
 
@@ -7,36 +7,37 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-SHOWN = "element => element.checkVisibility({contentVisibilityAuto: false})"
+IS_VISIBLE = "element => element.checkVisibility({contentVisibilityAuto: false})"
 
 
 def totals(page: Page) -> dict[str, int]:
-    """The counts at the top, from what is written there."""
+    """The counts at the top, from their visible text."""
     return {
         str(one.get_attribute("data-total")): int(one.locator("dd").text_content() or "")
         for one in page.locator(".total").all()
     }
 
 
-def shown(page: Page, selector: str, read: str = "textContent") -> list[Any]:
-    """A property of every element that can be seen, in order."""
+def visible(page: Page, selector: str, read: str = "textContent") -> list[Any]:
+    """A property of every visible element, in order."""
     found: list[Any] = page.evaluate(
-        f"selector => [...document.querySelectorAll(selector)].filter({SHOWN}).map(found => found.{read})", selector)
+        f"selector => [...document.querySelectorAll(selector)].filter({IS_VISIBLE}).map(found => found.{read})",
+        selector)
     return found
 
 
-def shown_models(page: Page) -> list[str]:
+def visible_models(page: Page) -> list[str]:
     """The keys in the table of models."""
-    return [str(text) for text in shown(page, ".of-model td.name")]
+    return [str(text) for text in visible(page, ".of-model td.name")]
 
 
-def shown_nodes(page: Page) -> list[str]:
+def visible_nodes(page: Page) -> list[str]:
     """The names of the nodes on the map."""
-    return [str(text) for text in shown(page, ".node .about-node .key")]
+    return [str(text) for text in visible(page, ".node .about-node .key")]
 
 
 def cells(page: Page, side: str) -> dict[str, list[str]]:
-    """Per node of one side (before, after; both counts for either): what stands on its cards, folded away or not."""
+    """The texts of the cards per node, folded or not, on one side: before or after; `both` belongs to either."""
     found: dict[str, list[str]] = page.evaluate(
         """side => Object.fromEntries([...document.querySelectorAll('.node')].map(node => [node.dataset.node,
              [...node.querySelectorAll(`.strip[data-side=${side}] > .cell, .strip[data-side=both] > .cell`)]

@@ -1,11 +1,11 @@
-"""A cell of the map tells who holds the card, shows where else that replica is, and is reached without a mouse."""
+"""A cell of the map shows the holder of the card, outlines its replica, and is reachable without a mouse."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tests.browser.conftest import OpenPage
-from tests.browser.reading import shown_nodes
+from tests.browser.reading import visible_nodes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -20,7 +20,7 @@ def cell(page: Page, node: str, place: int, side: str = "both") -> Locator:
     return page.locator(f'[data-node="{node}"] [data-side={side}] .cell').nth(place)
 
 
-def test_pointing_at_a_cell_tells_who_holds_it(open_page: OpenPage, small_html: str) -> None:
+def test_hovering_over_a_cell_shows_its_holder(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     assert page.locator(INSPECTOR).is_hidden()
     cell(page, "h100-5", 0).hover()
@@ -29,7 +29,7 @@ def test_pointing_at_a_cell_tells_who_holds_it(open_page: OpenPage, small_html: 
     assert page.locator(INSPECTOR).is_hidden()
 
 
-def test_a_shared_card_tells_every_share(open_page: OpenPage, small_html: str) -> None:
+def test_a_shared_card_shows_every_share(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     cell(page, "l4-1", 0, "before").hover()
     text = page.locator(INSPECTOR).inner_text()
@@ -57,17 +57,17 @@ def test_one_tab_stop_and_arrows_reach_every_cell(open_page: OpenPage, small_htm
     assert page.locator(".node [tabindex]").count() == 1
 
 
-def test_arrows_go_on_into_the_nodes_that_stay_as_they_are(open_page: OpenPage, small_html: str) -> None:
+def test_arrows_continue_into_the_unchanged_nodes(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     page.locator(".node [tabindex]").focus()
     seen = []
-    for _ in shown_nodes(page):
+    for _ in visible_nodes(page):
         seen.append(page.locator(INSPECTOR).inner_text().partition(":")[0])
         page.keyboard.press("ArrowDown")
-    assert seen == shown_nodes(page)
+    assert seen == visible_nodes(page)
 
 
-def test_a_focused_cell_says_in_words_what_it_is(open_page: OpenPage, small_html: str) -> None:
+def test_a_focused_cell_has_a_role_and_a_label(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     page.locator(".node [tabindex]").focus()
     page.keyboard.press("End")
@@ -76,28 +76,28 @@ def test_a_focused_cell_says_in_words_what_it_is(open_page: OpenPage, small_html
     assert "Qwen/Qwen3-Coder-480B/1 (new)" in focused[1]
 
 
-def test_enter_on_a_cell_asks_for_its_model(open_page: OpenPage, small_html: str) -> None:
+def test_enter_on_a_cell_filters_by_its_model(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     page.locator(".node [tabindex]").focus()
     page.keyboard.press("End")
     page.keyboard.press("Enter")
     assert page.locator("#filter").input_value() == "Qwen/Qwen3-Coder-480B"
-    assert shown_nodes(page) == ["h100-3", "h100-4", "h100-1", "h100-2"]
+    assert visible_nodes(page) == ["h100-3", "h100-4", "h100-1", "h100-2"]
 
 
-def test_a_click_on_a_free_card_asks_for_nothing(open_page: OpenPage, small_html: str) -> None:
+def test_a_click_on_a_free_card_sets_no_filter(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     cell(page, "h100-3", 0, "before").click()
     assert page.locator("#filter").input_value() == ""
 
 
-def test_a_replica_without_a_card_is_told_as_well(open_page: OpenPage, small_html: str) -> None:
+def test_a_replica_without_a_card_is_shown_too(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     page.locator('[data-node="l4-1"] [data-side=after] .beside .cell').hover()
     assert page.locator(INSPECTOR).inner_text() == "l4-1: without a card: router/0 (new)"
 
 
-def test_a_tap_tells_who_holds_a_card_and_a_tap_elsewhere_is_enough_of_it(
+def test_a_tap_shows_the_holder_of_a_card_and_a_tap_elsewhere_hides_it(
     open_page: OpenPage, small_html: str
 ) -> None:
     page = open_page(small_html, width=360, has_touch=True)

@@ -1,4 +1,4 @@
-"""Which browser is tested with, and that CI cannot leave these tests out in silence."""
+"""The choice of the browser, and that CI cannot skip these tests silently."""
 
 from __future__ import annotations
 
@@ -17,24 +17,25 @@ def program(folder: Path, name: str) -> str:
     return str(path)
 
 
-def test_the_one_that_is_named_wins(tmp_path: Path) -> None:
+def test_the_named_browser_wins(tmp_path: Path) -> None:
     program(tmp_path, "chromium")
     named = program(tmp_path, "my-chrome")
     assert find_chromium({"PATH": str(tmp_path), "FLEETCTL_CHROMIUM": named}) == named
 
 
-def test_else_the_first_on_the_path(tmp_path: Path) -> None:
+def test_without_a_named_browser_the_first_on_the_path_is_used(tmp_path: Path) -> None:
     chrome = program(tmp_path, "google-chrome")
     assert find_chromium({"PATH": str(tmp_path)}) == chrome
     chromium = program(tmp_path, "chromium")
     assert find_chromium({"PATH": str(tmp_path)}) == chromium
 
 
-def test_a_name_that_is_wrong_is_not_replaced_by_another(tmp_path: Path) -> None:
+def test_a_wrong_name_is_not_replaced_by_another_browser(tmp_path: Path) -> None:
     program(tmp_path, "chromium")
     assert find_chromium({"PATH": str(tmp_path), "FLEETCTL_CHROMIUM": str(tmp_path / "gone")}) is None
 
 
-@pytest.mark.parametrize(("value", "must"), [("true", True), ("1", True), ("", False), ("false", False), (None, False)])
-def test_in_ci_a_missing_browser_is_a_failure(value: str | None, must: bool) -> None:
-    assert must_not_be_skipped({} if value is None else {"CI": value}) is must
+@pytest.mark.parametrize(("value", "fails"), [
+    ("true", True), ("1", True), ("", False), ("false", False), (None, False)])
+def test_in_ci_a_missing_browser_is_a_failure(value: str | None, fails: bool) -> None:
+    assert must_not_be_skipped({} if value is None else {"CI": value}) is fails

@@ -1,4 +1,4 @@
-"""The page as a user makes it: one run of the command writes page and JSON, and both say the same."""
+"""The page as a user makes it: one command writes the page and JSON with the same content."""
 
 from __future__ import annotations
 

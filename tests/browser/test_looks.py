@@ -1,4 +1,4 @@
-"""Everyone can read the page: contrast in both schemes, a phone, print, the keyboard, forced colours."""
+"""The page is accessible: contrast in both schemes, on a phone, in print, by keyboard, with forced colors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from fleetctl.render.report.model import Column, Table
 from fleetctl.render.report.of_plan import plan_report
 from tests.browser.conftest import OpenPage
 from tests.browser.page_worlds import Drawn, hostile
-from tests.browser.reading import shown_nodes
+from tests.browser.reading import visible_nodes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 RULES = {"light": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], "dark": ["color-contrast"]}
-"""What axe looks for: in the dark the page is the same, with other colours."""
+"""The axe rules per scheme; the dark page differs only in its colors."""
 
 
 def violations(page: Page, part: str | None = None, scheme: str = "light") -> list[str]:
     from axe_playwright_python.sync_playwright import Axe
 
     answer: dict[str, Any] = Axe().run(page, context=part, options={"runOnly": RULES[scheme]}).response
-    assert "color-contrast" in {rule["id"] for rule in answer["passes"]}, "axe did not look"
+    assert "color-contrast" in {rule["id"] for rule in answer["passes"]}, "axe did not check the contrast"
     return [f"{one['id']}: {node['html'][:120]} {node.get('failureSummary', '')}" for one in answer["violations"]
             for node in one["nodes"]]
 
@@ -50,8 +50,8 @@ def test_axe_finds_nothing_on_a_phone_and_on_the_page_of_any_report(open_page: O
     assert violations(open_page(report_page(plan_report(small.plan)), width=360)) == []
 
 
-def test_letters_are_read_on_the_colour_of_every_model(open_page: OpenPage, small_html: str) -> None:
-    """By the formula of WCAG 2, on what the browser makes of the colour: 4.5 is AA for small text."""
+def test_letters_are_readable_on_the_color_of_every_model(open_page: OpenPage, small_html: str) -> None:
+    """The contrast by WCAG 2 of the colors that the browser computes; 4.5 is AA for small text."""
     from fleetctl.render.map_legend import color_of
 
     page = open_page(small_html)
@@ -78,7 +78,7 @@ def test_no_page_scrolls_sideways(open_page: OpenPage, small_html: str) -> None:
         assert beyond == []
 
 
-def test_neither_hostile_names_nor_many_columns_make_a_page_scroll_sideways(open_page: OpenPage) -> None:
+def test_hostile_names_and_many_columns_do_not_make_a_page_scroll_sideways(open_page: OpenPage) -> None:
     made = hostile()
     words = [Column(f"column{number}", f"column {number}", name=number % 2 == 0) for number in range(10)]
     crowded = Table("run", "Runs", tuple(words), (("a-rather-long-word",) * 10, ("x" * 300, *("y",) * 9)))
@@ -90,7 +90,7 @@ def test_neither_hostile_names_nor_many_columns_make_a_page_scroll_sideways(open
             assert page.evaluate("() => document.documentElement.scrollWidth") <= width
 
 
-def test_a_phone_shows_no_key_and_only_the_counts_that_say_something(open_page: OpenPage, small_html: str) -> None:
+def test_a_phone_shows_no_shortcut_and_only_nonzero_counts(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html, width=375)
     assert page.locator(".box kbd").is_hidden()
     seen = {str(one.get_attribute("data-total")): int(one.inner_text().split()[-1])
@@ -100,7 +100,7 @@ def test_a_phone_shows_no_key_and_only_the_counts_that_say_something(open_page: 
     assert page.locator(".counts details").count() == 1
 
 
-def test_names_of_nodes_stay_whole_and_paths_break_at_their_dots(open_page: OpenPage, small: Drawn) -> None:
+def test_node_names_do_not_break_and_paths_break_at_their_dots(open_page: OpenPage, small: Drawn) -> None:
     rows = (("workers.main.members[0].engine.args", "8 GPUs on each of new-1, new-2, new-3, new-4, new-5, new-6"),)
     table = Table("place", "Would create", (Column("what", "what", name=True), Column("place", "where")), rows)
     page = open_page(report_page(replace(plan_report(small.plan), tables=(table,))), width=320)
@@ -111,7 +111,7 @@ def test_names_of_nodes_stay_whole_and_paths_break_at_their_dots(open_page: Open
     assert broken == ["workers.", "main.", "members[0].", "engine.", "args"]
 
 
-def test_on_a_phone_before_stands_above_after_and_both_are_named(open_page: OpenPage, small_html: str) -> None:
+def test_on_a_phone_before_is_above_after_and_both_are_labeled(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html, width=360)
     sides = page.locator('[data-node="h100-3"] .strip')
     before, after = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
@@ -123,7 +123,7 @@ def test_on_a_phone_before_stands_above_after_and_both_are_named(open_page: Open
     assert named == ['"before"', '"after"']
 
 
-def test_on_a_wide_window_before_stands_beside_after(open_page: OpenPage, small_html: str) -> None:
+def test_in_a_wide_window_before_is_beside_after(open_page: OpenPage, small_html: str) -> None:
     sides = open_page(small_html).locator('[data-node="h100-3"] .strip')
     before, after = sides.nth(0).bounding_box(), sides.nth(1).bounding_box()
     assert before is not None
@@ -132,17 +132,17 @@ def test_on_a_wide_window_before_stands_beside_after(open_page: OpenPage, small_
     assert before["x"] + before["width"] <= after["x"]
 
 
-def test_print_is_light_shows_folds_and_leaves_out_the_controls(open_page: OpenPage, small_html: str) -> None:
+def test_print_is_light_shows_folds_and_omits_the_controls(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html, color_scheme="dark")
     assert page.get_by_text("google/gemma-3-27b-it", exact=True).first.is_visible()
     page.emulate_media(media="print")
     assert page.evaluate("() => getComputedStyle(document.documentElement).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("#bar").is_hidden()
     assert page.locator(".of-model td.name", has_text="Qwen/Qwen3-8B").is_visible()
-    assert "a100-old" in shown_nodes(page)
+    assert "a100-old" in visible_nodes(page)
 
 
-def test_focus_can_be_seen_on_everything_that_takes_it(open_page: OpenPage, small_html: str) -> None:
+def test_every_focusable_element_has_a_visible_focus(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     without = []
     stops = page.evaluate("""() => [...document.querySelectorAll('a, input, summary, [tabindex]')]
@@ -157,23 +157,23 @@ def test_focus_can_be_seen_on_everything_that_takes_it(open_page: OpenPage, smal
     assert without == []
 
 
-def test_nothing_moves_for_those_who_want_no_motion(open_page: OpenPage, small_html: str) -> None:
+def test_nothing_moves_with_reduced_motion(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     assert page.evaluate("() => getComputedStyle(document.documentElement).scrollBehavior") == "auto"
     assert page.evaluate("() => document.getAnimations().length") == 0
 
 
-def test_with_forced_colours_cards_still_have_borders_and_letters(open_page: OpenPage, small_html: str) -> None:
+def test_with_forced_colors_cards_still_have_borders_and_letters(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html, forced_colors="active")
     look = page.evaluate("""() => { const cell = document.querySelector('[data-node="h100-3"] [data-side=after] .cell');
         return [cell.textContent, getComputedStyle(cell).borderTopStyle] }""")
     assert look == ["+A", "solid"]
 
 
-def test_those_who_want_more_contrast_get_no_soft_greys(open_page: OpenPage, small_html: str) -> None:
+def test_with_more_contrast_there_are_no_soft_grays(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html, contrast="more")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        colours = page.evaluate("""() => ['.total dt', 'h1'].map(one =>
+        colors = page.evaluate("""() => ['.total dt', 'h1'].map(one =>
             getComputedStyle(document.querySelector(one)).color)""")
-        assert colours[0] == colours[1]
+        assert colors[0] == colors[1]

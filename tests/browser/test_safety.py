@@ -1,4 +1,4 @@
-"""Nothing from a fleet or a cluster becomes anything but text, and the page itself may do next to nothing."""
+"""Text of a fleet or a cluster stays text, and the page itself has almost no permissions."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.visible import visible
 from tests.browser.conftest import OpenPage
 from tests.browser.page_worlds import EVIL, LAB, Drawn, drawn, hostile
-from tests.browser.reading import shown_models, shown_nodes
+from tests.browser.reading import visible_models, visible_nodes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-def names_made_plain() -> Drawn:
-    """The hostile world with harmless names: its page must have the same elements."""
+def harmless() -> Drawn:
+    """The hostile plan with harmless names; its page must have the same elements."""
     from tests.browser import page_worlds
 
     kept = page_worlds.EVIL
@@ -31,8 +31,8 @@ def test_hostile_names_stay_text(open_page: OpenPage) -> None:
     made = hostile()
     page = open_page(plan_page(made.plan, made.picture))
     assert page.locator("h1").inner_text() == f"Plan for fleet {visible(EVIL)}"
-    assert shown_models(page)[0] == visible(EVIL)
-    assert shown_nodes(page) == [visible(EVIL)]
+    assert visible_models(page)[0] == visible(EVIL)
+    assert visible_nodes(page) == [visible(EVIL)]
     assert page.locator("img, iframe, object, embed, link, base").count() == 0
     assert page.locator("script").count() == 1
     assert page.locator("title").count() == 1
@@ -44,17 +44,17 @@ def test_hostile_names_add_no_element(open_page: OpenPage) -> None:
         found: list[str] = page.evaluate("() => [...document.querySelectorAll('*')].map(one => one.tagName)")
         return found
 
-    assert elements(hostile()) == elements(names_made_plain())
+    assert elements(hostile()) == elements(harmless())
 
 
 def test_the_filter_takes_hostile_names(open_page: OpenPage) -> None:
     made = hostile()
     page = open_page(plan_page(made.plan, made.picture))
     page.locator(".legend a").first.click()
-    assert shown_nodes(page) == [visible(EVIL)]
+    assert visible_nodes(page) == [visible(EVIL)]
     assert page.locator("#filter").input_value() == visible(EVIL)
     again = open_page(plan_page(made.plan, made.picture), fragment=page.evaluate("() => location.hash"))
-    assert shown_nodes(again) == [visible(EVIL)]
+    assert visible_nodes(again) == [visible(EVIL)]
     page.locator(".node .cell").first.hover()
     assert visible(EVIL) in page.locator("#inspector").inner_text()
 
@@ -65,14 +65,14 @@ def test_hostile_text_in_any_report_stays_text(open_page: OpenPage) -> None:
     assert page.locator("img").count() == 0
 
 
-def test_the_policy_of_the_page_allows_its_own_script_and_style_alone(open_page: OpenPage, small_html: str) -> None:
+def test_the_policy_of_the_page_allows_only_its_own_script_and_style(open_page: OpenPage, small_html: str) -> None:
     policy = open_page(small_html).locator("meta[http-equiv]").get_attribute("content") or ""
     assert policy.startswith("default-src 'none'; style-src 'sha256-")
     assert "unsafe" not in policy
 
 
-def test_a_script_that_got_in_would_not_run(browser: Browser, small_html: str) -> None:
-    """What would hold if a text ever escaped its place. Not opened as the others are: Chromium says what it refused."""
+def test_an_injected_script_does_not_run(browser: Browser, small_html: str) -> None:
+    """A second line of defense. Not opened by `open_page`, as Chromium writes a message about the refusal."""
     context = browser.new_context()
     page = context.new_page()
     page.set_content(small_html.replace("<main", "<script>document.title = 'taken'</script><main", 1))
@@ -81,7 +81,7 @@ def test_a_script_that_got_in_would_not_run(browser: Browser, small_html: str) -
     context.close()
 
 
-def test_a_page_keeps_nothing_in_the_browser(open_page: OpenPage, small_html: str) -> None:
+def test_a_page_stores_nothing_in_the_browser(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html)
     page.fill("#filter", "router")
     page.keyboard.press("Enter")
@@ -89,7 +89,7 @@ def test_a_page_keeps_nothing_in_the_browser(open_page: OpenPage, small_html: st
         "", 0, 0, ""]
 
 
-def test_values_of_engine_environments_are_not_on_the_page() -> None:
+def test_env_values_of_engines_are_not_on_the_page() -> None:
     world = {**LAB, "fleet": {**LAB["fleet"], "models": [{"key": "a", "replicas": 1, "workers": [
         {"name": "main", "members": [{"role": "Standalone", "resources": {"gpus": 1}, "engine": {
             "command": ["serve"], "env": {"TOKEN": "hush-hush"}}}]}]}]}}

@@ -1,4 +1,4 @@
-"""The status page of a watch in a real browser: it follows what happens, and keeps what its reader has chosen."""
+"""The status page of a watch in a real browser: it follows changes and keeps the filter of its reader."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def page(watcher: Watcher) -> Iterator[Served]:
         yield found
 
 
-def opened(tabs: Tabs, page: Served, **context: bool) -> Tab:
+def open_tab(tabs: Tabs, page: Served, **context: bool) -> Tab:
     tab = tabs(**context)
-    tab.forget()
+    tab.reset()
     tab.page.set_viewport_size({"width": 1280, "height": 900})
     tab.page.goto(f"{page.url}/")
     return tab
 
 
-def test_a_change_is_seen_without_a_hand_and_the_filter_stays(
+def test_a_change_appears_without_a_reload_and_the_filter_stays(
     tabs: Tabs, page: Served, watcher: Watcher, cluster: ClusterStandIn
 ) -> None:
-    tab = opened(tabs, page)
+    tab = open_tab(tabs, page)
     assert "Not everything runs" in tab.page.locator("header").inner_text()
     tab.page.fill("#filter", "org/m")
     tab.page.locator("#facts").scroll_into_view_if_needed()
@@ -58,13 +58,13 @@ def test_a_change_is_seen_without_a_hand_and_the_filter_stays(
     page.turned()
     tab.page.locator("[data-node=node-b]").first.wait_for(state="attached")
     assert tab.page.locator("#filter").input_value() == "org/m"
-    assert tab.said == []
+    assert tab.messages == []
     assert {url.removeprefix(page.url).partition("?")[0] for url in tab.requested} == {"/", "/events"}
     tab.page.goto("about:blank")
 
 
-def test_the_time_of_the_last_look_moves_on_and_the_page_stays(tabs: Tabs, page: Served, watcher: Watcher) -> None:
-    tab = opened(tabs, page)
+def test_the_time_of_the_last_look_is_updated_without_a_reload(tabs: Tabs, page: Served, watcher: Watcher) -> None:
+    tab = open_tab(tabs, page)
     tab.page.evaluate("() => { window.same = true; }")
     watcher.looked_at = 86_400
     page.turned()
@@ -75,7 +75,7 @@ def test_the_time_of_the_last_look_moves_on_and_the_page_stays(tabs: Tabs, page:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing_on_the_status_page(tabs: Tabs, page: Served, scheme: str) -> None:
-    tab = opened(tabs, page)
+    tab = open_tab(tabs, page)
     tab.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
     assert violations(tab.page, scheme=scheme) == []
     tab.page.set_viewport_size({"width": 360, "height": 800})
@@ -83,8 +83,8 @@ def test_axe_finds_nothing_on_the_status_page(tabs: Tabs, page: Served, scheme: 
     tab.page.goto("about:blank")
 
 
-def test_without_a_script_all_is_there_and_the_page_loads_itself_again(tabs: Tabs, page: Served) -> None:
-    tab = opened(tabs, page, java_script_enabled=False)
+def test_without_scripts_the_page_is_complete_and_refreshes_itself(tabs: Tabs, page: Served) -> None:
+    tab = open_tab(tabs, page, java_script_enabled=False)
     assert "INSUFFICIENT_GPU" in tab.page.locator("main").inner_text()
     assert 'http-equiv="refresh"' in tab.page.content()
     assert tab.requested == [f"{page.url}/"]
@@ -99,10 +99,10 @@ def test_hostile_names_stay_text_on_the_status_page(
     (tmp_path / "fleet.yaml").write_text("a: '<img src=x onerror=alert(1)>'")
     advance(watcher)
     page.turned()
-    tab = opened(tabs, page)
+    tab = open_tab(tabs, page)
     assert tab.page.locator("img, iframe, object, embed, link, base").count() == 0
     assert tab.page.locator("script").count() == 1
     assert "onerror" in tab.page.locator("main").inner_text()
-    assert tab.said == []
+    assert tab.messages == []
     tab.page.goto("about:blank")
 

@@ -1,4 +1,4 @@
-"""Without JavaScript the page still says everything; only what needs a script is not there."""
+"""Without JavaScript the page is complete except for the controls that need it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_controls_that_would_do_nothing_are_not_shown(open_page: OpenPage, small
     assert page.locator("[tabindex]").count() == 0
 
 
-def test_folds_open_by_themselves_and_cells_have_titles(open_page: OpenPage, small_html: str) -> None:
+def test_folds_open_natively_and_cells_have_titles(open_page: OpenPage, small_html: str) -> None:
     page = open_page(small_html, java_script_enabled=False)
     row = page.locator(".of-model td.name", has_text="Qwen/Qwen3-8B")
     assert row.is_hidden()

@@ -1,4 +1,4 @@
-"""A job of GitHub Actions for a pull request, in this process: its checkout, its files, its forge."""
+"""A job of GitHub Actions for a pull request, run in this process: its checkout, its files, its forge."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from runner_files import read_outputs, text_of
 
 
 @dataclass(frozen=True)
-class Ended:
-    """How a command of the job ended; the log is both streams, as a runner reads them."""
+class StepResult:
+    """The result of a command of the job; the log is both streams, as a runner reads them."""
 
     code: int
     log: str
@@ -39,18 +39,18 @@ def pull(tmp_path: Path, hub: GitHubStandIn) -> PullRequest:
     return PullRequest(remote, hub, tmp_path, remote.commit("main", FLEET))
 
 
-JobRunner = Callable[..., Ended]
+JobRunner = Callable[..., StepResult]
 
 
 @pytest.fixture
 def job(pull: PullRequest) -> JobRunner:
-    """Run `fleetctl ...` as a step of the job that the last push has started."""
+    """Run `fleetctl ...` as a step of the job of the last push."""
 
-    def running(*arguments: str | Path, folder: Path | None = None, **environ: str) -> Ended:
-        told = {**pull.environ, "PATH": os.environ["PATH"], "HOME": str(pull.tmp_path), "TMPDIR": str(pull.tmp_path),
-                **environ}
-        done = run_here(*arguments, env=told, folder=folder or Path(told.get("GITHUB_WORKSPACE", pull.remote.desk)))
-        return Ended(done.returncode, done.stdout + done.stderr, read_outputs(told.get("GITHUB_OUTPUT", "")),
-                     text_of(told["GITHUB_STEP_SUMMARY"]))
+    def run_step(*arguments: str | Path, folder: Path | None = None, **environ: str) -> StepResult:
+        env = {**pull.environ, "PATH": os.environ["PATH"], "HOME": str(pull.tmp_path), "TMPDIR": str(pull.tmp_path),
+               **environ}
+        done = run_here(*arguments, env=env, folder=folder or Path(env.get("GITHUB_WORKSPACE", pull.remote.desk)))
+        return StepResult(done.returncode, done.stdout + done.stderr, read_outputs(env.get("GITHUB_OUTPUT", "")),
+                          text_of(env["GITHUB_STEP_SUMMARY"]))
 
-    return running
+    return run_step

@@ -1,4 +1,4 @@
-"""Pull request 7 of a repository, and what its runner tells the job that each push starts."""
+"""Pull request 7 of a repository, and the environment of the job that each push starts."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class PullRequest:
         self.pushes += 1
         head = self.remote.commit("change", text, name)
         event = pull_request_event(self.tmp_path / f"event-{self.pushes}.json", self.main, head, fork=fork)
-        place = self.remote.check_out(self.tmp_path / f"work-{self.pushes}", "change", depth=depth)
-        self.environ = {**self.hub.environment(), "GITHUB_EVENT_PATH": str(event), "GITHUB_WORKSPACE": str(place),
+        checkout = self.remote.check_out(self.tmp_path / f"work-{self.pushes}", "change", depth=depth)
+        self.environ = {**self.hub.environment(), "GITHUB_EVENT_PATH": str(event), "GITHUB_WORKSPACE": str(checkout),
                         "GITHUB_REF": "refs/pull/7/merge", "GITHUB_RUN_ID": "99", "GITHUB_ACTOR": "ann",
                         "GITHUB_SERVER_URL": "https://github.example.com",
                         "GITHUB_OUTPUT": str(self.tmp_path / f"output-{self.pushes}"),
                         "GITHUB_STEP_SUMMARY": str(self.tmp_path / f"summary-{self.pushes}")}
-        return place
+        return checkout
 
     def merge(self, text: str) -> None:
-        """Push to main, as after the merge: the job's event names no pull request any more."""
+        """Push to main, as after the merge: the event of the job no longer names a pull request."""
         self.push(text)
         event = self.tmp_path / "push.json"
         event.write_text("{}")

@@ -1,4 +1,4 @@
-"""action.yml: its steps as a runner runs them, against a GitHub that stands in, and the rules it is written by."""
+"""action.yml: its steps, run as a runner does against a stand-in GitHub, and the rules for its text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MORE = FLEET.replace("replicas: 1", "replicas: 3")
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> ActionRunner:
-    """A runner on which the action has made its environment."""
+    """A runner on which the action has created its environment."""
     made = ActionRunner(tmp_path_factory.mktemp("runner"))
     done = made.install()
     assert done.code == 0, done.log
@@ -30,12 +30,12 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> ActionRunner:
 @pytest.fixture
 def act(runner: ActionRunner, pull: PullRequest, snapshot_file: Path):
     """Run the action for the last push, on a snapshot of the cluster."""
-    def running(place: Path, **inputs: str):
-        given = {"files": "fleet.yaml", "inventory": str(snapshot_file), "github-token": JOB_TOKEN,
+    def run_action(checkout: Path, **inputs: str):
+        all_inputs = {"files": "fleet.yaml", "inventory": str(snapshot_file), "github-token": JOB_TOKEN,
                  **{name.replace("_", "-"): value for name, value in inputs.items()}}
-        return runner.run(given, {**pull.environ, "GITHUB_TOKEN": ""}, place)
+        return runner.run(all_inputs, {**pull.environ, "GITHUB_TOKEN": ""}, checkout)
 
-    return running
+    return run_action
 
 
 def test_two_pushes_leave_one_comment_that_is_up_to_date(act, pull: PullRequest, hub: GitHubStandIn) -> None:
@@ -64,31 +64,31 @@ def test_a_broken_file_fails_the_step_and_its_outputs_say_so(act, pull: PullRequ
     assert "No plan for fleet lab" in hub.of(BOT)[0]
 
 
-def test_modules_of_the_checkout_are_never_imported(act, pull: PullRequest) -> None:
-    place = pull.push(MORE)
+def test_modules_in_the_checkout_are_never_imported(act, pull: PullRequest) -> None:
+    checkout = pull.push(MORE)
     for name in ("fleetctl", "typer", "json", "sitecustomize", "venv"):
-        (place / f"{name}.py").write_text("raise SystemExit('the checkout was imported')\n")
-    assert act(place).code == 0
+        (checkout / f"{name}.py").write_text("raise SystemExit('the checkout was imported')\n")
+    assert act(checkout).code == 0
 
 
 def test_inputs_are_values_and_never_become_script(act, pull: PullRequest) -> None:
-    place = pull.push(MORE)
+    checkout = pull.push(MORE)
     hostile = "$(touch owned)`touch owned`; touch owned"
-    done = act(place, files=hostile, base="--output=owned")
+    done = act(checkout, files=hostile, base="--output=owned")
     assert done.code == 1
     assert "Traceback" not in done.log
-    assert not (place / "owned").exists()
-    assert act(place, mode=hostile).code == 64
-    assert not (place / "owned").exists()
+    assert not (checkout / "owned").exists()
+    assert act(checkout, mode=hostile).code == 64
+    assert not (checkout / "owned").exists()
 
 
 def test_a_plan_is_saved_on_request_and_fail_on_is_respected(act, pull: PullRequest) -> None:
-    place = pull.push(MORE)
-    done = act(place, plan_file="lab.fleetplan", reports="html=plan.html\nsarif=plan.sarif", fail_on="blocked",
+    checkout = pull.push(MORE)
+    done = act(checkout, plan_file="lab.fleetplan", reports="html=plan.html\nsarif=plan.sarif", fail_on="blocked",
                comment="false")
     assert done.code == 3
     assert done.outputs["plan_file"] == "lab.fleetplan"
-    assert [Path(place / name).exists() for name in done.outputs["reports"].splitlines()] == [True, True]
+    assert [Path(checkout / name).exists() for name in done.outputs["reports"].splitlines()] == [True, True]
     assert pull.hub.requests == []
 
 
@@ -112,16 +112,16 @@ def test_every_input_reaches_a_step_and_every_output_comes_from_one() -> None:
         assert output["value"] == f"${{{{ steps.fleetctl.outputs.{name} }}}}"
 
 
-def test_every_variable_of_the_action_is_one_that_the_program_reads(runner: ActionRunner) -> None:
+def test_every_variable_of_the_action_is_read_by_the_program(runner: ActionRunner) -> None:
     names = {name for step in load_action()["runs"]["steps"] for name in step.get("env", {})
              if name.startswith("FLEETCTL_")}
     source = "".join(path.read_text() for path in (runner.action_path / "fleetctl").rglob("*.py"))
     assert [name for name in sorted(names) if f'"{name}"' not in source] == []
 
 
-def test_the_action_is_what_a_tag_of_this_repository_holds() -> None:
-    tracked = subprocess.run(["git", "check-ignore", "action.yml", "requirements/runtime.txt", "fleetctl"],
+def test_git_ignores_no_file_that_the_action_needs() -> None:
+    ignored = subprocess.run(["git", "check-ignore", "action.yml", "requirements/runtime.txt", "fleetctl"],
                              cwd=Path(__file__).parents[2], capture_output=True, check=False)
-    assert tracked.stdout == b""
+    assert ignored.stdout == b""
 
 

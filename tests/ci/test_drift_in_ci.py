@@ -1,4 +1,4 @@
-"""`fleetctl ci drift` on a schedule: one issue says what is missing, outdated, blocked or failed, and closes itself."""
+"""`fleetctl ci drift` on a schedule: one issue lists the drift, and is closed when there is none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fleetctl.fleetfile.load import load_fleet
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterStandIn]:
-    """Two nodes of 8 GPUs, which run nothing."""
+    """Two empty nodes of 8 GPUs."""
     stand_in = ClusterStandIn()
     stand_in.add_node("node-a")
     stand_in.add_node("node-b")
@@ -25,23 +25,23 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 @pytest.fixture
 def scheduled(pull: PullRequest, cluster: ClusterStandIn) -> PullRequest:
-    """A run on a schedule, of the main branch."""
+    """A scheduled run on the main branch."""
     pull.merge(FLEET + "# merged\n")
     pull.environ.update(FLEETCTL_ADDRESS=cluster.url)
     return pull
 
 
-def run_it(cluster: ClusterStandIn, scheduled: PullRequest, spec_hash: str | None = None) -> None:
+def run_replica(cluster: ClusterStandIn, scheduled: PullRequest, spec_hash: str | None = None) -> None:
     [model] = load_fleet([str(Path(scheduled.environ["GITHUB_WORKSPACE"]) / "fleet.yaml")]).models
     cluster.actors.clear()
     cluster.add_replica("org/one", 0, cluster.nodes[0]["node_id"], spec_hash=spec_hash or model.spec_hash)
 
 
-def test_the_issue_follows_the_drift_from_its_begin_to_its_end(
+def test_the_issue_is_opened_updated_and_closed_with_the_drift(
     job, scheduled: PullRequest, cluster: ClusterStandIn
 ) -> None:
     hub = scheduled.hub
-    run_it(cluster, scheduled)
+    run_replica(cluster, scheduled)
     fine = job("ci", "drift", "-f", "fleet.yaml")
     assert (fine.code, hub.issues, fine.outputs["exit_code"]) == (0, [], "0")
     assert fine.outputs["summary"] == "No drift: no replica is missing, and all match the files"
@@ -54,45 +54,47 @@ def test_the_issue_follows_the_drift_from_its_begin_to_its_end(
     assert "Drift: 1 can be created" in issue["body"]
     assert "## Drift of fleet lab" in missing.summary
 
-    run_it(cluster, scheduled, "another")
+    run_replica(cluster, scheduled, "another")
     outdated = job("ci", "drift", "-f", "fleet.yaml")
     assert outdated.code == 2
     assert "Drift: 1 outdated" in hub.issues[0]["body"]
 
-    run_it(cluster, scheduled)
+    run_replica(cluster, scheduled)
     assert job("ci", "drift", "-f", "fleet.yaml").code == 0
     assert [row["state"] for row in hub.issues] == ["closed"]
     assert "No drift" in hub.issues[0]["body"]
     assert cluster.writes() == []
 
 
-def test_failed_replicas_that_are_still_missing_are_in_it(job, scheduled: PullRequest, cluster: ClusterStandIn) -> None:
+def test_failed_replicas_that_are_still_missing_are_in_the_issue(
+    job, scheduled: PullRequest, cluster: ClusterStandIn
+) -> None:
     row = {"model": "org/one", "replicaId": 0, "outcome": "failed", "code": "ENGINE_EXITED", "message": "CUDA error"}
     log = event(0, "version") + summary(1, row, code=3)
     cluster.add_job("fleetctl-apply-1", start_time=1, verb="apply", fleet="lab").log = log
     cluster.jobs["fleetctl-apply-1"].status = "SUCCEEDED"
-    ended = job("ci", "drift", "-f", "fleet.yaml", "--report", "jsonl=drift.jsonl")
-    assert ended.code == 3
-    assert "1 can be created, 1 failed in the latest apply" in ended.outputs["summary"]
+    result = job("ci", "drift", "-f", "fleet.yaml", "--report", "jsonl=drift.jsonl")
+    assert result.code == 3
+    assert "1 can be created, 1 failed in the latest apply" in result.outputs["summary"]
     assert "CUDA error" in scheduled.hub.issues[0]["body"]
     lines = [json.loads(line) for line in
              (Path(scheduled.environ["GITHUB_WORKSPACE"]) / "drift.jsonl").read_text().splitlines()]
     assert any(line.get("code") == "ENGINE_EXITED" for line in lines)
-    run_it(cluster, scheduled)
+    run_replica(cluster, scheduled)
     assert job("ci", "drift", "-f", "fleet.yaml").code == 0
 
 
-def test_cards_in_use_by_others_and_ended_cordons_keep_the_issue_open_and_change_no_code(
+def test_cards_in_use_by_others_and_ended_cordons_keep_the_issue_open_and_the_exit_code_0(
     job, scheduled: PullRequest, cluster: ClusterStandIn
 ) -> None:
-    run_it(cluster, scheduled)
+    run_replica(cluster, scheduled)
     card = {"uuid": "GPU-0", "name": "H100", "memoryTotal": 81920}
     cluster.of_node[cluster.nodes[1]["node_id"]] = {
         "gpus": [{**card, "index": index, "memoryUsed": 20480 * (index == 2)} for index in range(8)]}
     cluster.add_job("n", ("SUCCEEDED", ""), verb="cordon", nodeName="node-a", until="2026-01-01T00:00:00Z").step()
-    ended = job("ci", "drift", "-f", "fleet.yaml")
-    assert (ended.code, scheduled.hub.issues[0]["state"]) == (0, "open")
-    assert ended.outputs["summary"].endswith("all match the files; 2 warnings")
+    result = job("ci", "drift", "-f", "fleet.yaml")
+    assert (result.code, scheduled.hub.issues[0]["state"]) == (0, "open")
+    assert result.outputs["summary"].endswith("all match the files; 2 warnings")
     body = scheduled.hub.issues[0]["body"]
     assert "CARD_IN_USE" in body
     assert "CORDON_ENDED" in body
@@ -117,15 +119,15 @@ def test_the_exit_code_is_that_of_the_worst_drift(
 def test_an_error_leaves_the_issue_as_it_is(job, scheduled: PullRequest, cluster: ClusterStandIn) -> None:
     assert job("ci", "drift", "-f", "fleet.yaml").code == 2
     before = dict(scheduled.hub.issues[0])
-    ended = job("ci", "drift", "-f", "fleet.yaml", FLEETCTL_ADDRESS="http://127.0.0.1:1")
-    assert ended.code == 1
-    assert "No check of fleet lab" in ended.summary
+    result = job("ci", "drift", "-f", "fleet.yaml", FLEETCTL_ADDRESS="http://127.0.0.1:1")
+    assert result.code == 1
+    assert "No check of fleet lab" in result.summary
     assert scheduled.hub.issues == [before]
 
 
 def test_an_issue_that_cannot_be_written_changes_no_exit_code(
     job, scheduled: PullRequest, cluster: ClusterStandIn
 ) -> None:
-    ended = job("ci", "drift", "-f", "fleet.yaml", GITHUB_TOKEN="")
-    assert ended.code == 2
-    assert "no issue was written: GITHUB_TOKEN is not set" in ended.log
+    result = job("ci", "drift", "-f", "fleet.yaml", GITHUB_TOKEN="")
+    assert result.code == 2
+    assert "no issue was written: GITHUB_TOKEN is not set" in result.log

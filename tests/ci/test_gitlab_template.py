@@ -1,4 +1,4 @@
-"""The GitLab template: its jobs as a runner runs their lines, against a GitLab that stands in."""
+"""The GitLab template: the scripts of its jobs, run as a runner does against a stand-in GitLab."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The environment that before_script makes, with this project as its package."""
+    """The environment that before_script creates, with this project as the package."""
     folder = tmp_path_factory.mktemp("gitlab")
     done = bash(TEMPLATE[".fleetctl"]["before_script"], folder, {
         "PATH": f"{offline_python(folder / 'bin')}:{os.environ['PATH']}", "HOME": str(folder), **OFFLINE,
@@ -53,33 +53,33 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run_job(tmp_path: Path, installed: Path, lab: GitLabStandIn, cluster: ClusterStandIn):
-    """Push MORE to a branch, and run the script of a job in the checkout of its merge request."""
+    """Push MORE to a branch; then run the script of a job in the checkout of its merge request."""
     remote = make_remote(tmp_path)
     base = remote.commit("main", FLEET, "fleet.yaml")
     head = remote.commit("change", MORE, "fleet.yaml")
     place = remote.check_out(tmp_path / "work", "change", depth=9)
     Path(f"{place}.fleetctl").symlink_to(installed)
 
-    def running(name: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def run_script(name: str, **environ: str) -> subprocess.CompletedProcess[str]:
         job = JOBS[name]
         variables = {**TEMPLATE["variables"], **TEMPLATE[".fleetctl"]["variables"], **job.get("variables", {})}
-        told = {**lab.environment(), **variables, "FLEETCTL_FILES": "fleet.yaml", "FLEETCTL_ADDRESS": cluster.url,
-                "CI_PROJECT_DIR": str(place), "CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": head,
+        env = {**lab.environment(), **variables, "FLEETCTL_FILES": "fleet.yaml", "FLEETCTL_ADDRESS": cluster.url,
+               "CI_PROJECT_DIR": str(place), "CI_MERGE_REQUEST_DIFF_BASE_SHA": base, "CI_COMMIT_SHA": head,
                 "PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **environ}
-        return bash(job["script"], place, told)
+        return bash(job["script"], place, env)
 
-    running.place = place
-    return running
+    run_script.place = place
+    return run_script
 
 
-def test_there_is_a_job_for_each_step_of_a_change() -> None:
+def test_the_template_has_a_job_for_each_step_of_a_change() -> None:
     assert set(JOBS) == {"fleetctl:validate", "fleetctl:plan", "fleetctl:apply", "fleetctl:drift"}
     for job in JOBS.values():
         assert job["rules"]
         assert job["stage"] in {"test", "deploy"}
 
 
-def test_a_schedule_for_drift_applies_nothing_and_keeps_an_issue(
+def test_a_scheduled_drift_check_applies_nothing_and_writes_an_issue(
     run_job, cluster: ClusterStandIn, lab: GitLabStandIn
 ) -> None:
     [only] = JOBS["fleetctl:drift"]["rules"]
@@ -97,22 +97,22 @@ def test_the_package_to_install_is_required(tmp_path: Path) -> None:
     assert "FLEETCTL_PACKAGE" in done.stderr
 
 
-def test_validate_needs_no_cluster_and_leaves_its_report(run_job, cluster: ClusterStandIn, lab: GitLabStandIn) -> None:
+def test_validate_needs_no_cluster_and_writes_its_report(run_job, cluster: ClusterStandIn, lab: GitLabStandIn) -> None:
     done = run_job("fleetctl:validate")
     assert done.returncode == 0, done.stderr
-    assert_artifacts(run_job.place, JOBS["fleetctl:validate"])
+    assert_artifacts_exist(run_job.place, JOBS["fleetctl:validate"])
     assert cluster.requests == []
     assert lab.requests == []
 
 
-def test_the_review_keeps_one_note_and_leaves_its_artifacts(run_job, lab: GitLabStandIn) -> None:
+def test_the_review_keeps_one_note_and_writes_its_artifacts(run_job, lab: GitLabStandIn) -> None:
     for _ in range(2):
         done = run_job("fleetctl:plan")
         assert done.returncode == 0, done.stderr
     [note] = lab.of("project_42_bot")
     assert note.startswith("<!-- fleetctl:plan:lab -->")
     assert re.search(r"This change alone, since [^\n]+\n\n1 ", note)
-    assert_artifacts(run_job.place, JOBS["fleetctl:plan"])
+    assert_artifacts_exist(run_job.place, JOBS["fleetctl:plan"])
     values = dict(line.split("=", 1) for line in (run_job.place / "fleetctl.env").read_text().splitlines())
     assert values["FLEETCTL_OUT_HAS_CHANGES"] == "true"
     assert PROJECT_TOKEN not in done.stdout + done.stderr + note
@@ -132,8 +132,8 @@ def test_the_apply_of_the_merged_files_needs_no_terminal(run_job, cluster: Clust
     assert "Apply: 2 ready, 0 removed" in done.stdout
 
 
-def assert_artifacts(place: Path, job: dict[str, Any]) -> None:
-    """Every file the job names as an artifact is there."""
+def assert_artifacts_exist(place: Path, job: dict[str, Any]) -> None:
+    """Assert that every artifact of the job exists."""
     named = [*job["artifacts"].get("paths", []), *job["artifacts"]["reports"].values()]
     assert [name for name in named if not (place / name).is_file()] == []
 

@@ -1,4 +1,4 @@
-"""A pull request from a stranger: nothing in its fleet file may steer the runner, the page or a later step."""
+"""A hostile pull request: nothing in its fleet file may control the runner, the page or a later step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTILE = [
 
 
 def hostile_fleet(keys: list[str]) -> str:
-    """A fleet with these strings wherever a fleet file takes text."""
+    """A fleet with these strings in every text field."""
     document = yaml.safe_load(FLEET)
     [model] = document["spec"]["models"]
     document["spec"]["models"] = [
@@ -32,41 +32,41 @@ def hostile_fleet(keys: list[str]) -> str:
 
 
 def commands(log: str) -> list[str]:
-    """The workflow commands a runner would find in a log, those between stop-commands and its word left out.
+    """The workflow commands a runner would find in a log, except between stop-commands and its end marker.
 
-    The newer form begins a line, after blanks; the older one may stand anywhere in it.
+    The newer form starts a line, after blanks; the older one may be anywhere in it.
     """
     found: list[str] = []
-    until = None
+    end_marker = None
     for line in log.splitlines():
-        if until:
-            until = None if line == f"::{until}::" else until
+        if end_marker:
+            end_marker = None if line == f"::{end_marker}::" else end_marker
         elif line.startswith("::stop-commands::"):
-            until = line.removeprefix("::stop-commands::")
+            end_marker = line.removeprefix("::stop-commands::")
         elif "##[" in line or line.lstrip().startswith("::"):
             found.append(line)
-    assert until is None
+    assert end_marker is None
     return found
 
 
 @pytest.mark.parametrize("broken", [False, True], ids=["sound", "broken"])
-def test_a_hostile_file_stays_text(
+def test_hostile_text_in_a_file_stays_text(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, broken: bool
 ) -> None:
     keys = [key for key in HOSTILE if key.isprintable() and " " not in key]
     text = hostile_fleet(keys)
     place = pull.push(text.replace("replicas: 9", "replicas: '::error::x'") if broken else text, fork=True)
-    ended = job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file)
-    assert ended.code == (1 if broken else 0)
+    result = job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file)
+    assert result.code == (1 if broken else 0)
 
-    told = commands(ended.log)
-    assert told
-    assert {line.split(" ", 1)[0].split("::")[1] for line in told} <= {"error", "warning", "notice"}
-    assert not [line for line in told if "file=" in line and "file=fleet.yaml,line=" not in line]
+    annotations = commands(result.log)
+    assert annotations
+    assert {line.split(" ", 1)[0].split("::")[1] for line in annotations} <= {"error", "warning", "notice"}
+    assert not [line for line in annotations if "file=" in line and "file=fleet.yaml,line=" not in line]
 
-    assert ended.outputs.keys() <= {"plan_id", "has_changes", "exit_code", "summary", "plan_file", "reports"}
-    assert ended.outputs["exit_code"] == ("1" if broken else "3")
-    assert not [key for key in keys if key in ended.outputs["summary"]]
+    assert result.outputs.keys() <= {"plan_id", "has_changes", "exit_code", "summary", "plan_file", "reports"}
+    assert result.outputs["exit_code"] == ("1" if broken else "3")
+    assert not [key for key in keys if key in result.outputs["summary"]]
 
     [comment] = hub.of(BOT)
     tokens = [token for block in MarkdownIt("gfm-like", {"linkify": False}).parse(comment)
@@ -76,8 +76,8 @@ def test_a_hostile_file_stays_text(
         "https://github.example.com/lab/fleet/actions/runs/99"]
     html = [token.content for token in tokens if token.type.startswith("html")]
     assert not [tag for tag in html if any(sign in tag for sign in ("script", "other", "owned"))]
-    assert "\x1b" not in ended.log + comment + ended.summary
-    assert not [line for line in comment.splitlines() if line.startswith("/")], "GitLab would obey it"
+    assert "\x1b" not in result.log + comment + result.summary
+    assert not [line for line in comment.splitlines() if line.startswith("/")], "GitLab would run it as a quick action"
     assert not (place / "owned").exists()
 
 
@@ -94,8 +94,8 @@ def test_no_secret_of_the_job_or_the_file_is_shown(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(FLEET.replace("hush-hush", "other-secret"))
-    ended = job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file, "--report", "html=p.html",
+    result = job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file, "--report", "html=p.html",
                 RAY_AUTH_TOKEN="ray-token")
-    shown = ended.log + ended.summary + str(ended.outputs) + hub.of(BOT)[0]
+    output = result.log + result.summary + str(result.outputs) + hub.of(BOT)[0]
     for secret in ("hush-hush", "other-secret", "ray-token", pull.environ["GITHUB_TOKEN"]):
-        assert secret not in shown
+        assert secret not in output

@@ -1,4 +1,4 @@
-"""House rules in a review: the team's own words at the lines, in every place where a reviewer looks."""
+"""House rules in a review: the team's own messages at their lines, in every output for reviewers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rules(**changed: Any) -> str:
 
 @pytest.fixture
 def ruled(pull: PullRequest) -> PullRequest:
-    """The pull request, into a main branch with house rules that its fleet keeps."""
+    """The pull request, into a main branch whose fleet obeys its house rules."""
     pull.remote.commit("main", rules(), "house-rules.schema.json")
     pull.main = pull.remote.commit("main", RULED)
     return pull
@@ -51,9 +51,9 @@ def test_three_broken_rules_are_in_validate_plan_apply_sarif_and_the_comment(
 
     planned = job("plan", "-f", "fleet.yaml", "--inventory", snapshot_file)
     applied = job("apply", "-f", "fleet.yaml", "--yes", "--address", "http://127.0.0.1:9")
-    for ended in (planned, applied):
-        assert ended.code == 1
-        assert all(f"fleet.yaml:{line}:{column}: error {code}: {words}" in ended.log
+    for result in (planned, applied):
+        assert result.code == 1
+        assert all(f"fleet.yaml:{line}:{column}: error {code}: {words}" in result.log
                    for code, line, column, words in BROKEN)
 
     reviewed = job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file)
@@ -66,15 +66,15 @@ def test_three_broken_rules_are_in_validate_plan_apply_sarif_and_the_comment(
     assert "hush-hush" not in validated.log + planned.log + reviewed.log + comment
 
 
-@pytest.mark.parametrize(("fleet", "schema", "shown"), [
+@pytest.mark.parametrize(("fleet", "schema", "difference"), [
     (FLEET, rules(), "house-rules.schema.json -> not set"),
     (RULED, rules(replicas={"maximum": 99}), "house-rules.schema.json@")])
-def test_a_change_that_drops_or_rewrites_its_rules_says_so(
-    job, ruled: PullRequest, hub: GitHubStandIn, snapshot_file: Path, fleet: str, schema: str, shown: str
+def test_a_change_that_drops_or_rewrites_its_rules_is_reported(
+    job, ruled: PullRequest, hub: GitHubStandIn, snapshot_file: Path, fleet: str, schema: str, difference: str
 ) -> None:
     ruled.remote.commit("change", schema + "\n", "house-rules.schema.json")
     ruled.push(fleet + "# pushed\n")
     reviewed = job("ci", "review", "-f", "fleet.yaml", "--inventory", snapshot_file)
     assert reviewed.code == 0
-    assert f"This change alters the policy it is judged by: spec.policy.schemas: {shown}" in reviewed.log
+    assert f"This change alters the policy it is judged by: spec.policy.schemas: {difference}" in reviewed.log
     assert "This change alters the policy it is judged by" in hub.of("github-actions[bot]")[0]

@@ -1,4 +1,4 @@
-"""The hooks, run as pre-commit runs them: on what is staged; entry, args, and names behind them where wanted."""
+"""The hooks, run on staged files as pre-commit does: entry, args, then the file names if the hook takes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNFORMATTED = FLEET.replace("metadata: {name: lab}", "metadata:   {name: lab}")
 
 @dataclass(frozen=True)
 class HookRun:
-    """How a hook ended. pre-commit fails it for its code, and also when it changed a file."""
+    """The result of a hook. pre-commit fails it if its code is not 0 or if it changed a file."""
 
     code: int
     output: str
@@ -32,7 +32,7 @@ class HookRun:
 
 
 def run_hook(folder: Path, name: str, args: list[str] | None = None) -> HookRun | None:
-    """Run a hook on what is staged; None = no staged file is of its kind, so it is skipped."""
+    """Run a hook on the staged files; None = no staged file matches, so it is skipped."""
     hook: dict[str, Any] = HOOKS[name]
     names = [file for file in git(folder, "diff", "--cached", "--name-only").splitlines()
              if re.search(hook["files"], file)]
@@ -41,7 +41,7 @@ def run_hook(folder: Path, name: str, args: list[str] | None = None) -> HookRun 
     assert hook["language"] == "python"
     command = [*shlex.split(hook["entry"]), *(hook.get("args", []) if args is None else args),
                *(names if hook.get("pass_filenames", True) else [])]
-    assert command[0] == "fleetctl", "what the package installs"
+    assert command[0] == "fleetctl", "the command that the package installs"
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}
     before = git(folder, "diff")
     done = run_here(*command[1:], env=environ, folder=folder)
@@ -62,7 +62,7 @@ def stage(folder: Path, name: str, text: str) -> None:
     git(folder, "add", name)
 
 
-def test_a_sound_and_formatted_file_passes_both(folder: Path) -> None:
+def test_a_sound_and_formatted_file_passes_both_hooks(folder: Path) -> None:
     stage(folder, "fleets/prod.yaml", UNFORMATTED)
     run_hook(folder, "fleetctl-fmt")
     git(folder, "add", ".")
@@ -72,14 +72,14 @@ def test_a_sound_and_formatted_file_passes_both(folder: Path) -> None:
         assert (done.code, done.changed) == (0, False), done.output
 
 
-def test_a_file_in_another_layout_is_formatted(folder: Path) -> None:
+def test_an_unformatted_file_is_formatted(folder: Path) -> None:
     stage(folder, "fleets/prod.yaml", UNFORMATTED)
     done = run_hook(folder, "fleetctl-fmt")
     assert done is not None
     assert (done.code, done.changed) == (0, True)
 
 
-def test_a_broken_file_fails_with_its_place(folder: Path) -> None:
+def test_a_broken_file_fails_with_the_position(folder: Path) -> None:
     stage(folder, "fleets/prod.yaml", FLEET.replace("replicas: 1", "replicas: many"))
     done = run_hook(folder, "fleetctl-validate")
     assert done is not None

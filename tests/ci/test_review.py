@@ -1,4 +1,4 @@
-"""`fleetctl ci review` on a pull request: what reviewers see, what later steps get, what the job ends with."""
+"""`fleetctl ci review` on a pull request: what reviewers see, what later steps get, and the exit code."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def test_a_change_gets_one_comment_a_summary_outputs_and_annotations(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(MORE)
-    ended = review(job, snapshot_file)
-    assert ended.code == 0
+    result = review(job, snapshot_file)
+    assert result.code == 0
     [comment] = hub.of(BOT)
     assert comment.startswith("<!-- fleetctl:plan:lab -->\n")
     assert "2 to create, 1 blocked" in comment
     assert "actions/runs/99" in comment.splitlines()[-1]
     assert git(pull.remote.desk, "rev-parse", "change") in comment.splitlines()[-1]
-    assert ended.summary.startswith(comment.split("\n", 1)[0])
-    assert ended.outputs["exit_code"] == "3"
-    assert ended.outputs["has_changes"] == "true"
-    assert len(ended.outputs["plan_id"]) == 64
-    assert "2 to create, 1 blocked" in ended.outputs["summary"]
-    assert "::error file=fleet.yaml,line=6," in ended.log
-    assert "hush-hush" not in ended.log + comment + ended.summary
+    assert result.summary.startswith(comment.split("\n", 1)[0])
+    assert result.outputs["exit_code"] == "3"
+    assert result.outputs["has_changes"] == "true"
+    assert len(result.outputs["plan_id"]) == 64
+    assert "2 to create, 1 blocked" in result.outputs["summary"]
+    assert "::error file=fleet.yaml,line=6," in result.log
+    assert "hush-hush" not in result.log + comment + result.summary
 
 
 def test_the_effect_of_the_change_is_shown(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
@@ -49,7 +49,7 @@ def test_the_effect_of_the_change_is_shown(job, pull: PullRequest, hub: GitHubSt
     assert re.search(r"This change alone, since [^\n]+\n\n1 ", hub.of(BOT)[0])
 
 
-def test_a_renamed_file_is_compared_with_what_it_was(
+def test_a_renamed_file_is_compared_with_its_old_version(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     git(pull.remote.desk, "checkout", "-q", "-b", "change")
@@ -65,24 +65,24 @@ def test_the_second_push_updates_the_same_comment(
     pull.push(MORE)
     review(job, snapshot_file)
     pull.push(FLEET.replace("replicas: 1", "replicas: 2"))
-    ended = review(job, snapshot_file)
+    result = review(job, snapshot_file)
     [comment] = hub.of(BOT)
     assert "2 to create, 0 blocked" in comment
     assert [method for method, _ in hub.writes()] == ["POST", "PATCH"]
-    assert "updated on #7" in ended.log
+    assert "updated on #7" in result.log
 
 
 def test_a_broken_file_is_reported_at_its_line_and_its_fix_in_the_same_comment(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(BROKEN)
-    ended = review(job, snapshot_file)
-    assert ended.code == 1
+    result = review(job, snapshot_file)
+    assert result.code == 1
     [comment] = hub.of(BOT)
     assert comment.startswith("<!-- fleetctl:plan:lab -->\n")
     assert "fleet.yaml:7:15" in comment
-    assert "::error file=fleet.yaml,line=7,col=15" in ended.log
-    assert ended.outputs == {"plan_id": "", "has_changes": "false", "exit_code": "1", "summary": "1 error, 0 warnings",
+    assert "::error file=fleet.yaml,line=7,col=15" in result.log
+    assert result.outputs == {"plan_id": "", "has_changes": "false", "exit_code": "1", "summary": "1 error, 0 warnings",
                              "plan_file": "", "reports": ""}
     pull.push(MORE)
     review(job, snapshot_file)
@@ -95,37 +95,37 @@ def test_a_change_that_fixes_a_broken_main_is_reviewed(
 ) -> None:
     pull.main = pull.remote.commit("main", BROKEN)
     pull.push(MORE)
-    ended = review(job, snapshot_file)
-    assert ended.code == 0
+    result = review(job, snapshot_file)
+    assert result.code == 0
     [comment] = hub.of(BOT)
     assert "2 to create" in comment
-    for told in (comment, ended.log, ended.summary):
-        assert "cannot be read (1 problem), so the effect of the change alone is unknown" in " ".join(told.split())
-    assert "fleet.yaml:7:15" not in ended.log
+    for text in (comment, result.log, result.summary):
+        assert "cannot be read (1 problem), so the effect of the change alone is unknown" in " ".join(text.split())
+    assert "fleet.yaml:7:15" not in result.log
 
 
-def test_an_empty_variable_is_no_base_and_an_empty_flag_is_a_mistake(
+def test_an_empty_variable_is_ignored_and_an_empty_flag_is_a_usage_error(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(MORE)
     assert review(job, snapshot_file, FLEETCTL_BASE="").code == 0
     assert "2 to create" in hub.of(BOT)[0]
-    ended = review(job, snapshot_file, "--base", "")
-    assert ended.code == 64
-    assert "BASE is empty; is a variable unset?" in ended.log
+    result = review(job, snapshot_file, "--base", "")
+    assert result.code == 64
+    assert "BASE is empty; is a variable unset?" in result.log
 
 
 def test_without_a_plan_the_reports_say_why(job, pull: PullRequest, snapshot_file: Path) -> None:
-    place = pull.push(BROKEN)
-    ended = review(job, snapshot_file, FLEETCTL_REPORTS="junit=plan.xml\njson=plan.json\nhtml=plan.html")
-    assert ended.code == 1
-    assert ended.outputs["reports"].splitlines() == ["plan.xml", "plan.html"]
-    assert "FL022" in (place / "plan.xml").read_text()
-    assert not (place / "plan.json").exists()
+    checkout = pull.push(BROKEN)
+    result = review(job, snapshot_file, FLEETCTL_REPORTS="junit=plan.xml\njson=plan.json\nhtml=plan.html")
+    assert result.code == 1
+    assert result.outputs["reports"].splitlines() == ["plan.xml", "plan.html"]
+    assert "FL022" in (checkout / "plan.xml").read_text()
+    assert not (checkout / "plan.json").exists()
 
 
 @pytest.mark.parametrize("text", ["a: [", "", "\x00", "- not\n- a fleet\n"])
-def test_a_file_that_is_no_fleet_keeps_the_comment_of_its_base(
+def test_a_file_that_is_not_a_fleet_uses_the_comment_of_its_base(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, text: str
 ) -> None:
     pull.push(text)
@@ -133,13 +133,13 @@ def test_a_file_that_is_no_fleet_keeps_the_comment_of_its_base(
     assert hub.of(BOT)[0].startswith("<!-- fleetctl:plan:lab -->\n")
 
 
-def test_an_unreadable_cluster_is_reported_too(job, pull: PullRequest, hub: GitHubStandIn) -> None:
+def test_an_unreachable_cluster_is_reported_in_the_comment(job, pull: PullRequest, hub: GitHubStandIn) -> None:
     pull.push(MORE)
-    ended = job("ci", "review", "-f", "fleet.yaml", "--address", "http://127.0.0.1:9")
-    assert ended.code == 1
+    result = job("ci", "review", "-f", "fleet.yaml", "--address", "http://127.0.0.1:9")
+    assert result.code == 1
     assert "cannot reach" in hub.of(BOT)[0]
-    assert ended.outputs["exit_code"] == "1"
-    assert ended.outputs["summary"] == "1 error"
+    assert result.outputs["exit_code"] == "1"
+    assert result.outputs["summary"] == "1 error"
 
 
 @pytest.mark.parametrize("token", ["s3cret\r\nX-Evil: 1", "s3cr\u00e9t"])
@@ -147,21 +147,21 @@ def test_an_invalid_token_loses_only_the_comment_and_is_not_shown(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, token: str
 ) -> None:
     pull.push(MORE)
-    ended = review(job, snapshot_file, GITHUB_TOKEN=token)
-    assert ended.code == 0
-    assert "contains characters not allowed in a header" in ended.log
-    assert "s3cr" not in ended.log + ended.summary
-    assert "2 to create" in ended.summary
-    assert ended.outputs["exit_code"] == "3"
+    result = review(job, snapshot_file, GITHUB_TOKEN=token)
+    assert result.code == 0
+    assert "contains characters not allowed in a header" in result.log
+    assert "s3cr" not in result.log + result.summary
+    assert "2 to create" in result.summary
+    assert result.outputs["exit_code"] == "3"
 
 
-def test_a_place_for_outputs_that_cannot_be_written_leaves_the_comment(
+def test_an_unwritable_output_file_does_not_prevent_the_comment(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, tmp_path: Path
 ) -> None:
     pull.push(MORE)
-    ended = review(job, snapshot_file, GITHUB_OUTPUT=str(tmp_path / "not" / "here"))
-    assert ended.code == 0
-    assert "no outputs" in ended.log
+    result = review(job, snapshot_file, GITHUB_OUTPUT=str(tmp_path / "not" / "here"))
+    assert result.code == 0
+    assert "no outputs" in result.log
     assert len(hub.of(BOT)) == 1
 
 
@@ -170,34 +170,34 @@ def test_an_unwritable_report_is_reported_like_any_error(
 ) -> None:
     from fleetctl.cli import reporting
 
-    whole = reporting.write_file
+    write_file = reporting.write_file
 
     def no_space(path: Path, text: str, *, mode: int | None) -> None:
         if path.name == "plan.md":
             raise FleetctlError(f"cannot write {path}: No space left on device")
-        whole(path, text, mode=mode)
+        write_file(path, text, mode=mode)
 
     monkeypatch.setattr(reporting, "write_file", no_space)
-    place = pull.push(MORE)
-    ended = review(job, snapshot_file, FLEETCTL_REPORTS="markdown=plan.md\njunit=plan.xml")
-    assert ended.code == 1
+    checkout = pull.push(MORE)
+    result = review(job, snapshot_file, FLEETCTL_REPORTS="markdown=plan.md\njunit=plan.xml")
+    assert result.code == 1
     assert "No space left on device" in hub.of(BOT)[0]
-    assert "No plan for fleet lab" in ended.summary
-    assert ended.outputs["reports"] == "plan.xml"
-    assert "No space left" in (place / "plan.xml").read_text()
+    assert "No plan for fleet lab" in result.summary
+    assert result.outputs["reports"] == "plan.xml"
+    assert "No space left" in (checkout / "plan.xml").read_text()
 
 
 def test_a_read_only_token_changes_nothing_but_the_comment(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(MORE, fork=True)
-    ended = review(job, snapshot_file, GITHUB_TOKEN=READ_ONLY_TOKEN)
-    assert ended.code == 0
+    result = review(job, snapshot_file, GITHUB_TOKEN=READ_ONLY_TOKEN)
+    assert result.code == 0
     assert hub.of(BOT) == []
-    assert "no comment on #7" in ended.log
-    assert "read-only token" in ended.log
-    assert "2 to create" in ended.summary
-    assert ended.outputs["exit_code"] == "3"
+    assert "no comment on #7" in result.log
+    assert "read-only token" in result.log
+    assert "2 to create" in result.summary
+    assert result.outputs["exit_code"] == "3"
 
 
 def test_a_forge_that_is_down_does_not_fail_the_plan(
@@ -211,52 +211,54 @@ def test_a_forge_that_is_down_does_not_fail_the_plan(
 @pytest.mark.parametrize(("replicas", "fail_on", "code"), [
     (1, "policy", 0), (1, "blocked", 0), (3, "policy", 0), (3, "blocked", 3),
 ])
-def test_changes_fail_no_job_and_blocked_replicas_only_on_request(
+def test_a_change_fails_no_job_and_blocked_replicas_do_only_on_request(
     job, pull: PullRequest, snapshot_file: Path, replicas: int, fail_on: str, code: int
 ) -> None:
     pull.push(FLEET.replace("replicas: 1", f"replicas: {replicas}") + "# pushed\n")
     assert review(job, snapshot_file, "--fail-on", fail_on).code == code
 
 
-def test_a_policy_that_refuses_fails_the_job_and_force_lifts_its_threshold(
+def test_a_policy_violation_fails_the_job_and_force_lifts_its_threshold(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(MORE.replace("spec:\n", "spec:\n  policy: {maxNewReplicas: 1}\n"))
-    ended = review(job, snapshot_file)
-    assert (ended.code, ended.outputs["exit_code"]) == (4, "4")
+    result = review(job, snapshot_file)
+    assert (result.code, result.outputs["exit_code"]) == (4, "4")
     assert "maxNewReplicas" in hub.of(BOT)[0]
     assert review(job, snapshot_file, FLEETCTL_FORCE="true").code == 0
 
 
-def test_reports_and_the_plan_are_written_and_named(job, pull: PullRequest, snapshot_file: Path) -> None:
-    place = pull.push(MORE)
-    ended = review(job, snapshot_file, FLEETCTL_PLAN="p.fleetplan",
+def test_reports_and_the_plan_are_written_and_listed_in_the_outputs(
+    job, pull: PullRequest, snapshot_file: Path
+) -> None:
+    checkout = pull.push(MORE)
+    result = review(job, snapshot_file, FLEETCTL_PLAN="p.fleetplan",
                    FLEETCTL_REPORTS="markdown=plan.md\n junit=plan.xml \n")
-    assert ended.code == 0
-    assert ended.outputs["reports"].splitlines() == ["plan.md", "plan.xml"]
-    assert ended.outputs["plan_file"] == "p.fleetplan"
-    assert (place / "plan.md").read_text().startswith("<!-- fleetctl:plan:lab -->")
-    assert (place / "p.fleetplan").stat().st_mode & 0o777 == 0o600
+    assert result.code == 0
+    assert result.outputs["reports"].splitlines() == ["plan.md", "plan.xml"]
+    assert result.outputs["plan_file"] == "p.fleetplan"
+    assert (checkout / "plan.md").read_text().startswith("<!-- fleetctl:plan:lab -->")
+    assert (checkout / "p.fleetplan").stat().st_mode & 0o777 == 0o600
 
 
 def test_files_are_named_from_the_root_of_the_checkout(
     job, pull: PullRequest, snapshot_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = pull.push(MORE)
-    (place / "below").mkdir()
+    checkout = pull.push(MORE)
+    (checkout / "below").mkdir()
     outside = tmp_path / "outside.xml"
-    ended = job("ci", "review", "-f", "../fleet.yaml", "--inventory", snapshot_file, "--out", "p.fleetplan",
-                "--report", "markdown=plan.md", "--report", f"junit={outside}", folder=place / "below")
-    assert ended.code == 0
-    assert ended.outputs["reports"].splitlines() == ["below/plan.md", str(outside)]
-    assert ended.outputs["plan_file"] == "below/p.fleetplan"
+    result = job("ci", "review", "-f", "../fleet.yaml", "--inventory", snapshot_file, "--out", "p.fleetplan",
+                "--report", "markdown=plan.md", "--report", f"junit={outside}", folder=checkout / "below")
+    assert result.code == 0
+    assert result.outputs["reports"].splitlines() == ["below/plan.md", str(outside)]
+    assert result.outputs["plan_file"] == "below/p.fleetplan"
 
 
 def test_everything_can_come_from_variables(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
     pull.push(MORE)
-    ended = job("ci", "review", FLEETCTL_FILES="fleet.yaml\n", FLEETCTL_INVENTORY=str(snapshot_file),
+    result = job("ci", "review", FLEETCTL_FILES="fleet.yaml\n", FLEETCTL_INVENTORY=str(snapshot_file),
                 FLEETCTL_FAIL_ON="blocked", FLEETCTL_COMMENT="false", FLEETCTL_BASE="", FLEETCTL_PULL_REQUEST="")
-    assert ended.code == 3
+    assert result.code == 3
     assert hub.requests == []
 
 
@@ -265,23 +267,23 @@ def test_no_files_is_a_usage_error(job, pull: PullRequest) -> None:
     assert job("ci", "review").code == 64
 
 
-def test_a_checkout_that_is_too_shallow_says_how_to_get_the_rest(
+def test_a_shallow_checkout_is_an_error_that_says_how_to_fetch_more(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
     pull.push(MORE, depth=1)
-    ended = review(job, snapshot_file)
-    assert ended.code == 1
-    assert "fetch-depth: 0" in ended.log
+    result = review(job, snapshot_file)
+    assert result.code == 1
+    assert "fetch-depth: 0" in result.log
     assert "fetch-depth" in hub.of(BOT)[0]
 
 
-def test_only_what_was_not_fetched_is_to_be_fetched(
+def test_only_a_shallow_checkout_gets_the_hint_to_fetch_more(
     job, pull: PullRequest, snapshot_file: Path, tmp_path: Path
 ) -> None:
     pull.push(MORE)
-    elsewhere = tmp_path / "elsewhere.yaml"
-    elsewhere.write_text(FLEET.replace("org/one", "org/two"))
-    outside = review(job, snapshot_file, "-f", elsewhere, "--base", "HEAD")
+    other = tmp_path / "elsewhere.yaml"
+    other.write_text(FLEET.replace("org/one", "org/two"))
+    outside = review(job, snapshot_file, "-f", other, "--base", "HEAD")
     assert "outside of the git repository" in outside.log
     assert "fetch-depth" not in outside.log
     no_git = review(job, snapshot_file, PATH=str(tmp_path))
@@ -289,21 +291,24 @@ def test_only_what_was_not_fetched_is_to_be_fetched(
     assert "check out the repository" not in no_git.log
 
 
-def test_a_checkout_of_another_owner_says_how_to_trust_it(job, pull: PullRequest, snapshot_file: Path) -> None:
+def test_a_checkout_of_another_owner_is_an_error_that_says_how_to_trust_it(
+    job, pull: PullRequest, snapshot_file: Path
+) -> None:
     pull.push(MORE)
-    ended = review(job, snapshot_file, GIT_TEST_ASSUME_DIFFERENT_OWNER="1")
-    assert "dubious ownership" in ended.log
-    assert "safe.directory" in ended.log
+    result = review(job, snapshot_file, GIT_TEST_ASSUME_DIFFERENT_OWNER="1")
+    assert "dubious ownership" in result.log
+    assert "safe.directory" in result.log
 
 
-def test_without_a_checkout_it_says_that_one_is_needed(
+def test_without_a_checkout_the_error_says_to_check_out_the_repository(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, fleet_file: Path
 ) -> None:
     pull.push(MORE)
-    ended = job("ci", "review", "-f", fleet_file, "--inventory", snapshot_file, GITHUB_WORKSPACE=str(fleet_file.parent),
+    result = job("ci", "review", "-f", fleet_file, "--inventory", snapshot_file,
+                 GITHUB_WORKSPACE=str(fleet_file.parent),
                 GIT_CEILING_DIRECTORIES=str(fleet_file.parent.parent))
-    assert ended.code == 1
-    assert "check out the repository" in ended.log
+    assert result.code == 1
+    assert "check out the repository" in result.log
 
 
 def test_a_change_cannot_send_the_jobs_token_to_a_cluster_it_names(
@@ -311,19 +316,21 @@ def test_a_change_cannot_send_the_jobs_token_to_a_cluster_it_names(
 ) -> None:
     pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
     before = len(hub.requests)
-    ended = job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="s3cret")
-    assert ended.code == 1
-    assert "sets another spec.cluster.address" in ended.log
+    result = job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="s3cret")
+    assert result.code == 1
+    assert "sets another spec.cluster.address" in result.log
     assert len(hub.requests) == before
 
 
-def test_an_unreadable_base_does_not_let_it_choose_either(job, pull: PullRequest, hub: GitHubStandIn) -> None:
+def test_with_an_unreadable_base_the_change_cannot_choose_a_cluster_either(
+    job, pull: PullRequest, hub: GitHubStandIn
+) -> None:
     pull.main = pull.remote.commit("main", BROKEN)
     pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
     before = len(hub.requests)
-    ended = job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="s3cret")
-    assert ended.code == 1
-    assert "the address in its base is unknown; that cluster was not contacted" in " ".join(ended.log.split())
+    result = job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="s3cret")
+    assert result.code == 1
+    assert "the address in its base is unknown; that cluster was not contacted" in " ".join(result.log.split())
     assert len(hub.requests) == before
 
 
@@ -336,14 +343,14 @@ def test_without_a_known_base_no_cluster_in_the_file_is_contacted(
     job, pull: PullRequest, hub: GitHubStandIn, tmp_path: Path, event: str | None, ref: str, flags: tuple[str, ...]
 ) -> None:
     pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
-    told = tmp_path / "told.json"
+    event_file = tmp_path / "event.json"
     if event:
-        told.write_text(event)
+        event_file.write_text(event)
     before = len(hub.requests)
-    ended = job("ci", "review", "-f", "fleet.yaml", "--no-comment", *flags, RAY_AUTH_TOKEN="s3cret",
-                GITHUB_EVENT_PATH=str(told), GITHUB_REF=ref)
-    assert ended.code == 1
-    assert "FLEETCTL_ADDRESS" in ended.log
+    result = job("ci", "review", "-f", "fleet.yaml", "--no-comment", *flags, RAY_AUTH_TOKEN="s3cret",
+                GITHUB_EVENT_PATH=str(event_file), GITHUB_REF=ref)
+    assert result.code == 1
+    assert "FLEETCTL_ADDRESS" in result.log
     assert len(hub.requests) == before
 
 
@@ -353,41 +360,42 @@ def test_without_a_known_base_the_job_may_name_the_cluster(
     pull.push(MORE.replace("spec:\n", "spec:\n  cluster: {address: 'http://127.0.0.1:9'}\n"))
     environ = {"GITHUB_EVENT_PATH": str(tmp_path / "none.json"), "GITHUB_REF": "refs/pull/7/merge"}
     assert review(job, snapshot_file, "--no-comment", **environ).code == 0
-    asked = job("ci", "review", "-f", "fleet.yaml", "--no-comment", FLEETCTL_ADDRESS="http://127.0.0.1:9", **environ)
-    assert "cannot reach" in asked.log
+    environ["FLEETCTL_ADDRESS"] = "http://127.0.0.1:9"
+    assert "cannot reach" in job("ci", "review", "-f", "fleet.yaml", "--no-comment", **environ).log
 
 
-def test_a_push_to_a_branch_is_about_no_change_and_gets_a_summary(
+def test_a_push_to_a_branch_gets_a_summary_and_no_comment(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path, tmp_path: Path
 ) -> None:
     pull.push(MORE)
     event = tmp_path / "push.json"
     event.write_text('{"before": "a", "after": "b"}')
-    ended = review(job, snapshot_file, GITHUB_EVENT_PATH=str(event), GITHUB_REF="refs/heads/main")
-    assert ended.code == 0
+    result = review(job, snapshot_file, GITHUB_EVENT_PATH=str(event), GITHUB_REF="refs/heads/main")
+    assert result.code == 0
     assert hub.requests == []
-    assert "2 to create" in ended.summary
+    assert "2 to create" in result.summary
 
 
-def test_a_group_in_a_merge_queue_is_reviewed_against_what_it_starts_from_without_a_comment(
+def test_a_merge_queue_group_is_reviewed_against_its_base_without_a_comment(
     job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
 ) -> None:
-    place = pull.push(MORE)
+    checkout = pull.push(MORE)
     event = pull.tmp_path / "queue.json"
-    event.write_text(json.dumps({"merge_group": {"base_sha": pull.main, "head_sha": git(place, "rev-parse", "HEAD")}}))
+    head = git(checkout, "rev-parse", "HEAD")
+    event.write_text(json.dumps({"merge_group": {"base_sha": pull.main, "head_sha": head}}))
     queued = {"GITHUB_EVENT_PATH": str(event), "GITHUB_REF": "refs/heads/gh-readonly-queue/main/pr-7-0"}
-    ended = review(job, snapshot_file, **queued)
-    assert ended.code == 0
-    assert re.search(r"This change alone, since [^\n]+\n\n1 ", ended.summary)
-    assert git(place, "rev-parse", "HEAD") in ended.summary.splitlines()[-1]
+    result = review(job, snapshot_file, **queued)
+    assert result.code == 0
+    assert re.search(r"This change alone, since [^\n]+\n\n1 ", result.summary)
+    assert head in result.summary.splitlines()[-1]
     assert hub.requests == []
     pull.push(MORE.replace("spec:\n", f"spec:\n  cluster: {{address: '{hub.url}'}}\n"))
-    ended = job("ci", "review", "-f", "fleet.yaml", RAY_AUTH_TOKEN="s3cret", **queued)
-    assert "sets another spec.cluster.address" in ended.log
+    result = job("ci", "review", "-f", "fleet.yaml", RAY_AUTH_TOKEN="s3cret", **queued)
+    assert "sets another spec.cluster.address" in result.log
     assert hub.requests == []
 
 
-def test_at_a_desk_it_prints_the_plan_and_nothing_else(run_cli, fleet_file: Path, snapshot_file: Path) -> None:
+def test_outside_ci_a_review_prints_only_the_plan(run_cli, fleet_file: Path, snapshot_file: Path) -> None:
     done = run_cli("ci", "review", "-f", fleet_file, "--inventory", snapshot_file)
     assert done.returncode == 0
     assert done.stdout.rstrip().endswith("0 to remove (fleetctl never removes)")

@@ -1,4 +1,4 @@
-"""Which cluster gets the job's token: the one the job names, or the one that stands in what is merged already."""
+"""The cluster that gets the job's token: the one the job names, or the one in merged files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pull_request import FLEET, PullRequest
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterStandIn]:
-    """A cluster whose address is not of this machine."""
+    """A cluster whose address is not loopback."""
     stand_in = ClusterStandIn(on_submit=lambda request: all_ready(request)[-1:])
     stand_in.add_node("node-a")
     with serve(stand_in):
@@ -20,17 +20,17 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 
 @pytest.fixture
-def named(pull: PullRequest, cluster: ClusterStandIn) -> str:
-    """The fleet as its base has it: it names the cluster."""
+def fleet_in_base(pull: PullRequest, cluster: ClusterStandIn) -> str:
+    """The fleet in the base, which names the cluster."""
     fleet = FLEET.replace("spec:\n", f"spec:\n  cluster: {{address: '{cluster.url}'}}\n")
     pull.main = pull.remote.commit("main", fleet)
     return fleet
 
 
 @pytest.fixture
-def merged(pull: PullRequest, named: str) -> PullRequest:
-    """The push to main that follows the merge."""
-    pull.merge(named + "# merged\n")
+def merged(pull: PullRequest, fleet_in_base: str) -> PullRequest:
+    """The push to main after the merge."""
+    pull.merge(fleet_in_base + "# merged\n")
     return pull
 
 
@@ -40,9 +40,9 @@ def tokens(cluster: ClusterStandIn) -> set[str | None]:
 
 
 def test_the_cluster_in_the_base_gets_the_token_in_a_review(
-    job, pull: PullRequest, cluster: ClusterStandIn, named: str
+    job, pull: PullRequest, cluster: ClusterStandIn, fleet_in_base: str
 ) -> None:
-    pull.push(named.replace("replicas: 1", "replicas: 2"))
+    pull.push(fleet_in_base.replace("replicas: 1", "replicas: 2"))
     job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="t0ken")
     assert tokens(cluster) == {"Bearer t0ken"}
 
@@ -60,16 +60,16 @@ def test_the_address_in_a_saved_plan_is_not_trusted(job, merged: PullRequest, cl
 
 
 @pytest.mark.parametrize("verb", ["review", "apply"])
-def test_a_job_without_a_known_change_follows_the_rules_of_a_desk(
+def test_a_job_without_a_known_change_sends_no_token(
     job, merged: PullRequest, cluster: ClusterStandIn, verb: str
 ) -> None:
     job("ci", verb, "-f", "fleet.yaml", "--forge", "none", RAY_AUTH_TOKEN="t0ken")
     assert tokens(cluster) == {None}
 
 
-def test_an_apply_of_a_change_that_is_under_review_does_not_let_it_choose(
-    job, pull: PullRequest, cluster: ClusterStandIn, named: str
+def test_an_apply_of_a_change_under_review_sends_no_token(
+    job, pull: PullRequest, cluster: ClusterStandIn, fleet_in_base: str
 ) -> None:
-    pull.push(named + "# a change\n")
+    pull.push(fleet_in_base + "# a change\n")
     job("ci", "apply", "-f", "fleet.yaml", RAY_AUTH_TOKEN="t0ken")
     assert tokens(cluster) == {None}

@@ -1,4 +1,4 @@
-"""Fixtures of this folder: a cluster that stands in, and `fleetctl` run in this process against it."""
+"""Fixtures of this folder: a stand-in cluster, and `fleetctl` run against it in this process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from cli_result import Cli, Result
 from cluster_stand_in import ClusterStandIn, all_ready, serve
-from shown import Cli, Shown
 
 from fleetctl.cli import console
 from fleetctl.cli.entry import run
@@ -18,7 +18,7 @@ from fleetctl.cli.entry import run
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterStandIn]:
-    """Two nodes of 8 GPUs; the agent creates what is planned, and all of it becomes ready."""
+    """Two nodes of 8 GPUs; the agent creates the planned replicas, and all of them become ready."""
     stand_in = ClusterStandIn(on_submit=lambda request: all_ready(request)[-1:])
     stand_in.add_node("node-a")
     stand_in.add_node("node-b")
@@ -30,7 +30,7 @@ def cluster() -> Iterator[ClusterStandIn]:
 def cli(
     cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Cli:
-    """Run a command line on the cluster, without a terminal; `typed` = the input of a person at one."""
+    """Run a command line on the cluster, without a terminal; with `typed` as if a user typed it at one."""
     for name in ("FLEETCTL_NAMESPACE", "FLEETCTL_DEBUG", "NO_COLOR", "FORCE_COLOR", "CI", "RAY_AUTH_TOKEN",
                  "RAY_AUTH_TOKEN_PATH", "GITHUB_ACTIONS", "FLEETCTL_CONTEXT", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -38,19 +38,19 @@ def cli(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # reports of unexpected errors go there
     monkeypatch.setenv("FLEETCTL_ADDRESS", cluster.url)
 
-    def running(*arguments: str | Path, typed: str | None = None) -> Shown:
+    def run_command(*arguments: str | Path, typed: str | None = None) -> Result:
         capsys.readouterr()
         with monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", io.StringIO(typed or ""))
             patch.setattr(console, "may_ask", lambda: typed is not None)
             code = run([str(argument) for argument in arguments])
-        return Shown(code, *capsys.readouterr())
+        return Result(code, *capsys.readouterr())
 
-    return running
+    return run_command
 
 
 @pytest.fixture
 def fits(fleet_file: Path) -> Path:
-    """The fleet with targets that two nodes can hold."""
+    """The fleet file, with targets that fit on two nodes."""
     fleet_file.write_text(fleet_file.read_text().replace("replicas: 3", "replicas: 2"))
     return fleet_file

@@ -1,4 +1,4 @@
-"""Token, headers and certificate go to an address that a flag or a variable names; what only a file names gets none."""
+"""Token, headers and certificate go to an address from a flag or a variable, never to one that only a file names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ SECRET = "t0ken-of-prod"
 
 
 @pytest.fixture
-def elsewhere(cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A cluster whose address is not of this machine; only the fleet file names it."""
+def remote(cli, cluster: ClusterStandIn, fits: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cluster under an address that is not loopback and that only the fleet file names."""
     address = cluster.url.replace("127.0.0.1", "0.0.0.0")
     fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{address}'}}\n"))
     monkeypatch.delenv("FLEETCTL_ADDRESS")
@@ -35,7 +35,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_address_only_in_the_file_gets_no_token(
-    cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, command: str
+    cli, cluster: ClusterStandIn, fits: Path, remote: str, command: str
 ) -> None:
     cli(*(word.format(fits) for word in COMMANDS[command]))
     assert cluster.requests
@@ -45,13 +45,13 @@ def test_an_address_only_in_the_file_gets_no_token(
 
 @pytest.mark.parametrize("way", ["flag", "variable", "loopback"])
 def test_a_given_or_local_address_gets_token_and_headers(
-    cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, way: str, monkeypatch: pytest.MonkeyPatch
+    cli, cluster: ClusterStandIn, fits: Path, remote: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    flags = ["--address", elsewhere] if way == "flag" else []
+    flags = ["--address", remote] if way == "flag" else []
     if way == "variable":
-        monkeypatch.setenv("FLEETCTL_ADDRESS", elsewhere)
+        monkeypatch.setenv("FLEETCTL_ADDRESS", remote)
     if way == "loopback":
-        fits.write_text(fits.read_text().replace(elsewhere, cluster.url))
+        fits.write_text(fits.read_text().replace(remote, cluster.url))
     assert cli("plan", "-f", fits, *flags).code == 0
     assert sent(cluster, "authorization") == {f"Bearer {SECRET}"}
     assert sent(cluster, "x-api-key") == {"k3y"}
@@ -59,18 +59,18 @@ def test_a_given_or_local_address_gets_token_and_headers(
 
 @pytest.mark.parametrize("code", [401, 403])
 def test_the_refusal_says_why_no_token_was_sent_and_what_to_do(
-    cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, code: int
+    cli, cluster: ClusterStandIn, fits: Path, remote: str, code: int
 ) -> None:
     cluster.refusals["GET", "/"] = [(code, "")] * 20
-    shown = cli("plan", "-f", fits)
-    assert shown.code == 1
-    assert "were not sent: only a file names this address" in shown.err
-    assert "--address URL or FLEETCTL_ADDRESS" in shown.err
-    assert SECRET not in shown.err
+    result = cli("plan", "-f", fits)
+    assert result.code == 1
+    assert "were not sent: only a file names this address" in result.err
+    assert "--address URL or FLEETCTL_ADDRESS" in result.err
+    assert SECRET not in result.err
 
 
 def test_without_anything_to_send_the_refusal_asks_for_a_token(
-    cli, cluster: ClusterStandIn, fits: Path, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    cli, cluster: ClusterStandIn, fits: Path, remote: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN")
     monkeypatch.delenv("FLEETCTL_HEADERS")
@@ -79,21 +79,21 @@ def test_without_anything_to_send_the_refusal_asks_for_a_token(
 
 
 @pytest.fixture
-def saved(cli, fits: Path, elsewhere: str, tmp_path: Path) -> Path:
-    """A plan that names the cluster; nothing else does."""
+def saved(cli, fits: Path, remote: str, tmp_path: Path) -> Path:
+    """A plan that names the cluster, which no other file does."""
     path = tmp_path / "lab.fleetplan"
     assert cli("plan", "-f", fits, "--out", path).code == 0
-    fits.write_text(fits.read_text().replace(f"  cluster: {{address: '{elsewhere}'}}\n", ""))
+    fits.write_text(fits.read_text().replace(f"  cluster: {{address: '{remote}'}}\n", ""))
     return path
 
 
-def test_a_saved_plan_does_not_say_where_the_token_goes(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_a_saved_plan_does_not_decide_where_the_token_is_sent(cli, cluster: ClusterStandIn, saved: Path) -> None:
     assert cli("show", saved, "--check").code == 0
     assert cli("apply", saved, "--yes").code == 0
     assert sent(cluster, "authorization") == {None}
 
 
-def test_a_new_plan_for_a_stale_one_does_not_say_it_either(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_making_a_new_plan_for_a_stale_one_sends_no_token_either(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.nodes[1]["state"] = "DEAD"
     cluster.add_node("node-c")
     assert "the plan as it would be made now" in cli("apply", saved, typed="y\n").err

@@ -1,4 +1,4 @@
-"""What `fleetctl apply` does not take, and whom it asks before it writes."""
+"""Arguments that `fleetctl apply` refuses, and the question before it writes."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from cluster_stand_in import ClusterStandIn
     ["-f", "FLEET", "--prune"],
     ["PLAN", "PLAN"],
 ], ids=" ".join)
-def test_arguments_that_do_not_go_together_are_64_and_nothing_is_written(
+def test_conflicting_arguments_exit_with_64_and_write_nothing(
     cli, cluster: ClusterStandIn, fleet_file: Path, tmp_path: Path, arguments: list[str]
 ) -> None:
     saved = tmp_path / "lab.fleetplan"
     assert cli("plan", "-f", fleet_file, "--out", saved).code == 0
     names = {"FLEET": fleet_file, "PLAN": saved}
-    shown = cli("apply", *[names.get(argument, argument) for argument in arguments])
-    assert shown.code == 64
-    assert shown.err.startswith("error: ")
+    result = cli("apply", *[names.get(argument, argument) for argument in arguments])
+    assert result.code == 64
+    assert result.err.startswith("error: ")
     assert cluster.writes() == []
 
 
 def test_flags_without_effect_on_a_saved_plan_are_refused(cli, fleet_file: Path, tmp_path: Path) -> None:
     saved = tmp_path / "lab.fleetplan"
     cli("plan", "-f", fleet_file, "--out", saved)
-    shown = cli("apply", saved, "--target", "org/one", "--namespace", "other")
-    assert "--target, --namespace" in shown.err
+    result = cli("apply", saved, "--target", "org/one", "--namespace", "other")
+    assert "--target, --namespace" in result.err
 
 
 def test_without_a_terminal_nothing_starts_unless_yes_is_given(
     cli, cluster: ClusterStandIn, fleet_file: Path
 ) -> None:
-    shown = cli("apply", "-f", fleet_file)
-    assert shown.code == 64
-    assert "there is no terminal to ask on" in shown.err
-    assert "--yes" in shown.err
+    result = cli("apply", "-f", fleet_file)
+    assert result.code == 64
+    assert "there is no terminal to ask on" in result.err
+    assert "--yes" in result.err
     assert cluster.writes() == []
 
 
@@ -61,40 +61,40 @@ def test_without_a_terminal_nothing_starts_unless_yes_is_given(
 def test_any_answer_but_yes_changes_nothing(
     cli, cluster: ClusterStandIn, fleet_file: Path, typed: str
 ) -> None:
-    shown = cli("apply", "-f", fleet_file, typed=typed)
-    assert shown.code == 1
-    assert "Create 3 replicas? [y/N]" in shown.err
-    assert "nothing was done" in shown.err
+    result = cli("apply", "-f", fleet_file, typed=typed)
+    assert result.code == 1
+    assert "Create 3 replicas? [y/N]" in result.err
+    assert "nothing was done" in result.err
     assert cluster.writes() == []
 
 
 def test_the_plan_is_shown_before_the_question(cli, fleet_file: Path) -> None:
-    shown = cli("apply", "-f", fleet_file, typed="n\n")
-    assert "Plan: 3 to create, 1 blocked, 0 held, 0 to remove" in shown.out
-    assert "hush-hush" not in shown.out + shown.err
+    result = cli("apply", "-f", fleet_file, typed="n\n")
+    assert "Plan: 3 to create, 1 blocked, 0 held, 0 to remove" in result.out
+    assert "hush-hush" not in result.out + result.err
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
 def test_the_question_shows_the_plan_in_every_format(cli, fleet_file: Path, output: str) -> None:
-    shown = cli("apply", "-f", fleet_file, "--format", output, typed="n\n")
-    assert shown.out == ""
-    assert "Plan: 3 to create" in shown.err
+    result = cli("apply", "-f", fleet_file, "--format", output, typed="n\n")
+    assert result.out == ""
+    assert "Plan: 3 to create" in result.err
 
 
-def test_yes_from_a_person_is_enough(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+def test_typing_yes_starts_the_apply(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     assert cli("apply", "-f", fleet_file, typed="yes\n").code == 3
     assert len(cluster.jobs) == 1
 
 
 def test_there_is_no_question_if_there_is_nothing_to_create(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     fleet_file.write_text(fleet_file.read_text().replace("replicas: 3", "replicas: 0").replace(": 1\n", ": 0\n"))
-    shown = cli("apply", "-f", fleet_file)
-    assert shown.code == 0
-    assert "?" not in shown.err
+    result = cli("apply", "-f", fleet_file)
+    assert result.code == 0
+    assert "?" not in result.err
 
 
 @pytest.mark.parametrize("text", ["", "a: [", "apiVersion: fleetctl/v1\n", "\x00"])
-def test_a_broken_or_empty_file_means_no_action_and_no_request(
+def test_a_broken_or_empty_file_causes_no_action_and_no_request(
     cli, cluster: ClusterStandIn, fleet_file: Path, text: str
 ) -> None:
     fleet_file.write_text(text)

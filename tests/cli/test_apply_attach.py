@@ -1,30 +1,30 @@
-"""`fleetctl apply --attach`: follow one that runs, or find out how one ended."""
+"""`fleetctl apply --attach`: follow a running apply, or show the result of one that ended."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from apply_plays import VERSION, outcome
+from apply_answers import VERSION, outcome
 from cluster_stand_in import ClusterStandIn, summary
 
 
-def test_attach_follows_the_one_that_runs(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_attach_follows_the_running_apply(cli, cluster: ClusterStandIn, fits: Path) -> None:
     blocked = {"model": "org/one", "outcome": "blocked", "code": "INSUFFICIENT_GPU", "replicas": 2}
     log = VERSION + summary(1, outcome("ready"), blocked, code=3)
     cluster.add_job("j1", ("SUCCEEDED", log), verb="apply", fleet="lab").status = "RUNNING"
     cluster.add_job("j0", verb="apply", fleet="lab").status = "SUCCEEDED"
     cluster.add_job("j2", verb="evict", fleet="lab").status = "RUNNING"
-    shown = cli("apply", "--attach")
-    assert shown.code == 3
-    assert shown.out.splitlines()[-1] == "Apply: 1 ready, 2 blocked, 0 removed"
+    result = cli("apply", "--attach")
+    assert result.code == 3
+    assert result.out.splitlines()[-1] == "Apply: 1 ready, 2 blocked, 0 removed"
     assert cluster.writes() == []
 
 
-def test_attach_needs_a_job_if_several_run(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_attach_requires_a_job_if_several_are_running(cli, cluster: ClusterStandIn, fits: Path) -> None:
     for job, fleet in (("j1", "lab"), ("j2", "other")):
-        done = VERSION + summary(1, outcome("ready"))
-        cluster.add_job(job, ("SUCCEEDED", done), verb="apply", fleet=fleet).status = "RUNNING"
+        log = VERSION + summary(1, outcome("ready"))
+        cluster.add_job(job, ("SUCCEEDED", log), verb="apply", fleet=fleet).status = "RUNNING"
     several = cli("apply", "--attach")
     assert several.code == 64
     assert "j1 (fleet lab), j2 (fleet other)" in several.err
@@ -51,6 +51,6 @@ def test_attach_to_another_verb_shows_its_result(cli, cluster: ClusterStandIn) -
     ([], "no apply is running"), (["nowhere"], "no such run: nowhere"),
 ])
 def test_attach_to_nothing_is_an_error(cli, arguments: list[str], words: str) -> None:
-    shown = cli("apply", "--attach", *arguments)
-    assert shown.code == 1
-    assert words in shown.err
+    result = cli("apply", "--attach", *arguments)
+    assert result.code == 1
+    assert words in result.err

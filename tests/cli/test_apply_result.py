@@ -1,11 +1,11 @@
-"""What an apply tells programs: every event, and a summary as the last line, however it ends."""
+"""What an apply reports to programs: every event, and a summary as the last line, however it ends."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from apply_plays import VERSION, outcome, run_everything
+from apply_answers import VERSION, add_all_replicas, outcome
 from cluster_stand_in import ClusterStandIn, all_ready, event, summary
 
 HOLDER = {"job": "j9", "who": "bob@ci"}
@@ -25,14 +25,14 @@ def test_the_last_line_is_a_summary_however_it_ends(
 ) -> None:
     code, steps = ENDS[end]
     cluster.on_submit = lambda _: list(steps)
-    shown = cli("apply", "-f", fits, "--yes", "--format", output, "--wait-timeout", "10ms" if code == 7 else "1h")
-    assert shown.code == code
-    *before, last = shown.lines
+    result = cli("apply", "-f", fits, "--yes", "--format", output, "--wait-timeout", "10ms" if code == 7 else "1h")
+    assert result.code == code
+    *before, last = result.lines
     assert [line["type"] for line in before] == (["version"] if output == "jsonl" else [])
     assert (last["type"], last["exitCode"], last["level"], last["outcomes"]) == ("runSummary", code, "error", [])
-    assert last["message"] in shown.err
+    assert last["message"] in result.err
     assert last.get("holder") == (HOLDER if code == 5 else None)
-    assert [line["seq"] for line in shown.lines] == list(range(len(shown.lines))) or output == "json"
+    assert [line["seq"] for line in result.lines] == list(range(len(result.lines))) or output == "json"
 
 
 def test_an_error_before_the_plan_is_made_is_a_summary_too(cli, cluster: ClusterStandIn, fits: Path) -> None:
@@ -41,14 +41,14 @@ def test_an_error_before_the_plan_is_made_is_a_summary_too(cli, cluster: Cluster
     assert [(line["type"], line.get("exitCode")) for line in lines] == [("version", None), ("runSummary", 1)]
 
 
-def test_json_is_the_whole_result_on_one_line(cli, fleet_file: Path) -> None:
-    told = cli("apply", "-f", fleet_file, "--yes", "--format", "json").summary
-    assert sorted(row["outcome"] for row in told["outcomes"]) == ["blocked", "ready", "ready", "ready"]
-    assert told["message"] == "Apply: 3 ready, 1 blocked, 0 removed"
-    assert len(told["planId"]) == 64
+def test_json_has_the_whole_result_on_one_line(cli, fleet_file: Path) -> None:
+    report = cli("apply", "-f", fleet_file, "--yes", "--format", "json").summary
+    assert sorted(row["outcome"] for row in report["outcomes"]) == ["blocked", "ready", "ready", "ready"]
+    assert report["message"] == "Apply: 3 ready, 1 blocked, 0 removed"
+    assert len(report["planId"]) == 64
 
 
-def test_jsonl_is_every_event_from_the_version_to_the_summary(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_jsonl_has_every_event_from_the_version_to_the_summary(cli, cluster: ClusterStandIn, fits: Path) -> None:
     cluster.on_submit = all_ready
     lines = cli("apply", "-f", fits, "--yes", "--format", "jsonl").lines
     assert [line["type"] for line in lines] == [
@@ -57,18 +57,18 @@ def test_jsonl_is_every_event_from_the_version_to_the_summary(cli, cluster: Clus
     assert lines[3]["address"] == "10.0.0.7:7001"
 
 
-def test_an_event_of_the_future_is_relayed_as_it_is(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_an_unknown_event_of_a_newer_agent_is_relayed_unchanged(cli, cluster: ClusterStandIn, fits: Path) -> None:
     future = event(1, "cardRepaired", "a card was repaired", card={"index": 3})
     cluster.on_submit = lambda _: [("SUCCEEDED", VERSION + future + summary(2, outcome("ready")))]
-    shown = cli("apply", "-f", fits, "--yes", "--format", "jsonl")
-    assert shown.lines[1]["card"] == {"index": 3}
+    result = cli("apply", "-f", fits, "--yes", "--format", "jsonl")
+    assert result.lines[1]["card"] == {"index": 3}
     assert "a card was repaired" in cli("apply", "-f", fits, "--yes").err
 
 
 def test_jsonl_begins_with_a_version_even_when_nothing_is_submitted(
     cli, cluster: ClusterStandIn, fleet_file: Path
 ) -> None:
-    run_everything(cluster)
+    add_all_replicas(cluster)
     lines = cli("apply", "-f", fleet_file, "--format", "jsonl").lines
     assert [(line["seq"], line["type"]) for line in lines] == [(0, "version"), (1, "runSummary")]
     assert lines[0]["version"] == "1.0"
@@ -85,13 +85,13 @@ def test_text_json_and_exit_code_agree(
     why = {kind: "" if kind == "ready" else f"because {kind}" for kind in kinds}
     rows = [outcome(kind, number, message=why[kind]) for number, kind in enumerate(kinds)]
     cluster.on_submit = lambda _: [("SUCCEEDED", VERSION + summary(1, *rows, code=code))]
-    shown = cli("apply", "-f", fits, "--yes", "--format", output)
-    assert shown.code == code
+    result = cli("apply", "-f", fits, "--yes", "--format", output)
+    assert result.code == code
     if output == "table":
         words = {kind: f"{kinds.count(kind)} {kind}" for kind in kinds}
-        assert all(word in shown.out.splitlines()[-1] for word in words.values())
-        assert all(f"because {kind}" in shown.out for kind in kinds if kind != "ready")
+        assert all(word in result.out.splitlines()[-1] for word in words.values())
+        assert all(f"because {kind}" in result.out for kind in kinds if kind != "ready")
     else:
-        last = shown.lines[-1]
+        last = result.lines[-1]
         assert (last["type"], last["exitCode"]) == ("runSummary", code)
         assert [row["outcome"] for row in last["outcomes"]] == kinds

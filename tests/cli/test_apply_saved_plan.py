@@ -1,4 +1,4 @@
-"""`fleetctl apply PLAN`: a saved plan is applied as it is, once, and only while what it relies on still holds."""
+"""`fleetctl apply PLAN`: a saved plan is applied as it is, once, and only while its preconditions still hold."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def saved(cli, fleet_file: Path, tmp_path: Path) -> Path:
 
 
 def rewrite(path: Path, *, renew: bool, **changes: Any) -> None:
-    """Change keys of a saved plan; with `renew` the id is made to match, as another version of fleetctl would do."""
+    """Change keys of a saved plan; `renew` updates its id to match, as another version of fleetctl would."""
     plan = {**json.loads(path.read_text()), **changes}
     path.write_text(json.dumps({**plan, "planId": plan_id(plan)} if renew else plan))
 
 
 def test_a_saved_plan_is_applied_as_it_is_and_for_one_use(cli, cluster: ClusterStandIn, saved: Path) -> None:
-    shown = cli("apply", saved, "--yes", "--format", "json")
-    assert shown.code == 3
+    result = cli("apply", saved, "--yes", "--format", "json")
+    assert result.code == 3
     [job] = cluster.jobs
-    asked = cluster.request_of(job)
-    assert asked["plan"] == json.loads(saved.read_text())
-    assert asked["singleUse"] is True
-    assert cluster.jobs[job].body["metadata"]["planId"] == asked["plan"]["planId"] == shown.summary["planId"]
+    request = cluster.request_of(job)
+    assert request["plan"] == json.loads(saved.read_text())
+    assert request["singleUse"] is True
+    assert cluster.jobs[job].body["metadata"]["planId"] == request["plan"]["planId"] == result.summary["planId"]
 
 
 def test_an_apply_of_files_is_not_bound_to_one_use(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
@@ -46,7 +46,7 @@ def test_an_apply_of_files_is_not_bound_to_one_use(cli, cluster: ClusterStandIn,
     assert cluster.request_of(job)["singleUse"] is False
 
 
-def test_a_saved_plan_knows_its_cluster(
+def test_a_saved_plan_is_applied_to_the_cluster_it_names(
     cli, cluster: ClusterStandIn, saved: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("FLEETCTL_ADDRESS")
@@ -56,13 +56,13 @@ def test_a_saved_plan_knows_its_cluster(
 
 def refused(cli, cluster: ClusterStandIn, saved: Path, code: int, *words: str) -> str:
     """Apply and check that it is refused with `code` and `words`, and that nothing was written."""
-    shown = cli("apply", saved, "--yes")
-    assert shown.code == code
-    assert all(word in shown.err for word in words), shown.err
-    assert "Traceback" not in shown.err
-    assert shown.out == ""
+    result = cli("apply", saved, "--yes")
+    assert result.code == code
+    assert all(word in result.err for word in words), result.err
+    assert "Traceback" not in result.err
+    assert result.out == ""
     assert cluster.writes() == []
-    return shown.err
+    return result.err
 
 
 def test_an_unknown_major_version_is_refused(cli, cluster: ClusterStandIn, saved: Path) -> None:
@@ -172,12 +172,12 @@ def test_a_plan_that_was_used_is_refused_and_names_the_job(cli, cluster: Cluster
     refused(cli, cluster, saved, 6, "already applied by job fleetctl-apply-7", "hint: make a new one: fleetctl plan -f")
 
 
-def test_the_agent_has_the_last_word_on_whether_a_plan_was_used(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_the_agent_decides_whether_a_plan_was_already_used(cli, cluster: ClusterStandIn, saved: Path) -> None:
     last = event(0, "runSummary", "this plan was already applied by job j7", outcomes=[], exitCode=6, usedBy="j7")
     cluster.on_submit = lambda _: [("FAILED", last)]
-    shown = cli("apply", saved, "--yes", "--format", "json")
-    assert shown.code == 6
-    assert "already applied by job j7" in shown.err
+    result = cli("apply", saved, "--yes", "--format", "json")
+    assert result.code == 6
+    assert "already applied by job j7" in result.err
 
 
 def test_a_plan_is_not_applied_on_an_incomplete_inventory(cli, cluster: ClusterStandIn, saved: Path) -> None:
@@ -185,7 +185,7 @@ def test_a_plan_is_not_applied_on_an_incomplete_inventory(cli, cluster: ClusterS
     refused(cli, cluster, saved, 1, "version and session")
 
 
-def test_an_expiry_without_a_zone_is_damage(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_an_expiry_without_a_zone_is_reported_as_damage(cli, cluster: ClusterStandIn, saved: Path) -> None:
     rewrite(saved, renew=True, expiresAt="2126-01-01T00:00:00")
     refused(cli, cluster, saved, 1, "damaged", "expiresAt", "RFC 3339 with a zone")
 
@@ -196,9 +196,9 @@ def test_the_cluster_comes_from_flag_then_environment_then_plan(
 ) -> None:
     nowhere = "http://127.0.0.1:9"
     monkeypatch.setenv("FLEETCTL_ADDRESS", nowhere)
-    shown = cli("apply", saved, "--yes", *(["--address", cluster.url] if by == "flag" else []))
-    assert shown.code == (3 if by == "flag" else 1)
-    assert (nowhere in shown.err) is (by == "environment")
+    result = cli("apply", saved, "--yes", *(["--address", cluster.url] if by == "flag" else []))
+    assert result.code == (3 if by == "flag" else 1)
+    assert (nowhere in result.err) is (by == "environment")
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
@@ -206,17 +206,17 @@ def test_a_stale_plan_ends_with_a_summary_for_programs(
     cli, cluster: ClusterStandIn, saved: Path, output: str
 ) -> None:
     other_session(cluster)
-    shown = cli("apply", saved, "--yes", "--format", output)
-    assert (shown.code, shown.lines[-1]["type"], shown.lines[-1]["exitCode"]) == (6, "runSummary", 6)
+    result = cli("apply", saved, "--yes", "--format", output)
+    assert (result.code, result.lines[-1]["type"], result.lines[-1]["exitCode"]) == (6, "runSummary", 6)
 
 
 def test_the_question_about_a_saved_plan_names_its_origin(cli, cluster: ClusterStandIn, saved: Path) -> None:
     git = {"commit": "0123456789abcdef", "dirty": True}
     rewrite(saved, renew=True, toolVersion="0.0.1", expiresAt="2126-01-01T00:00:00Z",
             fleet={**json.loads(saved.read_text())["fleet"], "git": git})
-    shown = cli("apply", saved, typed="n\n")
-    told = (f"plan: {json.loads(saved.read_text())['planId'][:10]}, commit 0123456789 with uncommitted changes, "
+    result = cli("apply", saved, typed="n\n")
+    origin = (f"plan: {json.loads(saved.read_text())['planId'][:10]}, commit 0123456789 with uncommitted changes, "
             f"made by fleetctl 0.0.1 (this is {__version__}), valid until 2126-01-01T00:00:00Z\n")
-    assert told in shown.err
-    assert shown.err.index(told) < shown.err.index("Create 3 replicas? [y/N]")
+    assert origin in result.err
+    assert result.err.index(origin) < result.err.index("Create 3 replicas? [y/N]")
     assert cluster.writes() == []

@@ -30,21 +30,21 @@ def test_without_an_address_the_error_names_every_way_to_give_one() -> None:
     assert all(way in (caught.value.hint or "") for way in ("--address", "FLEETCTL_ADDRESS", "spec.cluster.address"))
 
 
-@pytest.mark.parametrize(("arguments", "has_it"), [
+@pytest.mark.parametrize(("arguments", "suggested"), [
     (("plan", "-f", "{}"), True), (("inventory",), True), (("map", "-f", "{}"), True),
     (("history",), False), (("apply", "-f", "{}", "--yes"), False), (("evict", "org/one/0"), False),
 ])
-def test_only_commands_with_inventory_suggest_it(
-    cli, fleet_file: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], has_it: bool
+def test_only_commands_with_the_inventory_flag_suggest_it(
+    cli, fleet_file: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], suggested: bool
 ) -> None:
     monkeypatch.delenv("FLEETCTL_ADDRESS")
-    shown = cli(*(argument.format(fleet_file) for argument in arguments))
-    assert shown.code == 1
-    assert "error: no cluster address" in shown.err
-    assert ("--inventory" in shown.err) is has_it
+    result = cli(*(argument.format(fleet_file) for argument in arguments))
+    assert result.code == 1
+    assert "error: no cluster address" in result.err
+    assert ("--inventory" in result.err) is suggested
 
 
 @pytest.mark.parametrize(("files", "inventory"), [(["-"], "-"), (["-", "-"], None)])
-def test_standard_input_is_named_only_once(files: list[str], inventory: str | None) -> None:
+def test_standard_input_may_be_named_only_once(files: list[str], inventory: str | None) -> None:
     with pytest.raises(UsageError):
         refuse_two_readers(files, inventory)

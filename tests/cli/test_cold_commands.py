@@ -1,4 +1,4 @@
-"""`prefetch` and `prune`: which nodes are asked for what, the question before anything is removed, and the result."""
+"""`prefetch` and `prune`: which nodes do what, the question before anything is removed, and the result."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
+from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, summary
 from published import validator
-from shown import Cli
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_fleet
@@ -37,20 +37,20 @@ def write(path: Path, *members: dict[str, Any], fleet: str = "lab", **more: Any)
     return path
 
 
-def playing(cluster: ClusterStandIn, answer: Answer) -> list[tuple[str, dict[str, Any]]]:
-    """Let the agent answer with events of one kind; returns the verb and request of each job, as they come."""
-    asked: list[tuple[str, dict[str, Any]]] = []
+def answer_with(cluster: ClusterStandIn, answer: Answer) -> list[tuple[str, dict[str, Any]]]:
+    """Let the agent answer with events of one kind; return the list that collects the verb and request of each job."""
+    requests: list[tuple[str, dict[str, Any]]] = []
 
-    def play(request: dict[str, Any]) -> Steps:
+    def respond(request: dict[str, Any]) -> Steps:
         job = cluster.jobs[request["job"]]
-        asked.append((job.body["metadata"]["verb"], request))
-        kind = "weightsFetched" if asked[-1][0] == "prefetch" else "weightsCached"
+        requests.append((job.body["metadata"]["verb"], request))
+        kind = "weightsFetched" if requests[-1][0] == "prefetch" else "weightsCached"
         lines = [event(1, kind, "", nodeId=node_id, **row) for node_id, about in request["nodes"].items()
                  for row in answer(node_id, about)]
         return [("SUCCEEDED", event(0, "version", "agent", version="1.0") + "".join(lines) + summary(9))]
 
-    cluster.on_submit = play
-    return asked
+    cluster.on_submit = respond
+    return requests
 
 
 def fetched(failing: tuple[str, ...] = ()) -> Answer:
@@ -72,22 +72,22 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("failing", "code"), [((), 0), (("node-b",), 3), (("node-a", "node-b"), 1)])
-def test_every_node_that_may_run_it_fetches_and_has_a_row(
+def test_every_node_that_may_run_the_model_fetches_and_has_a_row(
     cli: Cli, cluster: ClusterStandIn, file: Path, failing: tuple[str, ...], code: int
 ) -> None:
     cluster.add_node("small", gpus=0)
     cluster.add_node("dead", state="DEAD")
     cluster.add_node("closed")
     cluster.add_job("n", ("SUCCEEDED", ""), verb="cordon", nodeName="closed", node=ids(cluster)["closed"]).step()
-    asked = playing(cluster, fetched(tuple(ids(cluster)[name] for name in failing)))
-    shown = cli("prefetch", "m", "-f", file, "--format", "json")
-    assert shown.code == code, shown.err
-    answer = json.loads(shown.out)
+    requests = answer_with(cluster, fetched(tuple(ids(cluster)[name] for name in failing)))
+    result = cli("prefetch", "m", "-f", file, "--format", "json")
+    assert result.code == code, result.err
+    answer = json.loads(result.out)
     validator("prefetched").validate(answer)
     assert answer["exitCode"] == code
     assert [(row["node"], bool(row["fetched"]), row["trouble"]) for row in answer["rows"]] == [
         (name, name not in failing, "no source gave them" if name in failing else "") for name in ("node-a", "node-b")]
-    [(verb, request)] = asked
+    [(verb, request)] = requests
     assert (verb, request["timeout"], request["atOnce"]) == ("prefetch", 1800, 4)
     [order] = request["nodes"][ids(cluster)["node-a"]]
     assert order["weights"] == {"artifact": ONE, "from": [{"path": "/models/m"}], "view": None, "sources": []}
@@ -102,9 +102,9 @@ def test_only_the_named_nodes_fetch(
     cli: Cli, cluster: ClusterStandIn, file: Path, flags: tuple[str, str]
 ) -> None:
     cluster.nodes[0]["labels"]["zone"], cluster.nodes[1]["labels"]["zone"] = "a", "b"
-    asked = playing(cluster, fetched())
+    requests = answer_with(cluster, fetched())
     assert cli("prefetch", "m", "-f", file, *flags, "--timeout", "90s").code == 0
-    [(_, request)] = asked
+    [(_, request)] = requests
     assert ([*request["nodes"]], request["timeout"]) == ([ids(cluster)["node-b"]], 90)
 
 
@@ -115,30 +115,30 @@ def test_an_artifact_is_fetched_once_and_whole_if_ranks_need_different_parts(
     file = write(tmp_path / "lab.yaml", member(ONE, RANKS, role="Leader"), member(ONE, RANKS, role="Worker", count=3),
                  member(TWO, same, role="Worker", count=2, nodeSelector={"zone": "b"}))
     cluster.nodes[1]["labels"]["zone"] = "b"
-    asked = playing(cluster, fetched())
+    requests = answer_with(cluster, fetched())
     assert cli("prefetch", "m", "-f", file).code == 0
-    [(_, request)] = asked
+    [(_, request)] = requests
     parts = {name: [(one["weights"]["artifact"], one["weights"]["view"]) for one in request["nodes"][node_id]]
              for name, node_id in ids(cluster).items()}
     assert parts == {"node-a": [(ONE, None)], "node-b": [(ONE, None), (TWO, same)]}
 
 
-@pytest.mark.parametrize(("words", "code", "says"), [
+@pytest.mark.parametrize(("words", "code", "message"), [
     (["plain"], 64, "the fleet file has no model plain"), (["m", "--node", "node-x"], 1, "there is no node node-x"),
     (["m", "--nodes", "zone=none"], 1, "no node with these labels"),
     (["m", "--nodes", "zone=a", "--node", "node-a"], 64, "either"),
 ])
 def test_impossible_requests_are_refused_before_a_job_starts(
-    cli: Cli, cluster: ClusterStandIn, file: Path, words: list[str], code: int, says: str
+    cli: Cli, cluster: ClusterStandIn, file: Path, words: list[str], code: int, message: str
 ) -> None:
-    shown = cli("prefetch", *words, "-f", file)
-    assert (shown.code, says in shown.err, cluster.writes()) == (code, True, []), shown.err
+    result = cli("prefetch", *words, "-f", file)
+    assert (result.code, message in result.err, cluster.writes()) == (code, True, []), result.err
 
 
 def test_a_model_without_weights_cannot_be_fetched(cli: Cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
-    shown = cli("prefetch", "m", "-f", write(tmp_path / "lab.yaml", member(None)))
-    assert (shown.code, cluster.writes()) == (1, [])
-    assert "m has no weights in the fleet file" in shown.err
+    result = cli("prefetch", "m", "-f", write(tmp_path / "lab.yaml", member(None)))
+    assert (result.code, cluster.writes()) == (1, [])
+    assert "m has no weights in the fleet file" in result.err
 
 
 def test_an_interrupt_stops_the_job(cli: Cli, cluster: ClusterStandIn, file: Path,
@@ -146,14 +146,14 @@ def test_an_interrupt_stops_the_job(cli: Cli, cluster: ClusterStandIn, file: Pat
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    playing(cluster, fetched())
+    answer_with(cluster, fetched())
     monkeypatch.setattr("fleetctl.cli.prefetch._report", interrupted)
     assert cli("prefetch", "m", "-f", file).code == 130
     assert [job.stopped for job in cluster.jobs.values()] == [True]
 
 
 def caches(**states: Any) -> Answer:
-    """Every node has an artifact that nothing uses and one that a process uses; `states` = what the removal finds."""
+    """Every node has an unused artifact and one in use; `states` = the state of the unused one at its removal."""
     def answer(_: str, about: Any) -> list[dict[str, Any]]:
         rows = [{"artifact": OLD, "bytes": 3 << 30, "used": False}, {"artifact": USED, "bytes": 1 << 30, "used": True}]
         if OLD in about:  # the second job: remove it
@@ -163,61 +163,61 @@ def caches(**states: Any) -> Answer:
     return answer
 
 
-def test_only_what_was_listed_and_agreed_to_is_removed(cli: Cli, cluster: ClusterStandIn, file: Path) -> None:
-    asked = playing(cluster, caches())
+def test_only_listed_and_confirmed_weights_are_removed(cli: Cli, cluster: ClusterStandIn, file: Path) -> None:
+    requests = answer_with(cluster, caches())
     assert cli("prune", "-f", file, typed="n\n").code == 1
-    assert [verb for verb, _ in asked] == ["caches"]
-    asked.clear()
-    shown = cli("prune", "-f", file, "--format", "json", typed="y\n")
-    assert shown.code == 0, shown.err
-    assert "Remove 6Gi from 2 nodes?" in shown.err
+    assert [verb for verb, _ in requests] == ["caches"]
+    requests.clear()
+    result = cli("prune", "-f", file, "--format", "json", typed="y\n")
+    assert result.code == 0, result.err
+    assert "Remove 6Gi from 2 nodes?" in result.err
     both = ids(cluster).values()
-    assert [(verb, request["nodes"]) for verb, request in asked] == [
+    assert [(verb, request["nodes"]) for verb, request in requests] == [
         ("caches", {node_id: [ONE] for node_id in both}), ("prune", {node_id: [OLD] for node_id in both})]
-    answer = json.loads(shown.out)
+    answer = json.loads(result.out)
     validator("pruned").validate(answer)
     assert [[(one["artifact"], one["removed"]) for one in node["artifacts"]] for node in answer["nodes"]] == [
         [(OLD, True), (USED, False)]] * 2
 
 
 def test_a_dry_run_and_no_terminal_remove_nothing(cli: Cli, cluster: ClusterStandIn, file: Path) -> None:
-    asked = playing(cluster, caches())
-    shown = cli("prune", "-f", file, "--dry-run")
-    assert shown.code == 0
-    assert "would be removed" in shown.out
-    assert "in use, kept" in shown.out
+    requests = answer_with(cluster, caches())
+    result = cli("prune", "-f", file, "--dry-run")
+    assert result.code == 0
+    assert "would be removed" in result.out
+    assert "in use, kept" in result.out
     assert cli("prune", "-f", file).code == 64
-    assert {verb for verb, _ in asked} == {"caches"}
+    assert {verb for verb, _ in requests} == {"caches"}
 
 
-def test_the_nodes_that_are_counted_are_those_that_something_is_removed_from(
+def test_only_nodes_with_something_to_remove_are_counted(
     cli: Cli, cluster: ClusterStandIn, file: Path
 ) -> None:
-    playing(cluster, lambda node, _: [{"root": "/cache", "trouble": "", "artifacts": [
+    answer_with(cluster, lambda node, _: [{"root": "/cache", "trouble": "", "artifacts": [
         {"artifact": OLD, "bytes": 3 << 30, "used": False}] if node == ids(cluster)["node-b"] else []}])
     assert "3Gi can be removed from 1 node\n" in cli("prune", "-f", file, "--dry-run").out
 
 
-def test_weights_used_by_then_stay_and_a_silent_node_is_partial(
+def test_weights_in_use_by_then_stay_and_a_silent_node_makes_the_prune_partial(
     cli: Cli, cluster: ClusterStandIn, file: Path
 ) -> None:
-    playing(cluster, caches(used=True))
-    shown = cli("prune", "-f", file, "--yes")
-    assert shown.code == 0
-    assert "nothing was removed from 2 nodes" in shown.out
-    playing(cluster, lambda *_: [{"trouble": "no worker answered"}])
-    shown = cli("prune", "-f", file, "--yes")
-    assert (shown.code, "no worker answered" in shown.out) == (3, True)
+    answer_with(cluster, caches(used=True))
+    result = cli("prune", "-f", file, "--yes")
+    assert result.code == 0
+    assert "nothing was removed from 2 nodes" in result.out
+    answer_with(cluster, lambda *_: [{"trouble": "no worker answered"}])
+    result = cli("prune", "-f", file, "--yes")
+    assert (result.code, "no worker answered" in result.out) == (3, True)
 
 
 def test_weights_named_by_any_of_several_fleets_stay(
     cli: Cli, cluster: ClusterStandIn, file: Path, tmp_path: Path
 ) -> None:
-    asked = playing(cluster, lambda *_: [])
+    requests = answer_with(cluster, lambda *_: [])
     other = write(tmp_path / "other.yaml", member(TWO), fleet="other")
-    shown = cli("prune", "-f", file, "-f", other, "--yes")
-    assert (shown.code, "no answer" in shown.out) == (3, True)
-    assert {tuple(keep) for _, request in asked for keep in request["nodes"].values()} == {(ONE, TWO)}
+    result = cli("prune", "-f", file, "-f", other, "--yes")
+    assert (result.code, "no answer" in result.out) == (3, True)
+    assert {tuple(keep) for _, request in requests for keep in request["nodes"].values()} == {(ONE, TWO)}
 
 
 def test_weights_served_by_a_restarting_replica_stay() -> None:
@@ -229,14 +229,14 @@ def test_weights_served_by_a_restarting_replica_stay() -> None:
 def test_history_has_only_runs_that_changed_something(
     cli: Cli, cluster: ClusterStandIn, file: Path
 ) -> None:
-    playing(cluster, caches())
+    answer_with(cluster, caches())
     assert cli("prune", "-f", file, "--yes").code == 0
     runs = json.loads(cli("history", "--format", "json").out)["runs"]
     assert [run["verb"] for run in runs] == ["prune"]
     assert cli("history").code == 0
 
 
-def test_what_drain_and_scale_apply_leaves_the_floor_to_the_next_apply(tmp_path: Path) -> None:
+def test_drain_and_scale_leave_cold_weights_to_the_next_apply(tmp_path: Path) -> None:
     loaded = inspect_fleet([str(write(tmp_path / "lab.yaml", member(), cold={"nodes": {}}))])
     assert loaded.sound().models[0].cold is not None
     seen = Inventory.model_validate({"observedAt": "2026-01-01T00:00:00Z", "source": "test", "nodes": [

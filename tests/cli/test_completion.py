@@ -1,4 +1,4 @@
-"""Completion in a real bash, called as readline calls it: words end at `:` and `=`, and model keys hold such signs."""
+"""Completion in a real bash, called as readline calls it: words end at `:` and `=`, which model keys may contain."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ KEYS = ("org/m:7b-it", "org/m:70b", "org/n", "x/$(id>owned)", "y/*", "z/it's")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a fleet file and a `fleetctl` on the path that notes what it is asked, and says what is there."""
+    """A folder with a fleet file, and a `fleetctl` on the path that records its environment and prints an answer."""
     models = "".join(f"  - {{key: {json.dumps(key)}, replicas: 1, labels: {{team: {key[0]}}}, shape: one}}\n"
                      for key in KEYS)
     (tmp_path / "fleet.yaml").write_text(
@@ -62,9 +62,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def complete(folder: Path, line: str, wordbreaks: str = " \t\n\"'><=;|&(:") -> tuple[list[str], bool]:
-    """Return what bash would offer in place of the end of `line`, and whether it leaves out the space.
+    """What bash would offer in place of the end of `line`, and whether it omits the space.
 
-    Bash asks twice: for what it asks, which this process answers, and for what it makes of the answer.
+    Bash runs twice: first to get its request, which this process answers, then to get the offers from the answer.
     """
     ask_bash(folder, line, wordbreaks)
     environ = dict(pair.split("=", 1) for pair in (folder / "asked").read_text().split("\0") if pair)
@@ -106,13 +106,13 @@ def test_a_reply_completes_the_text_after_the_last_word_break(
     assert not (folder / "owned").exists()
 
 
-def test_nothing_is_cut_if_a_colon_is_no_word_break(folder: Path) -> None:
+def test_nothing_is_cut_if_a_colon_is_not_a_word_break(folder: Path) -> None:
     line = "fleetctl plan -f fleet.yaml --target org/m:70"
     assert complete(folder, line, wordbreaks=" \t\n\"'><=;|&(")[0] == ["org/m:70b"]
 
 
 @pytest.mark.parametrize("verb", ["evict", "logs"])
-def test_a_replica_is_begun_and_its_id_is_left_to_type(folder: Path, verb: str) -> None:
+def test_a_replica_completes_to_its_model_and_a_slash(folder: Path, verb: str) -> None:
     assert complete(folder, f"fleetctl {verb} --file fleet.yaml org/m:70") == (["70b/"], True)
 
 
@@ -133,7 +133,7 @@ def test_fields_are_offered_level_by_level(folder: Path) -> None:
         f"models.update.{name}" for name in ("mode", "reload", "surge")]
 
 
-def test_a_proposal_takes_the_keys_of_its_files(folder: Path) -> None:
+def test_propose_offers_the_keys_of_its_files(folder: Path) -> None:
     assert complete(folder, "fleetctl propose scale -f fleet.yaml org/n")[0] == ["org/n"]
 
 
@@ -153,7 +153,7 @@ def test_fish_offers_files_only_if_there_is_nothing_else(
     assert done.stdout.splitlines() == offered
 
 
-# what zsh has below its line editor alone says what it is asked
+# builtins that zsh has only inside its line editor, replaced by ones that print their arguments
 ZSH_DRIVER = r"""
 compdef() { }
 compset() { print -r -- compset "$@" }
@@ -187,18 +187,18 @@ def test_the_command_prints_the_script(run_cli, shell: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, SCRIPTS[shell], "")
 
 
-@pytest.mark.parametrize(("given", "told"), [
+@pytest.mark.parametrize(("arguments", "message"), [
     ((), "error: Missing argument 'SHELL'. Choose from: bash, zsh, fish\n"),
     (("tcsh",), "error: Invalid value for 'SHELL': 'tcsh' is not one of 'bash', 'zsh', 'fish'.\n"),
 ])
-def test_an_unknown_shell_is_refused_with_the_known_ones(run_cli, given: tuple[str, ...], told: str) -> None:
-    done = run_cli("completion", *given)
+def test_an_unknown_shell_is_refused_with_the_known_ones(run_cli, arguments: tuple[str, ...], message: str) -> None:
+    done = run_cli("completion", *arguments)
     assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr == f"{told}hint: see `fleetctl completion --help`\n"
+    assert done.stderr == f"{message}hint: see `fleetctl completion --help`\n"
 
 
 @pytest.mark.parametrize("shell", [shell for shell in ("bash", "zsh", "fish") if shutil.which(shell)])
-def test_the_script_is_sound_for_its_shell(shell: str) -> None:
+def test_the_script_has_no_syntax_error_for_its_shell(shell: str) -> None:
     done = subprocess.run([shell, "-n"], input=SCRIPTS[shell], text=True, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 

@@ -60,29 +60,29 @@ def test_yes_on_the_command_line_needs_no_terminal() -> None:
 @pytest.mark.parametrize(("typed", "answer"), [
     ("y\n", True), ("YES\n", True), ("\n", False), ("n\n", False), ("", False),
 ])
-def test_only_yes_is_yes(
+def test_only_yes_is_accepted(
     typed: str, answer: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(console, "may_ask", lambda: True)
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
     assert console.confirm("Go ahead?", yes=False) is answer
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "Go ahead? [y/N]" in shown.err
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Go ahead? [y/N]" in captured.err
 
 
 @pytest.mark.parametrize("key", ["Ctrl-C", "Ctrl-D"])
-def test_an_unanswered_question_is_a_no_with_a_note_on_a_new_line(
+def test_an_unanswered_question_counts_as_no_with_a_note_on_a_new_line(
     key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Ends(io.StringIO):
+    class NoAnswer(io.StringIO):
         def readline(self, size: int | None = -1, /) -> str:
             if key == "Ctrl-C":
                 raise KeyboardInterrupt
             return ""
 
     monkeypatch.setattr(console, "may_ask", lambda: True)
-    monkeypatch.setattr(sys, "stdin", Ends())
+    monkeypatch.setattr(sys, "stdin", NoAnswer())
     with suppress(KeyboardInterrupt):
         assert not console.confirm("Go ahead?", yes=False, otherwise="nothing was done")
     assert capsys.readouterr().err == "Go ahead? [y/N] \nnote: nothing was done\n"
@@ -97,7 +97,7 @@ def test_a_message_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str
     "::error::pwn", "  ::add-mask::x", "\u2003::error::x", "##[error]p", "said ##[error]p", "##vso[task.setvariable]x",
     "\u0301::error::x", "#\u034f#[error]p", ":\ufe0f:error::x", "a\n::error::b",
 ])
-def test_no_text_commands_the_runner_of_ci(
+def test_no_output_contains_a_command_for_the_ci_runner(
     line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CI", "true")
@@ -105,14 +105,14 @@ def test_no_text_commands_the_runner_of_ci(
     console.message_console().print(line, soft_wrap=True)
     console.write_result(f"{line}\n")
     console.write_debug(f"{line}\n")
-    shown = capsys.readouterr()
-    ascii_only = re.sub(r"[^\n -~]", "", shown.out + shown.err)  # a runner may overlook all the rest
+    captured = capsys.readouterr()
+    ascii_only = re.sub(r"[^\n -~]", "", captured.out + captured.err)  # a runner may ignore all other characters
     assert "##" not in ascii_only
-    assert not [told for told in ascii_only.splitlines() if told.strip().startswith("::")]
+    assert not [text for text in ascii_only.splitlines() if text.strip().startswith("::")]
 
 
 @pytest.mark.parametrize("text", ["a::b", "C:: x", "# one", "#1 and #2", "http://[::1]:8265", "a: b: c"])
-def test_text_that_is_no_command_stays_as_it_is(
+def test_text_that_is_not_a_command_stays_unchanged(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CI", "true")
@@ -120,20 +120,20 @@ def test_text_that_is_no_command_stays_as_it_is(
     assert capsys.readouterr().out == text
 
 
-def test_json_means_the_same_and_documents_stay_as_they_are(
+def test_escaped_json_keeps_its_meaning_and_documents_stay_unchanged(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CI", "true")
-    said = {"message": "::error::x ##[error]p \\##[x]", "##[key]": 1}
-    console.write_result(json.dumps(said, indent=1))
+    document = {"message": "::error::x ##[error]p \\##[x]", "##[key]": 1}
+    console.write_result(json.dumps(document, indent=1))
     out = capsys.readouterr().out
     assert "##[" not in out
-    assert json.loads(out) == said
+    assert json.loads(out) == document
     console.write_document("##[error]p\n")
     assert capsys.readouterr().out == "##[error]p\n"
 
 
-def test_what_a_table_wraps_begins_no_command(
+def test_wrapped_text_does_not_start_a_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CI", "true")

@@ -1,4 +1,4 @@
-"""Contexts: which cluster a command asks, with which namespace, and what is sent there."""
+"""Contexts: which cluster a command uses, with which namespace and which secrets."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ def test_the_first_of_flag_environment_named_context_file_and_current_context_co
         assert (client.base_url, resolve_namespace(run, Where(None, flag), written)) == expected
 
 
-def test_a_namespace_is_given_for_one_command() -> None:
+def test_the_namespace_flag_overrides_the_environment() -> None:
     run = replace(this_invocation(), environ={"FLEETCTL_NAMESPACE": "env"})
     assert resolve_namespace(run, Where(None, None, "flag"), Cluster()) == "flag"
 
 
 @pytest.fixture
-def elsewhere(cli, cluster: ClusterStandIn, config: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The cluster under an address that is not this machine's; the context `prod` names it, with all its secrets."""
+def remote(cli, cluster: ClusterStandIn, config: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The cluster under an address that is not loopback, named by the context `prod` with all its secrets."""
     address = cluster.url.replace("127.0.0.1", "0.0.0.0")
     monkeypatch.delenv("FLEETCTL_ADDRESS")
     monkeypatch.setenv("PROD_KEY", "k3y")
@@ -85,14 +85,14 @@ def sent(cluster: ClusterStandIn, name: str) -> set[str | None]:
 
 @pytest.mark.parametrize("way", ["current", "before", "after", "history show", "variable", "same address in the file"])
 def test_a_context_gets_its_own_secrets(
-    cli, cluster: ClusterStandIn, elsewhere: str, fits: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    cli, cluster: ClusterStandIn, remote: str, fits: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "another cluster's")
     words = ["plan", "-f", str(fits)]
     if way == "variable":
         monkeypatch.setenv("FLEETCTL_CONTEXT", "prod")
     if way == "same address in the file":
-        fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{elsewhere}'}}\n"))
+        fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{remote}'}}\n"))
     words = {"before": ["--context", "prod", *words], "after": [*words, "--context", "prod"],
              "history show": ["history", "show", "latest", "--context", "prod"]}.get(way, words)
     cli(*words)
@@ -102,32 +102,32 @@ def test_a_context_gets_its_own_secrets(
 
 
 @pytest.mark.parametrize("way", ["flag", "variable", "file"])
-def test_another_address_never_gets_them(
-    cli, cluster: ClusterStandIn, elsewhere: str, fits: Path, config: Path, monkeypatch: pytest.MonkeyPatch, way: str
+def test_another_address_never_gets_the_secrets_of_a_context(
+    cli, cluster: ClusterStandIn, remote: str, fits: Path, config: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    config.write_text(config.read_text().replace(elsewhere, "http://prod:8265"))
-    flags = ["--address", elsewhere] if way == "flag" else []
+    config.write_text(config.read_text().replace(remote, "http://prod:8265"))
+    flags = ["--address", remote] if way == "flag" else []
     if way == "variable":
-        monkeypatch.setenv("FLEETCTL_ADDRESS", elsewhere)
+        monkeypatch.setenv("FLEETCTL_ADDRESS", remote)
     if way == "file":
-        fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{elsewhere}'}}\n"))
+        fits.write_text(fits.read_text().replace("spec:\n", f"spec:\n  cluster: {{address: '{remote}'}}\n"))
     assert cli("plan", "-f", fits, *flags).code == 0
     assert sent(cluster, "authorization") == sent(cluster, "x-api-key") == {None}
 
 
-def test_a_context_that_is_named_and_not_used_is_reported(cli, elsewhere: str, cluster: ClusterStandIn) -> None:
-    shown = cli("inventory", "--context", "other", "--address", cluster.url)
-    assert shown.code == 0
-    assert "context other is not used: --address wins" in shown.err
-    assert "not used" not in cli("inventory", "--address", cluster.url).err  # and the next run has no context
+def test_a_named_context_that_is_not_used_is_reported(cli, remote: str, cluster: ClusterStandIn) -> None:
+    result = cli("inventory", "--context", "other", "--address", cluster.url)
+    assert result.code == 0
+    assert "context other is not used: --address wins" in result.err
+    assert "not used" not in cli("inventory", "--address", cluster.url).err  # the next run has no context
 
 
-def test_a_job_trusts_the_context_it_names_and_not_the_file_of_a_change(
-    cli, cluster: ClusterStandIn, elsewhere: str, fits: Path
+def test_a_ci_job_trusts_the_context_it_names_and_not_the_file_of_a_change(
+    cli, cluster: ClusterStandIn, remote: str, fits: Path
 ) -> None:
     fits.write_text(fits.read_text().replace("spec:\n", "spec:\n  cluster: {address: 'http://of-a-stranger:1'}\n"))
-    shown = cli("ci", "review", "-f", fits, "--context", "prod", "--forge", "none")
-    assert shown.code == 0, shown.err
+    result = cli("ci", "review", "-f", fits, "--context", "prod", "--forge", "none")
+    assert result.code == 0, result.err
     assert sent(cluster, "authorization") == {f"Bearer {SECRET}"}
 
 
@@ -153,8 +153,8 @@ def test_a_missing_secret_is_an_error_that_shows_no_value(tmp_path: Path, config
 def test_a_damaged_file_is_an_error_that_shows_no_value(cli, config: Path, text: str) -> None:
     config.write_text(text)
     for command in ("list", "show", "use"):
-        shown = cli("context", command, *(["a"] if command == "use" else []))
-        assert (shown.code, str(config) in shown.err, SECRET in shown.err) == (1, True, False)
+        result = cli("context", command, *(["a"] if command == "use" else []))
+        assert (result.code, str(config) in result.err, SECRET in result.err) == (1, True, False)
 
 
 def test_contexts_are_set_chosen_and_removed(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,10 +174,10 @@ def test_contexts_are_set_chosen_and_removed(cli, tmp_path: Path, monkeypatch: p
     prod = listed["contexts"]["prod"]
     assert prod["token"]["command"] == ["vault", "read", "a b"]
     assert (prod["namespace"], prod["clientCert"]) == (None, str(Path("cert.pem").absolute()))
-    shown = cli("context", "show")
-    assert "prod (current)" in shown.out
-    assert "header X-Key from variable KEY" in shown.out
-    assert "FLEETCTL_ADDRESS is set and overrides" in shown.err
+    result = cli("context", "show")
+    assert "prod (current)" in result.out
+    assert "header X-Key from variable KEY" in result.out
+    assert "FLEETCTL_ADDRESS is set and overrides" in result.err
     assert cli("context", "unset", "prod").code == 0
     assert path.read_text().startswith("# mine\n")
     assert [row.split()[:2] for row in cli("context", "list").out.splitlines()[1:]] == [["-", "lab"]]
@@ -197,22 +197,22 @@ TAIL = "# the end\n"
     (TOP + A + B + TAIL, "set b --namespace=", TOP + A + B.replace("    namespace: n # which\n", "") + TAIL),
     ("current: a\ncontexts: {a: {address: 'http://a'}} # x\n", "unset a", "contexts: {} # x\n"),
 ])
-def test_a_context_goes_with_its_own_comment_and_others_keep_theirs(
+def test_removing_a_context_removes_its_own_comment_and_keeps_the_others(
         cli, config: Path, before: str, command: str, after: str) -> None:
     config.write_text(before)
-    shown = cli("context", *command.split())
-    assert shown.code == 0, shown.err
+    result = cli("context", *command.split())
+    assert result.code == 0, result.err
     assert re.sub(" +# x", " # x", config.read_text()) == after
 
 
 def test_an_empty_name_of_a_context_is_a_usage_error(cli, config: Path) -> None:
     before = config.read_text()
-    shown = cli("context", "set", "", "--address", "http://a")
-    assert (shown.code, "needs a name" in shown.err) == (64, True)
+    result = cli("context", "set", "", "--address", "http://a")
+    assert (result.code, "needs a name" in result.err) == (64, True)
     assert config.read_text() == before
 
 
-def test_comments_stay_and_any_name_is_a_name(cli, config: Path) -> None:
+def test_comments_are_kept_and_any_text_may_be_a_name(cli, config: Path) -> None:
     config.write_text("# mine\n")
     for name in ("on", "12:30", "plain"):
         assert cli("context", "set", name, "--address", "http://lab:8265").code == 0
@@ -232,19 +232,19 @@ def test_comments_stay_and_any_name_is_a_name(cli, config: Path) -> None:
 def test_invalid_settings_are_refused_and_nothing_is_written(
     cli, config: Path, words: list[str], code: int, why: str
 ) -> None:
-    shown = cli("context", *words)
-    assert (shown.code, config.read_text()) == (code, CONFIG)
-    assert why in shown.err
-    assert "s3cr" not in shown.err
+    result = cli("context", *words)
+    assert (result.code, config.read_text()) == (code, CONFIG)
+    assert why in result.err
+    assert "s3cr" not in result.err
 
 
-def test_a_name_that_does_not_exist_is_an_error_with_the_nearest(tmp_path: Path, config: Path) -> None:
+def test_an_unknown_context_is_an_error_that_suggests_the_nearest_name(tmp_path: Path, config: Path) -> None:
     with pytest.raises(FleetctlError) as caught:
         open_dashboard(invocation(tmp_path, {"FLEETCTL_CONTEXT": "nera"}), None, None)
     assert caught.value.hint == "did you mean near?"
 
 
-def test_names_complete(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_context_names_are_completed(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     assert complete_contexts("") == ["near", "far"]

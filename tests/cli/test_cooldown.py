@@ -1,4 +1,4 @@
-"""What failed several times in a row: plan, status, endpoints and the page say it; what a person may do about it."""
+"""A model that failed several times in a row: every command shows the cooldown, and flags and verbs end it."""
 
 from __future__ import annotations
 
@@ -26,32 +26,32 @@ def key(cluster: ClusterStandIn, fleet_file: Path) -> str:
 
 
 def plain(text: str) -> str:
-    """Return the words, without the marks of a page that keep names whole."""
+    """The words of `text`, without the tags of a page that keep names on one line."""
     return " ".join(re.sub(r"</?(?:span|wbr)\b[^>]*>", "", text).split())
 
 
-def waiting(cli, fleet_file: Path) -> list[str]:
+def cooling_models(cli, fleet_file: Path) -> list[str]:
     blocked = json.loads(cli("plan", "-f", fleet_file, "--format", "json").out)["blocked"]
     return [one["model"] for one in blocked if one["code"] == "COOLING_DOWN"]
 
 
-def test_plan_status_endpoints_and_the_page_say_what_cools_and_why(
+def test_plan_status_endpoints_and_the_page_show_what_is_cooling_and_why(
     cli, key: str, fleet_file: Path, tmp_path: Path
 ) -> None:
-    shown = cli("plan", "-f", fleet_file, "--detailed-exitcode", "--report", f"html={tmp_path / 'plan.html'}")
-    assert shown.code == 3
-    for text in (shown.out, (tmp_path / "plan.html").read_text(), cli("status", "-f", fleet_file).out,
+    result = cli("plan", "-f", fleet_file, "--detailed-exitcode", "--report", f"html={tmp_path / 'plan.html'}")
+    assert result.code == 3
+    for text in (result.out, (tmp_path / "plan.html").read_text(), cli("status", "-f", fleet_file).out,
                  cli("endpoints", "-f", fleet_file).err):
         assert WHY in plain(text)
         assert "cooling until" in plain(text)
-    listed = plain(cli("status").out)
-    assert f"{key} 3 " in listed
-    assert "ENGINE_EXITED: CUDA out of memory" in listed
+    summary = plain(cli("status").out)
+    assert f"{key} 3 " in summary
+    assert "ENGINE_EXITED: CUDA out of memory" in summary
     assert len(json.loads(cli("status", "--format", "json").out)["failures"]) == 3
     assert json.loads(cli("status", "another", "--format", "json").out or '{"failures": []}')["failures"] == []
 
 
-def test_the_doctor_and_the_drift_check_show_since_when_and_until_when(
+def test_the_doctor_and_the_drift_check_show_the_start_and_end_of_a_cooldown(
     cli, key: str, fleet_file: Path, cluster: ClusterStandIn
 ) -> None:
     [found] = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)["findings"]
@@ -68,21 +68,23 @@ def test_the_doctor_and_the_drift_check_show_since_when_and_until_when(
     assert codes.count("NODE_COOLING") == 1
 
 
-def test_status_of_another_model_leaves_it_out(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:
+def test_status_of_another_model_does_not_show_the_cooldown(
+    cli, key: str, fleet_file: Path, cluster: ClusterStandIn
+) -> None:
     other = load_fleet([str(fleet_file)]).models[1].key
     cluster.add_replica(other, 0, cluster.nodes[0]["node_id"])
     assert "cooling until" in plain(cli("status", key, "-f", fleet_file).out + cli("status", "-f", fleet_file).out)
     assert "cooling until" not in plain(cli("status", other, "-f", fleet_file).out)
 
 
-def test_apply_starts_it_only_if_the_cooldown_is_ignored(
+def test_apply_starts_a_cooling_model_only_if_the_cooldown_is_ignored(
     cli, key: str, fleet_file: Path, cluster: ClusterStandIn, tmp_path: Path
 ) -> None:
-    waits = cli("apply", "-f", fleet_file, "--yes", "--format", "json")
-    assert waits.code == 3
-    assert {row["code"] for row in waits.summary["outcomes"] if row["model"] == key} == {"COOLING_DOWN"}
-    tried = cli("apply", "-f", fleet_file, "--yes", "--format", "json", "--ignore-cooldown").summary["outcomes"]
-    assert sum(row["model"] == key and row["outcome"] == "ready" for row in tried) == 2
+    refused = cli("apply", "-f", fleet_file, "--yes", "--format", "json")
+    assert refused.code == 3
+    assert {row["code"] for row in refused.summary["outcomes"] if row["model"] == key} == {"COOLING_DOWN"}
+    forced = cli("apply", "-f", fleet_file, "--yes", "--format", "json", "--ignore-cooldown").summary["outcomes"]
+    assert sum(row["model"] == key and row["outcome"] == "ready" for row in forced) == 2
 
     saved = tmp_path / "saved.fleetplan"
     cli("plan", "-f", fleet_file, "--ignore-cooldown", "--out", saved)
@@ -92,7 +94,7 @@ def test_apply_starts_it_only_if_the_cooldown_is_ignored(
 
 
 @pytest.mark.parametrize("verb", ["deploy", "scale", "replace", "ci apply"])
-def test_every_starting_verb_needs_the_cooldown_to_be_ignored(
+def test_every_verb_that_starts_replicas_obeys_the_cooldown_or_its_flag(
     cli, key: str, fits: Path, cluster: ClusterStandIn, verb: str
 ) -> None:
     command = [*verb.split(), *([] if verb == "ci apply" else [key, "--yes"]), "-f", fits]
@@ -101,14 +103,14 @@ def test_every_starting_verb_needs_the_cooldown_to_be_ignored(
     def created() -> set[str]:
         return {action["model"] for job in cluster.jobs for action in cluster.request_of(job)["plan"]["actions"]}
 
-    waits = cli(*command)
-    assert (waits.code, key in created()) == (3, False)
-    assert "COOLING_DOWN" in waits.out
+    refused = cli(*command)
+    assert (refused.code, key in created()) == (3, False)
+    assert "COOLING_DOWN" in refused.out
     cli(*command, "--ignore-cooldown")
     assert key in created()
 
 
-def test_a_job_plans_with_it_and_applies_what_was_planned(cli, key: str, fits: Path, tmp_path: Path) -> None:
+def test_ci_review_takes_the_flag_and_ci_apply_applies_that_plan(cli, key: str, fits: Path, tmp_path: Path) -> None:
     saved = tmp_path / "saved.fleetplan"
     assert cli("ci", "review", "-f", fits, "--out", saved).code == 0
     assert cli("ci", "apply", saved, "--ignore-cooldown").code == 64
@@ -116,15 +118,15 @@ def test_a_job_plans_with_it_and_applies_what_was_planned(cli, key: str, fits: P
     assert f"{key}/0 ready" in plain(cli("ci", "apply", saved, "--ignore-cooldown").out)
 
 
-def test_uncordon_says_that_the_nodes_are_good(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:
-    assert waiting(cli, fleet_file) == [key]
+def test_uncordoning_the_nodes_ends_the_cooldown(cli, key: str, fleet_file: Path, cluster: ClusterStandIn) -> None:
+    assert cooling_models(cli, fleet_file) == [key]
     for node in ("node-a", "node-b"):
         assert cli("uncordon", node).code == 0
     for job in cluster.jobs.values():
         job.start_time = int(time.time() * 1000) + 1000
-    assert not waiting(cli, fleet_file)
+    assert not cooling_models(cli, fleet_file)
 
 
 def test_a_fixed_spec_starts_at_once(cli, key: str, fleet_file: Path) -> None:
     fleet_file.write_text(fleet_file.read_text().replace("command: [", "command: [env, FIXED=1, "))
-    assert not waiting(cli, fleet_file)
+    assert not cooling_models(cli, fleet_file)

@@ -1,4 +1,4 @@
-"""`fleetctl diff` as a person and a CI job run it: in a real repository, in every format, with its exit codes."""
+"""`fleetctl diff` as users and CI jobs run it: in a real repository, in every format, with its exit codes."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ spec:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone of a bare remote with the fleet on main; on the branch checked out, three things are different."""
+    """A clone of a bare remote with the fleet on main, and a branch checked out with three differences."""
     for key in list(os.environ):
         if key.startswith("GIT_"):
             monkeypatch.delenv(key)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "t")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "t@example.com")
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "t")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "t@example.com")
     git(tmp_path, "init", "--quiet", "--bare", "--initial-branch", "main", "remote.git")
     git(tmp_path, "clone", "--quiet", "remote.git", "work")
     work = tmp_path / "work"
@@ -67,8 +67,8 @@ def git(folder: Path, *arguments: str) -> str:
 def diff(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     capsys.readouterr()
     code = run(["diff", *arguments])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 TABLE = """\
@@ -98,7 +98,7 @@ def test_the_whole_diff_as_shown_on_a_terminal(folder: Path, capsys: pytest.Capt
     assert (code, err) == (0, "")
 
 
-def test_the_document_fits_its_schema_and_has_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_document_matches_its_schema_and_is_complete(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = diff(capsys, "origin/main...", "-f", "fleet.yaml", "--format", "json")
     document = json.loads(out)
     jsonschema.Draft7Validator(closed(json.loads(SCHEMA.read_text()))).validate(document)
@@ -115,7 +115,7 @@ def test_the_document_fits_its_schema_and_has_everything(folder: Path, capsys: p
 
 
 def closed(schema: Any) -> Any:
-    """The schema with every key that it does not describe forbidden."""
+    """The schema, but with undescribed keys forbidden."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -138,14 +138,18 @@ def closed(schema: Any) -> Any:
     (("--output=x", "-f", "fleet.yaml"), 64),
     (("-f", "fleet.yaml", "--", "--output=x"), 1),
 ])
-def test_exit_codes(folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int) -> None:
+def test_each_outcome_has_its_exit_code_and_stream(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], code: int
+) -> None:
     found, out, err = diff(capsys, *arguments)
     assert found == code
     assert (out == "") == (code in (1, 64))
     assert (err == "") == (code in (0, 2))
 
 
-def test_a_broken_side_gives_its_problems_and_no_diff(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_side_is_reported_with_its_problems_and_without_a_diff(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "fleet.yaml").write_text(FLEET.replace("replicas: 3", "replicas: -1").replace("kind: Fleet", "kind: X"))
     git(folder, "commit", "--quiet", "-a", "-m", "broken")
     (folder / "fleet.yaml").write_text(FLEET.replace("[serve, a]", "[]"))
@@ -170,7 +174,7 @@ def test_one_run_writes_several_reports(folder: Path, capsys: pytest.CaptureFixt
         assert "hush" not in text
 
 
-def test_annotations_are_at_lines_of_the_new_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_annotations_point_at_lines_of_the_new_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = diff(capsys, "main", "-f", "fleet.yaml", "--format", "github")
     assert "::notice file=fleet.yaml,line=7,col=15,title=ADDITIVE%3A org/a::replicas: 3 -> 5;" in out
     assert out.index("::warning") < out.index("::notice")
@@ -201,7 +205,7 @@ def test_nothing_in_a_file_reaches_the_terminal_as_a_command(
 
 
 @pytest.mark.slow
-def test_a_large_change_is_cut_for_people_and_complete_for_programs(
+def test_a_large_change_is_cut_in_the_table_and_complete_in_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head, _, item = FLEET.partition("  - key: org/a\n")

@@ -1,4 +1,4 @@
-"""The pages about applying and looking name what the code has: flags, codes, events, and every place of the walk."""
+"""The pages about commands document every flag, code and event; every place that the walk names exists."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def page(name: str) -> str:
 
 
 def flags_of(command: str) -> set[str]:
+    """The flags of one command, without the flags of all commands, which are documented once."""
     from fleetctl.cli.app import COMMANDS
 
-    """Return its own flags; those that all commands have are described once."""
     return {flag for parameter in COMMANDS[command].load().params for flag in parameter.opts
             if flag.startswith("--")} - {"--color", "--context"}
 
@@ -36,8 +36,8 @@ def test_every_flag_is_on_its_page() -> None:
             if f"{flag}`" not in texts[command] and f"{flag} " not in texts[command]] == []
 
 
-NO_CODES = {"PCI_BUS_ID", "DEPENDENCIES_UNREADY", "PENDING_CREATION", "SC_CLK_TCK"}
-"""An order of cards, states of Ray, the clock of the kernel."""
+NOT_CODES = {"PCI_BUS_ID", "DEPENDENCIES_UNREADY", "PENDING_CREATION", "SC_CLK_TCK"}
+"""Constants of CUDA, Ray and the kernel."""
 
 
 def agent_source() -> str:
@@ -45,7 +45,7 @@ def agent_source() -> str:
 
 
 def test_every_code_of_the_agent_is_explained() -> None:
-    words = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', agent_source())) - NO_CODES
+    words = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', agent_source())) - NOT_CODES
     variables = re.compile(r"^(RAY|FLEETCTL|CUDA)_|_(DEVICES|MODULES|CORES|CHIPS|SELECTOR)$")
     codes = {word for word in words if not variables.search(word)}
     assert {"ENGINE_EXITED", "NODE_TAKEN", "TARGET_REACHED"} <= codes
@@ -60,7 +60,7 @@ def test_every_code_of_the_doctor_is_explained() -> None:
     assert [code for code in sorted(codes) if f"`{code}`" not in page("doctor.md")] == []
 
 
-def test_every_code_that_is_explained_exists() -> None:
+def test_every_explained_code_exists() -> None:
     explained = re.findall(r"^\| `([A-Z_]+)` \|", page("apply.md") + page("verbs.md"), re.MULTILINE)
     assert len(explained) > 12
     known = agent_source() + "".join(
@@ -79,11 +79,8 @@ def test_every_event_of_the_agent_is_explained() -> None:
 PLACES = re.findall(r"`([\w/]+\.(?:py|sh))(?::([\w.]+))?`", page("walk.md"))
 
 
-def test_the_walk_names_places() -> None:
-    assert len(PLACES) > 35
-
-
 def test_every_place_of_the_walk_exists() -> None:
+    assert len(PLACES) > 35
     paths = {file: ROOT / file if file.startswith("tests/") else PACKAGE / file for file, _ in PLACES}
     assert [file for file, path in paths.items() if not path.is_file()] == []
     assert [f"{file}:{name}" for file, name in PLACES if name and name not in names_in(paths[file])] == []

@@ -1,4 +1,4 @@
-"""The pages about the command line name what the code has."""
+"""The pages about the command line document every variable, exit code and flag, and their links work."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from fleetctl import errors
 
 ROOT = Path(__file__).parent.parent.parent
 INTERNAL = {
-    "FLEETCTL_FAILED",  # the word the agent's start script ends with, not a variable
-    "FLEETCTL_COMPLETE",  # set by the scripts of `fleetctl completion` for one call
-    "FLEETCTL_OUT",  # what the names of the outputs begin with on GitLab
+    "FLEETCTL_FAILED",  # printed at the end by the agent's start script, not a variable
+    "FLEETCTL_COMPLETE",  # set by the scripts of `fleetctl completion` for a single call
+    "FLEETCTL_OUT",  # the prefix of the outputs on GitLab
 }
 
 
-def test_every_variable_of_ours_is_documented() -> None:
+def test_every_environment_variable_is_documented() -> None:
     used: set[str] = set()
     for path in [*(ROOT / "fleetctl").rglob("*.py"), *(ROOT / "fleetctl").rglob("*.sh")]:
         used |= set(re.findall(r"FLEETCTL_[A-Z_]*[A-Z]", path.read_text(encoding="utf-8")))
@@ -44,20 +44,20 @@ LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors of a page's headings, as the usual renderers make them."""
+    """The anchors of a page's headings, as common renderers generate them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_every_link_leads_somewhere() -> None:
+def test_every_link_has_an_existing_target() -> None:
     dead = []
     links = [(page, link) for page in PAGES for link in LINK.findall(page.read_text(encoding="utf-8"))]
     for page, link in links:
         target, _, anchor = link.partition("#")
         if "://" in target:
             continue
-        there = (page.parent / target).resolve() if target else page
-        if not there.exists() or (anchor and anchor not in anchors(there)):
+        file = (page.parent / target).resolve() if target else page
+        if not file.exists() or (anchor and anchor not in anchors(file)):
             dead.append(f"{page.name}: {link}")
     assert dead == []
 

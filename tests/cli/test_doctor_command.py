@@ -22,17 +22,17 @@ ORPHAN = {"pid": 41, "began": 7, "command": "vllm serve", "model": "org/one:1", 
 DISK = {"path": "/ray", "total": 100 * GIB, "free": 3 * GIB}
 
 
-def examined(cluster: ClusterStandIn, *locks: dict[str, Any], **answers: Any) -> None:
-    """Let the nodes answer an examination: `answers` = the findings on node-a, the others are fine."""
+def answer_examination(cluster: ClusterStandIn, *locks: dict[str, Any], **answers: Any) -> None:
+    """Let the nodes answer an examination: `answers` = the findings on node-a; the other nodes have none."""
     first = cluster.nodes[0]["node_id"]
 
-    def play(request: dict[str, Any]) -> list[tuple[str, str]]:
+    def respond(request: dict[str, Any]) -> list[tuple[str, str]]:
         log = event(0, "version", "agent", version="1.0")
         for node_id in request["nodes"]:
             log += event(1, "nodeExamined", "", nodeId=node_id, **(answers if node_id == first else {}))
         return [("SUCCEEDED", log + event(2, "locksLeft", "", locks=list(locks)) + summary(3))]
 
-    cluster.on_submit = play
+    cluster.on_submit = respond
 
 
 def cards(used_mib: int, number: int = 8) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def leaked_group(cluster: ClusterStandIn) -> None:
                                "bundles": [bundle], "state": "CREATED"})
 
 
-def of_node_a(cluster: ClusterStandIn, **values: Any) -> None:
+def set_node_a(cluster: ClusterStandIn, **values: Any) -> None:
     cluster.of_node[cluster.nodes[0]["node_id"]] = values
 
 
@@ -95,38 +95,38 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "RUN_LASTS": (lambda it: run_that_lasts(it, "RUNNING"), "cluster", "fleetctl-apply-00000000000b"),
     "RUN_NOT_STARTED": (lambda it: run_that_lasts(it, "PENDING"), "cluster", "fleetctl-apply-00000000000b"),
     "LEAKED_GROUP": (leaked_group, "cluster", "ModelActor:org/one:1:0"),
-    "GPU_COUNT": (lambda it: of_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
-    "CARD_IN_USE": (lambda it: of_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
-    "DISK_FULL": (lambda it: of_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
+    "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
+    "CARD_IN_USE": (lambda it: set_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
+    "DISK_FULL": (lambda it: set_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
     "CORDON_ENDED": (ended_cordon, "node", "node-a"),
     "REPLICA_LOST": (lambda it: (replica_of(it), it.nodes[0].update(state="DEAD")), "replica", "org/one:1/0"),
     "REPLICA_RESTARTS": (lambda it: replica_of(it, num_restarts="4"), "replica", "org/one:1/0"),
     "AGENT_OLD": (old_replica, "replica", "org/one:1/0"),
-    "LOCK_LEFT": (lambda it: examined(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),
-    "NODE_SILENT": (lambda it: examined(it, trouble="no worker answered"), "node", "node-a"),
-    "ORPHAN_ENGINE": (lambda it: examined(it, orphans=[ORPHAN, {**ORPHAN, "pid": 42}]), "node", "node-a"),
+    "LOCK_LEFT": (lambda it: answer_examination(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),
+    "NODE_SILENT": (lambda it: answer_examination(it, trouble="no worker answered"), "node", "node-a"),
+    "ORPHAN_ENGINE": (lambda it: answer_examination(it, orphans=[ORPHAN, {**ORPHAN, "pid": 42}]), "node", "node-a"),
     "NODES_NOT_ASKED": (
         lambda it: setattr(it, "on_submit", lambda _: [("FAILED", "no ray here\n")]), "cluster", "agent"),
 }
-OF_NODES = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "NODES_NOT_ASKED"}
+NEED_EXAMINATION = {"LOCK_LEFT", "NODE_SILENT", "ORPHAN_ENGINE", "NODES_NOT_ASKED"}
 
 
 @pytest.mark.parametrize("code", FAULTS)
 def test_a_fault_is_found_and_its_command_can_be_run(cli, cluster: ClusterStandIn, code: str) -> None:
     make, area, subject = FAULTS[code]
-    examined(cluster)
+    answer_examination(cluster)
     assert cli("doctor").code == 0
     make(cluster)
-    asked = ["--nodes"] if code in OF_NODES else []
-    shown = cli("doctor", *asked, "--format", "json")
-    diagnosis = json.loads(shown.out)
+    flags = ["--nodes"] if code in NEED_EXAMINATION else []
+    result = cli("doctor", *flags, "--format", "json")
+    diagnosis = json.loads(result.out)
     validator("diagnosis").validate(diagnosis)
     [found] = diagnosis["findings"]
     assert (found["code"], found["area"], found["subject"]) == (code, area, subject)
-    assert shown.code == diagnosis["exitCode"] == int(found["severity"] == "error")
+    assert result.code == diagnosis["exitCode"] == int(found["severity"] == "error")
     assert sum(check["findings"] for check in diagnosis["checks"]) == 1
     assert found["advice"] or found["command"]
-    text = cli("doctor", *asked).out
+    text = cli("doctor", *flags).out
     assert f"{code} {subject}: " in " ".join(text.split())
     if found["command"]:
         words = shlex.split(found["command"])
@@ -134,7 +134,7 @@ def test_a_fault_is_found_and_its_command_can_be_run(cli, cluster: ClusterStandI
 
 
 def failed_on_node_a(cluster: ClusterStandIn, *uuids: str) -> None:
-    of_node_a(cluster, gpus=cards(3))
+    set_node_a(cluster, gpus=cards(3))
     for model in ("org/x", "org/y", "org/z"):
         cluster.add_failure(model, cluster.nodes[0]["node_id"], "s", "ECC error", fleet="other", cards=uuids)
 
@@ -158,8 +158,8 @@ def test_running_the_command_of_a_finding_about_a_node_resolves_it(
 
 def test_a_cooling_card_is_named_beside_the_waiting_model(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     failed_on_node_a(cluster, "GPU-2")
-    shown = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)
-    [found] = [one for one in shown["findings"] if one["area"] == "node"]
+    result = json.loads(cli("doctor", "-f", fleet_file, "--format", "json").out)
+    [found] = [one for one in result["findings"] if one["area"] == "node"]
     assert (found["code"], found["subject"], found["command"]) == (
         "CARD_COOLING", "card 2 on node-a", "fleetctl uncordon node-a")
     assert "3 x ENGINE_EXITED: ECC error (node-a, each time on card GPU-2)" in found["message"]
@@ -169,13 +169,13 @@ def test_a_cooling_card_is_named_beside_the_waiting_model(cli, cluster: ClusterS
 def test_the_processes_on_a_card_are_named_with_their_memory(cli, cluster: ClusterStandIn) -> None:
     used = cards(20480)
     used[2]["processesPids"] = [{"pid": 4242, "gpuMemoryUsage": 20000}]
-    of_node_a(cluster, gpus=used)
+    set_node_a(cluster, gpus=used)
     [found] = json.loads(cli("doctor", "--format", "json").out)["findings"]
     assert found["message"].startswith("20Gi of 80Gi are in use by process 4242, beyond what Ray has granted on it")
     assert "nvidia-smi" not in found["advice"]
 
 
-def test_a_warning_besides_the_unread_parts_has_its_own_code() -> None:
+def test_a_warning_that_is_not_about_unread_parts_has_its_own_code() -> None:
     at = "2026-03-04T12:00:00Z"
     seen = Inventory(observed_at=at, source="t", complete=False, unread=["no actors"], warnings=["no actors", "odd"])
     assert [(one.code, one.severity, one.message) for one in cluster.check_reading(Evidence(at, seen=seen))] == [
@@ -205,9 +205,9 @@ def test_unread_parts_are_reported_and_nothing_is_removed(
     leaked_group(cluster)
     part = "/" if code == "CLUSTER_REFUSED" else "/api/v0/actors"
     cluster.refusals["GET", part] = [answer] * 99
-    shown = cli("doctor", "--fix", "--yes", "--format", "json")
-    diagnosis = json.loads(shown.out)
-    assert (shown.code, {one["code"] for one in diagnosis["findings"] if one["severity"] == "error"}) == (1, {code})
+    result = cli("doctor", "--fix", "--yes", "--format", "json")
+    diagnosis = json.loads(result.out)
+    assert (result.code, {one["code"] for one in diagnosis["findings"] if one["severity"] == "error"}) == (1, {code})
     [groups] = [check for check in diagnosis["checks"] if "placement group" in check["name"]]
     assert groups["skipped"].startswith("the cluster could not be read")
     assert cluster.writes() == []
@@ -222,34 +222,36 @@ def test_an_unreachable_cluster_is_the_only_finding(cli, monkeypatch: pytest.Mon
 
 def test_without_an_address_the_finding_says_how_to_give_one(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLEETCTL_ADDRESS")
-    shown = cli("doctor")
-    assert (shown.code, "--address" in shown.out) == (1, True)
+    result = cli("doctor")
+    assert (result.code, "--address" in result.out) == (1, True)
 
 
 def test_a_wrong_clock_is_reported_with_its_direction(
     cli, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "now_text", lambda: "2020-01-01T00:00:00Z")
-    shown = cli("doctor")
-    assert shown.code == 0
-    assert "CLOCK_SKEW clock: this machine's clock is" in shown.out
-    assert "behind the dashboard's" in " ".join(shown.out.split())
+    result = cli("doctor")
+    assert result.code == 0
+    assert "CLOCK_SKEW clock: this machine's clock is" in result.out
+    assert "behind the dashboard's" in " ".join(result.out.split())
 
 
-def test_a_healthy_cluster_is_reported_as_such_using_only_gets(cli, cluster: ClusterStandIn, fits: Path) -> None:
+def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
+    cli, cluster: ClusterStandIn, fits: Path
+) -> None:
     replica_of(cluster)
-    shown = cli("doctor", "-f", fits)
-    assert (shown.code, shown.out.splitlines()[-1]) == (0, "no problems found: 16 checks")
+    result = cli("doctor", "-f", fits)
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 16 checks")
     assert cluster.writes() == []
 
 
-def test_the_files_are_checked_too(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
-    examined(cluster)
+def test_the_fleet_files_are_checked_too(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+    answer_examination(cluster)
     fleet_file.write_text(fleet_file.read_text().replace("replicas:", "replicaz:"))
-    shown = cli("doctor", "-f", fleet_file, "--nodes", "--format", "json")
-    [first, *_] = json.loads(shown.out)["findings"]
-    assert (shown.code, first["code"], first["area"]) == (1, "FL020", "fleet")
-    assert "the fleet files have errors" in shown.out
+    result = cli("doctor", "-f", fleet_file, "--nodes", "--format", "json")
+    [first, *_] = json.loads(result.out)["findings"]
+    assert (result.code, first["code"], first["area"]) == (1, "FL020", "fleet")
+    assert "the fleet files have errors" in result.out
 
 
 NEEDY = """
@@ -273,7 +275,7 @@ spec:
 """
 
 
-def test_an_engines_needs_are_checked_on_each_node_that_may_run_it(
+def test_the_needs_of_an_engine_are_checked_on_each_node_that_may_run_it(
     cli, cluster: ClusterStandIn, tmp_path: Path
 ) -> None:
     fleet = tmp_path / "needy.yaml"
@@ -282,58 +284,59 @@ def test_an_engines_needs_are_checked_on_each_node_that_may_run_it(
     cluster.add_node("node-c", pool="old")
     needs = [{"kind": "command", "value": "vllm", "path": "/opt/bin"}, {"kind": "variable", "value": "HF_TOKEN"},
              {"kind": "workdir", "value": "/models"}, {"kind": "port", "value": "8000"}]
-    examined(cluster, unmet=[{**needs[0], "code": "COMMAND_MISSING", "message": "vllm is not on its PATH (/opt/bin)"}])
-    shown = cli("doctor", "-f", fleet, "--nodes")
+    unmet = {**needs[0], "code": "COMMAND_MISSING", "message": "vllm is not on its PATH (/opt/bin)"}
+    answer_examination(cluster, unmet=[unmet])
+    result = cli("doctor", "-f", fleet, "--nodes")
     [job] = cluster.jobs
-    asked = {row["node_name"]: cluster.request_of(job)["nodes"][row["node_id"]] for row in cluster.nodes}
-    assert asked["node-a"] == asked["node-b"] == [{"path": None, **need} for need in needs]
-    assert (asked["cpu-only"], asked["node-c"]) == ([], [])
-    assert shown.code == 1
+    needs_of = {row["node_name"]: cluster.request_of(job)["nodes"][row["node_id"]] for row in cluster.nodes}
+    assert needs_of["node-a"] == needs_of["node-b"] == [{"path": None, **need} for need in needs]
+    assert (needs_of["cpu-only"], needs_of["node-c"]) == ([], [])
+    assert result.code == 1
     assert ("COMMAND_MISSING org/one: vllm is not on its PATH (/opt/bin), on node-a (1 of 2 nodes that may run it)"
-            in " ".join(shown.out.split()))
-    assert job not in cli("history", "--format", "json").out, "it only looked"
+            in " ".join(result.out.split()))
+    assert job not in cli("history", "--format", "json").out, "an examination is not in the history"
 
 
 def test_a_node_cordoned_by_a_policy_is_not_checked(cli, cluster: ClusterStandIn, tmp_path: Path) -> None:
     fleet = tmp_path / "needy.yaml"
     first = str(cluster.nodes[0]["node_id"])
     fleet.write_text(NEEDY.replace("{pool: old}", f"{{ray.io/node-id: {first}}}"))
-    examined(cluster)
+    answer_examination(cluster)
     cli("doctor", "-f", fleet, "--nodes")
     [job] = cluster.jobs
-    asked = cluster.request_of(job)["nodes"]
-    assert {node_id for node_id, needs in asked.items() if not needs} == {first}
+    needs_of = cluster.request_of(job)["nodes"]
+    assert {node_id for node_id, needs in needs_of.items() if not needs} == {first}
 
 
-def everything_dead(cluster: ClusterStandIn, repaired: list[dict[str, Any]]) -> None:
+def leftovers_everywhere(cluster: ClusterStandIn, repaired: list[dict[str, Any]]) -> None:
     leaked_group(cluster)
-    examined(cluster, {"fleet": "lab", "number": 4, "job": "j9"}, orphans=[ORPHAN])
-    look = cluster.on_submit
+    answer_examination(cluster, {"fleet": "lab", "number": 4, "job": "j9"}, orphans=[ORPHAN])
+    examine = cluster.on_submit
 
-    def play(request: dict[str, Any]) -> list[tuple[str, str]]:
+    def respond(request: dict[str, Any]) -> list[tuple[str, str]]:
         if "groups" not in request:
-            return look(request)
+            return examine(request)
         repaired.append(request)
         cluster.groups.clear()
-        examined(cluster)
+        answer_examination(cluster)
         lines = event(0, "version", "agent")
         lines += event(1, "repaired", "", thing="placementGroup", subject="ModelActor:org/one:1:0", done=True)
         lines += event(2, "repaired", "it does not end", thing="engine", subject="process 41", done=False)
         return [("FAILED", lines + event(3, "runSummary", "1 of 2", outcomes=[], exitCode=3))]
 
-    cluster.on_submit = play
+    cluster.on_submit = respond
 
 
 def test_fix_lists_leftovers_and_removes_them_after_a_yes(cli, cluster: ClusterStandIn) -> None:
     repaired: list[dict[str, Any]] = []
-    everything_dead(cluster, repaired)
+    leftovers_everywhere(cluster, repaired)
     refused = cli("doctor", "--nodes", "--fix", typed="n\n")
     assert (refused.code, repaired) == (1, [])
     listed = " ".join(refused.err.split())
     for what in ("placement group ModelActor:org/one:1:0", "process 41 on node-a (vllm serve), of org/one:1/3",
                  "lock of fleet lab, left by j9", "Remove these 3? [y/N]"):
         assert what in listed
-    assert "org/one:1:1" not in listed, "its replica lives"
+    assert "org/one:1:1" not in listed, "its replica is alive"
     assert cli("doctor", "--nodes", "--fix").code == 64
 
     agreed = cli("doctor", "--nodes", "--fix", "--yes", "--format", "json")
@@ -342,13 +345,13 @@ def test_fix_lists_leftovers_and_removes_them_after_a_yes(cli, cluster: ClusterS
     assert request["orphans"] == {cluster.nodes[0]["node_id"]: [ORPHAN]}
     assert request["locks"] == [{"fleet": "lab", "number": 4, "job": "j9"}]
     diagnosis = json.loads(agreed.out)
-    assert (agreed.code, diagnosis["findings"]) == (0, []), "it looks again after it"
+    assert (agreed.code, diagnosis["findings"]) == (0, []), "the cluster is examined again after the removal"
     assert [(one["subject"], one["done"]) for one in diagnosis["repaired"]] == [
         ("ModelActor:org/one:1:0", True), ("process 41", False)]
     assert "process 41 was not removed: it does not end" in agreed.err
 
 
 def test_fix_on_a_healthy_cluster_asks_nothing_and_writes_nothing(cli, cluster: ClusterStandIn) -> None:
-    shown = cli("doctor", "--fix")
-    assert (shown.code, cluster.writes()) == (0, [])
-    assert "nothing for --fix to remove" in shown.err
+    result = cli("doctor", "--fix")
+    assert (result.code, cluster.writes()) == (0, [])
+    assert "nothing for --fix to remove" in result.err

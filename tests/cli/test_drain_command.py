@@ -1,4 +1,4 @@
-"""`fleetctl drain`: a cordon, replacements elsewhere, then the end of what is replaced; as many stay ready."""
+"""`fleetctl drain`: a cordon, replacements elsewhere, then the replaced replicas end; no fewer are ready meanwhile."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ MODEL = """\
 
 
 @pytest.fixture
-def world(cluster: ClusterStandIn) -> ClusterStandIn:
-    """Agents do what they are asked: new replicas are ready at once, ended ones are gone."""
-    def obey(request: dict[str, Any]) -> Steps:
+def acting(cluster: ClusterStandIn) -> ClusterStandIn:
+    """Agents carry out every request: new replicas are ready at once, ended ones are gone."""
+    def respond(request: dict[str, Any]) -> Steps:
         if "plan" not in request:
             names = {actor_name(one["model"], one["replicaId"]) for one in request["replicas"]}
             cluster.actors = [one for one in cluster.actors if one["name"] not in names]
@@ -46,7 +46,7 @@ def world(cluster: ClusterStandIn) -> ClusterStandIn:
             cluster.add_replica(action["model"], action["replicaId"], member["nodeId"], gpus=member["gpus"])
         return all_ready(request)[-1:]
 
-    cluster.on_submit = obey
+    cluster.on_submit = respond
     return cluster
 
 
@@ -58,142 +58,142 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def place(world: ClusterStandIn, *replicas: tuple[str, int, str, int]) -> None:
+def place(acting: ClusterStandIn, *replicas: tuple[str, int, str, int]) -> None:
     for model, number, node, gpus in replicas:
-        world.add_replica(model, number, world.nodes["ab".index(node)]["node_id"], gpus=gpus * 10_000)
+        acting.add_replica(model, number, acting.nodes["ab".index(node)]["node_id"], gpus=gpus * 10_000)
 
 
-def running(world: ClusterStandIn) -> dict[str, str]:
-    names = {node["node_id"]: node["node_name"] for node in world.nodes}
-    return {one["name"].partition(":")[2]: names[one["node_id"]] for one in world.actors}
+def running(acting: ClusterStandIn) -> dict[str, str]:
+    names = {node["node_id"]: node["node_name"] for node in acting.nodes}
+    return {one["name"].partition(":")[2]: names[one["node_id"]] for one in acting.actors}
 
 
-def verbs(world: ClusterStandIn) -> list[str]:
-    return [job.body["metadata"]["verb"] for job in world.jobs.values()]
+def verbs(acting: ClusterStandIn) -> list[str]:
+    return [job.body["metadata"]["verb"] for job in acting.jobs.values()]
 
 
-def test_replacements_are_ready_before_the_replaced_end(cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2))
-    shown = cli("drain", "node-a", "--evict", "--drain", "3s", "--for", "1h", "-f", file, "--yes")
-    assert shown.code == 0, shown.err
-    assert verbs(world) == ["cordon", "apply", "evict"]
-    assert running(world) == {"one:1": "node-b", "one:2": "node-b", "two:1": "node-b"}
+def test_replacements_are_ready_before_the_replaced_replicas_end(cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2))
+    result = cli("drain", "node-a", "--evict", "--drain", "3s", "--for", "1h", "-f", file, "--yes")
+    assert result.code == 0, result.err
+    assert verbs(acting) == ["cordon", "apply", "evict"]
+    assert running(acting) == {"one:1": "node-b", "one:2": "node-b", "two:1": "node-b"}
     assert cli("plan", "-f", file, "--detailed-exitcode").code == 0, "the next apply has nothing to do"
 
 
-def test_without_evict_the_command_to_evict_is_shown_and_drain_can_continue(
-        cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3))
-    shown = cli("drain", "node-a", "-f", file, "--yes")
-    assert shown.code == 0
-    assert f"to end them: fleetctl evict one/0 -f {file}" in shown.err
-    assert running(world) == {"one:0": "node-a", "one:1": "node-b", "one:2": "node-b"}
+def test_without_the_evict_flag_the_next_command_is_shown_and_drain_can_continue(
+        cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3))
+    result = cli("drain", "node-a", "-f", file, "--yes")
+    assert result.code == 0
+    assert f"to end them: fleetctl evict one/0 -f {file}" in result.err
+    assert running(acting) == {"one:0": "node-a", "one:1": "node-b", "one:2": "node-b"}
     assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0
-    assert verbs(world) == ["cordon", "apply", "evict"], "nothing is created or cordoned twice"
-    assert running(world) == {"one:1": "node-b", "one:2": "node-b"}
+    assert verbs(acting) == ["cordon", "apply", "evict"], "nothing is created or cordoned twice"
+    assert running(acting) == {"one:1": "node-b", "one:2": "node-b"}
 
 
-def test_replicas_without_room_elsewhere_stay_and_the_rest_goes(cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
-    asked = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
-    assert "start 1 replica elsewhere, then end up to 2 replicas there? [y/N]" in asked.err
-    shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
-    assert shown.code == 3
-    assert "one/0 skipped (NEEDED)" in shown.out
-    assert "without it fewer replicas of one would be ready than before" in shown.out
-    assert running(world) == {"one:0": "node-a", "one:1": "node-b", "two:1": "node-b", "other:0": "node-b"}
+def test_replicas_without_room_elsewhere_stay_and_the_rest_are_evicted(cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
+    question = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
+    assert "start 1 replica elsewhere, then end up to 2 replicas there? [y/N]" in question.err
+    result = cli("drain", "node-a", "--evict", "-f", file, "--yes")
+    assert result.code == 3
+    assert "one/0 skipped (NEEDED)" in result.out
+    assert "without it fewer replicas of one would be ready than before" in result.out
+    assert running(acting) == {"one:0": "node-a", "one:1": "node-b", "two:1": "node-b", "other:0": "node-b"}
 
 
-def test_a_surplus_replica_needs_no_replacement(cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("two", 0, "a", 2), ("two", 1, "b", 2))
+def test_a_surplus_replica_needs_no_replacement(cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("two", 0, "a", 2), ("two", 1, "b", 2))
     assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0
-    assert verbs(world) == ["cordon", "evict"]
-    assert running(world) == {"two:1": "node-b"}
+    assert verbs(acting) == ["cordon", "evict"]
+    assert running(acting) == {"two:1": "node-b"}
 
 
-def test_a_replacement_that_is_not_ready_keeps_what_serves(cli, world: ClusterStandIn, file: Path) -> None:
+def test_no_serving_replica_ends_before_its_replacement_is_ready(cli, acting: ClusterStandIn, file: Path) -> None:
     def starting(request: dict[str, Any]) -> Steps:
-        world.add_replica("two", 1, world.nodes[1]["node_id"], state="PENDING_CREATION", gpus=20_000)
+        acting.add_replica("two", 1, acting.nodes[1]["node_id"], state="PENDING_CREATION", gpus=20_000)
         row = {"model": "two", "replicaId": 1, "outcome": "starting", "nodes": [], "message": ""}
         return [("FAILED", event(0, "runSummary", "0 of 1", outcomes=[row], exitCode=3, interrupted=False))]
 
-    place(world, ("two", 0, "a", 2))
-    world.on_submit = starting
-    shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
-    assert shown.code == 3
-    assert "evict" not in verbs(world)
-    assert "two/0 skipped (NEEDED)" in shown.out
+    place(acting, ("two", 0, "a", 2))
+    acting.on_submit = starting
+    result = cli("drain", "node-a", "--evict", "-f", file, "--yes")
+    assert result.code == 3
+    assert "evict" not in verbs(acting)
+    assert "two/0 skipped (NEEDED)" in result.out
 
 
-def test_an_interrupt_during_the_drain_time_is_not_reported_as_done(
-        cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "b", 2))
-    obey = world.on_submit
-    world.on_submit = lambda request: obey(request) if "plan" in request else [("FAILED", event(
+def test_an_interrupt_during_the_drain_time_is_reported_as_interrupted(
+        cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "b", 2))
+    respond = acting.on_submit
+    acting.on_submit = lambda request: respond(request) if "plan" in request else [("FAILED", event(
         0, "runSummary", "interrupted before anything was begun", outcomes=[], exitCode=3, interrupted=True))]
-    shown = cli("drain", "node-a", "--evict", "--drain", "9s", "-f", file, "--yes")
-    assert shown.code == 130
-    assert "one:0" in running(world)
-    assert "note: interrupted before anything was begun" in shown.err
-    assert shown.out.splitlines()[-1] == "Drain, interrupted: 1 ready"
+    result = cli("drain", "node-a", "--evict", "--drain", "9s", "-f", file, "--yes")
+    assert result.code == 130
+    assert "one:0" in running(acting)
+    assert "note: interrupted before anything was begun" in result.err
+    assert result.out.splitlines()[-1] == "Drain, interrupted: 1 ready"
 
 
-def test_replicas_of_no_model_in_the_file_are_listed_and_stay(cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("gone", 0, "a", 1), ("two", 0, "a", 2))
-    world.add_replica("theirs", 0, world.nodes[0]["node_id"], fleet="other", gpus=0)
-    world.add_replica("odd", 0, world.nodes[0]["node_id"], fleet=None, gpus=0)
-    odd = world.actors[-1]
-    world.actors.append({**odd, "actor_id": "e" * 32, "name": "WarmReplica:two:4", "class_name": "WarmReplica",
+def test_replicas_of_no_model_in_the_file_are_listed_and_stay(cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("gone", 0, "a", 1), ("two", 0, "a", 2))
+    acting.add_replica("theirs", 0, acting.nodes[0]["node_id"], fleet="other", gpus=0)
+    acting.add_replica("odd", 0, acting.nodes[0]["node_id"], fleet=None, gpus=0)
+    odd = acting.actors[-1]
+    acting.actors.append({**odd, "actor_id": "e" * 32, "name": "WarmReplica:two:4", "class_name": "WarmReplica",
                          "repr_name": json.dumps({"v": 1, "fleet": "lab", "namespace": "fleet", "specHash": "abc",
                                                   "level": "WARM", "members": [{"nodeId": odd["node_id"]}]})})
-    shown = cli("drain", "node-a", "--evict", "-f", file, "--yes")
-    assert shown.code == 0
-    assert "stays: two/4: it is WARM and ends with the node" in shown.err
-    assert "stays: gone/0: of no model in the fleet file" in shown.err
-    assert "stays: theirs/0: of fleet other" in shown.err
-    assert "stays: odd/0: not started by a fleet" in shown.err
-    assert set(running(world)) == {"gone:0", "theirs:0", "odd:0", "two:4", "two:5"}
+    result = cli("drain", "node-a", "--evict", "-f", file, "--yes")
+    assert result.code == 0
+    assert "stays: two/4: it is WARM and ends with the node" in result.err
+    assert "stays: gone/0: of no model in the fleet file" in result.err
+    assert "stays: theirs/0: of fleet other" in result.err
+    assert "stays: odd/0: not started by a fleet" in result.err
+    assert set(running(acting)) == {"gone:0", "theirs:0", "odd:0", "two:4", "two:5"}
 
 
-def test_the_result_as_json_has_a_row_for_each_replica_and_the_history_one_for_the_drain(
-        cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
+def test_json_has_a_row_for_each_replica_and_the_history_one_for_the_drain(
+        cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3), ("two", 0, "a", 2), ("other", 0, "b", 3))
     for flags, code, first in ((["--evict"], 3, "gone"), ([], 3, None)):
-        shown = cli("drain", "node-a", *flags, "-f", file, "--yes", "--format", "json")
-        assert shown.code == code
-        said = {f"{row['model']}/{row['replicaId']}": (row["outcome"], row.get("code"))
-                for row in json.loads(shown.out)["outcomes"] if row["replicaId"] is not None}
-        assert said["one/0"] == ("skipped", "NEEDED")
-        assert said.get("two/0", (None,))[0] == first
+        result = cli("drain", "node-a", *flags, "-f", file, "--yes", "--format", "json")
+        assert result.code == code
+        outcomes = {f"{row['model']}/{row['replicaId']}": (row["outcome"], row.get("code"))
+                for row in json.loads(result.out)["outcomes"] if row["replicaId"] is not None}
+        assert outcomes["one/0"] == ("skipped", "NEEDED")
+        assert outcomes.get("two/0", (None,))[0] == first
     [row] = [line for line in cli("history").out.splitlines() if " drain " in line and "1 gone" in line]
     assert "partial" in row
     assert "1 ready" in row
 
 
-def test_it_asks_once_and_a_no_or_a_dry_run_writes_nothing(cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("one", 0, "a", 3), ("one", 1, "b", 3))
-    asked = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
-    assert asked.code == 1
-    assert "Drain node-a: cordon it, start 1 replica elsewhere, then end 1 replica there? [y/N]" in asked.err
+def test_drain_asks_once_and_a_no_or_a_dry_run_writes_nothing(cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("one", 0, "a", 3), ("one", 1, "b", 3))
+    question = cli("drain", "node-a", "--evict", "-f", file, typed="n\n")
+    assert question.code == 1
+    assert "Drain node-a: cordon it, start 1 replica elsewhere, then end 1 replica there? [y/N]" in question.err
     dry = cli("drain", "node-a", "--evict", "--dry-run", "-f", file)
     assert dry.code == 0
     assert "one/2" in dry.out
     assert "end: one/0" in dry.err
-    assert cli("drain", "node-a", "-f", file).code == 64, "nobody to ask, and no --yes"
+    assert cli("drain", "node-a", "-f", file).code == 64, "there is no terminal, and no --yes"
     assert cli("drain", "node-c", "-f", file, "--yes").code == 1
-    assert world.writes() == []
+    assert acting.writes() == []
 
 
-def test_an_empty_node_is_only_cordoned(cli, world: ClusterStandIn, file: Path) -> None:
+def test_an_empty_node_is_only_cordoned(cli, acting: ClusterStandIn, file: Path) -> None:
     assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 0
-    assert verbs(world) == ["cordon"]
+    assert verbs(acting) == ["cordon"]
 
 
-def test_a_protected_model_is_not_drained(cli, world: ClusterStandIn, file: Path) -> None:
-    place(world, ("two", 0, "a", 2))
+def test_a_protected_model_is_not_drained(cli, acting: ClusterStandIn, file: Path) -> None:
+    place(acting, ("two", 0, "a", 2))
     file.write_text(file.read_text().replace("spec:\n", "spec:\n  policy: {protectedModels: [two]}\n"))
     assert cli("drain", "node-a", "--evict", "-f", file, "--yes").code == 4
-    assert world.writes() == []
+    assert acting.writes() == []
 
 
 def seen(states: list[tuple[str, str, bool]]) -> Inventory:
@@ -204,7 +204,7 @@ def seen(states: list[tuple[str, str, bool]]) -> Inventory:
                                for number, (node, state, draining) in enumerate(states)])
 
 
-def test_whatever_happens_no_model_drops_below_its_ready_or_wanted_replicas(tmp_path: Path) -> None:
+def test_no_model_drops_below_the_smaller_of_its_ready_and_wanted_replicas(tmp_path: Path) -> None:
     dice, path = random.Random(1), tmp_path / "fleet.yaml"
     states = ("ALIVE", "ALIVE", "PENDING_CREATION", "RESTARTING")
     loaded = {}

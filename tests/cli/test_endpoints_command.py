@@ -1,4 +1,4 @@
-"""`fleetctl endpoints`: a table, files for load balancers, and no file emptied by a cluster that is away."""
+"""`fleetctl endpoints`: a table, and files for load balancers that an unreachable cluster never empties."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def running(cluster: ClusterStandIn) -> ClusterStandIn:
     return cluster
 
 
-def test_the_table_has_a_row_per_endpoint_and_the_models_without(cli, running: ClusterStandIn, fleet_file: Path):
-    shown = cli("endpoints", "-f", fleet_file)
-    assert shown.code == 0
-    assert f"{MODEL}/0" in shown.out
-    assert "http://10.0.0.7:7002/v1" in shown.out
-    assert f"{MODEL}/2" not in shown.out
-    assert "none is ready" in shown.out
-    assert "2 endpoints of" in shown.out
+def test_the_table_has_a_row_per_endpoint_and_lists_models_without_any(cli, running: ClusterStandIn, fleet_file: Path):
+    result = cli("endpoints", "-f", fleet_file)
+    assert result.code == 0
+    assert f"{MODEL}/0" in result.out
+    assert "http://10.0.0.7:7002/v1" in result.out
+    assert f"{MODEL}/2" not in result.out
+    assert "none is ready" in result.out
+    assert "2 endpoints of" in result.out
 
 
 def test_json_is_the_published_document(cli, running: ClusterStandIn):
@@ -56,13 +56,13 @@ def test_an_incomplete_read_leaves_the_file_alone(cli, running: ClusterStandIn, 
     out = tmp_path / "targets.json"
     out.write_text("as it was")
     running.refusals["GET", "/api/version"] = [(500, "")] * 10
-    shown = cli("endpoints", "--format", "prometheus", "--out", out)
-    assert shown.code == 1
-    assert "not everything could be read" in shown.err
+    result = cli("endpoints", "--format", "prometheus", "--out", out)
+    assert result.code == 1
+    assert "not everything could be read" in result.err
     assert out.read_text() == "as it was"
 
 
-def test_following_writes_what_changes_and_nothing_while_the_cluster_is_away(
+def test_following_writes_changes_and_nothing_while_the_cluster_is_unreachable(
         cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     out, log = tmp_path / "up.conf", tmp_path / "log"
     note = tmp_path / "note.py"
@@ -81,12 +81,12 @@ def test_following_writes_what_changes_and_nothing_while_the_cluster_is_away(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
-    shown = cli("endpoints", "--format", "nginx", "--out", out, "--follow", "--interval", "2s",
+    result = cli("endpoints", "--format", "nginx", "--out", out, "--follow", "--interval", "2s",
                 "--on-change", f"{sys.executable} {note}")
-    assert shown.code == 130
-    assert log.read_text() == "21", "two endpoints, then one, and nothing between"
-    assert shown.err.count("stays as it is") == 1
-    assert shown.err.count("is up to date again") == 1
+    assert result.code == 130
+    assert log.read_text() == "21", "two endpoints, then one, and no write between"
+    assert result.err.count("stays as it is") == 1
+    assert result.err.count("is up to date again") == 1
 
 
 def test_following_continues_after_the_file_could_not_be_written(
@@ -106,17 +106,17 @@ def test_following_continues_after_the_file_could_not_be_written(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
-    shown = cli("endpoints", "--format", "json", "--out", folder / "x.json", "--follow")
-    assert shown.code == 130
-    assert shown.err.count(f"{folder}/x.json stays as it is: cannot write") == 1
+    result = cli("endpoints", "--format", "json", "--out", folder / "x.json", "--follow")
+    assert result.code == 130
+    assert result.err.count(f"{folder}/x.json stays as it is: cannot write") == 1
     assert len(json.loads((folder / "x.json").read_text())["models"][0]["endpoints"]) == 1
 
 
-def test_following_into_a_folder_that_is_not_there_ends_at_once(cli, running: ClusterStandIn, tmp_path: Path):
+def test_following_into_a_missing_folder_fails_at_once(cli, running: ClusterStandIn, tmp_path: Path):
     assert cli("endpoints", "--format", "json", "--out", tmp_path / "no" / "x.json", "--follow").code == 1
 
 
-def test_check_leaves_out_and_names_silent_endpoints(cli, running: ClusterStandIn, fleet_file: Path):
+def test_check_omits_and_reports_silent_endpoints(cli, running: ClusterStandIn, fleet_file: Path):
     class Ready(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
@@ -131,11 +131,11 @@ def test_check_leaves_out_and_names_silent_endpoints(cli, running: ClusterStandI
         for actor in running.actors:
             for old, new in (("10.0.0.7", "127.0.0.1"), ('"port":7001', f'"port":{port}'), ('"port":7002', '"port":1')):
                 actor["repr_name"] = actor["repr_name"].replace(old, new)
-        shown = cli("endpoints", "-f", fleet_file, "--format", "json", "--check")
+        result = cli("endpoints", "-f", fleet_file, "--format", "json", "--check")
         server.shutdown()
-    [found] = [one for model in json.loads(shown.out)["models"] for one in model["endpoints"]]
+    [found] = [one for model in json.loads(result.out)["models"] for one in model["endpoints"]]
     assert found["port"] == port
-    assert f"{MODEL}/1 does not answer at 127.0.0.1:1; left out" in shown.err
+    assert f"{MODEL}/1 does not answer at 127.0.0.1:1; left out" in result.err
 
 
 def test_following_reports_silent_endpoints_once(
@@ -149,15 +149,15 @@ def test_following_reports_silent_endpoints_once(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(command, "time", SimpleNamespace(sleep=sleep))
-    shown = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--follow", "--check")
-    assert shown.code == 130
-    assert shown.err.count(f"{MODEL}/1 does not answer") == 2, "and again once it had answered"
+    result = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--follow", "--check")
+    assert result.code == 130
+    assert result.err.count(f"{MODEL}/1 does not answer") == 2, "reported again after it had answered"
 
 
 def test_a_command_that_fails_is_a_warning(cli, running: ClusterStandIn, tmp_path: Path):
-    shown = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--on-change", "false")
-    assert shown.code == 0
-    assert "--on-change false ended with exit code 1" in shown.err
+    result = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--on-change", "false")
+    assert result.code == 0
+    assert "--on-change false ended with exit code 1" in result.err
     missing = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json", "--on-change", "no-such-program")
     assert missing.code == 0
     assert "--on-change no-such-program: No such file or directory" in missing.err
@@ -167,10 +167,10 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(
         cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(command, "ON_CHANGE_S", 0.5)
     started = tmp_path / "started"
-    shown = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json",
+    result = cli("endpoints", "--format", "json", "--out", tmp_path / "x.json",
                 "--on-change", f"sh -c 'sleep 1000 & echo $! > {started}; wait'")
-    assert shown.code == 0
-    assert "was killed after 0.5 s" in shown.err
+    assert result.code == 0
+    assert "was killed after 0.5 s" in result.err
     stat = Path("/proc", started.read_text().strip(), "stat")
     while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
         time.sleep(0.01)
@@ -180,5 +180,5 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children(
     ("--follow",), ("--out", "x"), ("--on-change", "true"), ("--follow", "--out", "x", "--inventory", "y"),
     ("--interval", "0s"), ("--format", "json", "--out", "x", "--on-change", "sh -c 'open"),
 ])
-def test_flags_that_make_no_sense_together_are_usage_errors(cli, running: ClusterStandIn, words: tuple[str, ...]):
+def test_conflicting_flags_are_usage_errors(cli, running: ClusterStandIn, words: tuple[str, ...]):
     assert cli("endpoints", *words).code == 64

@@ -1,4 +1,4 @@
-"""Every way to end: the exit code, what stands on which stream, and that no traceback reaches a person."""
+"""How a command ends: its exit code, what goes to which stream, and no traceback for users."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
     [], ["--tpyo"], ["pln"], ["plan"], ["plan", "--format", "xml"], ["show", "x", "extra"],
     ["plan", "--detailed-exitcode", "--tpyo"],
 ])
-def test_a_mistake_in_the_command_line_is_64_and_never_2(
+def test_a_mistake_in_the_command_line_exits_with_64_and_never_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert entry.run(arguments) == 64
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err != ""
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err != ""
 
 
 def test_an_argument_that_is_not_text_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,29 +40,28 @@ def test_an_argument_that_is_not_text_is_a_usage_error(capsys: pytest.CaptureFix
     assert "not UTF-8" in capsys.readouterr().err
 
 
-def test_a_mistyped_command_is_answered_with_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_command_gets_the_nearest_name_suggested(capsys: pytest.CaptureFixture[str]) -> None:
     entry.run(["pln"])
     err = capsys.readouterr().err
     assert "'plan'" in err
     assert "--help" in err
 
 
-@pytest.mark.parametrize("arguments", [["--version"], ["--color", "never", "--version"]])
-def test_the_version_names_this_fleetctl(arguments: list[str], run_process: RunCli) -> None:
-    done = run_process(*arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (0, VERSION_LINE + "\n", "")
+def test_the_version_names_this_fleetctl(run_cli: RunCli, run_process: RunCli) -> None:
+    for done in (run_process("--version"), run_cli("--color", "never", "--version")):
+        assert (done.returncode, done.stdout, done.stderr) == (0, VERSION_LINE + "\n", "")
     assert "Ray" in VERSION_LINE
 
 
 @pytest.mark.parametrize(("error", "code"), [(FleetctlError, 1), (LockHeld, 5)])
-def test_an_error_is_a_message_a_hint_and_its_exit_code(
+def test_an_error_has_a_message_a_hint_and_its_exit_code(
     error: type[FleetctlError], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _fail_with(monkeypatch, error("no", hint="do this"))
     assert entry.run(["plan"]) == code
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err == "error: no\nhint: do this\n"
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: no\nhint: do this\n"
 
 
 def test_a_stale_plan_says_what_moved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +70,7 @@ def test_a_stale_plan_says_what_moved(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert capsys.readouterr().err.splitlines()[1:] == ["moved: node-a died", "moved: org/one has 2 live, not 1"]
 
 
-def test_a_bug_is_one_sentence_and_a_report(
+def test_a_bug_is_reported_in_one_sentence_with_a_report_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -88,7 +87,7 @@ def test_a_bug_is_one_sentence_and_a_report(
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM, errno.ENAMETOOLONG])
-def test_a_file_that_may_not_be_used_or_cannot_be_is_no_bug(
+def test_an_unusable_file_is_an_error_and_not_a_bug(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], code: int
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -105,7 +104,7 @@ def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_control_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     _fail_with(monkeypatch, KeyboardInterrupt())
     assert entry.run(["plan"]) == 130
 
@@ -146,7 +145,7 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly(fleet_file: Path, s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_an_error_with_a_sentence(
+def test_a_full_disk_is_an_error_message_without_a_report(
     fleet_file: Path, snapshot_file: Path, tmp_path: Path, unbuffered: str
 ) -> None:
     plan = ["plan", "-f", fleet_file, "--inventory", snapshot_file]
@@ -163,7 +162,7 @@ def test_a_full_disk_is_an_error_with_a_sentence(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("redirection", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_counts_as_one_without_a_reader(
+def test_a_closed_stream_is_treated_as_one_without_a_reader(
     fleet_file: Path, snapshot_file: Path, tmp_path: Path, redirection: str
 ) -> None:
     command = [sys.executable, "-m", "fleetctl", "plan", "-f", fleet_file, "--inventory", snapshot_file, "--out",
@@ -174,7 +173,7 @@ def test_a_closed_stream_counts_as_one_without_a_reader(
     assert json.loads((tmp_path / "saved.fleetplan").read_text())["kind"] == "Plan"
 
 
-def test_a_locale_without_unicode_still_gets_its_plan(
+def test_a_locale_without_unicode_gets_an_escaped_plan(
     fleet_file: Path, snapshot_file: Path, run_process: RunCli
 ) -> None:
     fleet_file.write_text(fleet_file.read_text().replace("org/one", "org/größe"), encoding="utf-8")
@@ -190,8 +189,8 @@ def test_a_real_process_prints_the_same_as_a_run_in_this_process(
     command: str, fleet_file: Path, snapshot_file: Path, run_cli: RunCli, run_process: RunCli
 ) -> None:
     words = [word.format(fleet=fleet_file, snapshot=snapshot_file) for word in command.split()]
-    here, there = (run(*words, stdin="a: [") for run in (run_cli, run_process))
-    assert (here.returncode, here.stdout, here.stderr) == (there.returncode, there.stdout, there.stderr)
+    simulated, real = (run(*words, stdin="a: [") for run in (run_cli, run_process))
+    assert (simulated.returncode, simulated.stdout, simulated.stderr) == (real.returncode, real.stdout, real.stderr)
 
 
 def test_the_color_flag_overrides_no_color_and_force_color(
@@ -211,9 +210,9 @@ def helps() -> dict[str, str]:
     commands = [*app.COMMANDS, *(f"ci {name}" for name in ci.COMMANDS), "history show", "weights index",
                 *(f"context {name}" for name in ("list", "set", "show", "unset", "use")),
                 *(f"propose {name}" for name in ("from-live", "from-metrics", "scale"))]
-    shown = {command: run_here(*command.split(), "--help", env={"COLUMNS": "80"}) for command in commands}
-    assert {command: done.stderr for command, done in shown.items() if done.returncode} == {}
-    return {command: done.stdout for command, done in shown.items()}
+    results = {command: run_here(*command.split(), "--help", env={"COLUMNS": "80"}) for command in commands}
+    assert {command: done.stderr for command, done in results.items() if done.returncode} == {}
+    return {command: done.stdout for command, done in results.items()}
 
 
 def test_the_help_of_every_command_has_an_example_and_its_exit_codes(helps: dict[str, str]) -> None:
@@ -240,7 +239,7 @@ def test_the_help_of_every_command_fits_80_columns(helps: dict[str, str]) -> Non
     assert too_long == []
 
 
-def test_the_help_offers_plain_fleet_files_only_where_they_are_taken(helps: dict[str, str]) -> None:
+def test_the_help_offers_plain_fleet_files_only_if_the_command_takes_them(helps: dict[str, str]) -> None:
     wrong = [command for command, text in helps.items() if "FILE]" not in text.partition("\n")[0]
              and "A plain argument is one" in " ".join(text.split())]
     assert wrong == []
@@ -251,13 +250,13 @@ def test_a_flag_without_its_value_names_the_help_of_its_command(capsys: pytest.C
     assert capsys.readouterr().err.endswith("hint: see `fleetctl init --help`\n")
 
 
-def test_the_help_offers_standard_input_only_where_it_is_taken(helps: dict[str, str]) -> None:
+def test_the_help_offers_standard_input_only_if_the_command_reads_it(helps: dict[str, str]) -> None:
     offered = {command for command, text in helps.items() if "files, or - for standard" in " ".join(text.split())}
     assert not offered & {"watch", "ci review", "ci validate", "ci drift", "propose scale", "propose from-live"}
     assert {"plan", "apply", "validate", "ci apply"} <= offered
 
 
-def test_the_help_of_every_command_begins_with_a_line_that_fits_a_list(helps: dict[str, str]) -> None:
+def test_no_summary_in_a_list_of_commands_is_cut(helps: dict[str, str]) -> None:
     texts = [run_here("--help", env={"COLUMNS": "80"}).stdout, *helps.values()]
     lists = [line for text in texts for line in text.partition("Options:")[2].partition("Examples:")[0].splitlines()]
     assert [line for line in lists if line.endswith("...")] == []
@@ -281,7 +280,7 @@ def test_tuning_variables_of_this_process_do_not_reach_demo_engines(monkeypatch:
     monkeypatch.delenv("PYDANTIC_DISABLE_PLUGINS")
     monkeypatch.setattr(entry, "_added", set())
     monkeypatch.setattr("sys.argv", ["fleetctl", "--version"])
-    monkeypatch.setattr("gc.disable", lambda: None)  # which would hold for all tests after this one
+    monkeypatch.setattr("gc.disable", lambda: None)  # it would stay disabled for all later tests
     with pytest.raises(SystemExit):
         entry.main()
     assert os.environ["PYDANTIC_DISABLE_PLUGINS"] == "__all__"

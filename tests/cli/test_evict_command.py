@@ -1,4 +1,4 @@
-"""`fleetctl evict` and `fleetctl restart`: they ask, act on what is named if it is ours, and on nothing else."""
+"""`fleetctl evict` and `fleetctl restart`: they ask, and act only on the named replicas that fleetctl started."""
 
 from __future__ import annotations
 
@@ -12,71 +12,71 @@ from cluster_stand_in import ClusterStandIn, event
 MODEL = "org/one:1"
 
 
-def obeyed(asked: dict[str, Any], outcome: str = "gone") -> list[tuple[str, str]]:
+def carried_out(request: dict[str, Any], outcome: str = "gone") -> list[tuple[str, str]]:
     rows = [{"model": one["model"], "replicaId": one["replicaId"], "outcome": outcome, "nodes": one["nodes"],
-             "message": ""} for one in asked["replicas"]]
+             "message": ""} for one in request["replicas"]]
     return [("SUCCEEDED", event(0, "runSummary", "done", outcomes=rows, exitCode=0))]
 
 
 @pytest.fixture
 def running(cluster: ClusterStandIn) -> ClusterStandIn:
-    """Two replicas of ours and one without a mark; the agent does as it is asked."""
+    """Two replicas that fleetctl started and one without a mark; the agent carries out every request."""
     for replica_id, node in enumerate(cluster.nodes):
         cluster.add_replica(MODEL, replica_id, node["node_id"])
     cluster.add_replica("odd", 0, cluster.nodes[0]["node_id"], fleet=None, gpus=0)
-    cluster.on_submit = obeyed
+    cluster.on_submit = carried_out
     return cluster
 
 
-def asked(running: ClusterStandIn) -> dict[str, Any]:
+def submitted(running: ClusterStandIn) -> dict[str, Any]:
     [job] = running.jobs
     return running.request_of(job)
 
 
-def ids_asked_for(running: ClusterStandIn) -> list[tuple[str, int]]:
-    return [(one["model"], one["replicaId"]) for one in asked(running)["replicas"]]
+def ids_submitted(running: ClusterStandIn) -> list[tuple[str, int]]:
+    return [(one["model"], one["replicaId"]) for one in submitted(running)["replicas"]]
 
 
-def test_the_question_names_the_replica_its_fleet_and_its_node(cli, running: ClusterStandIn) -> None:
-    shown = cli("evict", f"{MODEL}/1", typed="n\n")
-    assert shown.code == 1
-    assert f"End {MODEL}/1 (fleet lab, ready, on node-b)? [y/N]" in shown.err
-    assert "nothing was done" in shown.err
+def test_the_question_names_the_replica_with_its_fleet_and_node(cli, running: ClusterStandIn) -> None:
+    result = cli("evict", f"{MODEL}/1", typed="n\n")
+    assert result.code == 1
+    assert f"End {MODEL}/1 (fleet lab, ready, on node-b)? [y/N]" in result.err
+    assert "nothing was done" in result.err
     assert running.writes() == []
 
 
-def test_a_question_without_an_answer_is_a_no_and_no_error(cli, running: ClusterStandIn) -> None:
-    shown = cli("evict", f"{MODEL}/1", typed="")
-    assert shown.code == 1
-    assert "error" not in shown.err
-    assert shown.err.endswith("note: nothing was done\n")
+def test_a_question_without_an_answer_counts_as_no_and_is_not_an_error(cli, running: ClusterStandIn) -> None:
+    result = cli("evict", f"{MODEL}/1", typed="")
+    assert result.code == 1
+    assert "error" not in result.err
+    assert result.err.endswith("note: nothing was done\n")
     assert running.writes() == []
 
 
 def test_after_a_yes_the_agent_ends_that_replica(cli, running: ClusterStandIn) -> None:
-    shown = cli("evict", f"{MODEL}/1", typed="y\n")
-    assert shown.code == 0
-    assert "Evict: 1 gone\n" in shown.out
-    assert (asked(running)["fleet"], ids_asked_for(running)) == ("lab", [(MODEL, 1)])
+    result = cli("evict", f"{MODEL}/1", typed="y\n")
+    assert result.code == 0
+    assert "Evict: 1 gone\n" in result.out
+    assert (submitted(running)["fleet"], ids_submitted(running)) == ("lab", [(MODEL, 1)])
     assert next(iter(running.jobs)).startswith("fleetctl-evict-")
 
 
-def test_several_are_listed_before_the_question(cli, running: ClusterStandIn) -> None:
-    shown = cli("evict", f"{MODEL}/1", f"{MODEL}/0", "--drain", "30s", typed="y\n")
-    assert (shown.code, asked(running)["drain"]) == (0, 30)
-    assert f"{MODEL}/0 (fleet lab, ready, on node-a)" in shown.err
-    assert f"{MODEL}/1 (fleet lab, ready, on node-b)" in shown.err
-    assert "End these 2 replicas? [y/N]" in shown.err
-    assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
+def test_several_replicas_are_listed_before_the_question(cli, running: ClusterStandIn) -> None:
+    result = cli("evict", f"{MODEL}/1", f"{MODEL}/0", "--drain", "30s", typed="y\n")
+    assert (result.code, submitted(running)["drain"]) == (0, 30)
+    assert f"{MODEL}/0 (fleet lab, ready, on node-a)" in result.err
+    assert f"{MODEL}/1 (fleet lab, ready, on node-b)" in result.err
+    assert "End these 2 replicas? [y/N]" in result.err
+    assert ids_submitted(running) == [(MODEL, 0), (MODEL, 1)]
 
 
 def test_a_model_key_means_all_its_replicas(cli, running: ClusterStandIn) -> None:
-    assert cli("restart", MODEL, "--dry-run").err.count("restart: ") == 2, "no id is the usual one"
+    assert cli("restart", MODEL, "--dry-run").err.count("restart: ") == 2, "a key without an id means every replica"
     assert cli("evict", MODEL, "--yes").code == 0
-    assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
+    assert ids_submitted(running) == [(MODEL, 0), (MODEL, 1)]
 
 
-def test_a_key_that_ends_like_an_id(cli, running: ClusterStandIn) -> None:
+def test_a_key_that_ends_like_an_id_is_resolved_or_refused_as_ambiguous(cli, running: ClusterStandIn) -> None:
     node = running.nodes[0]["node_id"]
     running.add_replica("plain/3", 0, node, gpus=0)
     assert cli("restart", "plain/3", "--dry-run").err.count("plain/3/0 (") == 1
@@ -86,10 +86,10 @@ def test_a_key_that_ends_like_an_id(cli, running: ClusterStandIn) -> None:
     assert "plain/3 is replica 3 of plain, and a model of its own" in both.err
     assert "write `plain --replica-id 3`, or `plain/3/ID`" in both.err
     assert cli("evict", "plain", "--replica-id", "3", "--yes").code == 0
-    assert ids_asked_for(running) == [("plain", 3)]
+    assert ids_submitted(running) == [("plain", 3)]
 
 
-def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterStandIn, fleet_file: Path) -> None:
+def test_the_all_flag_ends_only_the_replicas_of_the_named_fleet(cli, running: ClusterStandIn, fleet_file: Path) -> None:
     running.add_replica("theirs", 0, running.nodes[0]["node_id"], fleet="other", gpus=0)
     assert cli("evict", "--all", "--yes").code == 64
     both = cli("evict", "--all", MODEL, "-f", fleet_file, "--yes")
@@ -98,7 +98,7 @@ def test_all_ends_the_replicas_of_the_named_fleet_alone(cli, running: ClusterSta
     assert cli("evict", "--all", "--replica-id", "0", "-f", fleet_file, "--yes").code == 64
     assert running.writes() == []
     assert cli("evict", "--all", "-f", fleet_file, "--yes").code == 0
-    assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
+    assert ids_submitted(running) == [(MODEL, 0), (MODEL, 1)]
 
 
 @pytest.mark.parametrize("verb", ["evict", "restart"])
@@ -110,28 +110,28 @@ def test_with_a_fleet_file_a_model_means_only_its_replicas_there(
     nothing = cli(verb, "theirs", "-f", fleet_file, "--yes")
     assert (nothing.code, running.writes()) == (1, [])
     assert "theirs does not run in fleet lab: theirs/0 is in fleet other" in nothing.err
-    shown = cli(verb, MODEL, "-f", fleet_file, "--dry-run")
-    assert f"{MODEL}/2 is in fleet other and is left out" in shown.err
-    assert f"{MODEL}/1 (fleet lab" in shown.err
-    assert f"{MODEL}/2 (fleet other" not in shown.err
+    result = cli(verb, MODEL, "-f", fleet_file, "--dry-run")
+    assert f"{MODEL}/2 is in fleet other and is left out" in result.err
+    assert f"{MODEL}/1 (fleet lab" in result.err
+    assert f"{MODEL}/2 (fleet other" not in result.err
     assert f"{MODEL}/2 (fleet other" in cli(verb, f"{MODEL}/2", "-f", fleet_file, "--dry-run").err
 
 
 def test_replicas_of_two_fleets_are_two_jobs(cli, running: ClusterStandIn) -> None:
     running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
-    shown = cli("evict", MODEL, "--yes", "--format", "json")
+    result = cli("evict", MODEL, "--yes", "--format", "json")
     assert {running.request_of(job)["fleet"] for job in running.jobs} == {"lab", "other"}
-    summary = json.loads(shown.out)
+    summary = json.loads(result.out)
     assert (summary["exitCode"], len(summary["outcomes"])) == (0, 3)
 
 
 def test_a_failure_in_one_fleet_does_not_hide_the_result_of_another(cli, running: ClusterStandIn) -> None:
     running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
     busy = event(0, "runSummary", "the lock of fleet other is held by job j9", outcomes=[], exitCode=5)
-    running.on_submit = lambda request: obeyed(request) if request["fleet"] == "lab" else [("FAILED", busy)]
-    shown = cli("evict", MODEL, "--yes", "--format", "json")
-    assert shown.code == 3
-    assert [(row["replicaId"], row["outcome"], row.get("code")) for row in json.loads(shown.out)["outcomes"]] == [
+    running.on_submit = lambda request: carried_out(request) if request["fleet"] == "lab" else [("FAILED", busy)]
+    result = cli("evict", MODEL, "--yes", "--format", "json")
+    assert result.code == 3
+    assert [(row["replicaId"], row["outcome"], row.get("code")) for row in json.loads(result.out)["outcomes"]] == [
         (0, "gone", None), (1, "gone", None), (2, "failed", "NOT_DONE")]
 
 
@@ -140,10 +140,10 @@ def test_an_interrupt_in_one_fleet_skips_the_next(
     running.add_replica(MODEL, 2, running.nodes[0]["node_id"], fleet="other", gpus=0)
     running.on_submit = lambda _: [("FAILED", event(
         0, "runSummary", "interrupted before anything was begun", outcomes=[], exitCode=3, interrupted=True))]
-    shown = cli("evict", MODEL, "--drain", "9s", "--yes")
-    assert (shown.code, asked(running)["fleet"]) == (130, "lab")
-    assert "note: interrupted before anything was begun" in shown.err
-    assert shown.out == "Evict, interrupted\n"
+    result = cli("evict", MODEL, "--drain", "9s", "--yes")
+    assert (result.code, submitted(running)["fleet"]) == (130, "lab")
+    assert "note: interrupted before anything was begun" in result.err
+    assert result.out == "Evict, interrupted\n"
 
 
 def test_an_eviction_that_continues_after_an_interrupt_is_reported(
@@ -152,37 +152,37 @@ def test_an_eviction_that_continues_after_an_interrupt_is_reported(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fleetctl.cli.explicit.run_explicit", interrupted)
-    shown = cli("evict", MODEL, "--yes")
-    assert shown.code == 130
-    assert "note: the eviction may continue in the cluster; `fleetctl status` shows the replicas" in shown.err
+    result = cli("evict", MODEL, "--yes")
+    assert result.code == 130
+    assert "note: the eviction may continue in the cluster; `fleetctl status` shows the replicas" in result.err
 
 
 def test_a_dry_run_lists_and_writes_nothing(cli, running: ClusterStandIn, fleet_file: Path) -> None:
     running.add_replica("org/one", 0, running.nodes[0]["node_id"], gpus=0)
-    shown = cli("evict", MODEL, "org/one", "-f", fleet_file, "--dry-run")
-    assert shown.code == 0
-    assert f"{MODEL}/1 (fleet lab, ready, on node-b)" in shown.err
-    assert "org/one: the fleet file wants" in shown.err
-    assert "0 stay; the next apply starts" in shown.err
+    result = cli("evict", MODEL, "org/one", "-f", fleet_file, "--dry-run")
+    assert result.code == 0
+    assert f"{MODEL}/1 (fleet lab, ready, on node-b)" in result.err
+    assert "org/one: the fleet file wants" in result.err
+    assert "0 stay; the next apply starts" in result.err
     assert running.writes() == []
 
 
-def test_a_replica_that_could_not_be_ended_is_3_with_its_reason(cli, running: ClusterStandIn) -> None:
+def test_a_replica_that_cannot_be_ended_exits_with_3_and_its_reason(cli, running: ClusterStandIn) -> None:
     row = {"model": MODEL, "replicaId": 0, "outcome": "failed", "code": "NOT_FOUND", "message": "there is no such"}
     running.on_submit = lambda _: [("FAILED", event(0, "runSummary", "0 of 1", outcomes=[row], exitCode=3))]
-    shown = cli("evict", f"{MODEL}/0", "--yes")
-    assert shown.code == 3
-    assert "failed (NOT_FOUND)" in shown.out
-    assert "Evict: 1 failed" in shown.out
+    result = cli("evict", f"{MODEL}/0", "--yes")
+    assert result.code == 3
+    assert "failed (NOT_FOUND)" in result.out
+    assert "Evict: 1 failed" in result.out
 
 
-def test_restart_names_what_it_does_and_how_long_it_may_take(cli, running: ClusterStandIn, fleet_file: Path) -> None:
-    running.on_submit = lambda request: obeyed(request, "ready")
-    shown = cli("restart", f"{MODEL}/1", "-f", fleet_file, typed="y\n")
-    assert shown.code == 0
-    assert f"Restart {MODEL}/1 (fleet lab, ready, on node-b)? [y/N]" in shown.err
-    assert "Restart: 1 ready" in shown.out
-    [one] = asked(running)["replicas"]
+def test_restart_asks_and_sends_the_startup_timeout(cli, running: ClusterStandIn, fleet_file: Path) -> None:
+    running.on_submit = lambda request: carried_out(request, "ready")
+    result = cli("restart", f"{MODEL}/1", "-f", fleet_file, typed="y\n")
+    assert result.code == 0
+    assert f"Restart {MODEL}/1 (fleet lab, ready, on node-b)? [y/N]" in result.err
+    assert "Restart: 1 ready" in result.out
+    [one] = submitted(running)["replicas"]
     assert one["startupTimeout"] > 0
     assert next(iter(running.jobs)).startswith("fleetctl-restart-")
     history = cli("history")
@@ -190,7 +190,7 @@ def test_restart_names_what_it_does_and_how_long_it_may_take(cli, running: Clust
 
 
 @pytest.mark.parametrize("verb", ["evict", "restart"])
-def test_without_a_terminal_it_needs_yes(cli, running: ClusterStandIn, verb: str) -> None:
+def test_without_a_terminal_the_yes_flag_is_required(cli, running: ClusterStandIn, verb: str) -> None:
     assert cli(verb, f"{MODEL}/1").code == 64
     assert cli(verb).code == 64
     assert running.writes() == []
@@ -199,39 +199,39 @@ def test_without_a_terminal_it_needs_yes(cli, running: ClusterStandIn, verb: str
 
 @pytest.mark.parametrize("verb", ["evict", "restart"])
 def test_replicas_not_started_by_fleetctl_are_not_touched(cli, running: ClusterStandIn, verb: str) -> None:
-    shown = cli(verb, "odd/0", f"{MODEL}/0", "--yes")
-    assert shown.code == 1
-    assert "no fleet mark" in shown.err
+    result = cli(verb, "odd/0", f"{MODEL}/0", "--yes")
+    assert result.code == 1
+    assert "no fleet mark" in result.err
     assert running.writes() == []
 
 
 @pytest.mark.parametrize("verb", ["evict", "restart"])
 @pytest.mark.parametrize("name", [f"{MODEL}/2", "org/one/1", "nobody/0", f"{MODEL}/", f"{MODEL}/*", f"{MODEL}/0,1"])
-def test_what_does_not_exist_is_1(cli, running: ClusterStandIn, verb: str, name: str) -> None:
-    shown = cli(verb, name, "--yes")
-    assert shown.code == 1
-    assert f"there is no {name}" in shown.err
+def test_an_unknown_replica_exits_with_1(cli, running: ClusterStandIn, verb: str, name: str) -> None:
+    result = cli(verb, name, "--yes")
+    assert result.code == 1
+    assert f"there is no {name}" in result.err
     assert running.writes() == []
 
 
-def test_no_healthy_replica_is_suggested_in_place_of_one_that_does_not_exist(cli, running: ClusterStandIn) -> None:
-    shown = cli("evict", f"{MODEL}/7", "--yes")
-    assert f"hint: {MODEL} has 0, 1" in shown.err
-    assert "did you mean" not in shown.err
+def test_no_healthy_replica_is_suggested_for_an_unknown_id(cli, running: ClusterStandIn) -> None:
+    result = cli("evict", f"{MODEL}/7", "--yes")
+    assert f"hint: {MODEL} has 0, 1" in result.err
+    assert "did you mean" not in result.err
     assert f"did you mean {MODEL}?" in cli("evict", "org/one:2", "--yes").err
 
 
-def test_while_an_apply_creates_it_is_5(cli, running: ClusterStandIn) -> None:
+def test_a_held_lock_exits_with_5(cli, running: ClusterStandIn) -> None:
     running.on_submit = lambda _: [("FAILED", event(
         0, "runSummary", "the lock of fleet lab is held by job j9", outcomes=[], exitCode=5))]
-    shown = cli("evict", f"{MODEL}/0", "--yes")
-    assert shown.code == 5
-    assert "held by job j9" in shown.err
+    result = cli("evict", f"{MODEL}/0", "--yes")
+    assert result.code == 5
+    assert "held by job j9" in result.err
 
 
-def test_the_lock_is_waited_for_when_asked(cli, running: ClusterStandIn) -> None:
+def test_the_lock_timeout_is_sent_to_the_agent(cli, running: ClusterStandIn) -> None:
     cli("evict", f"{MODEL}/0", "--yes", "--lock-timeout", "10m")
-    assert asked(running)["lockTimeout"] == 600
+    assert submitted(running)["lockTimeout"] == 600
 
 
 def test_a_broken_fleet_file_ends_nothing(cli, running: ClusterStandIn, fleet_file: Path) -> None:
@@ -242,19 +242,19 @@ def test_a_broken_fleet_file_ends_nothing(cli, running: ClusterStandIn, fleet_fi
 
 def test_an_incomplete_inventory_cannot_prove_a_replica_absent(cli, running: ClusterStandIn) -> None:
     running.refusals["GET", "/api/version"] = [(500, "")] * 10
-    shown = cli("evict", f"{MODEL}/2", "--yes")
-    assert shown.code == 1
-    assert "that could be read: " in shown.err
-    assert "version and session" in shown.err
+    result = cli("evict", f"{MODEL}/2", "--yes")
+    assert result.code == 1
+    assert "that could be read: " in result.err
+    assert "version and session" in result.err
     assert running.writes() == []
 
 
 def test_an_eviction_without_a_summary_is_not_called_an_apply(cli, running: ClusterStandIn) -> None:
     running.on_submit = lambda _: [("FAILED", event(0, "version"))]
-    shown = cli("evict", f"{MODEL}/0", "--yes")
-    assert shown.code == 1
-    assert "evict the rest" in shown.err
-    assert "apply" not in shown.err
+    result = cli("evict", f"{MODEL}/0", "--yes")
+    assert result.code == 1
+    assert "evict the rest" in result.err
+    assert "apply" not in result.err
 
 
 @pytest.mark.parametrize("verb", ["evict", "restart"])
@@ -263,17 +263,17 @@ def test_a_protected_model_is_refused_without_a_question(
 ) -> None:
     text = fleet_file.read_text().replace("spec:\n", "spec:\n  policy: {protectedModels: ['org/one:*']}\n")
     fleet_file.write_text(text)
-    shown = cli(verb, f"{MODEL}/1", "-f", fleet_file, typed="y\n")
-    assert shown.code == 4
-    assert f"{MODEL}/1 stays: spec.policy.protectedModels: org/one:* at {fleet_file}:5:29 protects it" in shown.err
-    assert "?" not in shown.err
+    result = cli(verb, f"{MODEL}/1", "-f", fleet_file, typed="y\n")
+    assert result.code == 4
+    assert f"{MODEL}/1 stays: spec.policy.protectedModels: org/one:* at {fleet_file}:5:29 protects it" in result.err
+    assert "?" not in result.err
     assert running.writes() == []
     fleet_file.write_text(text.replace("org/one:*", "org/two"))
     assert cli(verb, f"{MODEL}/1", "-f", fleet_file, "--yes").code == 0
 
 
 def with_weights(running: ClusterStandIn, size: int) -> dict[str, Any]:
-    """Let the first replica have weights; returns its actor."""
+    """Give the first replica weights; return its actor."""
     actor = running.actors[0]
     mark = json.loads(actor["repr_name"])
     mark["members"][0]["weights"] = {"artifact": "a" * 64, "view": None, "whole": True, "port": 9, "bytes": size}
@@ -281,28 +281,28 @@ def with_weights(running: ClusterStandIn, size: int) -> dict[str, Any]:
     return actor
 
 
-def test_to_warm_shows_its_memory_and_sends_the_budget(cli, running: ClusterStandIn) -> None:
+def test_evicting_to_warm_shows_the_memory_and_sends_the_budget(cli, running: ClusterStandIn) -> None:
     with_weights(running, 3 << 30)
     dry = cli("evict", f"{MODEL}/0", "--to", "warm", "--dry-run")
     assert f"evict to warm: {MODEL}/0 (fleet lab, ready, on node-a)" in dry.err
     assert "node-a: 3Gi of weights stay in memory; with those already WARM 3Gi of at most 512Gi" in dry.err
     assert running.writes() == []
     assert cli("evict", f"{MODEL}/0", "--to", "warm", typed="y\n").code == 0
-    request = asked(running)
+    request = submitted(running)
     assert (request["level"], list(request["warm"].values())) == ("WARM", [{"name": "node-a", "bytes": 1 << 39}])
     assert "level" not in request["replicas"][0]
     [job] = running.jobs.values()
     assert job.body["metadata"]["level"] == "WARM"
 
 
-@pytest.mark.parametrize(("size", "said"), [(0, "nothing can be WARM: no member that is ready has `weights`"),
+@pytest.mark.parametrize(("size", "message"), [(0, "nothing can be WARM: no member that is ready has `weights`"),
                                             (1 << 40, "node-a: 1Ti of weights stay in memory")])
-def test_a_replica_that_cannot_be_warm_is_refused_first(cli, running: ClusterStandIn, size: int, said: str) -> None:
+def test_a_replica_that_cannot_be_warm_is_refused_first(cli, running: ClusterStandIn, size: int, message: str) -> None:
     if size:
         with_weights(running, size)
     refused = cli("evict", f"{MODEL}/0", "--to", "warm", "--yes")
     assert (refused.code, running.writes()) == (1, [])
-    assert said in refused.err
+    assert message in refused.err
 
 
 def test_a_warm_replica_is_ended_by_name_and_has_no_engine(cli, running: ClusterStandIn) -> None:
@@ -311,9 +311,9 @@ def test_a_warm_replica_is_ended_by_name_and_has_no_engine(cli, running: Cluster
     assert f"{MODEL}/0 is already WARM" in cli("evict", f"{MODEL}/0", "--to", "warm", "--yes").err
     assert "a WARM replica has no engine" in cli("restart", f"{MODEL}/0", "--yes").err
     assert running.writes() == []
-    shown = cli("evict", f"{MODEL}/0", typed="y\n")
-    assert f"End {MODEL}/0 (fleet lab, warm, on node-a)?" in shown.err
-    assert asked(running)["replicas"][0]["level"] == "WARM"
+    result = cli("evict", f"{MODEL}/0", typed="y\n")
+    assert f"End {MODEL}/0 (fleet lab, warm, on node-a)?" in result.err
+    assert submitted(running)["replicas"][0]["level"] == "WARM"
 
 
 def test_an_interrupted_demotion_continues_within_the_budget(
@@ -324,6 +324,6 @@ def test_an_interrupted_demotion_continues_within_the_budget(
     mark.update(level="WARM", members=[{**one, "memory": 400 << 30} for one in mark["members"]])
     running.actors.append({**hot, "actor_id": "e" * 32, "name": hot["name"].replace("ModelActor:", "WarmReplica:"),
                            "repr_name": json.dumps(mark)})
-    shown = cli("evict", f"{MODEL}/0", f"{MODEL}/1", "--to", "warm", "--yes")
-    assert "with those already WARM 400Gi of at most 512Gi" in shown.err
-    assert ids_asked_for(running) == [(MODEL, 0), (MODEL, 1)]
+    result = cli("evict", f"{MODEL}/0", f"{MODEL}/1", "--to", "warm", "--yes")
+    assert "with those already WARM 400Gi of at most 512Gi" in result.err
+    assert ids_submitted(running) == [(MODEL, 0), (MODEL, 1)]

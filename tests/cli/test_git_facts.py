@@ -12,7 +12,8 @@ from fleetctl.workflow.git_facts import git_facts
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    identity = {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    identity = {f"GIT_{role}_{field}": "t@example.org" for role in ("AUTHOR", "COMMITTER")
+                for field in ("NAME", "EMAIL")}
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "GIT_CONFIG_NOSYSTEM": "1", **identity}
 
 
@@ -27,7 +28,7 @@ def repository(tmp_path: Path, environ: dict[str, str]) -> Path:
     return folder
 
 
-def test_commit_and_branch_are_known(repository: Path, environ: dict[str, str]) -> None:
+def test_commit_and_branch_are_read(repository: Path, environ: dict[str, str]) -> None:
     facts = git_facts([str(repository / "fleet.yaml")], environ)
     assert facts is not None
     assert (len(facts.commit), facts.branch, facts.dirty) == (40, "trunk", False)
@@ -38,7 +39,7 @@ def test_a_branch_name_that_is_not_utf8_is_escaped(repository: Path, environ: di
     assert git_facts([str(repository / "fleet.yaml")], environ).branch == r"x\xff"
 
 
-def test_a_changed_or_new_fleet_file_is_dirty_and_no_other_file(repository: Path, environ: dict[str, str]) -> None:
+def test_only_a_changed_or_new_fleet_file_is_dirty(repository: Path, environ: dict[str, str]) -> None:
     (repository / "notes.txt").write_text("changed\n")
     assert git_facts([str(repository / "fleet.yaml")], environ).dirty is False
     (repository / "fleet.yaml").write_text("a: 2\n")
@@ -52,7 +53,7 @@ def test_a_detached_head_has_no_branch(repository: Path, environ: dict[str, str]
     assert git_facts([str(repository / "fleet.yaml")], environ).branch is None
 
 
-def test_a_plan_writes_nothing_into_the_repository(repository: Path, environ: dict[str, str]) -> None:
+def test_reading_the_facts_writes_nothing_into_the_repository(repository: Path, environ: dict[str, str]) -> None:
     index = repository / ".git" / "index"
     os.utime(repository / "fleet.yaml", (1, 1))
     before = index.read_bytes()
@@ -60,7 +61,7 @@ def test_a_plan_writes_nothing_into_the_repository(repository: Path, environ: di
     assert index.read_bytes() == before
 
 
-def test_whatever_is_wrong_the_plan_goes_on_without_git(tmp_path: Path, environ: dict[str, str]) -> None:
+def test_without_git_or_a_repository_there_are_no_facts(tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "empty").mkdir()
     assert git_facts([str(tmp_path / "fleet.yaml")], environ) is None
     assert git_facts([str(tmp_path / "missing" / "fleet.yaml")], environ) is None

@@ -1,4 +1,4 @@
-"""`fleetctl history`: what ran, whose it was and how it ended, in every format; reads only."""
+"""`fleetctl history`: which runs there were, who started them and how they ended, in every format; read-only."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from cli_result import Result
 from cluster_stand_in import ClusterStandIn, event, ready, summary
-from shown import Shown
 
 from fleetctl.documents.schemas import json_schema
 from fleetctl.render.report.formats import ReportFormat
@@ -22,7 +22,7 @@ HOSTILE = "eve\x1b[2J\u202e|`x`</td><script>@all\n::error::no"
 NOON_MS = 1_772_625_600_000
 
 
-def put(cluster: ClusterStandIn, number: int, log: str, status: str, verb: str = "apply", **metadata: str) -> None:
+def add_run(cluster: ClusterStandIn, number: int, log: str, status: str, verb: str = "apply", **metadata: str) -> None:
     job = cluster.add_job(f"fleetctl-{verb}-{number:012x}", verb=verb,
                           **{"fleet": "lab", "who": "ann@laptop", "planId": f"{number:064x}", **metadata})
     job.status, job.log, job.steps = status, log, []
@@ -30,26 +30,26 @@ def put(cluster: ClusterStandIn, number: int, log: str, status: str, verb: str =
 
 
 @pytest.fixture
-def past(cluster: ClusterStandIn) -> ClusterStandIn:
-    """A run of every state, the oldest first."""
-    put(cluster, 1, BEGUN + summary(2, ready("org/m", 0)), "SUCCEEDED", commit="c0ffee" * 7, dirty="true")
-    put(cluster, 2, BEGUN + summary(2, ready("org/m", 0), FAILED, code=3), "FAILED")
-    put(cluster, 3, BEGUN, "FAILED", who=HOSTILE)
-    put(cluster, 4, summary(0, code=5, message="the lock of fleet lab is held by job j"), "FAILED")
+def past_runs(cluster: ClusterStandIn) -> ClusterStandIn:
+    """One run in each state, the oldest first."""
+    add_run(cluster, 1, BEGUN + summary(2, ready("org/m", 0)), "SUCCEEDED", commit="c0ffee" * 7, dirty="true")
+    add_run(cluster, 2, BEGUN + summary(2, ready("org/m", 0), FAILED, code=3), "FAILED")
+    add_run(cluster, 3, BEGUN, "FAILED", who=HOSTILE)
+    add_run(cluster, 4, summary(0, code=5, message="the lock of fleet lab is held by job j"), "FAILED")
     ending = event(0, "version") + event(1, "replicaEnding")
-    put(cluster, 5, ending + summary(2), "SUCCEEDED", "evict", replica="org/m/0")
-    put(cluster, 6, BEGUN, "RUNNING", create="3")
+    add_run(cluster, 5, ending + summary(2), "SUCCEEDED", "evict", replica="org/m/0")
+    add_run(cluster, 6, BEGUN, "RUNNING", create="3")
     return cluster
 
 
-def shown_json(shown: Shown, schema: str) -> Any:
-    assert shown.code == 0, shown.err
-    document = json.loads(shown.out)
+def checked_json(result: Result, schema: str) -> Any:
+    assert result.code == 0, result.err
+    document = json.loads(result.out)
     jsonschema.validate(document, json_schema(schema))
     return document
 
 
-def test_every_run_has_a_row_the_newest_first(cli, past: ClusterStandIn) -> None:
+def test_every_run_has_a_row_with_the_newest_first(cli, past_runs: ClusterStandIn) -> None:
     lines = cli("history").out.splitlines()
     assert lines[0].split() == ["STARTED", "ID", "STATE", "RESULT", "VERB", "TOOK", "WHO", "COMMIT", "PLAN"]
     rows = [line.split() for line in lines if line.startswith("2026")]
@@ -62,7 +62,7 @@ def test_every_run_has_a_row_the_newest_first(cli, past: ClusterStandIn) -> None
 
 
 def test_a_narrow_terminal_shows_starter_and_commit_below(
-    cli, past: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+    cli, past_runs: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     out = cli("history").out
@@ -70,29 +70,29 @@ def test_a_narrow_terminal_shows_starter_and_commit_below(
     assert "apply, 9.1s, ann@laptop, c0ffeec-dirty" in " ".join(out.split())
 
 
-def test_limit_shows_the_newest_runs_and_the_total(cli, past: ClusterStandIn) -> None:
-    shown = cli("history", "--limit", "2")
-    assert shown.out.splitlines()[-1] == "Runs: 1 ok, 1 running; the newest 2 of 6"
+def test_limit_shows_the_newest_runs_and_the_total(cli, past_runs: ClusterStandIn) -> None:
+    result = cli("history", "--limit", "2")
+    assert result.out.splitlines()[-1] == "Runs: 1 ok, 1 running; the newest 2 of 6"
 
 
 def test_a_cluster_without_any_run_says_so(cli) -> None:
     assert cli("history").out == "Runs: none\n"
-    shown = cli("history", "show", "latest")
-    assert (shown.code, "no such run" in shown.err) == (1, True)
+    result = cli("history", "show", "latest")
+    assert (result.code, "no such run" in result.err) == (1, True)
 
 
-def test_only_runs_of_one_fleet_by_name_or_by_its_file(cli, past: ClusterStandIn, fleet_file: Path) -> None:
-    put(past, 9, BEGUN, "RUNNING", fleet="theirs")
+def test_runs_can_be_limited_to_one_fleet_by_name_or_by_file(cli, past_runs: ClusterStandIn, fleet_file: Path) -> None:
+    add_run(past_runs, 9, BEGUN, "RUNNING", fleet="theirs")
     assert "theirs" in cli("history").out
-    by_name = shown_json(cli("history", "--fleet", "theirs", "--format", "json"), "history")
+    by_name = checked_json(cli("history", "--fleet", "theirs", "--format", "json"), "history")
     assert [run["fleet"] for run in by_name["runs"]] == ["theirs"]
-    by_file = shown_json(cli("history", "-f", fleet_file, "--format", "json"), "history")
+    by_file = checked_json(cli("history", "-f", fleet_file, "--format", "json"), "history")
     assert {run["fleet"] for run in by_file["runs"]} == {"lab"}
     refused = cli("history", "-f", fleet_file, "--fleet", "theirs")
     assert (refused.code, "describe fleet lab" in refused.err) == (64, True)
 
 
-def test_one_run_is_shown_with_its_facts_log_and_replicas(cli, past: ClusterStandIn) -> None:
+def test_one_run_is_shown_with_its_facts_log_and_replicas(cli, past_runs: ClusterStandIn) -> None:
     out = cli("history", "show", "000000000002").out
     for text in ("fleetctl-apply-000000000002", "2026-03-04T12:02:00Z, took 9.1s",
                  "12:00:00.000Z  info   lock of fleet lab acquired", "org/m/1 failed (ENGINE_EXITED)",
@@ -100,37 +100,37 @@ def test_one_run_is_shown_with_its_facts_log_and_replicas(cli, past: ClusterStan
         assert text in out
 
 
-def test_one_run_as_json_has_its_outcomes_and_its_events(cli, past: ClusterStandIn) -> None:
-    run = shown_json(cli("history", "show", "000000000002", "--format", "json"), "history-run")
+def test_one_run_as_json_has_its_outcomes_and_its_events(cli, past_runs: ClusterStandIn) -> None:
+    run = checked_json(cli("history", "show", "000000000002", "--format", "json"), "history-run")
     assert (run["kind"], run["state"], run["counts"]) == ("HistoryRun", "partial", {"ready": 1, "failed": 1})
     assert [(row["model"], row["replicaId"], row["outcome"]) for row in run["outcomes"]] == [
         ("org/m", 0, "ready"), ("org/m", 1, "failed")]
     assert [line["type"] for line in run["events"]] == ["version", "lockAcquired", "runSummary"]
 
 
-def test_flags_before_show_are_refused_and_not_ignored(cli, past: ClusterStandIn) -> None:
-    shown = cli("history", "--fleet", "theirs", "show", "latest")
-    assert shown.code == 64
-    assert "--fleet before `show` has no effect" in shown.err
+def test_flags_before_show_are_refused(cli, past_runs: ClusterStandIn) -> None:
+    result = cli("history", "--fleet", "theirs", "show", "latest")
+    assert result.code == 64
+    assert "--fleet before `show` has no effect" in result.err
 
 
 @pytest.mark.parametrize("chosen", get_args(ReportFormat))
 @pytest.mark.parametrize("what", [("history",), ("history", "show", "000000000003")])
-def test_no_format_passes_on_what_a_hostile_name_would_do(
-    cli, past: ClusterStandIn, what: tuple[str, ...], chosen: ReportFormat
+def test_no_format_prints_a_hostile_name_unescaped(
+    cli, past_runs: ClusterStandIn, what: tuple[str, ...], chosen: ReportFormat
 ) -> None:
-    shown = cli(*what, "--format", chosen)
-    assert shown.code == 0, shown.err
-    assert "eve" in shown.out or chosen in ("github", "sarif", "junit")
-    assert "\x1b" not in shown.out
-    assert "\n::error::no" not in shown.out
+    result = cli(*what, "--format", chosen)
+    assert result.code == 0, result.err
+    assert "eve" in result.out or chosen in ("github", "sarif", "junit")
+    assert "\x1b" not in result.out
+    assert "\n::error::no" not in result.out
     if chosen == "html":
-        assert "</td><script>" not in shown.out
+        assert "</td><script>" not in result.out
     if chosen not in ("json", "jsonl", "sarif"):
-        assert "\u202e" not in shown.out
+        assert "\u202e" not in result.out
 
 
-def test_every_format_counts_the_same(cli, past: ClusterStandIn) -> None:
+def test_every_format_counts_the_same(cli, past_runs: ClusterStandIn) -> None:
     expected = {"ok": 2, "partial": 1, "unknown": 1, "running": 1, "refused": 1}
     lines = [json.loads(line) for line in cli("history", "--format", "jsonl").out.splitlines()]
     assert next(line for line in lines if line["type"] == "totals")["totals"] == expected
@@ -143,28 +143,28 @@ def test_every_format_counts_the_same(cli, past: ClusterStandIn) -> None:
     assert sorted(result["level"] for result in sarif["runs"][0]["results"]) == ["error", "error", "note", "warning"]
 
 
-def test_reports_are_written_in_addition_to_the_output(cli, past: ClusterStandIn, tmp_path: Path) -> None:
+def test_reports_are_written_in_addition_to_the_output(cli, past_runs: ClusterStandIn, tmp_path: Path) -> None:
     file = tmp_path / "history.md"
-    shown = cli("history", "--report", f"markdown={file}")
-    assert shown.out.splitlines()[-1].startswith("Runs: ")
+    result = cli("history", "--report", f"markdown={file}")
+    assert result.out.splitlines()[-1].startswith("Runs: ")
     assert file.read_text().startswith("<!-- fleetctl:history:all -->")
 
 
-def test_a_mistyped_report_is_refused_before_the_cluster_is_asked(cli, past: ClusterStandIn) -> None:
-    shown = cli("history", "--report", "pdf=x.pdf")
-    assert shown.code == 64
-    assert past.requests == []
+def test_a_mistyped_report_is_refused_before_the_cluster_is_contacted(cli, past_runs: ClusterStandIn) -> None:
+    result = cli("history", "--report", "pdf=x.pdf")
+    assert result.code == 64
+    assert past_runs.requests == []
 
 
-def test_looking_changes_nothing(cli, past: ClusterStandIn) -> None:
+def test_history_writes_nothing(cli, past_runs: ClusterStandIn) -> None:
     cli("history")
     cli("history", "show", "latest")
-    assert past.writes() == []
+    assert past_runs.writes() == []
 
 
-def test_an_apply_is_found_again_with_what_it_was_made_from(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+def test_an_apply_is_listed_with_the_files_it_was_made_from(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     assert cli("apply", "-f", fleet_file, "--yes").code == 3
-    run = shown_json(cli("history", "show", "latest", "--format", "json"), "history-run")
+    run = checked_json(cli("history", "show", "latest", "--format", "json"), "history-run")
     assert (run["state"], run["create"], run["fleet"]) == ("partial", 3, "lab")
     assert run["counts"] == {"ready": 3, "blocked": 1}
     assert [source["path"] for source in run["files"]] == [str(fleet_file)]

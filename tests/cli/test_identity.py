@@ -1,4 +1,4 @@
-"""Who starts a run, as the history will tell: a person at a machine, or a person's CI run with its address."""
+"""The starter of a run, as the history shows it: a user on a host, or a user's CI run with its address."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fleetctl.apply.record import Starter
 from fleetctl.cli.identity import new_job_id, starter
 
 
-def started(environ: dict[str, str]) -> Starter:
+def starter_in(environ: dict[str, str]) -> Starter:
     with patch.dict(os.environ, environ, clear=True):
         return starter()
 
 
-def test_at_a_desk_it_is_user_and_host() -> None:
-    found = started({})
+def test_outside_ci_the_starter_is_user_and_host() -> None:
+    found = starter_in({})
     assert found.name.count("@") == 1
     assert found.ci_run is None
 
@@ -29,14 +29,14 @@ def test_at_a_desk_it_is_user_and_host() -> None:
      "https://git.example.com/j/8"),
     ({"GITHUB_RUN_ID": "7", "GITHUB_ACTOR": "ann"}, "ann (CI run 7)", None),
 ])
-def test_in_ci_it_is_the_person_and_the_run(environ: dict[str, str], name: str, address: str | None) -> None:
-    found = started(environ)
+def test_in_ci_the_starter_is_the_user_and_the_run(environ: dict[str, str], name: str, address: str | None) -> None:
+    found = starter_in(environ)
     assert (found.name, found.ci_run) == (name, address)
 
 
 def test_a_ci_run_without_an_actor_names_its_run() -> None:
-    assert started({"CI_JOB_ID": "8"}).name.endswith(" (CI run 8)")
+    assert starter_in({"CI_JOB_ID": "8"}).name.endswith(" (CI run 8)")
 
 
-def test_no_two_runs_have_one_id() -> None:
+def test_job_ids_are_unique() -> None:
     assert len({new_job_id("apply") for _ in range(100)}) == 100

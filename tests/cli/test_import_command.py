@@ -1,4 +1,4 @@
-"""`fleetctl import` as a user runs it: where the fleet file goes, how losses are told, and what the exit code says."""
+"""`fleetctl import` as a user runs it: where the fleet file goes, how losses are reported, and the exit code."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ spec:
 
 @pytest.fixture
 def lws(tmp_path: Path) -> Path:
-    """A file whose values all have a field in a fleet file."""
+    """A file whose values all have an equivalent field in a fleet file."""
     path = tmp_path / "lws.yaml"
     path.write_text(LWS)
     return path
 
 
-def test_a_complete_import_goes_to_standard_output_with_0(run_cli, lws):
+def test_a_complete_import_goes_to_standard_output_and_exits_with_0(run_cli, lws):
     done = run_cli("import", lws, "--fleet", "lab")
     assert done.returncode == 0
     assert "  - key: one\n    replicas: 2\n" in done.stdout
@@ -49,12 +49,12 @@ def test_the_fleet_file_is_sound_and_formatted(run_cli, lws, tmp_path):
     assert run_cli("fmt", "--check", out).returncode == 0
 
 
-def test_the_folder_of_the_fleet_file_need_not_be_there(run_cli, lws, tmp_path):
+def test_the_folder_of_the_fleet_file_is_created(run_cli, lws, tmp_path):
     assert run_cli("import", lws, "-o", tmp_path / "fleets" / "lab.yaml").returncode == 0
     assert (tmp_path / "fleets" / "lab.yaml").exists()
 
 
-def test_a_loss_is_reported_with_its_line_and_ends_with_3(run_cli, lws, tmp_path):
+def test_a_loss_is_reported_with_its_line_and_exits_with_3(run_cli, lws, tmp_path):
     lws.write_text(LWS.replace("containers:", "hostNetwork: true\n        containers:"))
     out = tmp_path / "fleet.yaml"
     done = run_cli("import", lws, "-o", out)
@@ -64,7 +64,7 @@ def test_a_loss_is_reported_with_its_line_and_ends_with_3(run_cli, lws, tmp_path
     assert "# lost: hostNetwork: an engine is always on the node's network\n" in out.read_text()
 
 
-def test_a_file_that_is_there_is_not_overwritten_without_force(run_cli, lws, tmp_path):
+def test_an_existing_file_is_not_overwritten_without_force(run_cli, lws, tmp_path):
     out = tmp_path / "fleet.yaml"
     out.write_text("mine\n")
     refused = run_cli("import", lws, "-o", out)
@@ -77,12 +77,12 @@ def test_a_file_that_is_there_is_not_overwritten_without_force(run_cli, lws, tmp
 def test_json_has_everything_and_standard_error_only_the_summary(run_cli, tmp_path):
     out = tmp_path / "fleet.yaml"
     done = run_cli("import", SOURCES / "lws-gang", "-o", out, "--format", "json", "--fleet", "lab")
-    told = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     assert done.returncode == 3
-    assert (told["fleet"], told["file"], told["partial"], told["problems"]) == ("lab", str(out), True, [])
-    assert [model["key"] for model in told["models"]] == ["llama-405b"]
-    assert {loss["kind"] for loss in told["losses"]} == {"lost", "todo", "changed"}
-    assert all(loss["source"]["line"] > 0 and loss["path"] is not None for loss in told["losses"])
+    assert (report["fleet"], report["file"], report["partial"], report["problems"]) == ("lab", str(out), True, [])
+    assert [model["key"] for model in report["models"]] == ["llama-405b"]
+    assert {loss["kind"] for loss in report["losses"]} == {"lost", "todo", "changed"}
+    assert all(loss["source"]["line"] > 0 and loss["path"] is not None for loss in report["losses"])
     assert "hf_literal" not in done.stdout + done.stderr
     assert "hf_literal" in out.read_text()
     assert len(done.stderr.splitlines()) == 1
@@ -104,7 +104,7 @@ def test_declared_hardware_becomes_an_inventory_to_plan_on(run_cli, tmp_path):
     assert json.loads(planned.stdout)["summary"]["create"] == 1
 
 
-def test_hardware_alone_is_an_inventory_and_no_fleet_file(run_cli, tmp_path):
+def test_hardware_alone_makes_an_inventory_and_no_fleet_file(run_cli, tmp_path):
     declared = tmp_path / "declared.json"
     done = run_cli("import", SOURCES / "modelplane-gang" / "hardware.yaml", "--inventory-out", declared)
     assert (done.returncode, done.stdout) == (3, "")
@@ -139,17 +139,17 @@ def test_an_empty_input_is_an_error_that_lists_what_can_be_imported(run_cli, tmp
                                 "LeaderWorkerSets, RayServices, Serve applications or NDIF models\n")
 
 
-@pytest.mark.parametrize(("version", "kind", "told"), [
+@pytest.mark.parametrize(("version", "kind", "loss"), [
     ("v1", "Endpoints", "Endpoints of v1 is not imported"),
     ("modelplane.ai/v1alpha1", "InferencePool", "InferencePool is not imported from Modelplane"),
 ])
-def test_a_kind_that_is_not_imported_is_named(run_cli, tmp_path, version, kind, told):
+def test_a_kind_that_is_not_imported_is_named(run_cli, tmp_path, version, kind, loss):
     path = tmp_path / "one.yaml"
     path.write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n")
-    assert f"{path}:1:1: lost: {told}" in run_cli("import", path).stderr
+    assert f"{path}:1:1: lost: {loss}" in run_cli("import", path).stderr
 
 
-def test_a_missing_file_is_no_template(run_cli, tmp_path):
+def test_a_missing_file_gets_no_hint_about_templates(run_cli, tmp_path):
     done = run_cli("import", tmp_path / "missing.yaml")
     assert done.returncode == 1
     assert "missing.yaml:1:1: error FL001" in done.stderr
@@ -162,7 +162,7 @@ def test_a_fleet_file_is_not_imported(run_cli, fleet_file):
     assert "this is already a fleet file" in done.stderr
 
 
-def test_every_problem_of_the_yaml_is_shown_and_nothing_is_written(run_cli, tmp_path):
+def test_every_yaml_problem_is_shown_and_nothing_is_written(run_cli, tmp_path):
     path, out = tmp_path / "chart.yaml", tmp_path / "fleet.yaml"
     path.write_text("kind: {{ .Values.kind }}\n")
     done = run_cli("import", path, tmp_path / "missing.yaml", "-o", out)
@@ -173,7 +173,7 @@ def test_every_problem_of_the_yaml_is_shown_and_nothing_is_written(run_cli, tmp_
     assert not out.exists()
 
 
-def test_a_file_can_be_forced_to_be_of_a_kind(run_cli, tmp_path):
+def test_the_kind_of_a_file_can_be_forced(run_cli, tmp_path):
     path = tmp_path / "models.yaml"
     path.write_text("apiVersion: mine/v1\nmodels:\n- org/one\n")
     assert run_cli("import", path).returncode == 1
@@ -183,7 +183,7 @@ def test_a_file_can_be_forced_to_be_of_a_kind(run_cli, tmp_path):
     assert f"{path}:1:1: lost: apiVersion: the import does not know this field" in done.stderr
 
 
-def test_json_is_read_as_kubectl_prints_it(run_cli, tmp_path):
+def test_a_json_list_from_kubectl_is_read(run_cli, tmp_path):
     path = tmp_path / "list.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(LWS)]}, indent=4))
     done = run_cli("import", path)
@@ -191,7 +191,7 @@ def test_json_is_read_as_kubectl_prints_it(run_cli, tmp_path):
     assert "key: one" in done.stdout
 
 
-def test_the_name_of_a_fleet_is_checked_first(run_cli, lws):
+def test_the_name_of_the_fleet_is_checked_first(run_cli, lws):
     done = run_cli("import", lws, "--fleet", "My_Fleet")
     assert (done.returncode, done.stdout) == (64, "")
     assert "did you mean my-fleet?" in done.stderr
@@ -218,7 +218,7 @@ def test_a_fleet_file_with_problems_is_written_and_reported(run_cli, tmp_path):
 
 
 @pytest.mark.parametrize("flags", [("--address", "http://127.0.0.1:1"), ("--namespace", "x"), ("--inventory", "x")])
-def test_files_and_a_cluster_do_not_go_together(run_cli, lws, flags):
+def test_files_and_a_cluster_cannot_be_combined(run_cli, lws, flags):
     assert run_cli("import", lws, *flags).returncode == 64
 
 
@@ -228,14 +228,14 @@ def test_a_dash_is_standard_output(run_cli, lws, tmp_path, monkeypatch):
     assert not (tmp_path / "-").exists()
 
 
-def test_two_documents_do_not_go_into_one_file(run_cli, tmp_path):
+def test_two_documents_are_not_written_to_one_file(run_cli, tmp_path):
     done = run_cli("import", SOURCES / "modelplane-gang", "-o", tmp_path / "one", "--inventory-out",
                    tmp_path / "." / "one")
     assert (done.returncode, "is also written by --out" in done.stderr) == (64, True)
     assert not (tmp_path / "one").exists()
 
 
-def test_the_folder_of_an_inventory_is_made_as_that_of_the_fleet_file(run_cli, tmp_path):
+def test_the_folder_of_an_inventory_is_created(run_cli, tmp_path):
     declared = tmp_path / "made" / "declared.json"
     run_cli("import", SOURCES / "modelplane-gang", "-o", tmp_path / "lab.yaml", "--inventory-out", declared)
     assert json.loads(declared.read_text())["kind"] == "Inventory"

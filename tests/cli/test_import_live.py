@@ -1,4 +1,4 @@
-"""`fleetctl import` without files: a fleet file from what runs on the cluster, and from what it remembers of it."""
+"""`fleetctl import` without files: a fleet file from the running replicas and the records of past applies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_result import Cli
 from cluster_stand_in import ClusterStandIn
-from shown import Cli
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def node(cluster: ClusterStandIn) -> str:
 
 
 def recorded_spec(cluster: ClusterStandIn, key: str) -> str:
-    """The spec hash of a model in the record of the one apply there was."""
+    """The spec hash of a model in the record of the only apply."""
     [job] = cluster.jobs.values()
     record = next(json.loads(line) for line in job.log.splitlines() if "planAccepted" in line)
     spec: str = next(model["specHash"] for model in record["models"] if model["key"] == key)
@@ -47,7 +47,7 @@ def test_the_record_of_an_apply_becomes_the_fleet_file(
     assert (made["actions"], made["blocked"], made["drift"]) == ([], [], [])
 
 
-def test_replicas_without_a_record_are_written_as_seen_and_left_to_do(
+def test_replicas_without_a_record_are_written_as_observed_and_marked_to_do(
     cli: Cli, cluster: ClusterStandIn, node: str, tmp_path: Path
 ) -> None:
     cluster.add_replica("org/lost", 3, node, gpus=10_000, spec_hash="0123456789abcdef")
@@ -60,7 +60,7 @@ def test_replicas_without_a_record_are_written_as_seen_and_left_to_do(
     assert [one["code"] for one in made["drift"]] == ["SPEC_CHANGED"]
 
 
-def test_masked_values_are_named_and_their_secrets_are_nowhere(
+def test_masked_values_are_named_and_their_secrets_never_shown(
     cli: Cli, cluster: ClusterStandIn, node: str, fleet_file: Path
 ) -> None:
     cli("apply", "-f", fleet_file, "--yes")
@@ -112,14 +112,14 @@ def test_without_replicas_there_is_nothing_to_import(cli: Cli, arguments: tuple[
     assert "runs here" in done.err
 
 
-def test_half_a_cluster_is_not_imported(cli: Cli, cluster: ClusterStandIn, node: str) -> None:
+def test_an_incomplete_inventory_is_not_imported(cli: Cli, cluster: ClusterStandIn, node: str) -> None:
     cluster.add_replica("a", 0, node, gpus=10_000)
     cluster.refusals["GET", "/api/v0/actors"] = [(500, "no")] * 50
     done = cli("import")
     assert (done.code, done.out) == (1, "")
 
 
-def test_importing_changes_nothing(cli: Cli, cluster: ClusterStandIn, node: str) -> None:
+def test_importing_writes_nothing(cli: Cli, cluster: ClusterStandIn, node: str) -> None:
     cluster.add_replica("a", 0, node, gpus=10_000)
     cli("import")
     assert cluster.writes() == []

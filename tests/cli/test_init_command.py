@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_result import Cli
 from hypothesis import given
 from hypothesis import strategies as st
-from shown import Cli
 
 from fleetctl.documents.inventory import Gpu, Inventory, Node
 from fleetctl.fleetfile.format import format_source
@@ -62,7 +62,7 @@ NODES = st.builds(node, st.text("ab\n#: -{", min_size=1, max_size=5), st.integer
 
 @given(st.none() | st.lists(NODES, max_size=4), st.sampled_from(sorted(ENGINES)),
        st.lists(st.sampled_from(["openai-community/gpt2", "meta/Llama-70B", "a/b-9000B", "{x:#y-7B"])).map(tuple))
-def test_whatever_the_cluster_is_the_file_is_sound_and_formatted(
+def test_the_file_is_sound_and_formatted_for_any_cluster(
     nodes: list[Node] | None, engine: str, models: tuple[str, ...]
 ) -> None:
     seen = None if nodes is None else Inventory(observed_at="2026-03-04T12:00:00Z", source="a test", nodes=nodes)
@@ -108,7 +108,7 @@ def test_cards_without_reported_memory_count_only_if_there_are_no_others() -> No
     assert not choose_cards(weights_bytes("m-405B"), [kind]).fits
 
 
-def test_a_context_that_is_named_must_work(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_context_that_fails_is_an_error(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FLEETCTL_ADDRESS")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert cli("context", "set", "lab", "--address", "http://127.0.0.1:1", "--token-env", "NO_SUCH_TOKEN").code == 0
@@ -119,7 +119,7 @@ def test_a_context_that_is_named_must_work(cli, tmp_path: Path, monkeypatch: pyt
     assert "None" not in current.err
 
 
-def test_a_file_that_exists_stays_unless_it_is_forced(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_file_stays_unless_force_is_given(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("fleet.yaml").write_text("mine")
     refused = cli("init", "--model", "Qwen/Qwen3-8B")
@@ -141,18 +141,18 @@ def test_without_a_cluster_a_model_is_enough(cli, monkeypatch: pytest.MonkeyPatc
     assert cli("init", "-o", "-", "--model", "m", "--address", "http://127.0.0.1:1").code == 1
 
 
-def test_the_file_may_be_an_argument_in_a_folder_that_is_not_there_yet(cli: Cli, tmp_path: Path) -> None:
+def test_the_file_may_be_an_argument_in_a_new_folder(cli: Cli, tmp_path: Path) -> None:
     assert cli("init", tmp_path / "fleets/prod.yaml", "--model", "org/m").code == 0
     assert f"plan -f '{tmp_path}/my fleets/prod.yaml'" in cli(
         "init", tmp_path / "my fleets/prod.yaml", "--model", "org/m").err
     assert cli("validate", tmp_path / "fleets").code == 0
     (tmp_path / "a-file").touch()
-    shown = cli("init", tmp_path / "a-file/prod.yaml", "--model", "org/m")
-    assert (shown.code, "cannot write" in shown.err) == (1, True)
+    result = cli("init", tmp_path / "a-file/prod.yaml", "--model", "org/m")
+    assert (result.code, "cannot write" in result.err) == (1, True)
     assert cli("init", tmp_path / "a.yaml", "--out", tmp_path / "b.yaml", "--model", "org/m").code == 64
 
 
-def test_a_lab_of_three_models_on_nodes_that_need_not_exist(cli: Cli, tmp_path: Path,
+def test_three_models_can_be_planned_on_nodes_that_do_not_exist(cli: Cli, tmp_path: Path,
                                                             monkeypatch: pytest.MonkeyPatch) -> None:
     """No cluster, no file by hand, and no edit: three commands."""
     monkeypatch.chdir(tmp_path)

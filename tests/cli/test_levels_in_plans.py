@@ -1,4 +1,4 @@
-"""HOT, WARM and COLD as a user sees them: the floor of `cold`, a plan that promotes, what status and map show."""
+"""HOT, WARM and COLD as a user sees them: prefetches for `cold`, promotions, and the output of status and map."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, ready, summary
 from published import validator
-from shown import Cli
 
 from fleetctl.agent import prefetch
 from fleetctl.agent.mark import warm_name
@@ -41,8 +41,8 @@ def note(cluster: ClusterStandIn, node_id: str, artifact: str) -> None:
 
 
 @pytest.fixture
-def kept(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Let the agent carry out the floor; the nodes whose names are in the set cannot fetch."""
+def failing_nodes(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Let the agent fetch cold weights, except on the nodes whose names are in the returned set."""
     cluster.add_node("closed")
     cluster.add_job("n", ("SUCCEEDED", ""), verb="cordon", nodeName="closed", node=ids(cluster)["closed"]).step()
     cluster.add_node("dead", state="DEAD")
@@ -61,7 +61,7 @@ def kept(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> set[str]:
                 note(cluster, node_id, artifact)
                 yield {"nodeId": node_id, "artifact": artifact, "fetched": got}
 
-    def play(request: dict[str, Any]) -> Steps:
+    def respond(request: dict[str, Any]) -> Steps:
         lines: list[str] = []
         events = SimpleNamespace(emit=lambda kind, message, **fields: lines.append(
             event(len(lines) + 1, kind, message, **fields)))
@@ -70,12 +70,12 @@ def kept(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setattr(prefetch, "fetch_on_nodes", fetch)
     monkeypatch.setattr(prefetch, "note", lambda job, key, text: cluster.jobs[job].body["metadata"].update({key: text}))
-    cluster.on_submit = play
+    cluster.on_submit = respond
     return failing
 
 
-def test_nodes_that_lack_weights_fetch_them_and_then_there_is_nothing_to_do(
-    cli: Cli, cluster: ClusterStandIn, kept: set[str], tmp_path: Path
+def test_nodes_without_the_weights_fetch_them_and_then_there_is_nothing_to_do(
+    cli: Cli, cluster: ClusterStandIn, failing_nodes: set[str], tmp_path: Path
 ) -> None:
     file = write(tmp_path / "lab.yaml", cold={})
     note(cluster, ids(cluster)["node-b"], ONE)
@@ -101,27 +101,27 @@ def test_nodes_that_lack_weights_fetch_them_and_then_there_is_nothing_to_do(
 
 
 def test_a_node_that_cannot_fetch_makes_the_apply_partial_with_a_reason(
-    cli: Cli, cluster: ClusterStandIn, kept: set[str], tmp_path: Path
+    cli: Cli, cluster: ClusterStandIn, failing_nodes: set[str], tmp_path: Path
 ) -> None:
-    kept.add("node-b")
+    failing_nodes.add("node-b")
     file, saved = write(tmp_path / "lab.yaml", cold={}), tmp_path / "p.json"
     assert cli("plan", "-f", file, "--out", saved).code == 0
     applied = cli("apply", saved, "--yes")
     assert applied.code == 3
     assert "not enough room on the disk" in applied.out
     assert "weights on 1 node" in applied.out.splitlines()[-1]
-    kept.clear()
-    cools = cli("plan", "-f", file, "--detailed-exitcode")
-    assert (cools.code, "weights of m onto" in cools.out) == (0, False)
+    failing_nodes.clear()
+    cooling = cli("plan", "-f", file, "--detailed-exitcode")
+    assert (cooling.code, "weights of m onto" in cooling.out) == (0, False)
     [row] = json.loads(cli("plan", "-f", file, "--format", "json").out)["models"]
     assert row["reason"].endswith("; 1 node failed to fetch its weights: left alone for a while")
     assert "weights of m onto node-b" in cli("plan", "-f", file, "--ignore-cooldown").out
     file.write_text(file.read_text().replace(ONE, "2" * 64))
-    assert "node-b" in cli("plan", "-f", file).out, "other weights are another matter"
+    assert "node-b" in cli("plan", "-f", file).out, "other weights are not cooling down"
 
 
-def test_a_node_that_does_not_answer_is_named_and_nothing_is_fetched_there(
-    cli: Cli, cluster: ClusterStandIn, kept: set[str], tmp_path: Path
+def test_a_silent_node_is_named_and_fetches_nothing(
+    cli: Cli, cluster: ClusterStandIn, failing_nodes: set[str], tmp_path: Path
 ) -> None:
     cluster.answer_of_node[ids(cluster)["node-a"]] = 500, '{"result": false, "msg": "no agent", "data": {}}'
     planned = cli("plan", "-f", write(tmp_path / "lab.yaml", cold={}))
@@ -138,7 +138,7 @@ def test_no_node_is_examined_for_a_fleet_without_cold(cli: Cli, cluster: Cluster
 
 @pytest.fixture
 def warm(cluster: ClusterStandIn) -> ClusterStandIn:
-    """A replica that is WARM on the second node, beside one that is ready there."""
+    """A WARM replica on the second node, beside a ready one."""
     node_id = ids(cluster)["node-b"]
     cluster.add_replica("m", 0, node_id, gpus=10_000)
     serves = {"artifact": ONE, "view": None, "whole": True, "port": 7000, "bytes": 3 * GIB}
@@ -151,7 +151,7 @@ def warm(cluster: ClusterStandIn) -> ClusterStandIn:
     return cluster
 
 
-def test_a_plan_promotes_and_an_older_fleetctl_would_refuse_it(
+def test_a_plan_with_a_promotion_has_the_newer_format_version(
     cli: Cli, warm: ClusterStandIn, tmp_path: Path
 ) -> None:
     file, saved = write(tmp_path / "lab.yaml", replicas=2), tmp_path / "p.json"
@@ -174,11 +174,11 @@ def test_status_and_map_show_warm_replicas_which_do_not_count(
     cli: Cli, warm: ClusterStandIn, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "lab.yaml", replicas=1)
-    shown = cli("status", "-f", file)
-    rows = [line.split() for line in shown.out.splitlines()]
+    result = cli("status", "-f", file)
+    rows = [line.split() for line in result.out.splitlines()]
     assert ["m/4", "WARM", "warm", "node-b"] in [row[:4] for row in rows]
     assert ["m/0", "HOT", "ready,"] in [row[:3] for row in rows]
-    assert "Replicas: 1 ready, 1 warm" in shown.out
+    assert "Replicas: 1 ready, 1 warm" in result.out
     assert cli("plan", "-f", file, "--detailed-exitcode").code == 0
     levels = {one["replicaId"]: one["level"]
               for one in json.loads(cli("status", "--format", "json").out)["replicas"]}

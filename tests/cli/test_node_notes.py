@@ -1,4 +1,4 @@
-"""`cordon`, `uncordon` and `slots`: notes that plans heed, the inventory shows and the history lists."""
+"""`cordon`, `uncordon` and `slots`: notes that plans obey, the inventory shows and the history lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_cordoned_node_gets_no_replicas_and_the_plan_names_its_author(
     assert "cordoned node-a until" in cli("history").out
 
 
-def test_uncordon_takes_it_back_and_without_a_cordon_writes_nothing(
+def test_uncordon_lifts_the_cordon_and_without_one_writes_nothing(
         cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     assert "no note cordons node-a" in cli("uncordon", "node-a").err
     assert cluster.writes() == []
@@ -50,21 +50,21 @@ def test_uncordon_takes_it_back_and_without_a_cordon_writes_nothing(
     assert nodes_planned(cli, fleet_file) == {"node-a", "node-b"}
 
 
-def test_slots_by_a_note_win_over_the_label_until_they_are_cleared(
+def test_slots_of_a_note_override_the_label_until_they_are_cleared(
         cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     cluster.nodes[0]["labels"]["fleet.io/replica-slots"] = "2"
     assert cli("slots", "node-a", "0").code == 0
     assert cli("slots", "node-b", "0").code == 0
     assert nodes_planned(cli, fleet_file) == set()
-    shown = cli("plan", "-f", fleet_file).out
-    assert "cap 0: note of " in " ".join(shown.split())
+    result = cli("plan", "-f", fleet_file).out
+    assert "cap 0: note of " in " ".join(result.split())
     assert "0 of 0 (note of" in " ".join(cli("inventory").out.split())
     assert cli("slots", "node-a", "--clear").code == 0
     assert node(cli, "node-a")["slots"] is None
     assert nodes_planned(cli, fleet_file) == {"node-a"}
 
 
-def test_a_running_apply_and_other_runs_are_not_confused_by_notes(
+def test_notes_are_listed_as_runs_of_their_own_beside_an_apply(
         cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     cli("cordon", "node-a")
     cluster.on_submit = lambda request: all_ready(request)[-1:]
@@ -74,11 +74,13 @@ def test_a_running_apply_and_other_runs_are_not_confused_by_notes(
 
 
 @pytest.mark.parametrize("words", [("cordon",), ("uncordon",), ("slots", "1")])
-def test_an_unknown_node_is_1_with_the_nearest_name(cli, cluster: ClusterStandIn, words: tuple[str, ...]) -> None:
-    shown = cli(words[0], "node-aa", *words[1:])
-    assert shown.code == 1
-    assert "there is no node node-aa" in shown.err
-    assert "did you mean node-a?" in shown.err
+def test_an_unknown_node_exits_with_1_and_suggests_the_nearest_name(
+    cli, cluster: ClusterStandIn, words: tuple[str, ...]
+) -> None:
+    result = cli(words[0], "node-aa", *words[1:])
+    assert result.code == 1
+    assert "there is no node node-aa" in result.err
+    assert "did you mean node-a?" in result.err
     assert cluster.writes() == []
 
 
@@ -86,19 +88,19 @@ def test_an_unknown_node_is_1_with_the_nearest_name(cli, cluster: ClusterStandIn
     ("slots", "node-a"), ("slots", "node-a", "2", "--clear"), ("slots", "node-a", "-1"), ("slots", "node-a", "x"),
     ("cordon", "node-a", "--for", "soon"), ("cordon",),
 ])
-def test_what_means_nothing_is_64(cli, cluster: ClusterStandIn, words: tuple[str, ...]) -> None:
+def test_invalid_arguments_exit_with_64(cli, cluster: ClusterStandIn, words: tuple[str, ...]) -> None:
     assert cli(*words).code == 64
     assert cluster.writes() == []
 
 
 def test_a_note_that_the_cluster_refuses_is_an_error(cli, cluster: ClusterStandIn) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [(405, "Method Not Allowed")]
-    shown = cli("cordon", "node-a")
-    assert shown.code == 1
-    assert "cordoned node-a" not in shown.err
+    result = cli("cordon", "node-a")
+    assert result.code == 1
+    assert "cordoned node-a" not in result.err
 
 
-def test_a_node_that_was_given_to_the_file_flag_is_pointed_at(cli) -> None:
-    shown = cli("uncordon", "-f", "node-a")
-    assert shown.code == 64
-    assert "-f takes a fleet file; its value may be the missing argument: fleetctl uncordon node-a" in shown.err
+def test_a_node_given_to_the_file_flag_is_refused_with_the_right_command(cli) -> None:
+    result = cli("uncordon", "-f", "node-a")
+    assert result.code == 64
+    assert "-f takes a fleet file; its value may be the missing argument: fleetctl uncordon node-a" in result.err

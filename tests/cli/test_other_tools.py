@@ -1,4 +1,4 @@
-"""What hands type for kubectl and Terraform: nothing is taken for something else, and plain arguments are files."""
+"""Flags and commands of kubectl and Terraform are refused with a hint, and plain arguments are fleet files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from shown import Cli
+from cli_result import Cli
 
 from fleetctl.cli import app, other_tools
 
@@ -19,18 +19,18 @@ from fleetctl.cli import app, other_tools
     ("inventory --watch", "watch -n 10"), ("apply FLEET --prune", "evict"), ("status -n fleet", "--namespace"),
     ("plan FLEET -json", "--format json"), ("plan FLEET --json", "--format json"),
 ])
-def test_the_flag_of_another_tool_is_refused_with_ours(
+def test_the_flag_of_another_tool_is_refused_with_our_flag(
     cli: Cli, fits: Path, monkeypatch: pytest.MonkeyPatch, typed: str, right: str
 ) -> None:
     monkeypatch.chdir(fits.parent)
     before = sorted(fits.parent.iterdir())
-    shown = cli(*typed.replace("FLEET", fits.name).split())
-    assert (shown.code, shown.out) == (64, "")
-    assert right.replace("FLEET", fits.name) in shown.err.partition("hint: ")[2]
+    result = cli(*typed.replace("FLEET", fits.name).split())
+    assert (result.code, result.out) == (64, "")
+    assert right.replace("FLEET", fits.name) in result.err.partition("hint: ")[2]
     assert sorted(fits.parent.iterdir()) == before
 
 
-def test_a_file_may_still_be_called_like_a_format(cli: Cli, fits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_may_have_the_name_of_a_format(cli: Cli, fits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(fits.parent)
     assert cli("plan", fits, "-o", "./json").code == 0
     assert (fits.parent / "json").is_file()
@@ -44,7 +44,7 @@ def test_a_plain_argument_is_a_fleet_file(cli: Cli, fits: Path, command: str) ->
     assert cli(*command.split(), fits.parent / "missing.yaml").code == 1
 
 
-def test_the_hint_for_a_missing_file_has_the_flag_if_arguments_are_models(cli: Cli) -> None:
+def test_the_hint_for_a_missing_file_uses_the_flag_if_arguments_are_models(cli: Cli) -> None:
     assert "fleetctl scale -f fleet.yaml;" in cli("scale", "org/m", "--replicas", "3").err
     assert "fleetctl plan fleet.yaml;" in cli("plan").err
 
@@ -56,12 +56,12 @@ def test_plain_arguments_and_flags_are_one_fleet(cli: Cli, fits: Path, tmp_path:
     assert "4 models" in cli("validate", "-f", fits, more).err
 
 
-def test_fleet_files_and_a_saved_plan_are_not_applied_at_once(cli: Cli, fits: Path) -> None:
+def test_fleet_files_and_a_saved_plan_are_not_applied_together(cli: Cli, fits: Path) -> None:
     assert "not both" in cli("apply", fits, "prod.fleetplan").err
     assert "one plan or job" in cli("apply", "a.fleetplan", "b.fleetplan").err
 
 
-def test_plain_files_keep_their_place_among_the_flags(cli: Cli, tmp_path: Path) -> None:
+def test_plain_files_keep_their_order_among_the_flags(cli: Cli, tmp_path: Path) -> None:
     """Argument order decides: a later node policy wins. A shell turns `-f fleets/*.yaml` into `-f a.yaml b.yaml`."""
     names = []
     for number, cap in enumerate((1, 4)):
@@ -73,16 +73,16 @@ def test_plain_files_keep_their_place_among_the_flags(cli: Cli, tmp_path: Path) 
     caps = {}
     for words in (("-f", names[0], "-f", names[1]), ("-f", names[0], names[1]), (names[0], "-f", names[1]), (*names,),
                   ("--", *names), (names[0], "--format", "json", names[1])):
-        shown = cli("render", *words, *(() if "--format" in words or "--" in words else ("--format", "json")))
-        assert shown.code == 0, shown.err
-        caps[words] = [int(cap) for cap in re.findall(r"maxReplicasPerModel\W+(\d)", shown.out)]
+        result = cli("render", *words, *(() if "--format" in words or "--" in words else ("--format", "json")))
+        assert result.code == 0, result.err
+        caps[words] = [int(cap) for cap in re.findall(r"maxReplicasPerModel\W+(\d)", result.out)]
     assert set(map(tuple, caps.values())) == {(1, 4)}
 
 
 @pytest.mark.parametrize(("command", "hint"), [
     ("get", "fleetctl status"), ("destroy", "fleetctl evict MODEL/ID"), ("help", "fleetctl --help"),
     ("lint", "fleetctl validate"), ("config", "fleetctl context use NAME")])
-def test_a_command_of_another_tool_names_ours(cli: Cli, command: str, hint: str) -> None:
+def test_a_command_of_another_tool_gets_ours_suggested(cli: Cli, command: str, hint: str) -> None:
     outcome = cli(command, "models")
     assert (outcome.code, outcome.err.splitlines()[0]) == (64, f"error: there is no command {command} here")
     assert hint in outcome.err

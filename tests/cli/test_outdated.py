@@ -1,4 +1,4 @@
-"""What outdated replicas run differently, from the logs of the applies that created them: shown, and never saved."""
+"""How outdated replicas differ from the file, from the logs of their applies: shown, and never saved."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ spec:
 """
 DIFFERS = "workers.main.members[0].engine.args: --len 4096 -> --len 8192"
 OLD = FLEET.replace("8192", "4096")
-WAY_ON = "to replace an outdated one: fleetctl replace org/one -f FLEET, which starts each new replica first"
+NEXT_STEP = "to replace an outdated one: fleetctl replace org/one -f FLEET, which starts each new replica first"
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def hash_of(text: str) -> str:
     return load_fleet(["-"], stdin=text.encode).models[0].spec_hash
 
 
-def recorded(cluster: ClusterStandIn, text: str, **changes: Any) -> None:
-    """An apply of the fleet in `text` that created a replica, and its log."""
+def record_apply(cluster: ClusterStandIn, text: str, **changes: Any) -> None:
+    """Add the job and log of an apply of the fleet in `text`."""
     fleet = load_fleet(["-"], stdin=text.encode)
     nodes = [{"id": "a", "name": "a", "resources": {"total": {"GPU": 8, "CPU": 8, "memory": 1 << 40}}}]
     seen = Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "x", "nodes": nodes})
@@ -55,67 +55,67 @@ def recorded(cluster: ClusterStandIn, text: str, **changes: Any) -> None:
     job.status, job.log, job.steps = "SUCCEEDED", event(0, "planAccepted", **{**apply_record(plan), **changes}), []
 
 
-def running(cluster: ClusterStandIn, *hashes: str, **more: Any) -> None:
+def add_replicas(cluster: ClusterStandIn, *hashes: str, **more: Any) -> None:
     for number, spec_hash in enumerate(hashes):
         cluster.add_replica("org/one", number, cluster.nodes[0]["node_id"], gpus=10_000, spec_hash=spec_hash, **more)
 
 
 def test_no_log_is_searched_for_a_reload_with_unknown_result(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(OLD))
+    add_replicas(cluster, hash_of(OLD))
     note = {"model": "org/one", "replicaId": 0, "actorId": cluster.actors[-1]["actor_id"], "specHash": hash_of(OLD),
             "at": "2026-03-04T12:00:00Z", "asked": True}
     cluster.add_job("then", verb="apply", fleet="lab", namespace="fleet", create="2", reloads=json.dumps([note]))
-    shown = cli("plan", "-f", file)
-    assert "its weights are unknown" in shown.out
+    result = cli("plan", "-f", file)
+    assert "its weights are unknown" in result.out
     assert not [path for _, path in cluster.requests if path.endswith("/logs")]
 
 
 def test_a_plan_shows_differences_as_diff_does_and_the_next_command(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(OLD), hash_of(OLD))
-    recorded(cluster, OLD)
-    shown = cli("plan", "-f", file)
-    assert shown.code == 0
-    assert "* org/one 2 2 - - 2 of 2 live, 2 outdated" in " ".join(shown.out.split())
-    drift = shown.out[shown.out.index("\nDrift: 2"):].splitlines()[2:5]
-    assert drift[0].strip() == WAY_ON
+    add_replicas(cluster, hash_of(OLD), hash_of(OLD))
+    record_apply(cluster, OLD)
+    result = cli("plan", "-f", file)
+    assert result.code == 0
+    assert "* org/one 2 2 - - 2 of 2 live, 2 outdated" in " ".join(result.out.split())
+    drift = result.out[result.out.index("\nDrift: 2"):].splitlines()[2:5]
+    assert drift[0].strip() == NEXT_STEP
     assert drift[1].startswith("  org/one/0-1: outdated: runs spec ")
     assert drift[2].strip() == DIFFERS
-    assert shown.out.splitlines()[-1] == (
+    assert result.out.splitlines()[-1] == (
         "Plan: 0 to create, 0 blocked, 0 held, 2 outdated, 0 to remove (fleetctl never removes)")
     assert cluster.writes() == []
 
 
-def test_of_what_an_older_release_started_the_same_spelling_is_current_and_another_one_means_the_same(
+def test_a_spec_hash_of_an_older_release_is_current_if_the_spec_is_written_the_same_way(
     cli, cluster: ClusterStandIn, file: Path
 ) -> None:
     engine = {"command": ["serve"], "args": ["--len", "8192"]}
     member = {"resources": {"gpus": 10_000}, "nodeSelector": {"pool": "in(l4,a100)"}, "engine": engine}
     shape = {"workers": [{"name": "main", "copies": 1, "members": [member]}], "placement": {}}
-    spelled = FLEET.replace("name: main", "name: main\n      copies: 1").replace(
+    explicit = FLEET.replace("name: main", "name: main\n      copies: 1").replace(
         "gpus: 1}", 'gpus: 1}, nodeSelector: {pool: "in(l4,a100)"}')
-    former = hash_of_shape(shape)
-    assert former != hash_of(spelled)
-    running(cluster, former, hash_of(spelled))
-    recorded(cluster, FLEET, shapes={former: shape}, models=[
-        {"key": "org/one", "specHash": former, "wanted": 2,
+    old_hash = hash_of_shape(shape)
+    assert old_hash != hash_of(explicit)
+    add_replicas(cluster, old_hash, hash_of(explicit))
+    record_apply(cluster, FLEET, shapes={old_hash: shape}, models=[
+        {"key": "org/one", "specHash": old_hash, "wanted": 2,
          "lifecycle": {"startupTimeout": 1, "schedulingTimeout": 1, "restartMax": 1, "restartBackoff": 1}}])
-    file.write_text(spelled)
+    file.write_text(explicit)
     assert "nothing to do: 2 of 2 live" in " ".join(cli("plan", "-f", file).out.split())
     assert "utdated" not in cli("status", "-f", file).out
-    file.write_text(spelled.replace("in(l4,a100)", "in(a100, l4)"))
-    shown = " ".join(cli("plan", "-f", file).out.split())
-    assert "2 of 2 live, 1 outdated" in shown
-    assert "written differently, with the same meaning" in shown
+    file.write_text(explicit.replace("in(l4,a100)", "in(a100, l4)"))
+    result = " ".join(cli("plan", "-f", file).out.split())
+    assert "2 of 2 live, 1 outdated" in result
+    assert "written differently, with the same meaning" in result
 
 
 def test_looked_up_differences_are_shown_and_not_saved(
     cli, cluster: ClusterStandIn, file: Path, tmp_path: Path
 ) -> None:
-    running(cluster, hash_of(OLD))
+    add_replicas(cluster, hash_of(OLD))
     saved, again = tmp_path / "a.fleetplan", tmp_path / "b.fleetplan"
     snapshot = tmp_path / "snapshot.json"
     snapshot.write_text(cli("inventory", "--format", "json").out)
-    recorded(cluster, OLD)
+    record_apply(cluster, OLD)
     report = tmp_path / "plan.md"
     printed = json.loads(cli("plan", "-f", file, "--format", "json", "--out", saved,
                              "--report", f"markdown={report}").out)
@@ -133,76 +133,78 @@ def test_looked_up_differences_are_shown_and_not_saved(
 
 
 def test_a_missing_record_is_reported(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(OLD))
-    recorded(cluster, FLEET.replace("8192", "1024"))
+    add_replicas(cluster, hash_of(OLD))
+    record_apply(cluster, FLEET.replace("8192", "1024"))
     assert "the spec it was started with is no longer recorded" in cli("plan", "-f", file).out
     cluster.jobs.clear()
     assert "the spec it was started with is no longer recorded" in cli("plan", "-f", file).out
 
 
-def test_an_unreadable_list_of_applies_is_reported_and_the_plan_is_valid(
+def test_an_unreadable_list_of_applies_is_reported_and_the_plan_still_made(
     cli, cluster: ClusterStandIn, file: Path
 ) -> None:
-    running(cluster, hash_of(OLD))
+    add_replicas(cluster, hash_of(OLD))
     cluster.refusals["GET", "/api/jobs/"] = [(404, "a proxy lets nothing else pass")] * 10
-    shown = cli("plan", "-f", file, "--detailed-exitcode")
-    assert shown.code == 2
-    assert "the spec it was started with could not be looked up: " in shown.out
+    result = cli("plan", "-f", file, "--detailed-exitcode")
+    assert result.code == 2
+    assert "the spec it was started with could not be looked up: " in result.out
 
 
 def test_a_changed_masked_value_is_reported_without_the_value(cli, cluster: ClusterStandIn, file: Path) -> None:
     secret = FLEET.replace("command: [serve]", 'command: [serve], env: {TOKEN: "hush-1"}')
     file.write_text(secret.replace("hush-1", "hush-2"))
-    running(cluster, hash_of(secret))
-    recorded(cluster, secret)
+    add_replicas(cluster, hash_of(secret))
+    record_apply(cluster, secret)
     out = cli("plan", "-f", file).out
     assert "engine.env: a value differs (values are not recorded)" in out
     assert "hush" not in out
 
 
 def test_nothing_is_looked_up_if_nothing_is_outdated(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(FLEET))
+    add_replicas(cluster, hash_of(FLEET))
     cli("plan", "-f", file)
     assert not [path for _, path in cluster.requests if path.startswith("/api/jobs") and "/logs" in path]
 
 
-def test_an_apply_shows_it_before_it_begins(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(OLD))
-    recorded(cluster, OLD)
-    shown = cli("apply", "-f", file, "--yes")
-    assert shown.code == 0
-    assert DIFFERS in shown.out
+def test_an_apply_shows_the_differences_before_it_starts(cli, cluster: ClusterStandIn, file: Path) -> None:
+    add_replicas(cluster, hash_of(OLD))
+    record_apply(cluster, OLD)
+    result = cli("apply", "-f", file, "--yes")
+    assert result.code == 0
+    assert DIFFERS in result.out
     assert [job for job in cluster.jobs if job != "then"]
 
 
-def test_status_of_a_fleet_names_the_outdated_ones_and_what_differs(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(FLEET), hash_of(OLD))
+def test_status_of_a_fleet_names_outdated_replicas_and_their_differences(
+    cli, cluster: ClusterStandIn, file: Path
+) -> None:
+    add_replicas(cluster, hash_of(FLEET), hash_of(OLD))
     cluster.actors[1]["num_restarts"] = "3"
-    recorded(cluster, OLD)
-    shown = cli("status", "-f", file)
-    assert shown.code == 0
-    rows = {line.split()[0]: line for line in shown.out.splitlines() if line.startswith("org/one/")}
+    record_apply(cluster, OLD)
+    result = cli("status", "-f", file)
+    assert result.code == 0
+    rows = {line.split()[0]: line for line in result.out.splitlines() if line.startswith("org/one/")}
     assert "ready, 3 of 5 restarts, outdated" in rows["org/one/1"]
     assert "outdated" not in rows["org/one/0"]
-    assert DIFFERS in shown.out
-    assert "fleetctl replace org/one -f FLEET, which" in shown.out
-    assert shown.out.splitlines()[-1] == "Replicas: 2 ready; 1 outdated"
+    assert DIFFERS in result.out
+    assert "fleetctl replace org/one -f FLEET, which" in result.out
+    assert result.out.splitlines()[-1] == "Replicas: 2 ready; 1 outdated"
     assert cluster.writes() == []
 
 
-def test_status_without_a_file_knows_no_spec_to_compare_with(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(OLD))
+def test_status_without_a_file_does_not_compare_specs(cli, cluster: ClusterStandIn, file: Path) -> None:
+    add_replicas(cluster, hash_of(OLD))
     assert "outdated" not in cli("status").out
 
 
-def test_status_of_a_surplus_does_not_promise_a_new_one(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(OLD), hash_of(OLD), hash_of(OLD))
+def test_status_does_not_suggest_replacing_surplus_replicas(cli, cluster: ClusterStandIn, file: Path) -> None:
+    add_replicas(cluster, hash_of(OLD), hash_of(OLD), hash_of(OLD))
     out = cli("status", "-f", file).out
     assert "3 outdated" in out
     assert "to replace" not in out
 
 
-def test_a_lost_one_is_not_called_outdated(cli, cluster: ClusterStandIn, file: Path) -> None:
-    running(cluster, hash_of(OLD))
+def test_a_lost_replica_is_not_called_outdated(cli, cluster: ClusterStandIn, file: Path) -> None:
+    add_replicas(cluster, hash_of(OLD))
     cluster.nodes[0]["state"] = "DEAD"
     assert "outdated" not in cli("status", "-f", file).out

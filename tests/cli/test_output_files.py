@@ -1,4 +1,4 @@
-"""A file is written whole or not at all; what it replaces decides its permissions, unless they are given."""
+"""A file is written completely or not at all, with the given mode or that of the file it replaces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_with_a_mode_a_link_is_replaced_and_its_target_stays(tmp_path: Path) -> 
     assert (other.read_text(), link.read_text(), link.is_symlink()) == ("theirs", "ours", False)
 
 
-def test_links_in_a_circle_are_no_bug(tmp_path: Path) -> None:
+def test_a_link_loop_is_an_error_or_is_replaced(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(link)
     check_out(link, ["-", str(tmp_path)])
@@ -39,7 +39,7 @@ def test_links_in_a_circle_are_no_bug(tmp_path: Path) -> None:
     assert link.read_text() == "ours"
 
 
-def test_without_a_mode_a_link_stays_and_the_permissions_too(tmp_path: Path) -> None:
+def test_without_a_mode_a_link_and_its_permissions_stay(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.write_text("before")
     real.chmod(0o640)
@@ -49,7 +49,7 @@ def test_without_a_mode_a_link_stays_and_the_permissions_too(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("name", "mode"), [(".", 0o600), (".", None), ("missing", None), ("no/folder/file", 0o600)])
-def test_a_failed_write_is_an_error_and_leaves_nothing(tmp_path: Path, name: str, mode: int | None) -> None:
+def test_a_failed_write_is_an_error_and_leaves_no_file(tmp_path: Path, name: str, mode: int | None) -> None:
     with pytest.raises(FleetctlError, match="cannot write"):
         write_file(tmp_path / name, "x", mode=mode)
     assert list(tmp_path.iterdir()) == []
@@ -60,7 +60,7 @@ def test_a_device_is_not_replaced() -> None:
         write_file(Path("/dev/null"), "x", mode=0o600)
 
 
-def test_a_text_that_cannot_be_encoded_leaves_the_old_one(tmp_path: Path) -> None:
+def test_text_that_cannot_be_encoded_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("before")
     with pytest.raises(UnicodeEncodeError):

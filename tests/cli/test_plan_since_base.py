@@ -1,4 +1,4 @@
-"""`fleetctl plan --base`: what a change causes alone, in a real repository, on a snapshot of a cluster."""
+"""`fleetctl plan --base`: the effect of the change alone, in a real repository, on a snapshot of a cluster."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLAGS = ("-f", "fleet.yaml", "--inventory", "snapshot.json")
 
 @pytest.fixture
 def folder(tmp_path: Path, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with one model on main, which the two nodes just hold; in the working tree a second one."""
+    """A repository with one model on main that fills both nodes, and a second model in the working tree."""
     for key in [key for key in os.environ if key.startswith("GIT_")]:
         monkeypatch.delenv(key)
     monkeypatch.delenv("FLEETCTL_NAMESPACE", raising=False)
@@ -52,14 +52,14 @@ def folder(tmp_path: Path, snapshot_file: Path, monkeypatch: pytest.MonkeyPatch)
     return folder
 
 
-ANYWAY = "the other 1 of 2 to create is due anyway"
+DUE_ANYWAY = "the other 1 of 2 to create is due anyway"
 
 
 def plan(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     capsys.readouterr()
     code = run(["plan", *FLAGS, *arguments])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
 
 
 def change(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
@@ -78,13 +78,13 @@ def test_the_table_shows_the_effect_of_the_change_alone(folder: Path, capsys: py
     assert code == 0
     section = out[out.index("This change alone"):].split("\n\n")[0].splitlines()
     assert section[1:] == [
-        f"  1 more to create, 1 no longer to create, 1 more blocked; {ANYWAY}.",
+        f"  1 more to create, 1 no longer to create, 1 more blocked; {DUE_ANYWAY}.",
         "  * org/a: affected by another change: 1 fewer to create, 1 more blocked",
         "  + org/b: new in the file: 1 to create",
     ]
     assert "1 difference in the files since main" in out
     assert out.splitlines()[-3].endswith(": fleetctl diff main -f fleet.yaml")
-    assert run(["diff", "main", "-f", "fleet.yaml", "--detailed-exitcode"]) == 2  # the command it names
+    assert run(["diff", "main", "-f", "fleet.yaml", "--detailed-exitcode"]) == 2  # the suggested command
 
 
 def test_the_document_has_the_change_with_its_revision(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,7 +96,7 @@ def test_the_document_has_the_change_with_its_revision(folder: Path, capsys: pyt
     assert [one["model"] for one in found["differences"]] == ["org/b"]
 
 
-def test_a_saved_plan_keeps_the_change_and_its_id_fits(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_plan_keeps_the_change_and_a_valid_id(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan(capsys, "--base", "main", "--out", "saved")
     saved = load_plan((folder / "saved").read_text(), "saved")
     assert saved.change is not None
@@ -107,7 +107,7 @@ def test_without_a_base_there_is_no_change(folder: Path, capsys: pytest.CaptureF
     assert json.loads(plan(capsys, "--format", "json")[1])["change"] is None
 
 
-def test_flags_hold_for_the_base_as_far_as_it_has_the_models(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_targets_and_exclusions_apply_to_the_base_too(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert counts(change(capsys, "--target", "org/b")) == (1, 0, 0, 0)
     assert counts(change(capsys, "--exclude", "org/b")) == (0, 2, 0, 0)
     assert counts(change(capsys, "--target", "org/a", "--target", "org/b")) == (1, 1, 1, 1)
@@ -115,13 +115,15 @@ def test_flags_hold_for_the_base_as_far_as_it_has_the_models(folder: Path, capsy
     assert left_out["message"] == "new in the file: left out: not a target of this plan"
 
 
-def test_in_another_namespace_the_change_causes_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_in_another_namespace_the_change_creates_every_replica(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "fleet.yaml").write_text(FLEET.replace("spec:\n", "spec:\n  cluster: {namespace: blue}\n"))
     assert counts(change(capsys)) == (2, 0, 0, 0)
     assert counts(change(capsys, "--namespace", "fleet")) == (0, 2, 0, 0)  # the flag wins on both sides
 
 
-def test_for_a_new_fleet_the_change_causes_everything(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_for_a_new_fleet_the_change_creates_every_replica(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "new.yaml").write_text(FLEET)
     code = run(["plan", "-f", "new.yaml", "--inventory", "snapshot.json", "--base", "main", "--format", "json"])
     assert code == 0
@@ -180,6 +182,6 @@ def test_a_missing_revision_is_reported_before_the_cluster_is_contacted(
 ) -> None:
     nowhere = ["--address", "http://127.0.0.1:9"]
     assert run(["plan", "-f", "fleet.yaml", *nowhere, "--base", "mian"]) == 1
-    shown = capsys.readouterr().err
-    assert "git has no revision 'mian' here" in shown
-    assert "did you mean main?" in shown
+    captured = capsys.readouterr().err
+    assert "git has no revision 'mian' here" in captured
+    assert "did you mean main?" in captured

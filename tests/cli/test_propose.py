@@ -1,4 +1,4 @@
-"""`fleetctl propose` from its command line: files, real git, and an answer as Prometheus gives it."""
+"""`fleetctl propose` from its command line: files, real git, and answers in the format of Prometheus."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ spec:
 
 @dataclass
 class Prometheus:
-    """Answers any query with its `series`; one without a value is a native histogram."""
+    """Answers every query with its `series`; a series without a value is a native histogram."""
 
     series: list[tuple[dict[str, str], str]] = field(default_factory=list)
     kind: str = "vector"
@@ -68,7 +68,7 @@ def propose(folder: Path, *arguments: str, **variables: str) -> subprocess.Compl
     return run_here("propose", *arguments, env=env, folder=folder)
 
 
-def test_a_number_is_written_and_the_difference_shown(desk: Path) -> None:
+def test_scale_writes_the_number_and_shows_the_difference(desk: Path) -> None:
     tried = propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets", "--dry-run")
     assert (tried.returncode, git(desk, "status", "--porcelain")) == (0, "")
     done = propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets/prod.yaml")
@@ -95,13 +95,13 @@ def test_a_branch_has_the_change_and_the_checkout_stays(desk: Path) -> None:
     assert (again.returncode, "already exists" in again.stderr) == (1, True)
 
 
-def test_a_name_that_looks_like_an_option_of_git_is_refused(desk: Path) -> None:
+def test_a_branch_name_that_looks_like_an_option_of_git_is_refused(desk: Path) -> None:
     done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch=-m")
     assert (done.returncode, "not a valid branch name" in done.stderr) == (1, True)
     assert git(desk, "branch", "--format=%(refname:short)") == "main"
 
 
-def test_an_empty_name_of_a_branch_is_no_leave_to_write_the_file(desk: Path) -> None:
+def test_an_empty_branch_name_is_refused_and_nothing_is_written(desk: Path) -> None:
     done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch", "")
     assert (done.returncode, "'' is not a valid branch name" in done.stderr) == (1, True)
     assert git(desk, "status", "--porcelain") == ""
@@ -109,12 +109,12 @@ def test_an_empty_name_of_a_branch_is_no_leave_to_write_the_file(desk: Path) -> 
 
 def test_a_commit_without_an_author_says_how_to_set_one(desk: Path) -> None:
     git(desk, "config", "user.useConfigOnly", "true")
-    nobody = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"), "")
-    done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch", "more", **nobody)
+    no_author = dict.fromkeys(("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"), "")
+    done = propose(desk, "scale", "org/b", "--replicas", "3", "-f", "fleets", "--branch", "more", **no_author)
     assert (done.returncode, "hint: git needs an author for the commit: set user.name" in done.stderr) == (1, True)
 
 
-def test_a_byte_order_mark_stays_and_is_no_change(desk: Path) -> None:
+def test_a_byte_order_mark_stays_and_is_not_a_change(desk: Path) -> None:
     file = desk / "fleets/prod.yaml"
     file.write_bytes(b"\xef\xbb\xbf" + FLEET.encode())
     git(desk, "commit", "-qam", "a mark")
@@ -125,7 +125,7 @@ def test_a_byte_order_mark_stays_and_is_no_change(desk: Path) -> None:
     assert file.read_bytes() == b"\xef\xbb\xbf" + FLEET.replace("replicas: 2", "replicas: 5").encode()
 
 
-def test_line_ends_that_git_makes_in_a_checkout_are_no_change(desk: Path) -> None:
+def test_line_ends_converted_by_git_are_not_a_change(desk: Path) -> None:
     (desk / ".gitattributes").write_text("*.yaml text eol=crlf\n")
     file = desk / "fleets/prod.yaml"
     file.write_bytes(FLEET.replace("\n", "\r\n").encode())
@@ -151,7 +151,7 @@ def test_a_branch_needs_a_repository_and_committed_files(desk: Path, tmp_path: P
     assert (alone / "fleet.yaml").read_text() == FLEET
 
 
-def test_a_query_raises_and_never_lowers_and_leaves_its_evidence(desk: Path, prometheus: Prometheus) -> None:
+def test_a_query_raises_numbers_only_and_is_quoted_in_the_commit(desk: Path, prometheus: Prometheus) -> None:
     prometheus.series = [({"model": "org/a"}, "1"), ({"model": "org/b"}, "4.2"), ({"model": "org/other"}, "7"),
                          ({"model": "org/a"}, "NaN"), ({"job": "x"}, "9")]
     done = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", prometheus.url, "--query", "load",
@@ -169,7 +169,7 @@ def test_a_query_raises_and_never_lowers_and_leaves_its_evidence(desk: Path, pro
     capped = propose(desk, "from-metrics", "-f", "fleets", "--prometheus", prometheus.url, "--query", "load",
                      "--max", "1", "--dry-run")
     assert "evict" in capped.stderr
-    assert "org/b: the query asks for" not in capped.stderr, "it asks for more, and --max is what stops it"
+    assert "org/b: the query asks for" not in capped.stderr, "the query asks for more, and --max limits it"
 
 
 def test_an_unusable_query_result_changes_nothing(desk: Path, prometheus: Prometheus) -> None:
@@ -193,7 +193,7 @@ def test_an_unknown_model_gets_a_suggestion(desk: Path) -> None:
 
 @pytest.fixture
 def server(desk: Path, tmp_path: Path) -> Path:
-    """The repository that the desk pushes to."""
+    """The repository that `desk` pushes to."""
     git(tmp_path, "clone", "-q", "--bare", str(desk), "server.git")
     git(desk, "remote", "add", "origin", str(tmp_path / "server.git"))
     return tmp_path / "server.git"
@@ -217,7 +217,7 @@ def test_a_pull_request_is_opened_once_and_then_updated_with_its_branch(desk: Pa
         assert git(server, "rev-list", "--count", f"main..{branch}") == "1"
         [pull] = hub.opened
         assert (pull["title"], pull["head"]["ref"], pull["base"]["ref"]) == ("org/b: 1 to 4 replicas", branch, "main")
-        assert git(desk, "branch", "--format=%(refname:short)") == "main", "the desk stays as it is"
+        assert git(desk, "branch", "--format=%(refname:short)") == "main", "the checkout stays unchanged"
         pull["state"] = "closed"
         assert "pull request: opened" in opened(5)
 
@@ -238,20 +238,20 @@ def test_a_merge_request_of_gitlab_is_opened_with_the_evidence(
     assert "\n\nProposed-by: fleetctl propose (" in git(server, "log", "-1", "--format=%B", "more")
 
 
-def test_a_change_from_a_fork_with_a_branch_of_that_name_is_not_ours(desk: Path, server: Path) -> None:
-    asked = ("scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "more")
+def test_a_proposal_from_a_fork_with_the_same_branch_name_is_left_alone(desk: Path, server: Path) -> None:
+    command = ("scale", "org/b", "--replicas", "3", "-f", "fleets", "--open", "--branch", "more")
     with gitlab() as lab:
         theirs = {"iid": 60, "state": "opened", "source_branch": "more", "target_branch": "main", "title": "theirs",
                   "source_project_id": 43, "target_project_id": 42, "web_url": "https://gitlab.example.com/60"}
         lab.opened.append(dict(theirs))
-        assert "merge request: opened" in propose(desk, *asked, **lab.environment()).stderr
+        assert "merge request: opened" in propose(desk, *command, **lab.environment()).stderr
         assert lab.opened[0] == theirs
     for repository in ({"full_name": "lab/fork"}, None):  # None = the fork was deleted
         with github() as hub:
             pull = {"number": 50, "state": "open", "title": "theirs", "user": {"login": "mallory"}, "html_url": "",
                     "head": {"ref": "more", "repo": repository}, "base": {"ref": "main"}}
             hub.opened.append(dict(pull))
-            assert "pull request: opened" in propose(desk, *asked, **hub.environment()).stderr
+            assert "pull request: opened" in propose(desk, *command, **hub.environment()).stderr
             assert hub.opened[0] == pull
 
 
@@ -266,7 +266,7 @@ def test_a_branch_of_another_author_is_not_overwritten(desk: Path, server: Path)
 
 
 def refused(desk: Path, server: Path, *arguments: str, code: int = 1) -> str:
-    """Open a proposal, which is refused before anything is pushed, and return why."""
+    """Open a proposal that must be refused before anything is pushed; return the message."""
     before = git(server, "for-each-ref")
     with github() as hub:
         done = propose(desk, "scale", "org/b", "--replicas", "4", "-f", "fleets", "--open", *arguments,
@@ -306,7 +306,7 @@ def test_an_amended_proposal_is_not_overwritten(desk: Path, server: Path, change
     assert "was not made by" in refused(desk, server, "--branch", "more")
 
 
-def test_commits_that_the_target_lacks_and_a_missing_target_are_found_before_the_push(desk: Path, server: Path) -> None:
+def test_extra_commits_and_a_missing_target_are_refused_before_the_push(desk: Path, server: Path) -> None:
     assert "has no branch nowhere" in refused(desk, server, "--into", "nowhere")
     git(desk, "commit", "-q", "--allow-empty", "-m", "mine")
     assert "HEAD has commits that main of origin does not have: 1" in refused(desk, server)
@@ -322,32 +322,32 @@ def test_a_checkout_behind_its_target_can_propose(desk: Path, server: Path) -> N
 
 @pytest.mark.parametrize("url", ["https://ann:s3cret@127.0.0.1:1/x.git", "https://s3cret@127.0.0.1:1/x.git"])
 def test_an_address_with_a_password_is_refused_and_not_repeated(desk: Path, server: Path, url: str) -> None:
-    said = refused(desk, server, "--remote", url, code=64)
-    assert "credential helper" in said
-    assert "s3cret" not in said
+    message = refused(desk, server, "--remote", url, code=64)
+    assert "credential helper" in message
+    assert "s3cret" not in message
 
 
 def test_a_refused_push_says_why(desk: Path, server: Path) -> None:
     hook = server / "hooks/pre-receive"
     hook.write_text("#!/bin/sh\necho 'fleets are frozen today' >&2\nexit 1\n")
     hook.chmod(0o755)
-    said = refused(desk, server)
-    assert "[remote rejected]" in said
-    assert "fleets are frozen today" in said
+    message = refused(desk, server)
+    assert "[remote rejected]" in message
+    assert "fleets are frozen today" in message
 
 
 def test_the_ssh_key_of_the_checkout_is_used_without_a_question(desk: Path, server: Path, tmp_path: Path) -> None:
     ssh = tmp_path / "bin/ssh"
     ssh.parent.mkdir()
-    ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\nfor last; do :; done\neval "$last"\n')
+    ssh.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nfor last; do :; done\neval "$last"\n')
     ssh.chmod(0o755)
     git(desk, "remote", "set-url", "origin", f"ssh://git@example.com{server}")
     git(desk, "config", "core.sshCommand", f"{ssh} -i the-key")
     open_more(desk)
     assert git(server, "branch", "--list", "more")
-    asked = (tmp_path / "asked").read_text().splitlines()
-    assert len(asked) == 3
-    assert all(line.startswith("-i the-key -oBatchMode=yes ") for line in asked)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert len(calls) == 3
+    assert all(line.startswith("-i the-key -oBatchMode=yes ") for line in calls)
 
 
 def test_without_a_token_or_a_forge_nothing_is_pushed(desk: Path, server: Path) -> None:
@@ -385,6 +385,6 @@ def test_running_models_missing_in_the_file_are_added(desk: Path, tmp_path: Path
             "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}).stdout)
         assert (planned["actions"], planned["unmanaged"][0]["model"], len(planned["unmanaged"])) == (
             [], "org/theirs", 1)
-        assert [one["model"] for one in planned["drift"]] == ["org/a"], "the one whose spec is not known"
+        assert [one["model"] for one in planned["drift"]] == ["org/a"], "the replica whose spec is unknown"
         again = propose(desk, "from-live", "-f", "fleets", "--address", cluster.url)
         assert (again.returncode, again.stdout, again.stderr) == (0, "", "note: nothing to change\n")

@@ -18,15 +18,15 @@ Capsys = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def _own_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("FLEETCTL_ADDRESS", "FLEETCTL_NAMESPACE", "FLEETCTL_DEBUG", "NO_COLOR", "FORCE_COLOR", "CI"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
 @pytest.fixture
-def world(fleet_file: Path, snapshot_file: Path) -> list[str]:
-    """The flags for a fleet of two models on two nodes, of which one runs and will be missed."""
+def inputs(fleet_file: Path, snapshot_file: Path) -> list[str]:
+    """The flags for a fleet of two models on two nodes, with one replica running."""
     document = json.loads(snapshot_file.read_text())
     document["replicas"] = [{"model": "org/one", "replicaId": 0, "fleet": "lab", "state": "ALIVE",
                              "members": [{"group": "main", "nodeId": "a1", "gpus": 80_000, "slot": 0}]}]
@@ -35,14 +35,14 @@ def world(fleet_file: Path, snapshot_file: Path) -> list[str]:
 
 
 def answer(name: str, capsys: Capsys) -> dict[str, Any]:
-    """Standard output as the document it must be, checked against the published schema."""
+    """Standard output as a document, validated against the published schema."""
     document = json.loads(capsys.readouterr().out)
     validator(name).validate(document)
     return document
 
 
-def test_capacity_is_a_table_on_standard_output_and_nothing_else(world: list[str], capsys: Capsys) -> None:
-    assert run(["capacity", *world]) == 0
+def test_capacity_is_a_table_on_standard_output_and_nothing_else(inputs: list[str], capsys: Capsys) -> None:
+    assert run(["capacity", *inputs]) == 0
     out, err = capsys.readouterr()
     head = next(line for line in out.splitlines() if line.startswith("MODEL"))
     assert head.split() == ["MODEL", "ONE", "REPLICA", "TAKES", "FITS", "NOW", "AFTER", "PLAN", "AT", "MOST"]
@@ -52,40 +52,42 @@ def test_capacity_is_a_table_on_standard_output_and_nothing_else(world: list[str
     assert err == ""
 
 
-def test_capacity_of_a_shape_needs_no_fleet(world: list[str], capsys: Capsys) -> None:
-    assert run(["capacity", *world[2:], "--shape", "2x1", "--shape", "4", "--format", "json"]) == 0
+def test_capacity_of_a_shape_needs_no_fleet(inputs: list[str], capsys: Capsys) -> None:
+    assert run(["capacity", *inputs[2:], "--shape", "2x1", "--shape", "4", "--format", "json"]) == 0
     document = answer("capacity", capsys)
     assert document["fleet"] is None
     assert [(row["shape"], row["now"]["fits"], row["afterPlan"]) for row in document["rows"]] == [
         ("2x1", 0, None), ("4", 2, None)]
 
 
-def test_capacity_of_models_and_shapes_together(world: list[str], capsys: Capsys) -> None:
-    assert run(["capacity", *world, "--model", "org/two", "--shape", "1", "--format", "json"]) == 0
+def test_capacity_of_models_and_shapes_together(inputs: list[str], capsys: Capsys) -> None:
+    assert run(["capacity", *inputs, "--model", "org/two", "--shape", "1", "--format", "json"]) == 0
     document = answer("capacity", capsys)
     assert [(row["model"], row["shape"]) for row in document["rows"]] == [("org/two", None), (None, "1")]
     assert document["fleet"] == "lab"
 
 
-def test_capacity_shows_where_it_stopped_counting(world: list[str], capsys: Capsys) -> None:
-    run(["capacity", *world[2:], "--shape", "0.01", "--limit", "7"])
+def test_capacity_shows_where_it_stopped_counting(inputs: list[str], capsys: Capsys) -> None:
+    run(["capacity", *inputs[2:], "--shape", "0.01", "--limit", "7"])
     out = capsys.readouterr().out
     assert " 7+" in out
     assert "counting stopped at 7" in out
 
 
-@pytest.mark.parametrize(("flags", "said"), [
+@pytest.mark.parametrize(("flags", "message"), [
     ([], "--shape 8"), (["--model", "m", "--shape", "1"], "-f"), (["--shape", "eight"], "2x8"),
     (["--shape", "8", "--limit", "0"], "--limit"),
 ])
-def test_capacity_without_a_subject_is_a_usage_error(flags: list[str], said: str, capsys: Capsys) -> None:
+def test_capacity_with_missing_or_invalid_flags_is_a_usage_error(
+    flags: list[str], message: str, capsys: Capsys
+) -> None:
     assert run(["capacity", *flags]) == 64
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_what_if_compares_and_writes_nothing(world: list[str], tmp_path: Path, capsys: Capsys) -> None:
+def test_what_if_compares_and_writes_nothing(inputs: list[str], tmp_path: Path, capsys: Capsys) -> None:
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert run(["what-if", *world, "--lose-node", "node-a"]) == 0
+    assert run(["what-if", *inputs, "--lose-node", "node-a"]) == 0
     out, err = capsys.readouterr()
     assert "- loses node-a" in out
     row = next(line for line in out.splitlines() if "  org/one " in line)
@@ -95,10 +97,10 @@ def test_what_if_compares_and_writes_nothing(world: list[str], tmp_path: Path, c
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_what_if_is_a_document(world: list[str], capsys: Capsys) -> None:
+def test_what_if_as_json_is_a_published_document(inputs: list[str], capsys: Capsys) -> None:
     flags = ["--lose-node", "a1", "--cordon", "ray.io/node-id=b2", "--add-node", "like:node-a x2", "--scale",
              "org/two=0", "--each-node", "--format", "json"]
-    assert run(["what-if", *world, *flags]) == 0
+    assert run(["what-if", *inputs, *flags]) == 0
     document = answer("what-if", capsys)
     assert [change["op"] for change in document["changes"]] == ["addNode", "loseNode", "cordon", "scale"]
     assert {member["node"] for one in document["created"] for member in one["members"]} == {"new-1", "new-2"}
@@ -110,61 +112,61 @@ def test_what_if_is_a_document(world: list[str], capsys: Capsys) -> None:
     (["--lose-node", "node-a"], 3), (["--scale", "org/one=2"], 2), ([*NOTHING_WANTED], 0),
     (["--scale", "org/one=2", "--each-node"], 3), ([*NOTHING_WANTED, "--each-node"], 0),
 ])
-def test_the_detailed_code_of_what_if_is_that_of_a_plan(flags: list[str], code: int, world: list[str]) -> None:
-    assert run(["what-if", *world, *flags]) == 0
-    assert run(["what-if", *world, *flags, "--detailed-exitcode"]) == code
+def test_what_if_has_the_detailed_exit_codes_of_a_plan(flags: list[str], code: int, inputs: list[str]) -> None:
+    assert run(["what-if", *inputs, *flags]) == 0
+    assert run(["what-if", *inputs, *flags, "--detailed-exitcode"]) == code
 
 
-@pytest.mark.parametrize(("flags", "said"), [
+@pytest.mark.parametrize(("flags", "message"), [
     (["--lose-node", "node-c"], "did you mean node-"), (["--scale", "org/onee=1"], "did you mean org/one?"),
     (["--add-node", "8xXYZ"], "vram="), ([], "--each-node"), (["--cordon", "nod"], "did you mean node-"),
 ])
 def test_what_if_about_something_unknown_is_a_usage_error(
-    flags: list[str], said: str, world: list[str], capsys: Capsys
+    flags: list[str], message: str, inputs: list[str], capsys: Capsys
 ) -> None:
-    assert run(["what-if", *world, *flags]) == 64
+    assert run(["what-if", *inputs, *flags]) == 64
     out, err = capsys.readouterr()
     assert out == ""
-    assert said in err
+    assert message in err
 
 
-def test_each_node_ends_with_how_many_can_be_lost(world: list[str], capsys: Capsys) -> None:
-    run(["what-if", *world, "--each-node"])
+def test_each_node_ends_with_the_number_of_nodes_that_can_be_lost(inputs: list[str], capsys: Capsys) -> None:
+    run(["what-if", *inputs, "--each-node"])
     out = capsys.readouterr().out
     assert out.splitlines()[-1] == "2 of 2 nodes cannot be lost without leaving a replica without a place"
-    run(["what-if", *world, "--each-node", "--scale", "org/one=1"])
+    run(["what-if", *inputs, "--each-node", "--scale", "org/one=1"])
     assert "Any one of the 2 nodes can be lost" in capsys.readouterr().out
 
 
-def test_the_map_draws_running_replicas_and_with_a_fleet_new_ones(world: list[str], capsys: Capsys) -> None:
-    assert run(["map", *world[2:]]) == 0
+def test_the_map_draws_running_replicas_and_with_a_fleet_new_ones(inputs: list[str], capsys: Capsys) -> None:
+    assert run(["map", *inputs[2:]]) == 0
     out = capsys.readouterr().out
     assert next(line for line in out.splitlines() if line.startswith("node-a")).count("A █") == 8
     assert "+" not in out
-    assert run(["map", *world]) == 0
+    assert run(["map", *inputs]) == 0
     out = capsys.readouterr().out
     assert next(line for line in out.splitlines() if line.startswith("node-b")).count("+A █") == 8
 
 
-def test_the_map_is_a_document_and_a_picture(world: list[str], capsys: Capsys) -> None:
-    assert run(["map", *world, "--format", "json"]) == 0
+def test_the_map_is_available_as_json_and_svg(inputs: list[str], capsys: Capsys) -> None:
+    assert run(["map", *inputs, "--format", "json"]) == 0
     document = answer("placement-map", capsys)
     assert [(entry["model"], entry["live"], entry["new"]) for entry in document["legend"]] == [
         ("org/one", 1, 1), ("org/two", 0, 1)]
-    assert run(["map", *world, "--format", "svg"]) == 0
+    assert run(["map", *inputs, "--format", "svg"]) == 0
     assert ElementTree.fromstring(capsys.readouterr().out).tag.endswith("svg")
 
 
 def test_an_incomplete_inventory_is_drawn_with_exit_1_and_one_error(
-    world: list[str], snapshot_file: Path, capsys: Capsys
+    inputs: list[str], snapshot_file: Path, capsys: Capsys
 ) -> None:
     document = {**json.loads(snapshot_file.read_text()), "complete": False, "warnings": ["actors: cut off"]}
     snapshot_file.write_text(json.dumps(document))
-    assert run(["map", *world[2:]]) == 1
+    assert run(["map", *inputs[2:]]) == 1
     out, err = capsys.readouterr()
     assert "node-b" in out
     assert "actors: cut off" in err
-    for command in (["map", *world], ["capacity", *world], ["what-if", *world, "--each-node"]):
+    for command in (["map", *inputs], ["capacity", *inputs], ["what-if", *inputs, "--each-node"]):
         assert run(command) == 1
         out, err = capsys.readouterr()
         assert out == ""
@@ -178,17 +180,17 @@ def test_standard_input_is_read_once(command: list[str], capsys: Capsys) -> None
 
 
 @pytest.mark.parametrize("command", [["capacity"], ["what-if", "--each-node"], ["map"]])
-def test_equal_input_gives_equal_bytes(command: list[str], world: list[str], capsys: Capsys) -> None:
-    run([*command, *world, "--format", "json"])
+def test_equal_input_gives_equal_bytes(command: list[str], inputs: list[str], capsys: Capsys) -> None:
+    run([*command, *inputs, "--format", "json"])
     first = capsys.readouterr().out
-    run([*command, *world, "--format", "json"])
+    run([*command, *inputs, "--format", "json"])
     assert capsys.readouterr().out == first
 
 
-def test_all_three_ask_a_live_cluster_with_gets_alone(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
+def test_all_three_send_only_get_requests_to_a_live_cluster(cli, cluster: ClusterStandIn, fleet_file: Path) -> None:
     for command in (["capacity", "-f", fleet_file], ["capacity", "--shape", "8"], ["map", "-f", fleet_file], ["map"],
                     ["what-if", "-f", fleet_file, "--lose-node", "node-a", "--each-node"]):
-        shown = cli(*command)
-        assert (shown.code, shown.err) == (0, "")
-        assert cluster.url in shown.out
+        result = cli(*command)
+        assert (result.code, result.err) == (0, "")
+        assert cluster.url in result.out
     assert cluster.writes() == []

@@ -1,4 +1,4 @@
-"""`fleetctl replace`: a current replica is ready before an outdated one ends; by name, after a question, resumable."""
+"""`fleetctl replace`: a new replica is ready before an outdated one ends; it asks first and can be resumed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ MODEL = "org/one"
 
 
 @dataclass
-class Acting:
-    """A cluster that does as its agents are asked; `ready` = how many served after each step."""
+class ActingCluster:
+    """A cluster whose agents carry out every request; `ready` = the number of ready replicas after each step."""
 
     stand_in: ClusterStandIn
     fails: bool = False
@@ -56,8 +56,8 @@ class Acting:
 
 
 @pytest.fixture
-def acting(cluster: ClusterStandIn) -> Acting:
-    cluster.on_submit = made = Acting(cluster)
+def acting(cluster: ClusterStandIn) -> ActingCluster:
+    cluster.on_submit = made = ActingCluster(cluster)
     return made
 
 
@@ -69,42 +69,44 @@ def fleet_of(path: Path, replicas: int, gpus: int = 4, **more: Any) -> Path:
     return path
 
 
-def run_outdated(acting: Acting, count: int, gpus: int = 4, state: str = "ALIVE") -> None:
+def run_outdated(acting: ActingCluster, count: int, gpus: int = 4, state: str = "ALIVE") -> None:
     nodes = acting.stand_in.nodes
     for number in range(count):
         acting.stand_in.add_replica(MODEL, number, nodes[number * gpus // 8]["node_id"], gpus=gpus * 10_000,
                                     spec_hash="old", state=state)
 
 
-def specs(acting: Acting) -> dict[str, int]:
-    """How many live replicas are current and outdated."""
+def specs(acting: ActingCluster) -> dict[str, int]:
+    """The numbers of current and outdated live replicas."""
     found = [actor["repr_name"] for actor in acting.stand_in.actors]
     old = sum("old" in text for text in found)
     return {"current": len(found) - old, "outdated": old}
 
 
-def test_one_at_a_time_and_never_fewer_ready_than_wanted(cli, acting: Acting, tmp_path: Path) -> None:
+def test_replicas_are_replaced_one_at_a_time_and_never_fewer_are_ready_than_wanted(
+    cli, acting: ActingCluster, tmp_path: Path
+) -> None:
     run_outdated(acting, 3)
-    shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 3), "--yes", "--format", "json")
-    assert shown.code == 0, shown.err
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 3), "--yes", "--format", "json")
+    assert result.code == 0, result.err
     assert acting.steps == ["+3", "-0", "+4", "-1", "+5", "-2"]
     assert min(acting.ready) == 3
     assert max(acting.ready) == 4
-    assert acting.keeps == [{MODEL: 3}] * 3, "the agent looks again, just before"
-    assert [row["outcome"] for row in json.loads(shown.out)["outcomes"]] == ["ready", "gone"] * 3
+    assert acting.keeps == [{MODEL: 3}] * 3, "the agent checks again just before each end"
+    assert [row["outcome"] for row in json.loads(result.out)["outcomes"]] == ["ready", "gone"] * 3
     assert specs(acting) == {"current": 3, "outdated": 0}
     again = cli("replace", MODEL, "-f", tmp_path / "f.yaml", "--yes")
     assert (again.code, len(acting.steps)) == (0, 6)
     assert "nothing to replace, 3 current of 3" in again.err
 
 
-def test_the_history_has_one_row_for_it_and_its_steps_by_their_ids(cli, acting: Acting, tmp_path: Path) -> None:
+def test_the_history_has_one_row_per_replace_and_its_steps_by_id(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 2)
     fleet = fleet_of(tmp_path / "f.yaml", 2)
     assert cli("replace", MODEL, "-f", fleet, "--yes").code == 0
     assert cli("evict", f"{MODEL}/2", "--yes").code == 0
-    shown = [line for line in cli("history").out.splitlines() if " ok " in line]
-    assert [("2 ready, 2 gone" in line, " replace " in line, " evict " in line) for line in shown] == [
+    result = [line for line in cli("history").out.splitlines() if " ok " in line]
+    assert [("2 ready, 2 gone" in line, " replace " in line, " evict " in line) for line in result] == [
         (False, False, True), (True, True, False)]
     runs = json.loads(cli("history", "--format", "json").out)["runs"]
     assert [run["verb"] for run in runs] == ["evict", "evict", "apply", "evict", "apply"]
@@ -115,33 +117,37 @@ def test_the_history_has_one_row_for_it_and_its_steps_by_their_ids(cli, acting: 
     assert "these are steps of one command" in several.err
 
 
-def test_it_lists_the_outdated_by_name_and_node_and_asks(cli, acting: Acting, tmp_path: Path) -> None:
+def test_outdated_replicas_are_listed_by_name_and_node_before_the_question(
+    cli, acting: ActingCluster, tmp_path: Path
+) -> None:
     run_outdated(acting, 3)
     fleet = fleet_of(tmp_path / "f.yaml", 3)
-    for shown, code in ((cli("replace", MODEL, "-f", fleet, typed="n\n"), 1),
+    for result, code in ((cli("replace", MODEL, "-f", fleet, typed="n\n"), 1),
                         (cli("replace", MODEL, "-f", fleet, "--dry-run"), 0)):
-        assert shown.code == code
-        assert f"replace: {MODEL}/0 (fleet lab, ready, on node-a)" in shown.err
-        assert f"replace: {MODEL}/2 (fleet lab, ready, on node-b)" in shown.err
-        assert "0 current of 3, 3 outdated; at most 1 beyond the target at a time" in shown.err
+        assert result.code == code
+        assert f"replace: {MODEL}/0 (fleet lab, ready, on node-a)" in result.err
+        assert f"replace: {MODEL}/2 (fleet lab, ready, on node-b)" in result.err
+        assert "0 current of 3, 3 outdated; at most 1 beyond the target at a time" in result.err
         assert acting.stand_in.writes() == []
-    assert cli("replace", MODEL, "-f", fleet).code == 64, "nobody to ask, and no --yes"
+    assert cli("replace", MODEL, "-f", fleet).code == 64, "there is no terminal, and no --yes"
 
 
-def test_a_spec_that_fails_leaves_the_old_ones_serving_and_is_3(cli, acting: Acting, tmp_path: Path) -> None:
+def test_a_failing_spec_leaves_the_old_replicas_serving_and_exits_with_3(
+    cli, acting: ActingCluster, tmp_path: Path
+) -> None:
     run_outdated(acting, 2)
     fleet, acting.fails = fleet_of(tmp_path / "f.yaml", 2), True
-    shown = cli("replace", MODEL, "-f", fleet, "--yes")
-    assert shown.code == 3
+    result = cli("replace", MODEL, "-f", fleet, "--yes")
+    assert result.code == 3
     assert (acting.steps, specs(acting)) == (["+2"], {"current": 0, "outdated": 2})
-    assert "ENGINE_EXITED" in shown.out
-    assert "stopped, 0 current of 2, 2 outdated; live replicas stay" in shown.err
+    assert "ENGINE_EXITED" in result.out
+    assert "stopped, 0 current of 2, 2 outdated; live replicas stay" in result.err
     acting.fails = False
-    assert cli("replace", MODEL, "-f", fleet, "--yes").code == 0, "the same command goes on"
+    assert cli("replace", MODEL, "-f", fleet, "--yes").code == 0, "the same command continues"
     assert specs(acting) == {"current": 2, "outdated": 0}
 
 
-def test_it_continues_where_an_earlier_run_ended(cli, acting: Acting, tmp_path: Path) -> None:
+def test_a_replace_continues_after_an_earlier_run(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 2)
     fleet = fleet_of(tmp_path / "f.yaml", 2)
     [model] = inspect_fleet([str(fleet)]).sound().models
@@ -150,7 +156,9 @@ def test_it_continues_where_an_earlier_run_ended(cli, acting: Acting, tmp_path: 
     assert acting.steps == ["-0", "+3", "-1"]
 
 
-def test_without_room_it_says_so_and_in_place_ends_one_first(cli, acting: Acting, tmp_path: Path) -> None:
+def test_without_room_replace_stops_and_in_place_ends_one_replica_first(
+    cli, acting: ActingCluster, tmp_path: Path
+) -> None:
     run_outdated(acting, 4)
     fleet = fleet_of(tmp_path / "f.yaml", 4)
     full = cli("replace", MODEL, "-f", fleet, "--yes", "--format", "json")
@@ -159,66 +167,69 @@ def test_without_room_it_says_so_and_in_place_ends_one_first(cli, acting: Acting
     assert row["code"] == "UPDATE_NEEDS_ROOM"
     assert "without one of them 3 of 4 would serve" in row["message"]
 
-    shown = cli("replace", MODEL, "-f", fleet, "--yes", "--in-place")
-    assert shown.code == 0, shown.err
-    assert "so 3 of 4 serve" in shown.err
+    result = cli("replace", MODEL, "-f", fleet, "--yes", "--in-place")
+    assert result.code == 0, result.err
+    assert "so 3 of 4 serve" in result.err
     assert acting.steps == ["-0", "+4", "-1", "+5", "-2", "+6", "-3", "+7"]
     assert min(acting.ready) == 3
 
 
-def test_in_place_refuses_an_outage_unless_it_is_allowed(cli, acting: Acting, tmp_path: Path) -> None:
+def test_in_place_refuses_an_outage_unless_it_is_allowed(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 1, gpus=8)
     fleet = fleet_of(tmp_path / "f.yaml", 1, gpus=8)
-    shown = cli("replace", MODEL, "-f", fleet, "--yes", "--in-place")
-    assert (shown.code, acting.steps) == (1, [])
-    assert "no replica would serve while the new one starts" in shown.err
+    result = cli("replace", MODEL, "-f", fleet, "--yes", "--in-place")
+    assert (result.code, acting.steps) == (1, [])
+    assert "no replica would serve while the new one starts" in result.err
     assert cli("replace", MODEL, "-f", fleet, "--yes", "--in-place", "--allow-outage").code == 0
     assert acting.steps == ["-0", "+0"]
 
 
-def test_in_place_ends_nothing_if_the_new_spec_would_not_fit(cli, acting: Acting, tmp_path: Path) -> None:
+def test_in_place_ends_nothing_if_the_new_spec_would_not_fit(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 4)
-    shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 4, gpus=8), "--yes", "--in-place")
-    assert (shown.code, acting.steps) == (1, [])
-    assert "would not fit in place of an outdated one: needs 8 free GPUs" in shown.err
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 4, gpus=8), "--yes", "--in-place")
+    assert (result.code, acting.steps) == (1, [])
+    assert "would not fit in place of an outdated one: needs 8 free GPUs" in result.err
 
 
 def test_in_place_ends_nothing_if_the_policy_forbids_the_replacement(
-        cli, acting: Acting, tmp_path: Path) -> None:
+        cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 4)
     fleet = fleet_of(tmp_path / "f.yaml", 4)
     document = json.loads(fleet.read_text())
     document["spec"]["policy"] = {"maxNewGpus": 3}
     fleet.write_text(json.dumps(document))
     words = ("replace", MODEL, "-f", fleet, "--yes", "--in-place")
-    shown = cli(*words)
-    assert (shown.code, acting.steps) == (4, []), shown.err
-    assert "against spec.policy.maxNewGpus: 3" in shown.err
+    result = cli(*words)
+    assert (result.code, acting.steps) == (4, []), result.err
+    assert "against spec.policy.maxNewGpus: 3" in result.err
     assert cli(*words, "--force").code == 0
 
 
-def test_in_place_a_cooldown_ends_nothing_and_is_lifted_by_its_flag(cli, acting: Acting, tmp_path: Path) -> None:
+def test_in_place_ends_nothing_during_a_cooldown_unless_it_is_ignored(
+    cli, acting: ActingCluster, tmp_path: Path
+) -> None:
     run_outdated(acting, 2)
     fleet, stand_in = fleet_of(tmp_path / "f.yaml", 2), acting.stand_in
     [model] = load_fleet([str(fleet)]).models
     for node in (*stand_in.nodes, stand_in.nodes[0]):
         stand_in.add_failure(MODEL, node["node_id"], model.spec_hash, "CUDA out of memory")
     words = ("replace", MODEL, "-f", fleet, "--yes", "--in-place")
-    shown = cli(*words)
-    assert (shown.code, acting.steps) == (1, [])
-    assert "cooling until" in shown.err
+    result = cli(*words)
+    assert (result.code, acting.steps) == (1, [])
+    assert "cooling until" in result.err
     assert cli(*words, "--ignore-cooldown").code == 0
 
 
-def test_a_replica_in_a_crash_loop_does_not_hold_its_update_up(cli, acting: Acting, tmp_path: Path) -> None:
+def test_a_replica_in_a_crash_loop_does_not_block_its_update(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 1, state="RESTARTING")
     assert cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 1), "--yes").code == 0
     assert acting.steps == ["+1", "-0"]
     [apply] = [job for job in acting.stand_in.jobs if "apply" in job]
-    assert [model["but"] for model in acting.stand_in.request_of(apply)["await"]] == [[0]], "it is not waited for"
+    awaited = acting.stand_in.request_of(apply)["await"]
+    assert [model["but"] for model in awaited] == [[0]], "the crashing replica is not awaited"
 
 
-def test_an_update_in_place_that_failed_after_the_last_end_continues(cli, acting: Acting, tmp_path: Path) -> None:
+def test_an_update_in_place_continues_after_its_replacement_failed(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 1, gpus=8)
     fleet, acting.fails = fleet_of(tmp_path / "f.yaml", 1, gpus=8), True
     words = ("replace", MODEL, "-f", fleet, "--yes", "--in-place", "--allow-outage")
@@ -227,20 +238,20 @@ def test_an_update_in_place_that_failed_after_the_last_end_continues(cli, acting
     assert (cli(*words).code, specs(acting)) == (0, {"current": 1, "outdated": 0})
 
 
-def test_one_that_drains_is_not_counted_as_serving(cli, acting: Acting, tmp_path: Path) -> None:
+def test_a_draining_replica_is_not_counted_as_serving(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 1)
     fleet = fleet_of(tmp_path / "f.yaml", 1)
     [model] = inspect_fleet([str(fleet)]).sound().models
     acting.stand_in.add_replica(MODEL, 1, acting.stand_in.nodes[1]["node_id"], gpus=40_000, spec_hash=model.spec_hash)
     acting.stand_in.add_job("evicting", ("RUNNING", ""), verb="evict", fleet="lab", namespace="fleet",
                             replicas=json.dumps([f"{MODEL}/1"])).step()
-    shown = cli("replace", MODEL, "-f", fleet, "--yes")
-    assert (shown.code, acting.steps) == (1, [])
-    assert f"{MODEL}/1: a running eviction is about to end it" in shown.err
+    result = cli("replace", MODEL, "-f", fleet, "--yes")
+    assert (result.code, acting.steps) == (1, [])
+    assert f"{MODEL}/1: a running eviction is about to end it" in result.err
 
 
-def test_an_older_file_applied_in_between_is_reported_and_its_replica_stays(
-        cli, acting: Acting, tmp_path: Path) -> None:
+def test_a_replica_started_from_an_older_file_meanwhile_is_reported_and_stays(
+        cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 2)
     ended = acting._end
 
@@ -251,14 +262,14 @@ def test_an_older_file_applied_in_between_is_reported_and_its_replica_stays(
         return steps
 
     acting._end = end_and_start_an_old_one  # type: ignore[method-assign]
-    shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes")
-    assert (shown.code, acting.steps) == (3, ["+2", "-0", "+3", "-1"])
-    assert f"{MODEL}/9: started meanwhile, with a spec that differs from the file's" in shown.err
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes")
+    assert (result.code, acting.steps) == (3, ["+2", "-0", "+3", "-1"])
+    assert f"{MODEL}/9: started meanwhile, with a spec that differs from the file's" in result.err
 
 
 def test_serving_replicas_stay_while_a_replica_of_another_update_is_not_ready(
-        cli, acting: Acting, tmp_path: Path) -> None:
-    """Two people replace at once, with different files: to each, the other's replica is outdated, and starting."""
+        cli, acting: ActingCluster, tmp_path: Path) -> None:
+    """Two users replace at once with different files: each sees the other's new replica as outdated."""
     run_outdated(acting, 2)
     fleet = fleet_of(tmp_path / "f.yaml", 2)
     ready = acting._create
@@ -271,13 +282,13 @@ def test_serving_replicas_stay_while_a_replica_of_another_update_is_not_ready(
         return steps
 
     acting._create = create_late  # type: ignore[method-assign]
-    shown = cli("replace", MODEL, "-f", fleet, "--yes", "--surge", "1")
-    assert (shown.code, acting.steps) == (3, ["+2"])
-    assert f"{MODEL}/1 stays: 1 would serve without it, and 2 must" in shown.err
+    result = cli("replace", MODEL, "-f", fleet, "--yes", "--surge", "1")
+    assert (result.code, acting.steps) == (3, ["+2"])
+    assert f"{MODEL}/1 stays: 1 would serve without it, and 2 must" in result.err
 
 
-def test_a_cluster_lost_halfway_hides_no_finished_step(
-        cli, acting: Acting, tmp_path: Path) -> None:
+def test_finished_steps_are_reported_if_the_cluster_becomes_unreachable(
+        cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 2)
     ended = acting._end
 
@@ -286,25 +297,22 @@ def test_a_cluster_lost_halfway_hides_no_finished_step(
         return ended(request)
 
     acting._end = end_and_cut_off  # type: ignore[method-assign]
-    shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes", "--format", "json")
-    assert shown.code == 3
-    assert [row["outcome"] for row in json.loads(shown.out)["outcomes"]] == ["ready", "gone"]
-    assert "progress unknown" in shown.err
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 2), "--yes", "--format", "json")
+    assert result.code == 3
+    assert [row["outcome"] for row in json.loads(result.out)["outcomes"]] == ["ready", "gone"]
+    assert "progress unknown" in result.err
 
 
-@pytest.mark.parametrize(("flags", "said"), [
-    (["--surge", "2", "--in-place"], "give either --surge N or --in-place"),
-])
-def test_flags_that_exclude_each_other(cli, acting: Acting, tmp_path: Path, flags: list[str], said: str) -> None:
-    shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 1), "--yes", *flags)
-    assert shown.code == 64
-    assert said in shown.err
+def test_surge_and_in_place_cannot_be_combined(cli, acting: ActingCluster, tmp_path: Path) -> None:
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 1), "--yes", "--surge", "2", "--in-place")
+    assert result.code == 64
+    assert "give either --surge N or --in-place" in result.err
 
 
-def test_a_protected_model_stays_and_no_target_is_no_update(cli, acting: Acting, tmp_path: Path) -> None:
+def test_a_protected_model_or_one_with_target_0_is_not_replaced(cli, acting: ActingCluster, tmp_path: Path) -> None:
     run_outdated(acting, 1)
-    shown = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 0), "--yes")
-    assert (shown.code, acting.steps) == (64, [])
+    result = cli("replace", MODEL, "-f", fleet_of(tmp_path / "f.yaml", 0), "--yes")
+    assert (result.code, acting.steps) == (64, [])
     fleet = fleet_of(tmp_path / "f.yaml", 1)
     document = json.loads(fleet.read_text())
     document["spec"]["policy"] = {"protectedModels": [MODEL]}
@@ -312,7 +320,9 @@ def test_a_protected_model_stays_and_no_target_is_no_update(cli, acting: Acting,
     assert (cli("replace", MODEL, "-f", fleet, "--yes").code, acting.steps) == (4, [])
 
 
-def test_an_apply_with_surge_creates_one_beside_and_waits_for_a_person(cli, acting: Acting, tmp_path: Path) -> None:
+def test_an_apply_with_surge_creates_one_extra_replica_and_waits_for_an_evict(
+    cli, acting: ActingCluster, tmp_path: Path
+) -> None:
     run_outdated(acting, 2)
     fleet = fleet_of(tmp_path / "f.yaml", 2, update={"mode": "surge"})
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""--format and --report, as every command that shows a document has them."""
+"""--format and --report, which every command with a document has."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def test_one_run_writes_several_reports_and_prints_another(
 ) -> None:
     names = {one: tmp_path / f"report.{one}" for one in FORMATS}
     flags = [part for one, path in names.items() for part in ("--report", f"{one}={path}")]
-    shown = plan(cli, fleet_file, snapshot_file, *flags)
-    assert shown.code == 0
-    assert "Plan: 3 to create" in shown.out
+    result = plan(cli, fleet_file, snapshot_file, *flags)
+    assert result.code == 0
+    assert "Plan: 3 to create" in result.out
     texts = {one: path.read_text() for one, path in names.items()}
     assert all(texts.values())
     assert json.loads(texts["json"])["summary"]["create"] == 3
     assert json.loads(texts["sarif"])["version"] == "2.1.0"
     assert ET.fromstring(texts["junit"]).tag == "testsuites"
     assert texts["html"].lstrip().lower().startswith("<!doctype html>")
-    assert texts["table"] == shown.out
+    assert texts["table"] == result.out
     assert "hush-hush" not in "".join(texts.values())
 
 
 @pytest.mark.parametrize("chosen", FORMATS)
-def test_a_report_is_what_format_prints(
+def test_a_report_equals_the_output_of_its_format(
     cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path, chosen: str
 ) -> None:
-    shown = plan(cli, fleet_file, snapshot_file, "--format", chosen, "--report", f"{chosen}={tmp_path / 'report'}")
-    assert (tmp_path / "report").read_text() == shown.out
+    result = plan(cli, fleet_file, snapshot_file, "--format", chosen, "--report", f"{chosen}={tmp_path / 'report'}")
+    assert (tmp_path / "report").read_text() == result.out
 
 
 @pytest.mark.parametrize("chosen", [one for one in FORMATS if one != "table"])
@@ -60,8 +60,8 @@ def test_a_report_of_the_table_has_no_color(
     cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = plan(cli, fleet_file, snapshot_file, "--report", f"table={tmp_path / 'report'}")
-    assert "\x1b[" in shown.out
+    result = plan(cli, fleet_file, snapshot_file, "--report", f"table={tmp_path / 'report'}")
+    assert "\x1b[" in result.out
     assert "\x1b" not in (tmp_path / "report").read_text()
 
 
@@ -77,15 +77,15 @@ def test_a_report_of_the_table_has_no_color(
     (["markdown=a.md", "html=./a.md"], "./a.md: a.md is also written by --report markdown=a.md"),
     (["json=lab.fleetplan"], "is also written by --out"),
 ], ids=" ".join)
-def test_a_report_that_cannot_be_written_is_64_before_the_cluster_is_asked(
+def test_an_impossible_report_exits_with_64_before_the_cluster_is_contacted(
     cli, cluster, fleet_file: Path, tmp_path: Path, values: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     flags = [part for value in values for part in ("--report", value)]
-    shown = cli("plan", "-f", fleet_file, "--out", "lab.fleetplan", *flags)
-    assert shown.code == 64
-    assert words in shown.err
-    assert "formats: table, json, jsonl, markdown, html, github, sarif, junit" in shown.err
+    result = cli("plan", "-f", fleet_file, "--out", "lab.fleetplan", *flags)
+    assert result.code == 64
+    assert words in result.err
+    assert "formats: table, json, jsonl, markdown, html, github, sarif, junit" in result.err
     assert cluster.requests == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["fleet.yaml"]
 
@@ -109,7 +109,7 @@ def test_a_report_that_cannot_be_written_is_64_before_the_cluster_is_asked(
     (("import", "ow", "-o", "ow/fleet.yaml", "--force"), "ow/fleet.yaml is read by this run"),
     (("import", "ow", "--inventory-out", "link.yaml", "--force"), "--inventory-out link.yaml: link.yaml is read"),
 ], ids=" ".join)
-def test_no_run_overwrites_what_it_reads(
+def test_no_run_overwrites_its_own_inputs(
     cli, cluster: ClusterStandIn, fleet_file: Path, snapshot_file: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str,
 ) -> None:
@@ -119,14 +119,14 @@ def test_no_run_overwrites_what_it_reads(
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "link.yaml").symlink_to("ow/fleet.yaml")
-    shown = cli(*arguments)
-    assert (shown.code, shown.out) == (64, "")
-    assert words in shown.err
+    result = cli(*arguments)
+    assert (result.code, result.out) == (64, "")
+    assert words in result.err
     assert cluster.requests == []
     assert {name: (tmp_path / name).read_text() for name in texts} == texts
 
 
-def test_a_new_file_beside_those_of_a_folder_may_be_written(
+def test_a_report_may_be_a_new_file_in_a_folder_of_fleet_files(
     cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "ow").mkdir()
@@ -142,7 +142,7 @@ def test_every_problem_is_reported_at_once(cli, fleet_file: Path) -> None:
     assert "there is no folder nowhere" in err
 
 
-def test_a_report_replaces_an_older_one_and_may_be_read_by_others(
+def test_a_report_replaces_an_older_one_and_is_readable_by_others(
     cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "plan.md"
@@ -153,7 +153,7 @@ def test_a_report_replaces_an_older_one_and_may_be_read_by_others(
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
-def test_a_file_name_may_hold_an_equals_sign(cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path) -> None:
+def test_a_file_name_may_contain_an_equals_sign(cli, fleet_file: Path, snapshot_file: Path, tmp_path: Path) -> None:
     assert plan(cli, fleet_file, snapshot_file, "--report", f"json={tmp_path / 'a=b.json'}").code == 0
     assert (tmp_path / "a=b.json").exists()
 
@@ -170,8 +170,8 @@ def test_annotations_name_files_from_the_root_of_the_checkout(
     (tmp_path / ".git").mkdir()
     (tmp_path / "deep").mkdir()
     monkeypatch.chdir(tmp_path / "deep")
-    shown = plan(cli, Path("../fleet.yaml"), snapshot_file, "--format", "github")
-    assert "file=fleet.yaml,line=" in shown.out
+    result = plan(cli, Path("../fleet.yaml"), snapshot_file, "--format", "github")
+    assert "file=fleet.yaml,line=" in result.out
 
 
 @pytest.mark.parametrize(("environ", "root"), [

@@ -1,4 +1,4 @@
-"""What a replica was started with against what the file says now: an apply's record, masked, beside the fleet file."""
+"""The spec of a running replica compared with the file: an apply's masked record against the fleet file."""
 
 from __future__ import annotations
 
@@ -14,66 +14,67 @@ from fleetctl.workflow.live_plan import HIDDEN_ALONE, HIDDEN_BESIDE, NOT_RECORDE
 from tests.review.fleet_texts import SECRET, engine, fleet, group, member, model
 
 
-def of(*groups: dict[str, Any], **more: Any) -> ResolvedModel:
+def resolved(*groups: dict[str, Any], **more: Any) -> ResolvedModel:
     text = fleet(model(workers=list(groups) or [group("main", member())], **more))
     return load_fleet(["-"], stdin=text.encode).models[0]
 
 
-def words(old: ResolvedModel, new: ResolvedModel) -> list[str]:
+def differences(old: ResolvedModel, new: ResolvedModel) -> list[str]:
     return changed_since(masked(shape_as_set(old.workers, old.placement)), old.spec_hash, new)
 
 
 def with_engine(**more: Any) -> ResolvedModel:
-    return of(group("main", member(engine=engine(**more))))
+    return resolved(group("main", member(engine=engine(**more))))
 
 
 def test_a_changed_argument_is_shown_as_in_diff() -> None:
-    assert words(with_engine(args=["--a", "1", "--b"]), with_engine(args=["--a", "2", "--b"])) == [
+    assert differences(with_engine(args=["--a", "1", "--b"]), with_engine(args=["--a", "2", "--b"])) == [
         "workers.main.members[0].engine.args: --a 1 … -> --a 2 …"]
 
 
-def test_amounts_placement_and_what_is_only_spelled_out() -> None:
+def test_only_changed_amounts_and_placement_are_shown_and_no_explicit_defaults() -> None:
     small = member(resources={"gpus": 0.5, "vram": "8Gi", "cpus": "500m"})
-    old = of(group("main", small), placement={"spread": "zone"})
-    new = of(group("main", member(resources={"gpus": 1, "vram": "16Gi", "cpus": "500m"}), copies=1))
-    assert words(old, new) == [
+    old = resolved(group("main", small), placement={"spread": "zone"})
+    new = resolved(group("main", member(resources={"gpus": 1, "vram": "16Gi", "cpus": "500m"}), copies=1))
+    assert differences(old, new) == [
         "placement.spread: zone -> not set",
         "workers.main.members[0].resources.gpus: 0.5 -> 1", "workers.main.members[0].resources.vram: 8Gi -> 16Gi",
     ]
 
 
-def test_what_is_not_in_the_spec_is_no_difference() -> None:
-    assert words(of(startupTimeout="5m"), of(startupTimeout="9m", replicas=7, priority=3)) == [SAME]
+def test_fields_outside_the_spec_are_not_a_difference() -> None:
+    assert differences(resolved(startupTimeout="5m"), resolved(startupTimeout="9m", replicas=7, priority=3)) == [SAME]
 
 
-def test_equal_env_values_are_proven_by_the_hash_although_they_are_masked() -> None:
+def test_masked_env_values_are_proven_equal_by_the_hash() -> None:
     old, new = with_engine(env={"TOKEN": SECRET}, args=["a"]), with_engine(env={"TOKEN": SECRET}, args=["b"])
-    assert words(old, new) == ["workers.main.members[0].engine.args: a -> b"]
+    assert differences(old, new) == ["workers.main.members[0].engine.args: a -> b"]
 
 
 def test_a_different_env_value_is_reported_without_the_value() -> None:
-    assert words(with_engine(env={"TOKEN": "old-" + SECRET}), with_engine(env={"TOKEN": SECRET})) == [HIDDEN_ALONE]
+    old, new = with_engine(env={"TOKEN": "old-" + SECRET}), with_engine(env={"TOKEN": SECRET})
+    assert differences(old, new) == [HIDDEN_ALONE]
 
 
 def test_added_and_removed_env_names_are_reported_without_values() -> None:
-    *differences, last = words(with_engine(env={"GONE": SECRET}), with_engine(env={"NEW": SECRET}))
-    told = " ".join(differences)
-    assert "engine.env" in told
-    assert "GONE" in told
-    assert "NEW" in told
-    assert SECRET not in told
+    *names, last = differences(with_engine(env={"GONE": SECRET}), with_engine(env={"NEW": SECRET}))
+    text = " ".join(names)
+    assert "engine.env" in text
+    assert "GONE" in text
+    assert "NEW" in text
+    assert SECRET not in text
     assert last == HIDDEN_BESIDE
 
 
 def test_a_value_that_now_comes_from_the_node_is_a_difference() -> None:
-    found = words(with_engine(env={"T": SECRET}), with_engine(env={"T": {"fromNode": "T"}}))
+    found = differences(with_engine(env={"T": SECRET}), with_engine(env={"T": {"fromNode": "T"}}))
     assert found[0].startswith("workers.main.members[0].engine.env.T: ")
     assert found[1:] == [HIDDEN_BESIDE]
     assert SECRET not in str(found)
 
 
 def test_a_group_no_longer_in_the_file_is_reported() -> None:
-    found = words(of(group("old", member())), of(group("new", member())))
+    found = differences(resolved(group("old", member())), resolved(group("new", member())))
     assert {text.partition(":")[0] for text in found if text != HIDDEN_BESIDE} == {"workers.old", "workers.new"}
 
 
@@ -84,4 +85,4 @@ def test_a_group_no_longer_in_the_file_is_reported() -> None:
     {"workers": [{"name": "main", "members": [{"engine": {"command": ["x"], "env": []}}]}]},
 ])
 def test_a_damaged_record_gives_no_differences(shape: dict[str, Any]) -> None:
-    assert changed_since(shape, "0" * 16, of())[-1] in (NOT_RECORDED, HIDDEN_ALONE, HIDDEN_BESIDE)
+    assert changed_since(shape, "0" * 16, resolved())[-1] in (NOT_RECORDED, HIDDEN_ALONE, HIDDEN_BESIDE)

@@ -12,8 +12,8 @@ WORKERS = "workers: [{name: main, members: [{resources: {gpus: 2}, engine: {comm
 
 
 @pytest.fixture
-def labelled(tmp_path: Path, cluster: ClusterStandIn) -> Path:
-    """Three models, of which two have a team, and a quota on one team."""
+def labeled(tmp_path: Path, cluster: ClusterStandIn) -> Path:
+    """Three models, two with a team label, and a quota on one team."""
     cluster.add_replica("org/a", 0, cluster.nodes[0]["node_id"], gpus=20_000)
     path = tmp_path / "labelled.yaml"
     path.write_text(f"""\
@@ -32,11 +32,11 @@ spec:
     return path
 
 
-def test_a_plan_is_of_these_models_alone_and_the_apply_of_a_plan_that_was_saved_keeps_them(
-    cli, labelled: Path, tmp_path: Path
+def test_a_plan_covers_only_the_selected_models_and_keeps_the_selector_when_saved(
+    cli, labeled: Path, tmp_path: Path
 ) -> None:
     saved = tmp_path / "nlp.fleetplan"
-    plan = json.loads(cli("plan", "-f", labelled, "-l", "team=nlp", "--format", "json", "--out", saved).out)
+    plan = json.loads(cli("plan", "-f", labeled, "-l", "team=nlp", "--format", "json", "--out", saved).out)
     assert [action["id"] for action in plan["actions"]] == ["org/a/1"]
     assert [(one["model"], one["replicas"], one["code"]) for one in plan["blocked"]] == [("org/a", 2, "QUOTA")]
     assert [row["reason"] for row in plan["models"]][1:] == ["left out: not chosen by --selector"] * 2
@@ -46,41 +46,41 @@ def test_a_plan_is_of_these_models_alone_and_the_apply_of_a_plan_that_was_saved_
     assert json.loads(cli("show", saved, "--format", "json").out)["options"]["selector"] == "team=nlp"
 
 
-def test_an_apply_starts_these_models_alone_and_blocked_is_3(cli, cluster: ClusterStandIn, labelled: Path) -> None:
-    assert cli("apply", "-f", labelled, "-l", "team in (nlp)", "--yes").code == 3
-    assert cli("apply", "-f", labelled, "-l", "!team", "--yes").code == 0
+def test_an_apply_starts_only_the_selected_models(cli, cluster: ClusterStandIn, labeled: Path) -> None:
+    assert cli("apply", "-f", labeled, "-l", "team in (nlp)", "--yes").code == 3
+    assert cli("apply", "-f", labeled, "-l", "!team", "--yes").code == 0
 
 
-def test_a_report_counts_by_label(cli, labelled: Path) -> None:
-    lines = cli("plan", "-f", labelled).out.splitlines()
+def test_a_report_counts_by_label(cli, labeled: Path) -> None:
+    lines = cli("plan", "-f", labeled).out.splitlines()
     table = [line.split() for line in lines[lines.index(next(line for line in lines if "LABEL" in line)):]][:4]
     assert table == [["LABEL", "MODELS", "WANTED", "LIVE", "CREATE", "BLOCKED"], ["team=nlp", "1", "4", "1", "1", "2"],
                      ["team=vision", "1", "1", "0", "1", "-"], ["tier=core", "1", "4", "1", "1", "2"]]
 
 
-def test_status_capacity_and_map_show_these_models_alone(cli, cluster: ClusterStandIn, labelled: Path) -> None:
+def test_status_capacity_and_map_show_only_the_selected_models(cli, cluster: ClusterStandIn, labeled: Path) -> None:
     cluster.add_replica("org/b", 0, cluster.nodes[1]["node_id"], gpus=20_000)
     assert [row["model"] for row in json.loads(
-        cli("status", "-f", labelled, "-l", "team=vision", "--format", "json").out)["replicas"]] == ["org/b"]
+        cli("status", "-f", labeled, "-l", "team=vision", "--format", "json").out)["replicas"]] == ["org/b"]
     assert [row["model"] for row in json.loads(
-        cli("capacity", "-f", labelled, "-l", "team", "--format", "json").out)["rows"]] == ["org/a", "org/b"]
-    drawn = json.loads(cli("map", "-f", labelled, "-l", "team=vision", "--format", "json").out)
+        cli("capacity", "-f", labeled, "-l", "team", "--format", "json").out)["rows"]] == ["org/a", "org/b"]
+    drawn = json.loads(cli("map", "-f", labeled, "-l", "team=vision", "--format", "json").out)
     assert [node["name"] for node in drawn["nodes"]] == ["node-b"]
     assert [entry["model"] for entry in drawn["legend"]] == ["org/b"]
 
 
 @pytest.mark.parametrize("command", ["plan", "status", "capacity", "map"])
-def test_a_selector_that_chooses_nothing_is_a_usage_error_with_the_labels_there_are(
-    cli, labelled: Path, command: str
+def test_a_selector_that_matches_nothing_is_a_usage_error_that_lists_the_labels(
+    cli, labeled: Path, command: str
 ) -> None:
-    shown = cli(command, "-f", labelled, "--selector", "team=npl")
-    assert shown.code == 64
-    assert "no model of the fleet file has such labels" in shown.err
-    assert "team=nlp, team=vision, tier=core" in shown.err
-    assert cli(command, "-f", labelled, "--selector", "team=a b").code == 64
+    result = cli(command, "-f", labeled, "--selector", "team=npl")
+    assert result.code == 64
+    assert "no model of the fleet file has such labels" in result.err
+    assert "team=nlp, team=vision, tier=core" in result.err
+    assert cli(command, "-f", labeled, "--selector", "team=a b").code == 64
 
 
 @pytest.mark.parametrize("command", ["status", "capacity", "map"])
-def test_a_selector_needs_a_fleet_file(cli, cluster: ClusterStandIn, command: str) -> None:
-    shown = cli(command, "--selector", "team=nlp", *(["--shape", "1"] if command == "capacity" else []))
-    assert (shown.code, "give the file with -f" in shown.err) == (64, True)
+def test_a_selector_requires_a_fleet_file(cli, cluster: ClusterStandIn, command: str) -> None:
+    result = cli(command, "--selector", "team=nlp", *(["--shape", "1"] if command == "capacity" else []))
+    assert (result.code, "give the file with -f" in result.err) == (64, True)

@@ -1,4 +1,4 @@
-"""`fleetctl show FILE`: a saved plan in every format, and whether it can still be applied. It writes nothing."""
+"""`fleetctl show FILE`: a saved plan in every format, and whether it can still be applied; read-only."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ def test_a_saved_plan_is_shown_as_plan_showed_it(cli, fleet_file: Path, saved: P
     snapshot.write_text(cli("inventory", "--format", "json").out)
     cli("plan", "-f", fleet_file, "--inventory", snapshot, "--out", saved)
     planned = cli("plan", "-f", fleet_file, "--inventory", snapshot, "--format", chosen).out
-    shown = cli("show", saved, "--format", chosen)
-    assert (shown.code, shown.out) == (0, planned)
+    result = cli("show", saved, "--format", chosen)
+    assert (result.code, result.out) == (0, planned)
 
 
 @pytest.mark.parametrize(("content", "words"), [
     (None, "cannot be read: No such file or directory"), (b"ok \xff", "is not UTF-8 text (byte 3)"),
 ])
-def test_an_unreadable_file_is_reported_as_map_reports_it(
+def test_an_unreadable_file_is_reported_as_in_map(
     cli, tmp_path: Path, content: bytes | None, words: str
 ) -> None:
     path = tmp_path / "odd"
     if content is not None:
         path.write_bytes(content)
     for command in (("show", path), ("map", "--inventory", path)):
-        shown = cli(*command)
-        assert (shown.code, shown.err) == (1, f"error: {path} {words}\n")
+        result = cli(*command)
+        assert (result.code, result.err) == (1, f"error: {path} {words}\n")
 
 
-def test_it_asks_no_cluster_by_itself(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_show_contacts_no_cluster_by_default(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.requests.clear()
     assert cli("show", saved, "--format", "html").code == 0
     assert cluster.requests == []
@@ -66,19 +66,19 @@ def test_a_masked_plan_is_shown_and_stays_masked(
     path = saved.with_name("masked.json")
     path.write_text(masked)
     monkeypatch.setattr("fleetctl.cli.process.read_stdin", masked.encode)
-    shown = cli("show", path if source == "file" else "-", "--format", "json")
-    assert (shown.code, shown.out) == (0, masked)
-    assert "note: env values are masked in this document" in shown.err
+    result = cli("show", path if source == "file" else "-", "--format", "json")
+    assert (result.code, result.out) == (0, masked)
+    assert "note: env values are masked in this document" in result.err
     assert cli("apply", path, "--yes").code == 1
 
 
 def test_env_values_are_never_shown(cli, saved: Path) -> None:
-    told = [cli("show", saved, "--format", one) for one in get_args(ReportFormat)]
+    results = [cli("show", saved, "--format", one) for one in get_args(ReportFormat)]
     assert "hush-hush" in saved.read_text()
-    assert "hush-hush" not in "".join(shown.out + shown.err for shown in told)
+    assert "hush-hush" not in "".join(result.out + result.err for result in results)
 
 
-def test_it_shows_the_origin_of_the_plan(cli, saved: Path) -> None:
+def test_show_prints_the_origin_of_the_plan(cli, saved: Path) -> None:
     git = {"commit": "0123456789abcdef", "branch": "main", "dirty": True}
     rewrite(saved, fleet={**json.loads(saved.read_text())["fleet"], "git": git}, expiresAt="2126-01-01T00:00:00Z")
     plan = json.loads(saved.read_text())
@@ -88,13 +88,13 @@ def test_it_shows_the_origin_of_the_plan(cli, saved: Path) -> None:
 
 def test_another_version_and_an_expired_plan_are_reported(cli, saved: Path) -> None:
     rewrite(saved, toolVersion="0.0.1", expiresAt="2020-01-01T00:00:00Z")
-    shown = cli("show", saved, "--detailed-exitcode")
-    assert f"made by fleetctl 0.0.1 (this is {__version__}), expired at 2020-01-01T00:00:00Z" in shown.err
-    assert "check: this plan expired at 2020-01-01T00:00:00Z" in shown.err
-    assert shown.code == 6
+    result = cli("show", saved, "--detailed-exitcode")
+    assert f"made by fleetctl 0.0.1 (this is {__version__}), expired at 2020-01-01T00:00:00Z" in result.err
+    assert "check: this plan expired at 2020-01-01T00:00:00Z" in result.err
+    assert result.code == 6
 
 
-def test_the_code_is_0_unless_asked_for_and_then_that_of_plan(cli, saved: Path) -> None:
+def test_the_exit_code_is_0_or_with_the_flag_that_of_plan(cli, saved: Path) -> None:
     assert (cli("show", saved).code, cli("show", saved, "--detailed-exitcode").code) == (0, 3)
 
 
@@ -102,9 +102,9 @@ def test_the_code_is_0_unless_asked_for_and_then_that_of_plan(cli, saved: Path) 
 def test_a_check_that_finds_nothing_says_so_and_writes_nothing(
     cli, cluster: ClusterStandIn, saved: Path, how: list[str]
 ) -> None:
-    shown = cli("show", saved, *[part.replace("URL", cluster.url) for part in how], "--detailed-exitcode")
-    assert "check: nothing it relies on has changed" in shown.err
-    assert shown.code == 3
+    result = cli("show", saved, *[part.replace("URL", cluster.url) for part in how], "--detailed-exitcode")
+    assert "check: nothing it relies on has changed" in result.err
+    assert result.code == 3
     assert cluster.writes() == []
 
 
@@ -112,36 +112,36 @@ def test_a_check_names_what_has_moved_and_how_to_plan_again(
     cli, cluster: ClusterStandIn, fleet_file: Path, saved: Path
 ) -> None:
     cluster.nodes[0]["state"] = "DEAD"
-    shown = cli("show", saved, "--check", "--detailed-exitcode")
-    assert "check: this plan is stale: what it relies on has changed" in shown.err
-    assert "moved: node node-a: was alive when planned, is dead now" in shown.err
-    assert f"hint: make a new one: fleetctl plan -f {fleet_file} " in shown.err
-    assert "Plan: 3 to create" in shown.out
-    assert shown.code == 6
+    result = cli("show", saved, "--check", "--detailed-exitcode")
+    assert "check: this plan is stale: what it relies on has changed" in result.err
+    assert "moved: node node-a: was alive when planned, is dead now" in result.err
+    assert f"hint: make a new one: fleetctl plan -f {fleet_file} " in result.err
+    assert "Plan: 3 to create" in result.out
+    assert result.code == 6
     assert cli("show", saved, "--check").code == 0
 
 
-def test_a_check_finds_a_plan_that_was_used(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_a_check_reports_a_plan_that_was_already_applied(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.add_job("j7", planId=json.loads(saved.read_text())["planId"]).log = event(1, "lockAcquired")
-    shown = cli("show", saved, "--check", "--detailed-exitcode")
-    assert "check: this plan was already applied by job j7" in shown.err
-    assert shown.code == 6
+    result = cli("show", saved, "--check", "--detailed-exitcode")
+    assert "check: this plan was already applied by job j7" in result.err
+    assert result.code == 6
 
 
-def test_a_plan_is_held_against_a_snapshot_too(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_a_plan_can_be_checked_against_a_snapshot(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.add_replica("org/two", 4, cluster.nodes[0]["node_id"], gpus=0)
     snapshot = saved.with_name("inventory.json")
     snapshot.write_text(cli("inventory", "--format", "json").out)
     cluster.requests.clear()
-    shown = cli("show", saved, "--inventory", snapshot)
-    assert "moved: org/two: 0 live when planned, 1 now" in shown.err
+    result = cli("show", saved, "--inventory", snapshot)
+    assert "moved: org/two: 0 live when planned, 1 now" in result.err
     assert cluster.requests == []
 
 
 def test_a_check_on_an_incomplete_inventory_is_an_error(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.refusals["GET", "/api/v0/actors"] = [(500, "")] * 10
-    shown = cli("show", saved, "--check")
-    assert (shown.code, shown.out) == (1, "")
+    result = cli("show", saved, "--check")
+    assert (result.code, result.out) == (1, "")
 
 
 @pytest.mark.parametrize("edited", [False, True])
@@ -156,14 +156,14 @@ def test_the_page_has_a_map_if_there_is_an_inventory(
     assert "node-that-is-not-touched" in cli("show", saved, "--format", "html", "--check").out
 
 
-def test_a_plan_that_lost_its_room_is_shown_without_a_map(cli, cluster: ClusterStandIn, saved: Path) -> None:
+def test_a_plan_whose_node_is_gone_is_shown_without_a_map(cli, cluster: ClusterStandIn, saved: Path) -> None:
     cluster.nodes.pop()
-    shown = cli("show", saved, "--format", "html", "--check")
-    assert shown.code == 0
-    assert "was alive when planned, is not listed now" in shown.err
+    result = cli("show", saved, "--format", "html", "--check")
+    assert result.code == 0
+    assert "was alive when planned, is not listed now" in result.err
 
 
-def test_several_reports_of_one_plan(cli, saved: Path, tmp_path: Path) -> None:
+def test_show_writes_several_reports(cli, saved: Path, tmp_path: Path) -> None:
     flags = [part for one in ("markdown", "sarif") for part in ("--report", f"{one}={tmp_path / one}")]
     assert cli("show", saved, *flags).code == 0
     assert (tmp_path / "markdown").read_text()
@@ -171,32 +171,31 @@ def test_several_reports_of_one_plan(cli, saved: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "words"), [
-    (None, "No such file"), ("{}", "has no kind"), ('{"kind": "Plan"', "incomplete JSON"), ("", "is empty"),
+    ("{}", "has no kind"), ('{"kind": "Plan"', "incomplete JSON"), ("", "is empty"),
 ])
-def test_what_is_no_plan_is_refused(cli, tmp_path: Path, content: str | None, words: str) -> None:
+def test_a_file_that_is_not_a_plan_is_refused(cli, tmp_path: Path, content: str, words: str) -> None:
     path = tmp_path / "odd"
-    if content is not None:
-        path.write_text(content)
-    shown = cli("show", path)
-    assert (shown.code, shown.out) == (1, "")
-    assert words in shown.err
+    path.write_text(content)
+    result = cli("show", path)
+    assert (result.code, result.out) == (1, "")
+    assert words in result.err
 
 
 def test_a_plan_that_was_tampered_with_is_not_shown(cli, saved: Path) -> None:
     saved.write_text(saved.read_text().replace("node-a", "node-z"))
-    shown = cli("show", saved)
-    assert (shown.code, shown.out) == (1, "")
-    assert "was changed after it was written" in shown.err
+    result = cli("show", saved)
+    assert (result.code, result.out) == (1, "")
+    assert "was changed after it was written" in result.err
 
 
-def test_flags_in_a_plan_that_are_no_flags_are_damage(cli, saved: Path) -> None:
+def test_invalid_flags_in_a_plan_are_reported_as_damage(cli, saved: Path) -> None:
     rewrite(saved, options={"files": 5})
-    shown = cli("show", saved)
-    assert shown.code == 1
-    assert "damaged: options.files" in shown.err
+    result = cli("show", saved)
+    assert result.code == 1
+    assert "damaged: options.files" in result.err
 
 
-def test_a_plan_that_names_a_pipe_as_its_fleet_file_is_shown_without_waiting_for_it(
+def test_a_plan_with_a_pipe_as_its_fleet_file_is_shown_without_reading_it(
     cli, saved: Path, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -204,14 +203,14 @@ def test_a_plan_that_names_a_pipe_as_its_fleet_file_is_shown_without_waiting_for
     assert cli("show", saved, "--format", "html", "--check").code == 0
 
 
-def test_a_pipe_that_nobody_writes_to_is_an_error_at_once(cli, saved: Path, fleet_file: Path, tmp_path: Path) -> None:
+def test_a_pipe_without_a_writer_is_an_error_at_once(cli, saved: Path, fleet_file: Path, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     watch = "watch", "-f", fleet_file, "--listen", "127.0.0.1:0"
     for arguments in (("show", pipe), ("show", saved, "--inventory", pipe), (*watch, "--webhook-file", pipe),
                       (*watch, "--listen-token-file", pipe), ("plan", "-f", pipe)):
-        shown = cli(*arguments)
-        assert (shown.code, "a pipe without a writer" in " ".join(shown.err.split())) in ((1, True), (64, True))
+        result = cli(*arguments)
+        assert (result.code, "a pipe without a writer" in " ".join(result.err.split())) in ((1, True), (64, True))
 
 
 def test_standard_input_is_read_once(cli) -> None:

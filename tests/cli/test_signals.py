@@ -1,4 +1,4 @@
-"""A signal at any moment of the process: it ends with the signal's code, or was too late, and shows no traceback."""
+"""A signal at any moment: the process ends with the signal's code, or had finished already, and prints no traceback."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def started(home: Path, *arguments: str | Path, program: str | None = None) -> I
             process.kill()
 
 
-def wait_until_it_has_begun(process: subprocess.Popen[str]) -> None:
+def wait_until_it_runs(process: subprocess.Popen[str]) -> None:
     """Wait until fleetctl runs: it handles SIGTERM, which Python itself does not."""
     while process.poll() is None:
         caught = Path(f"/proc/{process.pid}/status").read_text().partition("SigCgt:")[2].split(maxsplit=1)[0]
@@ -42,8 +42,8 @@ def wait_until_it_has_begun(process: subprocess.Popen[str]) -> None:
             return
 
 
-def ended(process: subprocess.Popen[str], number: signal.Signals, shows: str = "Plan: ") -> str:
-    """Return how it ended; fail without the signal's exit code and without a complete answer."""
+def outcome_of(process: subprocess.Popen[str], number: signal.Signals, shows: str = "Plan: ") -> str:
+    """How the process ended; fail if it has neither the signal's exit code nor complete output."""
     out, err = process.communicate(timeout=60)
     assert "Traceback" not in err
     assert "Exception ignored" not in err
@@ -60,20 +60,18 @@ MOMENTS = cases(6)
 @pytest.mark.parametrize(("number", "signals", "first"), [
     (signal.SIGINT, 1, 0.0), (signal.SIGTERM, 1, 0.25), (signal.SIGINT, 2, 0.5), (signal.SIGTERM, 2, 0.75),
 ], ids=["SIGINT", "SIGTERM", "SIGINT twice", "SIGTERM twice"])
-def test_at_every_moment_from_the_first_line_on(
+def test_a_signal_at_any_moment_ends_the_command_cleanly(
     number: signal.Signals, signals: int, first: float, fleet_file: Path, snapshot_file: Path, tmp_path: Path
 ) -> None:
-    """The moments of the four cases interleave. Early ones are closer together: on a fast machine the late ones come
-    after the end.
-    """
+    """The moments of the four cases interleave; early ones are closer together, as late ones may miss the process."""
     ends = set()
     for step in range(MOMENTS):
         with started(tmp_path, "plan", "-f", fleet_file, "--inventory", snapshot_file) as process:
-            wait_until_it_has_begun(process)
+            wait_until_it_runs(process)
             time.sleep(((step + first) / MOMENTS) ** 2 * 0.7)  # the moment varies, the assertions do not
             for _ in range(signals):
                 process.send_signal(number)
-            ends.add(ended(process, number))
+            ends.add(outcome_of(process, number))
     assert "interrupted" in ends
 
 
@@ -97,16 +95,16 @@ main()
 
 @numbers
 @pytest.mark.parametrize("flush", [True, False], ids=["while it flushes", "when it has ended"])
-def test_at_the_very_end(
+def test_a_signal_at_the_very_end_interrupts_the_flush_or_is_too_late(
     number: signal.Signals, flush: bool, tmp_path: Path
 ) -> None:
     program = END.format(flush=flush, number=int(number))
     with started(tmp_path, "schema", "plan", program=program) as process:
-        assert ended(process, number, "fleetctl plan") == ("interrupted" if flush else "finished")
+        assert outcome_of(process, number, "fleetctl plan") == ("interrupted" if flush else "finished")
 
 
 @numbers
-def test_during_an_import_a_signal_waits_for_its_end(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_signal_during_an_import_waits_for_the_import(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "fragile.py").write_text(f"""
 import os, time
 try:
@@ -120,7 +118,7 @@ whole = True
 import sys
 sys.path.insert(0, {str(tmp_path)!r})
 from fleetctl.cli import entry, signals
-signals.REDELIVER_S = 0.5  # a busy machine may take longer for the import than it is given
+signals.REDELIVER_S = 0.5  # on a busy machine the import may take longer than the default
 def work(_):
     import fragile
     print("whole", fragile.whole, flush=True)
@@ -145,7 +143,7 @@ def work(_):
     import last
     return 0
 entry._run_app = work
-atexit.register(time.sleep, 0.6)  # it would come in this time
+atexit.register(time.sleep, 0.6)  # a pending signal would arrive during this time
 entry.main()
 """
     with started(tmp_path, "plan", program=program) as process:
@@ -202,12 +200,12 @@ os.execv(sys.executable, [sys.executable, "-m", "fleetctl", *sys.argv[1:]])
             if ignores(process, number):
                 process.send_signal(number)
             time.sleep(0.05)
-        assert ended(process, number) == "finished"
+        assert outcome_of(process, number) == "finished"
 
 
 def ignores(process: subprocess.Popen[str], number: signal.Signals) -> bool:
     try:
-        told = Path(f"/proc/{process.pid}/status").read_text().partition("SigIgn:")[2].split(maxsplit=1)[0]
+        mask = Path(f"/proc/{process.pid}/status").read_text().partition("SigIgn:")[2].split(maxsplit=1)[0]
     except OSError:
         return False
-    return bool(int(told, 16) & 1 << number - 1)
+    return bool(int(mask, 16) & 1 << number - 1)

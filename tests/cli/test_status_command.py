@@ -1,4 +1,4 @@
-"""`fleetctl status`: a row per replica, whatever its state; reads only."""
+"""`fleetctl status`: a row per replica, whatever its state; read-only."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def rows(out: str) -> dict[str, list[str]]:
             if line.strip() and not line.startswith(" ") and "/" in line.split()[0]}
 
 
-def test_every_replica_has_a_row_with_state_place_and_address(cli, busy: ClusterStandIn) -> None:
-    shown = cli("status")
-    assert shown.code == 0
-    found = rows(shown.out)
+def test_every_replica_has_a_row_with_state_node_and_address(cli, busy: ClusterStandIn) -> None:
+    result = cli("status")
+    assert result.code == 0
+    found = rows(result.out)
     assert found["org/one/0"] == ["ready", "node-a", "8", "-", "10.0.0.7:7001", "lab"]
     assert found["org/one/1"][:7] == ["restarting", "(restart", "1", "of", "5)", "node-b", "8"]
     assert found["org/two:x/0"][:3] == ["starting", "node-b", "0.25"]
     assert found["other/7"][-1] == "theirs"
     assert found["odd/0"][-1] == "(unmanaged)"
-    assert shown.out.splitlines()[-1] == "Replicas: 3 ready, 1 restarting, 1 starting"
+    assert result.out.splitlines()[-1] == "Replicas: 3 ready, 1 restarting, 1 starting"
 
 
-def test_wide_breaks_no_row_into_a_pipe(cli, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_output_into_a_pipe_wraps_no_row(cli, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     model = f"org/{'a-long-name-' * 12}"
     cluster.add_replica(model, 0, cluster.nodes[0]["node_id"], gpus=80_000)
@@ -66,7 +66,7 @@ ENDED = "fleetctl: ended at 2026-03-04T{}Z: {}\n"
 
 @pytest.fixture
 def crashing(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
-    """One replica that was up at noon and is in its fourth restart, one that has just come back, one that starts."""
+    """A replica ready at noon and now in its fourth restart, one that has just restarted, and one that is starting."""
     monkeypatch.setattr("fleetctl.cli.process.now_text", lambda: "2026-03-04T14:05:00Z")
     node = cluster.nodes[0]["node_id"]
     cluster.add_replica("org/one", 0, node, gpus=0, state="RESTARTING", restarts=4, up_ms=(NOON_MS, NOON_MS))
@@ -91,11 +91,11 @@ def test_a_replica_shows_the_age_of_its_state_and_why_it_ended(cli, crashing: Cl
     assert [found[f"org/one/{number}"][at] for number, at in ((0, 7), (1, 7), (2, 3))] == ["2m57s", "1m00s", "40s"]
 
 
-def test_a_replica_that_ends_again_and_again_is_never_nothing_to_do(
+def test_a_crash_loop_is_never_reported_as_nothing_to_do(
     cli, crashing: ClusterStandIn, fleet_file: Path
 ) -> None:
-    shown = cli("plan", "-f", fleet_file, "--target", "org/one", "--format", "json")
-    [row] = [one for one in json.loads(shown.out)["models"] if one["key"] == "org/one"]
+    result = cli("plan", "-f", fleet_file, "--target", "org/one", "--format", "json")
+    [row] = [one for one in json.loads(result.out)["models"] if one["key"] == "org/one"]
     assert "1 restarting since 14:02 UTC (4 of 5 restarts used: ENGINE_EXITED: out of memory)" in row["reason"]
     assert "1 restarted at 14:04 UTC (1 of 5 restarts used: the engine exited with code 1)" in row["reason"]
     assert "nothing to do" not in row["reason"]
@@ -103,12 +103,12 @@ def test_a_replica_that_ends_again_and_again_is_never_nothing_to_do(
 
 def test_unreadable_ages_are_left_out_and_reported(cli, crashing: ClusterStandIn) -> None:
     crashing.refusals["GET", "/logical/actors"] = [(404, "")]
-    shown = cli("status")
-    assert shown.code == 0
-    assert "the times when replicas became ready could not be read" in shown.err
+    result = cli("status")
+    assert result.code == 0
+    assert "the times when replicas became ready could not be read" in result.err
 
 
-def test_only_a_replica_that_was_restarted_costs_a_plan_a_further_request(
+def test_a_plan_without_restarted_replicas_sends_no_extra_request(
     cli, busy: ClusterStandIn, fleet_file: Path
 ) -> None:
     del busy.actors[1]
@@ -118,41 +118,41 @@ def test_only_a_replica_that_was_restarted_costs_a_plan_a_further_request(
 
 def test_a_replica_on_a_dead_node_is_lost(cli, busy: ClusterStandIn) -> None:
     busy.nodes[0]["state"] = "DEAD"
-    shown = cli("status")
-    assert rows(shown.out)["org/one/0"][0] == "lost"
-    assert "1 lost" in shown.out.splitlines()[-1]
+    result = cli("status")
+    assert rows(result.out)["org/one/0"][0] == "lost"
+    assert "1 lost" in result.out.splitlines()[-1]
 
 
-def test_a_model_or_a_fleet_narrows_it_down(cli, busy: ClusterStandIn, fleet_file: Path) -> None:
+def test_a_model_or_a_fleet_file_limits_the_rows(cli, busy: ClusterStandIn, fleet_file: Path) -> None:
     assert set(rows(cli("status", "org/one").out)) == {"org/one/0", "org/one/1"}
     found = rows(cli("status", "-f", fleet_file).out)
     assert set(found) == {"org/one/0", "org/one/1", "org/two:x/0", "org/one", "org/two"}
-    assert found["org/one"][1] == "1", "one of two is ready, the other restarts"
+    assert found["org/one"][1] == "1", "one of two is ready, the other is restarting"
     assert "org/two" not in rows(cli("status", "org/one", "-f", fleet_file).out)
 
 
 def test_json_is_an_inventory_of_the_chosen_replicas(cli, busy: ClusterStandIn) -> None:
-    shown = cli("status", "org/one", "--format", "json")
-    document = json.loads(shown.out)
+    result = cli("status", "org/one", "--format", "json")
+    document = json.loads(result.out)
     jsonschema.validate(document, json_schema("inventory"))
     assert [replica["replicaId"] for replica in document["replicas"]] == [0, 1]
     assert len(document["nodes"]) == 2
 
 
-def test_nothing_is_written(cli, busy: ClusterStandIn) -> None:
+def test_status_writes_nothing(cli, busy: ClusterStandIn) -> None:
     cli("status")
     assert busy.writes() == []
 
 
-def test_an_incomplete_inventory_is_shown_and_reported_with_1(cli, busy: ClusterStandIn) -> None:
+def test_an_incomplete_inventory_is_shown_and_exits_with_1(cli, busy: ClusterStandIn) -> None:
     busy.refusals["GET", "/api/version"] = [(500, "")] * 10
-    shown = cli("status")
-    assert shown.code == 1
-    assert "org/one/0" in shown.out
-    assert "incomplete" in shown.err
+    result = cli("status")
+    assert result.code == 1
+    assert "org/one/0" in result.out
+    assert "incomplete" in result.err
 
 
-def test_a_snapshot_can_be_looked_at_without_a_cluster(
+def test_a_snapshot_is_shown_without_a_cluster(
     cli, busy: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = tmp_path / "inventory.json"
@@ -166,7 +166,7 @@ def test_standard_input_is_read_once(cli) -> None:
     assert cli("status", "-f", "-", "--inventory", "-").code == 64
 
 
-def test_a_name_cannot_command_the_terminal(cli, cluster: ClusterStandIn) -> None:
+def test_a_name_cannot_control_the_terminal(cli, cluster: ClusterStandIn) -> None:
     cluster.add_replica("\x1b[2Jm", 0, cluster.nodes[0]["node_id"], fleet="\x1b[31mf")
     out = cli("status").out
     assert "\x1b" not in out
@@ -174,52 +174,52 @@ def test_a_name_cannot_command_the_terminal(cli, cluster: ClusterStandIn) -> Non
 
 
 @pytest.mark.parametrize("flags", [[], ["-f"]], ids=["alone", "with a file"])
-def test_an_unknown_model_is_1_with_the_nearest_key(
+def test_an_unknown_model_exits_with_1_and_suggests_the_nearest_key(
     cli, busy: ClusterStandIn, fleet_file: Path, flags: list[str]
 ) -> None:
-    shown = cli("status", "org/onee", *flags, *([fleet_file] if flags else []))
-    assert (shown.code, shown.out) == (1, "")
-    assert "there is no replica of org/onee" in shown.err
-    assert "did you mean org/one?" in shown.err
-    assert ("in fleet lab" in shown.err) is bool(flags)
+    result = cli("status", "org/onee", *flags, *([fleet_file] if flags else []))
+    assert (result.code, result.out) == (1, "")
+    assert "there is no replica of org/onee" in result.err
+    assert "did you mean org/one?" in result.err
+    assert ("in fleet lab" in result.err) is bool(flags)
 
 
-def test_an_unknown_model_without_a_near_key_is_1(cli, busy: ClusterStandIn) -> None:
-    shown = cli("status", "zzz")
-    assert shown.code == 1
-    assert "`fleetctl status` lists what runs" in shown.err
+def test_an_unknown_model_without_a_similar_key_exits_with_1(cli, busy: ClusterStandIn) -> None:
+    result = cli("status", "zzz")
+    assert result.code == 1
+    assert "`fleetctl status` lists what runs" in result.err
 
 
 @pytest.mark.parametrize("output", ["table", "json"])
-def test_a_model_in_the_file_that_does_not_run_is_reported_with_0(
+def test_a_model_in_the_file_without_replicas_exits_with_0(
     cli, cluster: ClusterStandIn, fleet_file: Path, output: str
 ) -> None:
-    shown = cli("status", "org/one", "-f", fleet_file, "--format", output)
-    assert shown.code == 0
-    assert "no replica of org/one runs; the fleet file wants 3" in shown.err
+    result = cli("status", "org/one", "-f", fleet_file, "--format", output)
+    assert result.code == 0
+    assert "no replica of org/one runs; the fleet file wants 3" in result.err
 
 
-def test_a_model_is_not_called_absent_if_not_everything_was_read(cli, busy: ClusterStandIn) -> None:
+def test_a_model_is_not_reported_as_missing_if_the_inventory_is_incomplete(cli, busy: ClusterStandIn) -> None:
     busy.refusals["GET", "/api/version"] = [(500, "")] * 10
-    shown = cli("status", "org/onee")
-    assert shown.code == 1
-    assert "that could be read: " in shown.err
+    result = cli("status", "org/onee")
+    assert result.code == 1
+    assert "that could be read: " in result.err
 
 
-def test_a_replica_that_a_running_eviction_names_is_draining(cli, cluster: ClusterStandIn) -> None:
+def test_a_replica_in_a_running_eviction_is_draining(cli, cluster: ClusterStandIn) -> None:
     node = cluster.nodes[0]["node_id"]
     cluster.add_replica("org/one", 0, node, gpus=0)
     cluster.add_replica("org/one", 1, node, gpus=0)
     job = cluster.add_job("e", ("SUCCEEDED", ""), verb="evict", fleet="lab", namespace="fleet",
                           replicas='["org/one/0"]')
-    shown = cli("status")
-    assert "Replicas: 1 draining, 1 ready" in shown.out
+    result = cli("status")
+    assert "Replicas: 1 draining, 1 ready" in result.out
     job.step()
     assert "Replicas: 2 ready" in cli("status").out
 
 
-class Interrupted:
-    """Stands in for the waits of --follow: each changes the cluster, and Ctrl-C comes when there is no more."""
+class ChangesThenCtrlC:
+    """Replaces the waits of --follow: each wait makes one change to the cluster, and the last one raises Ctrl-C."""
 
     def __init__(self, *changes: Callable[[], object]) -> None:
         self._changes = list(changes)
@@ -231,10 +231,10 @@ class Interrupted:
 
 
 @pytest.fixture
-def moving(busy: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
-    """A replica ends, the dashboard is away, comes back in part, then whole with a replica less."""
+def changing(busy: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStandIn:
+    """A replica restarts, the dashboard fails, recovers partly, then fully with one replica fewer."""
     first, second = busy.actors[0], busy.actors[1]
-    changes = Interrupted(
+    changes = ChangesThenCtrlC(
         lambda: None, lambda: first.update(state="RESTARTING", num_restarts="1"),
         lambda: busy.refusals.update({("GET", "/api/v0/nodes"): [(500, "")] * 6}),
         lambda: busy.refusals.update({("GET", "/api/v0/nodes"): [], ("GET", "/api/version"): [(500, "")]}),
@@ -243,44 +243,44 @@ def moving(busy: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> ClusterStan
     return busy
 
 
-def test_following_on_a_pipe_is_a_line_per_change_until_ctrl_c(cli, moving: ClusterStandIn) -> None:
-    shown = cli("status", "--follow")
-    assert shown.code == 130
-    before, _, after = shown.out.partition("Replicas: 3 ready, 1 restarting, 1 starting\n")
+def test_following_into_a_pipe_prints_a_line_per_change_until_ctrl_c(cli, changing: ClusterStandIn) -> None:
+    result = cli("status", "--follow")
+    assert result.code == 130
+    before, _, after = result.out.partition("Replicas: 3 ready, 1 restarting, 1 starting\n")
     assert set(rows(before)) >= {"org/one/0", "other/7"}
     assert [line.split(" ", 1)[1].split("  ")[0] for line in after.splitlines()] == [
         "org/one/0 restarting (restart 1 of 5)", "org/one/1 gone"]
-    assert shown.err.count("the cluster cannot be read: ") == shown.err.count("the cluster can be read again") == 1
+    assert result.err.count("the cluster cannot be read: ") == result.err.count("the cluster can be read again") == 1
 
 
-def test_a_last_error_that_disappears_is_no_change(
+def test_a_last_error_that_disappears_is_not_a_change(
     cli, crashing: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = (crashing.nodes[0]["node_id"], log_name("fleet", "org/one", 1, "main", 0, 0))
-    monkeypatch.setattr(time, "sleep", Interrupted(lambda: crashing.log_files.update({log: "line\n"})))
+    monkeypatch.setattr(time, "sleep", ChangesThenCtrlC(lambda: crashing.log_files.update({log: "line\n"})))
     before, _, after = cli("status", "--follow").out.partition("Replicas: ")
     assert "exited with" in before
     assert "org/one/1" not in after
 
 
-def test_following_on_a_terminal_is_in_place_and_shows_a_lost_cluster(
-    cli, moving: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+def test_following_on_a_terminal_redraws_in_place_and_shows_an_unreachable_cluster(
+    cli, changing: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = Console(file=io.StringIO(), force_terminal=True, width=120, height=40)
     monkeypatch.setattr(status_follow, "result_console", lambda: screen)
     monkeypatch.setattr(status_follow, "moves", lambda _: True)
     assert cli("status", "org/one", "--follow").code == 130
     frames = re.split(r"(?:\x1b\[1A\x1b\[2K)+", screen.file.getvalue())
-    assert len(frames) == 7, "the last one stays on the screen"
+    assert len(frames) == 7, "the last frame stays on the screen"
     assert "Replicas: 1 ready, 1 restarting" in frames[0]
     assert "every 2 s" in frames[0]
     assert "as of " in frames[3]
     assert "500" in frames[3]
-    assert "Replicas: 2 restarting" in frames[3], "what was seen last stays"
+    assert "Replicas: 2 restarting" in frames[3], "the last known state stays"
     assert "not everything could be read" in frames[4]
     assert "Replicas: 1 restarting" in frames[5]
 
 
 @pytest.mark.parametrize("flags", [["--format", "json"], ["--inventory", "x"]])
-def test_following_is_for_people_and_a_live_cluster(cli, flags: list[str]) -> None:
+def test_following_requires_a_table_and_a_live_cluster(cli, flags: list[str]) -> None:
     assert cli("status", "--follow", *flags).code == 64

@@ -1,4 +1,4 @@
-"""`fleetctl validate` in the formats of a review; its lines for a person are tested with the fleet file."""
+"""`fleetctl validate` in the formats for reviews; its lines for users are tested with the fleet file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BROKEN = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n  
 
 @pytest.fixture
 def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A broken fleet file in a folder of a repository, in which the command runs."""
+    """A broken fleet file in a folder of a repository, which is the working directory."""
     (tmp_path / ".git").mkdir()
     folder = tmp_path / "deploy"
     folder.mkdir()
@@ -47,7 +47,7 @@ def test_one_run_writes_several_reports_beside_the_table(broken: str, capsys: py
     assert "| errors | warnings |\n| --: | --: |\n| 2 | 0 |\n" in Path("out.md").read_text()
 
 
-def test_sound_files_are_a_passed_test_case(fleet_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sound_files_are_a_passed_junit_test_case(fleet_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "-f", str(fleet_file), "--format", "junit"]) == 0
     out, err = capsys.readouterr()
     suites = ElementTree.fromstring(out)
@@ -55,7 +55,7 @@ def test_sound_files_are_a_passed_test_case(fleet_file: Path, capsys: pytest.Cap
     assert err == ""
 
 
-def test_the_last_line_for_a_person_goes_to_standard_error(
+def test_the_last_line_goes_to_standard_error(
     fleet_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["validate", "-f", str(fleet_file)]) == 0

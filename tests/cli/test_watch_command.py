@@ -1,4 +1,4 @@
-"""`fleetctl watch` as a command: its flags, and how an apply that is interrupted ends it."""
+"""`fleetctl watch` as a command: its flags, its messages, and its end by an interrupted apply."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUMMARY = RunSummary(seq=1, time="2026-03-04T12:00:00Z", message="1 of 1 ready",
 
 @pytest.fixture
 def apply(cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunSummary]:
-    """Apply, with a client that is interrupted or not, and then ends in a certain way."""
+    """Run an apply whose client is interrupted or not and then ends with `failure` or `summary`."""
     def run(failure: Exception | None = None, summary: RunSummary = SUMMARY, *, interrupted: bool) -> RunSummary:
         def follow(*_: object, announce: Callable[[], None]) -> RunSummary:
             if interrupted:
@@ -62,7 +62,7 @@ def test_an_apply_that_another_person_stops_does_not_end_the_watch(apply: Callab
     (["--interval", "0s"], "is too short"), (["--listen-token-file", "empty"], "is empty"), (["--path", "x"], "--repo"),
     (["--link", "https://fleets.example.org/"], "--webhook-file"), (["--listen", "abc"], "abc: expected HOST:PORT"),
     (["--listen", "127.0.0.1:65536"], "65536: expected HOST:PORT"), (["--listen-token-file", "token"], "--listen")])
-def test_flags_that_would_do_harm_are_refused(
+def test_invalid_flags_are_refused(
     cli, fleet_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], message: str
 ) -> None:
     (tmp_path / "empty").write_text("\n")
@@ -80,7 +80,7 @@ def test_a_binary_file_has_no_webhook_address(cli, fleet_file: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("output", get_args(watch.WatchFormat))
-def test_news_with_invalid_text_are_still_sent(
+def test_a_message_with_invalid_text_is_still_sent(
     cluster: ClusterStandIn, tmp_path: Path, capfd: pytest.CaptureFixture[str], output: watch.WatchFormat
 ) -> None:
     sent: list[str] = []
@@ -90,7 +90,7 @@ def test_news_with_invalid_text_are_still_sent(
     assert sent[0].encode()
 
 
-def test_an_empty_ref_as_of_a_variable_that_is_not_set_is_not_the_default_branch(
+def test_an_empty_ref_is_refused_and_not_the_default_branch(
     cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "_loop", lambda *_: None)
@@ -98,7 +98,7 @@ def test_an_empty_ref_as_of_a_variable_that_is_not_set_is_not_the_default_branch
     assert (refused.code, "--ref is empty" in refused.err) == (64, True)
 
 
-def test_news_for_the_webhook_have_the_link_and_the_numbers_of_the_plan(
+def test_messages_to_the_webhook_have_the_link_and_the_numbers_of_the_plan(
     cluster: ClusterStandIn, tmp_path: Path
 ) -> None:
     sent: list[tuple[str, dict[str, Any]]] = []

@@ -1,4 +1,4 @@
-"""`weights index`: the lines for a fleet file, and what is refused."""
+"""`weights index`: the lines it prints for a fleet file, and the folders it refuses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from shown import Cli
+from cli_result import Cli
 
 from fleetctl.agent.weights import index as weights_index
 from fleetctl.cli import weights as command
@@ -38,7 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "m"
 
 
-def test_it_prints_lines_that_a_fleet_file_takes_and_names_the_same_files_the_same(cli: Cli, folder: Path) -> None:
+def test_index_prints_lines_for_a_fleet_file_with_the_same_name_for_the_same_files(cli: Cli, folder: Path) -> None:
     done = cli("weights", "index", str(folder))
     assert done.code == 0
     assert "indexed: 2 files" in done.err
@@ -53,7 +53,7 @@ def test_it_prints_lines_that_a_fleet_file_takes_and_names_the_same_files_the_sa
     assert cli("weights", "index", str(folder)).out != done.out
 
 
-def test_a_link_that_leaves_the_folder_is_refused(cli: Cli, folder: Path) -> None:
+def test_a_link_to_outside_the_folder_is_refused(cli: Cli, folder: Path) -> None:
     (folder.parent / "secret").write_text("hush")
     (folder / "tokenizer.json").symlink_to(folder.parent / "secret")
     done = cli("weights", "index", str(folder))

@@ -1,4 +1,4 @@
-"""The line that says what takes its time: for a person who watches a terminal, and for nobody else."""
+"""The progress line of a slow step: shown on a capable terminal only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from shown import Cli
+from cli_result import Cli
 
 from fleetctl.cli import console
 from fleetctl.cli import working as module
@@ -15,7 +15,7 @@ from fleetctl.cli.working import working
 
 
 class Screen(io.StringIO):
-    """A standard error that says it is a terminal."""
+    """A standard error stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -28,13 +28,13 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     for name in ("CI", "NO_COLOR", "GITHUB_ACTIONS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
-    watched = Screen()
-    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=watched))
-    monkeypatch.setattr(module, "message_console", lambda: console._console(watched))
-    return watched
+    terminal = Screen()
+    monkeypatch.setattr(module, "sys", SimpleNamespace(stderr=terminal))
+    monkeypatch.setattr(module, "message_console", lambda: console._console(terminal))
+    return terminal
 
 
-def test_a_person_sees_the_progress_line_until_it_disappears(screen: Screen) -> None:
+def test_the_progress_line_is_shown_and_then_erased(screen: Screen) -> None:
     with working("planning \x1b[2J models"):
         pass
     text = screen.getvalue()

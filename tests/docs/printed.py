@@ -1,8 +1,8 @@
-"""The commands that README, docs and `--help` print, and a reader who types them.
+"""The commands printed in README, docs and `--help`, and a reader who types them.
 
-The reader has a fresh clone, or a repository of their own where a page speaks of `fleets/prod.yaml`. fleetctl runs in
-this process, on a dashboard that stands in for the cluster; of the shell only what the pages use is known: pipes into
-fleetctl, `>`, `cd`, `export`, `sed`, `cat`.
+The reader has a fresh clone, or their own repository on pages about `fleets/prod.yaml`. fleetctl runs in this process,
+against a stand-in dashboard. Only the shell syntax that the pages use is supported: pipes into fleetctl, `>`, `cd`,
+`export`, `sed`, `cat`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 CLUSTER = "http://ray-head:8265"
 EXAMPLES = sorted(path.stem for path in (ROOT / "fleets").iterdir())
 MAY_BE_PARTIAL = {"apply", "ci", "deploy", "drain", "import", "replace", "scale"}
-"""Commands that end with 3 where something is left to do, also without --detailed-exitcode."""
+"""Commands that may exit with 3 for a partial result, even without --detailed-exitcode."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One printed command, and the lines that are printed below it."""
+    """One printed command, and the output printed below it."""
 
     text: str
     output: tuple[str, ...] = ()
@@ -33,14 +33,14 @@ class Command:
 
 @dataclass(frozen=True)
 class Block:
-    """The commands of one block; they are typed one after another."""
+    """The commands of one block, typed one after another."""
 
     page: str
     commands: tuple[Command, ...]
 
     @property
-    def is_yours(self) -> bool:
-        """Whether the reader is in a repository of their own."""
+    def in_own_repository(self) -> bool:
+        """Whether the reader is in their own repository."""
         text = " ".join(one.text for one in self.commands)
         return not re.search(rf"fleets/({'|'.join(EXAMPLES)})|-f fleet\.yaml", text)
 
@@ -60,7 +60,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def printed_in_help() -> Iterator[Block]:
-    """Yield the examples of every command's help, a block each."""
+    """Yield the examples in the help of every command, one block each."""
     from fleetctl.cli.app import COMMANDS, EPILOG
 
     helps = {"fleetctl": EPILOG}
@@ -75,7 +75,7 @@ def printed_in_help() -> Iterator[Block]:
 
 @dataclass
 class Reader:
-    """Types commands in a folder; `run` runs fleetctl there and returns exit code, standard output, standard error."""
+    """Types commands in a folder; `run` runs fleetctl there and returns its exit code, stdout and stderr."""
 
     folder: Path
     address: str
@@ -83,12 +83,12 @@ class Reader:
     variables: dict[str, str] = field(default_factory=dict)
 
     def type(self, command: Command) -> tuple[int, str]:
-        """Return how it ended and both streams; raises ValueError for what no reader of these pages can type."""
+        """Return the exit code and both streams; raise ValueError for an unsupported command."""
         before, fleetctl, after = self._parts(command.text)
         if fleetctl is None:
             return self._shell(before), ""
         stdin = self._output_of(before) if before else ""
-        if fleetctl[0] == "import" and "-o" in fleetctl:  # which refuses to overwrite what a page wrote before
+        if fleetctl[0] == "import" and "-o" in fleetctl:  # import refuses to overwrite the file of an earlier command
             (self.folder / fleetctl[fleetctl.index("-o") + 1]).unlink(missing_ok=True)
         if fleetctl[0] == "init":
             out = next((word for word in fleetctl if word.endswith(".yaml")), "fleet.yaml")
@@ -101,7 +101,7 @@ class Reader:
         return code, out + err
 
     def _parts(self, text: str) -> tuple[str, list[str] | None, str]:
-        """Return what is before fleetctl, its arguments, and what is after it."""
+        """Return the text before fleetctl, its arguments, and the text after them."""
         text = re.sub(r"\s# .*", "", text)
         inner = re.search(r"[$<]\(fleetctl ([^)]*)\)", text)
         if inner:
@@ -112,8 +112,8 @@ class Reader:
         words = [*lexer]
         if "fleetctl" not in words or (words[0] != "fleetctl" and "|" not in words[:words.index("fleetctl")]):
             return text, None, ""
-        place = words.index("fleetctl")
-        rest = words[place + 1:]
+        position = words.index("fleetctl")
+        rest = words[position + 1:]
         rest = rest[:next((at for at, word in enumerate(rest) if word == "#"), len(rest))]
         end = next((at for at, word in enumerate(rest) if word in ("|", ">", ">>", "<")), len(rest))
         before = text[:text.index("fleetctl")].rstrip().removesuffix("|")
@@ -123,7 +123,7 @@ class Reader:
         return before, [word.replace(CLUSTER, self.address) for word in rest[:end]], after
 
     def _shell(self, text: str) -> int:
-        """Do what is no command of fleetctl, or check that it can be done."""
+        """Run a command other than fleetctl, or check that it would work."""
         first, *rest = shlex.split(text, comments=True) or ["echo"]
         if first == "cd":
             self.folder = self.folder / rest[0]
@@ -137,29 +137,29 @@ class Reader:
             return 0
         if first in ("export", "echo", "pip", "pipx", "uv", "python3", "twine", "ls", "conftest", "."):
             return 0
-        raise ValueError(f"the pages did not type `{first}` so far: {text}")
+        raise ValueError(f"`{first}` is not supported yet: {text}")
 
     def _output_of(self, text: str) -> str:
         return subprocess.run(["sh", "-c", text], cwd=self.folder, check=True, capture_output=True, text=True).stdout
 
 
-def ended_well(command: Command, code: int) -> bool:
-    """Return whether a command ended as who types it expects: not with an error, if none is printed below it."""
+def succeeded(command: Command, code: int) -> bool:
+    """Whether a command succeeded, or failed as the output printed below it says."""
     words = command.text.split("fleetctl ", 1)[-1].split()
     partial = "--detailed-exitcode" in words or words[0] in MAY_BE_PARTIAL
     refused = any(line.startswith(("error:", "refused:")) for line in command.output)
     return code == 0 or refused or (partial and code in (2, 3, 4))
 
 
-def is_shown(printed: tuple[str, ...], output: str) -> bool:
-    """Return whether the output has what is printed, in its order, whatever the width of the terminal.
+def contains_output(printed: tuple[str, ...], output: str) -> bool:
+    """Whether the output contains the printed lines in order, for any width of the terminal.
 
-    A line `...` stands for any lines, and the hash of a commit for any other.
+    A line `...` matches any lines, and the hash of a commit any other hash.
     """
-    place, text = 0, _plain(output)
+    position, text = 0, _plain(output)
     for part in re.split(r"(?:^|\n)\.\.\.(?:\n|$)", "\n".join(printed)):
-        place = text.find(_plain(part), place)
-        if place < 0:
+        position = text.find(_plain(part), position)
+        if position < 0:
             return False
     return True
 

@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 from cluster_stand_in import ClusterStandIn, all_ready, event, serve, summary
 from in_process import run_here
-from printed import CLUSTER, PAGES, ROOT, Command, Reader, blocks, ended_well, is_shown, printed_in_help
+from printed import CLUSTER, PAGES, ROOT, Command, Reader, blocks, contains_output, printed_in_help, succeeded
 
 from fleetctl.demo.nodes import DEMO_NODES
 from fleetctl.inventory.engine_log import log_name
 
 BLOCKS = [*(block for page in PAGES for block in blocks(page)), *printed_in_help()]
-ELSEWHERE = re.compile(
+NOT_RUN = re.compile(
     r"demo (up|down|run)|watch |propose (?!.*--dry-run)|ask\.py|(endpoints|logs|status) .*--follow"
     r"|replace (?!.*--dry-run)")
-"""What tests/demo types on a real Ray, what ends with Ctrl-C alone, and what needs a cluster that changes, Prometheus
-or an identity for git."""
+"""Commands that tests/demo runs on a real Ray, that end only with Ctrl-C, or that need a changing cluster, Prometheus
+or a git identity."""
 
 ENGINE = "engine: {command: [vllm, serve], args: [--port, $(FLEETCTL_PORT)], readiness: {http: {path: /health}}}"
 MODELS = ("openai-community/gpt2", "meta-llama/Llama-3.1-70B", "org/model")
@@ -33,15 +33,15 @@ PROD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: prod}\nspec:\n  m
     f"  - key: {key}\n    labels: {{team: nlp}}\n    replicas: 1\n"
     f"    workers: [{{name: main, members: [{{resources: {{gpus: 1}}, {ENGINE}}}]}}]\n"
     for key in MODELS)
-AGREED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "release-nodes", "replace", "restart", "scale",
+CONFIRMED = {"apply", "deploy", "doctor", "drain", "evict", "prune", "release-nodes", "replace", "restart", "scale",
           "stop"}
 RUN = "fleetctl-apply-8dd5457ba23d"
 
 
 @pytest.fixture
 def cluster() -> Iterator[ClusterStandIn]:
-    """The nodes of the demo and one more; some replicas run, two applies have ended, and one runs."""
-    stand_in = ClusterStandIn(on_submit=ended)
+    """The nodes of the demo and one more, with some replicas, two ended applies and a running one."""
+    stand_in = ClusterStandIn(on_submit=run_agent)
     ids = {node.name: stand_in.add_node(node.name, node.gpus, **node.all_labels()) for node in DEMO_NODES}
     stand_in.add_node("h100-1")
     for key, number, node in (("openai-community/gpt2", 0, "node-a"), ("openai-community/gpt2", 1, "node-a"),
@@ -49,7 +49,7 @@ def cluster() -> Iterator[ClusterStandIn]:
                               ("Qwen/Qwen3-235B-A22B", 0, "node-b")):
         stand_in.add_replica(key, number, ids[node], fleet="prod", gpus=10_000)
         stand_in.log_files[ids[node], log_name("fleet", key, number, "main", 0, 0)] = "ready\n"
-    mark = json.loads(stand_in.actors[1]["repr_name"])  # that of gpt2/1
+    mark = json.loads(stand_in.actors[1]["repr_name"])  # the mark of gpt2/1
     mark["members"][0]["weights"] = {"artifact": "a" * 64, "view": None, "whole": True, "port": 9, "bytes": 522 << 20}
     stand_in.actors[1]["repr_name"] = json.dumps(mark)
     stand_in.log_files[ids["node-c"], log_name("fleet", "Qwen/Qwen3-Coder-480B", 0, "main", 0, 1)] = "it has ended\n"
@@ -61,35 +61,35 @@ def cluster() -> Iterator[ClusterStandIn]:
         yield stand_in
 
 
-def ended(request: dict[str, Any]) -> list[tuple[str, str]]:
-    """Play the agent: all that is planned becomes ready, what is to be evicted is gone, every node has its weights."""
+def run_agent(request: dict[str, Any]) -> list[tuple[str, str]]:
+    """An agent: planned replicas become ready, evicted ones are gone, and every node has its weights."""
     if "plan" in request:
         return all_ready(request)[-1:]
     if "nodes" in request or "groups" in request or "dryRun" in request:
-        said = event(0, "version", "fleetctl agent", version="1.0")
+        output = event(0, "version", "fleetctl agent", version="1.0")
         for node_id, members in request.get("nodes", {}).items():
             artifacts = [one["weights"]["artifact"] for one in members if "atOnce" in request]
-            said += "".join(event(1, "weightsFetched", nodeId=node_id, artifact=artifact, fetched={"source": "disk"})
+            output += "".join(event(1, "weightsFetched", nodeId=node_id, artifact=artifact, fetched={"source": "disk"})
                             for artifact in artifacts) or event(1, "weightsCached", nodeId=node_id)
-        return [("SUCCEEDED", said + summary(1))]
+        return [("SUCCEEDED", output + summary(1))]
     rows = [{"model": one["model"], "replicaId": one["replicaId"], "outcome": "gone"} for one in request["replicas"]]
     return [("SUCCEEDED", event(0, "version", "fleetctl agent", version="1.0") + summary(1, *rows))]
 
 
 @pytest.fixture(scope="module")
 def repositories(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two repositories: a fresh clone, and one of the reader's own."""
+    """Two repositories: a fresh clone, and the reader's own."""
     both = tmp_path_factory.mktemp("repositories")
     shutil.copytree(ROOT / "fleets", both / "clone" / "fleets")
     (both / "yours").mkdir()
-    yours(both / "yours")
+    write_own_repository(both / "yours")
     for one in both.iterdir():
         git(one)
     return both
 
 
-def yours(folder: Path) -> None:
-    """Write what the pages call yours: a fleet file, a saved snapshot, files of other systems."""
+def write_own_repository(folder: Path) -> None:
+    """Write the files of the reader: a fleet file, a saved snapshot, files of other systems."""
     sources = ROOT / "tests" / "importers" / "sources"
     (folder / "fleets").mkdir()
     (folder / "fleets" / "prod.yaml").write_text(PROD)
@@ -114,17 +114,17 @@ def git(folder: Path) -> None:
 
 @pytest.fixture
 def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Callable[[str, Command], tuple[int, str]]:
-    """Type a command in "clone" or "yours" and return how it ended and what it said."""
+    """Type a command in "clone" or "yours"; return its exit code and output."""
     shutil.copytree(repositories, tmp_path, dirs_exist_ok=True)
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "FLEETCTL_ADDRESS": cluster.url}
 
     def run(where: Path, arguments: list[str], stdin: str) -> tuple[int, str, str]:
-        agreed = ["--yes"] if arguments[0] in AGREED and "--attach" not in arguments else []
-        done = run_here(*arguments, *agreed, env=env, stdin=stdin, folder=where)
+        confirmation = ["--yes"] if arguments[0] in CONFIRMED and "--attach" not in arguments else []
+        done = run_here(*arguments, *confirmation, env=env, stdin=stdin, folder=where)
         return done.returncode, done.stdout, done.stderr
 
     def typed(where: str, command: Command) -> tuple[int, str]:
-        cluster.jobs = deepcopy(jobs)  # a page may apply one plan twice, or stop an apply
+        cluster.jobs = deepcopy(jobs)  # a page may apply the same plan twice, or stop an apply
         if "prod.fleetplan" in command.text and not (tmp_path / "yours" / "prod.fleetplan").exists():
             assert run(tmp_path / "yours", ["plan", "-f", "fleets/prod.yaml", "-o", "prod.fleetplan"], "")[0] == 0
         return readers[where].type(command)
@@ -135,25 +135,25 @@ def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Call
 
 
 @pytest.mark.parametrize("page", dict.fromkeys(block.page for block in BLOCKS))
-def test_what_it_prints_runs_as_printed(page: str, type_in: Callable[[str, Command], tuple[int, str]]) -> None:
+def test_every_printed_command_runs_as_printed(page: str, type_in: Callable[[str, Command], tuple[int, str]]) -> None:
     for block in BLOCKS:
         for command in block.commands if block.page == page else ():
-            if not ELSEWHERE.search(command.text):
-                code, said = type_in("yours" if block.is_yours else "clone", command)
-                assert ended_well(command, code), f"$ {command.text}\n(exit code {code})\n{said}"
+            if not NOT_RUN.search(command.text):
+                code, output = type_in("yours" if block.in_own_repository else "clone", command)
+                assert succeeded(command, code), f"$ {command.text}\n(exit code {code})\n{output}"
                 if "--inventory lab.json" in command.text or command.text.startswith("fleetctl diff main"):
-                    assert is_shown(command.output, said), said
+                    assert contains_output(command.output, output), output
 
 
 def test_a_folder_of_fleets_is_one_fleet() -> None:
-    """So that `-f fleets/`, which the pages print everywhere, works in a clone too."""
+    """The pages print `-f fleets/` everywhere, so it must work in a clone too."""
     assert run_here("validate", "-f", ROOT / "fleets", env={}).returncode == 0
     assert CLUSTER in (ROOT / "README.md").read_text()
 
 
-def test_a_mistake_on_a_page_would_be_found(type_in: Callable[[str, Command], tuple[int, str]]) -> None:
+def test_mistakes_on_a_page_are_detected(type_in: Callable[[str, Command], tuple[int, str]]) -> None:
     for text in ("fleetctl plan -f fleets/prod.yaml --no-flag", "fleetctl plan -f fleets/lab.yaml", "make nothing"):
         code, _ = type_in("yours", Command(text))
-        assert not ended_well(Command(text), code)
-    assert not is_shown(("...", "not there"), "something else")
+        assert not succeeded(Command(text), code)
+    assert not contains_output(("...", "not there"), "something else")
     assert sum(len(block.commands) for block in BLOCKS) > 120

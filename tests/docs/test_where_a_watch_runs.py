@@ -1,4 +1,4 @@
-"""The systemd unit of docs/watch.md and the Deployment of docs/kubernetes.md: both begin a watch as they say."""
+"""The systemd unit of docs/watch.md and the Deployment of docs/kubernetes.md: both start a watch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LANGUAGE_OF = {"watch.md": "ini", "kubernetes.md": "yaml"}
 
 
 def example(page: str) -> str:
-    """Return the first example of a page in its language."""
+    """The first example of a page in its language."""
     found = re.search(rf"^```{LANGUAGE_OF[page]}\n(.*?)^```", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     assert found
     return found[1]
@@ -34,8 +34,8 @@ def deployment() -> Any:
     return container
 
 
-def accepted(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> str:
-    """Run a watch that does not begin; return where it listens."""
+def port_of_watch(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> str:
+    """Parse the arguments of a watch without starting its loop; return the port."""
     listens: list[str] = []
     monkeypatch.setattr(watch, "_loop", lambda *_: None)
     monkeypatch.setattr(watch, "serving", lambda _, listen, __: nullcontext(listens.append(listen)))
@@ -44,7 +44,7 @@ def accepted(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> str:
 
 
 @pytest.mark.slow
-def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     analyze = needed("FLEETCTL_SYSTEMD_ANALYZE", "systemd-analyze", "install Debian's package `systemd`", in_ci=False)
     unit = tmp_path / "fleetctl-watch.service"
     unit.write_text(example("watch.md").replace("/usr/local/bin/fleetctl", sys.executable))
@@ -52,15 +52,15 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_watch_takes_the_flags_of_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_accepts_the_flags_of_the_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     [command] = re.findall(r"^ExecStart=\S+ (.*)$", example("watch.md"), re.MULTILINE)
-    accepted(monkeypatch, shlex.split(command))
+    port_of_watch(monkeypatch, shlex.split(command))
 
 
-def test_watch_takes_the_flags_of_the_deployment_and_listens_where_it_is_asked(
+def test_watch_accepts_the_flags_of_the_deployment_and_listens_on_its_port(
     monkeypatch: pytest.MonkeyPatch, deployment: Any
 ) -> None:
-    port = accepted(monkeypatch, deployment["args"])
+    port = port_of_watch(monkeypatch, deployment["args"])
     assert {deployment[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {int(port)}
     assert f'prometheus.io/port: "{port}"' in example("kubernetes.md")
     known = (DOCS / "environment.md").read_text()

@@ -16,7 +16,7 @@ from fleetctl.forge.github import GitHub
 GITHUB = {"GITHUB_ACTIONS": "true"}
 
 
-def on(tmp_path: Path, event: Any, **environ: str) -> ChangeRequest | None:
+def change_of(tmp_path: Path, event: Any, **environ: str) -> ChangeRequest | None:
     path = tmp_path / "event.json"
     path.write_text(json.dumps(event))
     forge = find_forge({**GITHUB, "GITHUB_EVENT_PATH": str(path), **environ})
@@ -48,29 +48,29 @@ def test_a_flag_wins_over_the_variables() -> None:
 
 
 def test_the_pull_request_is_read_from_the_event(tmp_path: Path) -> None:
-    assert on(tmp_path, pull()) == ChangeRequest(7, "#7", "b1", "h1")
+    assert change_of(tmp_path, pull()) == ChangeRequest(7, "#7", "b1", "h1")
 
 
 @pytest.mark.parametrize("head", ["mallory/fleet", None])
-def test_another_repository_is_a_fork_even_when_it_was_deleted(tmp_path: Path, head: str | None) -> None:
-    change = on(tmp_path, pull(head))
+def test_another_repository_is_a_fork_even_if_it_was_deleted(tmp_path: Path, head: str | None) -> None:
+    change = change_of(tmp_path, pull(head))
     assert change is not None
     assert change.from_fork
 
 
-def test_without_an_event_it_is_read_from_the_ref(tmp_path: Path) -> None:
-    assert on(tmp_path, {}, GITHUB_REF="refs/pull/12/merge") == ChangeRequest(12, "#12")
-    assert on(tmp_path, [], GITHUB_REF="refs/heads/pull/12/merge") is None
+def test_without_an_event_the_pull_request_is_read_from_the_ref(tmp_path: Path) -> None:
+    assert change_of(tmp_path, {}, GITHUB_REF="refs/pull/12/merge") == ChangeRequest(12, "#12")
+    assert change_of(tmp_path, [], GITHUB_REF="refs/heads/pull/12/merge") is None
 
 
-def test_a_comment_on_a_pull_request_names_it_and_one_on_an_issue_does_not(tmp_path: Path) -> None:
-    assert on(tmp_path, {"issue": {"number": 9, "pull_request": {"url": "x"}}}) == ChangeRequest(9, "#9")
-    assert on(tmp_path, {"issue": {"number": 9}}) is None
+def test_a_comment_event_has_a_change_request_only_on_a_pull_request(tmp_path: Path) -> None:
+    assert change_of(tmp_path, {"issue": {"number": 9, "pull_request": {"url": "x"}}}) == ChangeRequest(9, "#9")
+    assert change_of(tmp_path, {"issue": {"number": 9}}) is None
 
 
-def test_a_group_in_a_merge_queue_has_a_base_and_the_number_that_the_job_gives(tmp_path: Path) -> None:
+def test_a_merge_queue_group_has_a_base_and_an_optional_number(tmp_path: Path) -> None:
     event = {"merge_group": {"base_sha": "b1", "head_sha": "h1", "base_ref": "refs/heads/main"}}
-    assert on(tmp_path, event) == ChangeRequest(None, "the merge queue", "b1", "h1")
+    assert change_of(tmp_path, event) == ChangeRequest(None, "the merge queue", "b1", "h1")
     environ = {**GITHUB, "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
     forge = find_forge(environ, number=8)
     assert forge is not None
@@ -80,10 +80,10 @@ def test_a_group_in_a_merge_queue_has_a_base_and_the_number_that_the_job_gives(t
 
 
 def test_a_push_has_no_change_request(tmp_path: Path) -> None:
-    assert on(tmp_path, {"before": "a", "after": "b"}, GITHUB_REF="refs/heads/main") is None
+    assert change_of(tmp_path, {"before": "a", "after": "b"}, GITHUB_REF="refs/heads/main") is None
 
 
-def test_the_given_number_wins_and_keeps_the_commits_of_the_same_pull_request(tmp_path: Path) -> None:
+def test_a_given_number_wins_and_keeps_the_commits_of_the_same_pull_request(tmp_path: Path) -> None:
     path = tmp_path / "event.json"
     path.write_text(json.dumps(pull()))
     environ = {**GITHUB, "GITHUB_EVENT_PATH": str(path)}

@@ -1,4 +1,4 @@
-"""The comment on a pull request: one per fleet, ours alone, updated in place."""
+"""The comment on a pull request: one per fleet, only our own, updated in place."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def test_the_first_run_creates_and_the_second_updates_in_place(hub: GitHubStandI
 
 def test_an_unchanged_text_is_not_written_again(hub: GitHubStandIn) -> None:
     post(hub, "same")
-    hub.pulls[7][0]["body"] = hub.pulls[7][0]["body"].replace("\n", "\r\n")  # as GitHub hands back some of them
+    hub.pulls[7][0]["body"] = hub.pulls[7][0]["body"].replace("\n", "\r\n")  # as GitHub returns some of them
     assert post(hub, "same").created is False
     assert [method for method, _ in hub.writes()] == ["POST"]
 
 
-def test_of_two_comments_written_at_once_neither_shows_an_old_plan(hub: GitHubStandIn) -> None:
+def test_both_of_two_comments_written_at_once_are_updated(hub: GitHubStandIn) -> None:
     post(hub, "one")
     hub.add(f"{MARKER}\none\n", BOT)
     post(hub, "two")
@@ -81,7 +81,7 @@ def test_a_comment_with_our_marker_by_another_author_is_left_alone(hub: GitHubSt
 
 @pytest.mark.parametrize("body", [f"> {MARKER}\nquoted", f"see\n{MARKER}\n", f"{MARKER} and more",
                                   "<!-- fleetctl:plan:lab2 -->\nanother fleet"])
-def test_only_a_first_line_that_is_the_marker_counts(hub: GitHubStandIn, body: str) -> None:
+def test_only_a_first_line_equal_to_the_marker_is_recognized(hub: GitHubStandIn, body: str) -> None:
     hub.add(body, BOT)
     assert post(hub, "new").created is True
 
@@ -131,7 +131,7 @@ def test_a_text_that_is_too_long_is_an_error_and_is_not_retried(hub: GitHubStand
     assert len(hub.writes()) == 1
 
 
-def test_it_waits_as_long_as_the_forge_asks(hub: GitHubStandIn) -> None:
+def test_the_wait_requested_by_the_forge_is_respected(hub: GitHubStandIn) -> None:
     hub.refusals["POST"] = [Answer(403, {"message": "You have exceeded a secondary rate limit"}, {"Retry-After": "7"}),
                             Answer(429, "", {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "1700000010",
                                              "Date": "Tue, 14 Nov 2023 22:13:20 GMT"})]
@@ -161,14 +161,14 @@ def test_a_server_error_is_retried_a_few_times(hub: GitHubStandIn) -> None:
 def test_a_failed_create_that_took_effect_leaves_one_comment(hub: GitHubStandIn) -> None:
     answer, failed = hub.answer, []
 
-    def answers_502_after_creating(request: Any) -> Answer:
+    def fail_after_creating(request: Any) -> Answer:
         done = answer(request)
         if request.method == "POST" and done.status == 201 and not failed:
             failed.append(request)
             return Answer(502)
         return done
 
-    hub.answer = answers_502_after_creating  # type: ignore[method-assign]
+    hub.answer = fail_after_creating  # type: ignore[method-assign]
     post(hub, "x")
     assert hub.of(BOT) == [f"{MARKER}\nx\n"]
 
@@ -177,12 +177,12 @@ def test_a_comment_deleted_meanwhile_is_created_again(hub: GitHubStandIn) -> Non
     gone = hub.add(f"{MARKER}\nold", BOT)
     answer = hub.answer
 
-    def forgets(request: Any) -> Answer:
+    def delete_before_update(request: Any) -> Answer:
         if request.method == "PATCH" and gone in hub.pulls[7]:
             hub.pulls[7].remove(gone)
         return answer(request)
 
-    hub.answer = forgets  # type: ignore[method-assign]
+    hub.answer = delete_before_update  # type: ignore[method-assign]
     assert post(hub, "new").created is True
     assert hub.of(BOT) == [f"{MARKER}\nnew\n"]
 
@@ -196,7 +196,7 @@ def test_any_other_answer_is_an_error_and_no_redirect_is_followed(hub: GitHubSta
 
 
 @pytest.mark.parametrize("status", [200, 403, 500])
-def test_an_oversized_answer_is_not_read_to_its_end(
+def test_an_oversized_answer_is_not_read_completely(
         hub: GitHubStandIn, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
     monkeypatch.setattr(http, "ANSWER_BYTES", 1 << 20)
     hub.refusals["GET"] = [Answer(status, gzip.compress(b" " * (64 << 20), 1), {"Content-Encoding": "gzip"})] * 9
@@ -216,11 +216,11 @@ def test_no_error_contains_the_token(hub: GitHubStandIn) -> None:
         assert JOB_TOKEN not in f"{refused.value.message} {refused.value.hint} {refused.value!r}"
 
 
-@pytest.mark.parametrize("lacks", ["TOKEN", "REPOSITORY"])
-def test_a_missing_variable_is_named_with_the_value_to_set(hub: GitHubStandIn, lacks: str) -> None:
-    with pytest.raises(ForgeError, match=f"GITHUB_{lacks} is not set") as refused:
-        GitHub({**hub.environment(), f"GITHUB_{lacks}": ""}, ChangeRequest(7, "#7"), sleep=Waits()).comment(MARKER)
-    assert f"{{GITHUB_{lacks}: ${{{{ github.{lacks.lower()} }}}}}}" in str(refused.value.hint)
+@pytest.mark.parametrize("suffix", ["TOKEN", "REPOSITORY"])
+def test_a_missing_variable_is_named_with_the_value_to_set(hub: GitHubStandIn, suffix: str) -> None:
+    with pytest.raises(ForgeError, match=f"GITHUB_{suffix} is not set") as refused:
+        GitHub({**hub.environment(), f"GITHUB_{suffix}": ""}, ChangeRequest(7, "#7"), sleep=Waits()).comment(MARKER)
+    assert f"{{GITHUB_{suffix}: ${{{{ github.{suffix.lower()} }}}}}}" in str(refused.value.hint)
 
 
 def test_an_unreachable_address_is_an_error(hub: GitHubStandIn) -> None:

@@ -1,4 +1,4 @@
-"""The note on a merge request: as on GitHub, one per fleet and ours alone."""
+"""The note on a merge request: as on GitHub, one per fleet and only our own."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_notes_of_others_and_of_the_system_are_left_alone_and_all_pages_are_read
     assert lab.of("mallory") == [f"{MARKER}\nfake"]
 
 
-def test_the_job_token_is_sent_and_its_refusal_says_what_to_do(lab: GitLabStandIn) -> None:
+def test_a_refused_job_token_is_an_error_with_a_hint(lab: GitLabStandIn) -> None:
     with pytest.raises(ForgeError, match="401") as refused:
         forge(lab.environment(CI_JOB_TOKEN=JOB_TOKEN, GITLAB_USER_LOGIN="ann")).comment(MARKER)
     assert "GITLAB_TOKEN" in str(refused.value.hint)
@@ -85,19 +85,19 @@ def test_outputs_are_a_dotenv_report_of_one_line_each(lab: GitLabStandIn, tmp_pa
 def test_outputs_are_not_written_through_a_symbolic_link_in_the_checkout(lab: GitLabStandIn, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_text("as it was")
-    place = tmp_path / "checkout"
-    place.mkdir()
-    (place / "fleetctl.env").symlink_to(victim)
-    GitLab({**lab.environment(), "CI_PROJECT_DIR": str(place)}, None).output({"plan_id": "ab12"})
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    (checkout / "fleetctl.env").symlink_to(victim)
+    GitLab({**lab.environment(), "CI_PROJECT_DIR": str(checkout)}, None).output({"plan_id": "ab12"})
     assert victim.read_text() == "as it was"
-    assert (place / "fleetctl.env").read_text() == "FLEETCTL_OUT_PLAN_ID=ab12\n"
-    assert [file.name for file in place.iterdir()] == ["fleetctl.env"]
+    assert (checkout / "fleetctl.env").read_text() == "FLEETCTL_OUT_PLAN_ID=ab12\n"
+    assert [file.name for file in checkout.iterdir()] == ["fleetctl.env"]
 
 
 def test_in_a_merged_results_pipeline_the_head_is_the_source_branch(lab: GitLabStandIn) -> None:
     environ = {**lab.environment(), "CI_COMMIT_SHA": "merge"}
-    for told, head in (("source", "source"), ("", "merge")):
-        found = merge_request({**environ, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": told})
+    for sha, head in (("source", "source"), ("", "merge")):
+        found = merge_request({**environ, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": sha})
         assert found is not None
         assert found.head == head
 

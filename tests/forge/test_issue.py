@@ -1,4 +1,4 @@
-"""The issue about drift: one per fleet, ours alone, open as long as there is drift."""
+"""The issue about drift: one per fleet, only our own, open while there is drift."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def forge_of(hub: GitHubStandIn | GitLabStandIn) -> Forge:
     return kind(hub.environment(), None, sleep=lambda _: None)
 
 
-def keep(hub: GitHubStandIn | GitLabStandIn, text: str, *, is_open: bool = True):
+def write_issue(hub: GitHubStandIn | GitLabStandIn, text: str, *, is_open: bool = True):
     return forge_of(hub).issue("Drift of fleet lab", f"{MARKER}\n{text}\n", is_open=is_open)
 
 
@@ -38,48 +38,48 @@ def state(hub: GitHubStandIn | GitLabStandIn) -> list[tuple[str, str]]:
 
 
 def test_one_issue_is_opened_updated_closed_and_opened_again(hub: GitHubStandIn | GitLabStandIn) -> None:
-    assert keep(hub, "all is well", is_open=False) is None
+    assert write_issue(hub, "all is well", is_open=False) is None
     assert hub.issues == []
-    first = keep(hub, "one")
+    first = write_issue(hub, "one")
     assert (first.created, first.url) == (True, hub.issues[0].get("html_url") or hub.issues[0]["web_url"])
     assert hub.issues[0]["title"] == "Drift of fleet lab"
-    assert keep(hub, "two").created is False
+    assert write_issue(hub, "two").created is False
     assert state(hub) == [("open", f"{MARKER}\ntwo\n")]
-    keep(hub, "over", is_open=False)
+    write_issue(hub, "over", is_open=False)
     assert state(hub) == [("closed", f"{MARKER}\nover\n")]
-    keep(hub, "still over", is_open=False)  # not touched again
+    write_issue(hub, "still over", is_open=False)  # not touched again
     assert state(hub) == [("closed", f"{MARKER}\nover\n")]
-    keep(hub, "again")
+    write_issue(hub, "again")
     assert state(hub) == [("open", f"{MARKER}\nagain\n")]
 
 
 def test_an_issue_by_another_author_with_our_marker_is_left_alone(hub: GitHubStandIn | GitLabStandIn) -> None:
-    keep(hub, "ours")
+    write_issue(hub, "ours")
     author = hub.issues[0]["user" if isinstance(hub, GitHubStandIn) else "author"]
     author["login" if isinstance(hub, GitHubStandIn) else "username"] = "a-stranger"
-    keep(hub, "new")
+    write_issue(hub, "new")
     assert state(hub) == [("open", f"{MARKER}\nours\n"), ("open", f"{MARKER}\nnew\n")]
 
 
 def test_of_two_issues_opened_at_once_one_stays_open(hub: GitHubStandIn | GitLabStandIn) -> None:
-    keep(hub, "one")
+    write_issue(hub, "one")
     hub.issues.append({**hub.issues[0], "number": 21, "iid": 2})
-    keep(hub, "two")
+    write_issue(hub, "two")
     assert [one[0] for one in state(hub)] == ["open", "closed"]
-    keep(hub, "over", is_open=False)
+    write_issue(hub, "over", is_open=False)
     assert state(hub) == [("closed", f"{MARKER}\nover\n"), ("closed", f"{MARKER}\ntwo\n")]
-    keep(hub, "again")
+    write_issue(hub, "again")
     assert [one[0] for one in state(hub)] == ["open", "closed"]
 
 
 @pytest.mark.parametrize(("answer", "hint"), [
     (Answer(403, {"message": "no"}), "issues: write"), (Answer(410, {"message": "off"}), "disabled"),
 ])
-def test_github_that_refuses_says_what_to_do(answer: Answer, hint: str) -> None:
+def test_a_refusal_of_github_is_an_error_with_a_hint(answer: Answer, hint: str) -> None:
     with github() as hub:
         hub.refusals["POST"] = [answer] * 3
         with pytest.raises(ForgeError) as refused:
-            keep(hub, "one")
+            write_issue(hub, "one")
     assert hint in str(refused.value.hint)
 
 

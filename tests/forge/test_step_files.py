@@ -55,18 +55,18 @@ PARTS = st.lists(st.sampled_from([
 
 
 @given(PARTS, st.integers(0, 1500))
-def test_a_summary_stays_within_its_limit_and_leaves_nothing_open(markdown: str, room: int) -> None:
-    shown = fit(markdown, room)
-    assert len(shown.encode()) <= room
-    if shown == markdown:
+def test_a_summary_stays_within_its_limit_and_has_no_unclosed_element(markdown: str, room: int) -> None:
+    fitted = fit(markdown, room)
+    assert len(fitted.encode()) <= room
+    if fitted == markdown:
         return
-    assert shown == "" or shown.endswith(CUT_NOTE)
-    assert shown.count("<details") == shown.count("</details>")
-    last = MarkdownIt().parse(shown)[-3:] if shown else []
-    assert not last or [token.type for token in last] == ["paragraph_open", "inline", "paragraph_close"], shown
+    assert fitted == "" or fitted.endswith(CUT_NOTE)
+    assert fitted.count("<details") == fitted.count("</details>")
+    last = MarkdownIt().parse(fitted)[-3:] if fitted else []
+    assert not last or [token.type for token in last] == ["paragraph_open", "inline", "paragraph_close"], fitted
 
 
-def test_the_earlier_content_of_the_summary_counts(tmp_path: Path) -> None:
+def test_the_earlier_content_of_the_summary_counts_toward_the_limit(tmp_path: Path) -> None:
     page = tmp_path / "summary.md"
     page.write_text("x" * (SUMMARY_LIMIT - 300))
     GitHub({"GITHUB_STEP_SUMMARY": str(page)}, None).summarize("# Plan\n\n" + "words\n\n" * 100)
@@ -74,7 +74,7 @@ def test_the_earlier_content_of_the_summary_counts(tmp_path: Path) -> None:
     assert page.read_text().endswith(CUT_NOTE)
 
 
-def test_without_the_runners_files_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_files_of_a_runner_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     forge = GitHub({}, None)
     forge.summarize("x")

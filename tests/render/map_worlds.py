@@ -25,15 +25,15 @@ def node(name: str, *cards: MapCard, **more: Any) -> MapNode:
                       "cards": list(cards), **more})
 
 
-def drawn(*nodes: MapNode, models: dict[str, int] | None = None, fleet: str | None = "lab") -> PlacementMap:
-    found = models or dict.fromkeys(piece.model or "" for node in nodes for card in node.cards
+def map_of(*nodes: MapNode, models: dict[str, int] | None = None, fleet: str | None = "lab") -> PlacementMap:
+    keys = models or dict.fromkeys(piece.model or "" for node in nodes for card in node.cards
                                     for piece in card.pieces if piece.model)
-    return PlacementMap(fleet=fleet, nodes=list(nodes), legend=[LegendEntry(model=model, live=1) for model in found],
+    return PlacementMap(fleet=fleet, nodes=list(nodes), legend=[LegendEntry(model=model, live=1) for model in keys],
                         inventory=PlanInventory(observed_at="2026-03-04T12:00:00Z", source="a test"))
 
 
 def everything() -> PlacementMap:
-    return drawn(
+    return map_of(
         node("full", card(0, piece("org/a")), card(1, piece("org/a"))),
         node("shared", card(0, piece("org/a", 5_000), piece("org/b", 2_500)), card(1, piece("org/b", 1_000)), card(2)),
         node("many", card(0, *(piece(f"org/{letter}", 2_000) for letter in "abc"))),

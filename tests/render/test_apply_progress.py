@@ -51,8 +51,8 @@ def test_an_event_is_always_one_line(message: str) -> None:
     assert "\r" not in text
 
 
-class Watched:
-    """A live table on a terminal, drawn by hand; `now` is the time its rows count with."""
+class LiveTable:
+    """A live table on a terminal, rendered on request; `now` = the clock of its rows."""
 
     def __init__(self, *replicas: str) -> None:
         self.now = 0.0
@@ -68,76 +68,77 @@ class Watched:
         return [line.rstrip() for line in self.out.getvalue()[before:].splitlines() if line.strip()]
 
 
-def test_every_planned_replica_waits_on_its_node_until_something_happens() -> None:
-    watched = Watched("org/m/0", "org/m/1")
-    lines = watched.lines()
+def test_every_planned_replica_is_waiting_until_its_first_event() -> None:
+    table = LiveTable("org/m/0", "org/m/1")
+    lines = table.lines()
     assert [line.split() for line in lines[:2]] == [
         ["org/m/0", "waiting", "node-0"], ["org/m/1", "waiting", "node-1"]]
     assert lines[-1].endswith("0 of 2 done")
 
 
 def test_blocked_replicas_are_counted_too() -> None:
-    watched = Watched("org/m/0")
+    table = LiveTable("org/m/0")
     blocked = [Blocked(model="org/big", replicas=2, code="INSUFFICIENT_GPU", message="needs 8")]
-    watched.progress = LiveProgress(watched.console, plan(blocked=blocked))
-    assert watched.lines()[-1].endswith("0 of 0 done, 2 blocked")
+    table.progress = LiveProgress(table.console, plan(blocked=blocked))
+    assert table.lines()[-1].endswith("0 of 0 done, 2 blocked")
 
 
 def test_a_starting_replica_shows_its_seconds_and_a_ready_one_disappears() -> None:
-    watched = Watched("org/m/0", "org/m/1")
-    watched.progress.relay(event("replicaCreated", model="org/m", replicaId=0, nodes=["node-0"]))
-    watched.now = 7.0
-    assert watched.lines()[0].split() == ["org/m/0", "created", "node-0", "7s"]
-    watched.progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=["node-0"]))
-    lines = watched.lines()
+    table = LiveTable("org/m/0", "org/m/1")
+    table.progress.relay(event("replicaCreated", model="org/m", replicaId=0, nodes=["node-0"]))
+    table.now = 7.0
+    assert table.lines()[0].split() == ["org/m/0", "created", "node-0", "7s"]
+    table.progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=["node-0"]))
+    lines = table.lines()
     assert not [line for line in lines if line.startswith("org/m/0")]
     assert lines[-1].endswith("1 of 2 done")
 
 
 def test_failed_replicas_stay_in_the_table() -> None:
-    watched = Watched("org/m/0")
-    watched.progress.relay(event("replicaFailed", model="org/m", replicaId=0, nodes=["node-0"]))
-    lines = watched.lines()
+    table = LiveTable("org/m/0")
+    table.progress.relay(event("replicaFailed", model="org/m", replicaId=0, nodes=["node-0"]))
+    lines = table.lines()
     assert lines[0].split()[:2] == ["org/m/0", "failed"]
     assert lines[-1].endswith("1 of 1 done")
 
 
 def test_the_lock_holder_is_shown_while_waiting() -> None:
-    watched = Watched("org/m/0")
-    watched.progress.relay(event("lockWaiting", "the lock of lab is held by job j9"))
-    assert watched.lines()[-1].endswith(" 0 of 1 done; the lock of lab is held by job j9")
-    watched.progress.relay(event("lockAcquired", "lock of lab acquired"))
-    assert watched.lines()[-1].endswith(" 0 of 1 done")
+    table = LiveTable("org/m/0")
+    table.progress.relay(event("lockWaiting", "the lock of lab is held by job j9"))
+    assert table.lines()[-1].endswith(" 0 of 1 done; the lock of lab is held by job j9")
+    table.progress.relay(event("lockAcquired", "lock of lab acquired"))
+    assert table.lines()[-1].endswith(" 0 of 1 done")
 
 
 def test_the_spinner_turns_between_events() -> None:
-    watched = Watched("org/m/0")
+    table = LiveTable("org/m/0")
     signs = []
-    for watched.now in (0.0, 0.2, 0.4):
-        signs.append(watched.lines()[-1][0])
+    for table.now in (0.0, 0.2, 0.4):
+        signs.append(table.lines()[-1][0])
     assert len(set(signs)) == 3
 
 
-def test_a_long_list_is_cut_and_shows_busy_replicas_first() -> None:
-    watched = Watched(*(f"org/m/{number}" for number in range(SHOWN_ROWS + 10)))
+def test_a_long_table_is_cut_and_shows_busy_replicas_first() -> None:
+    table = LiveTable(*(f"org/m/{number}" for number in range(SHOWN_ROWS + 10)))
     last = SHOWN_ROWS + 9
-    watched.progress.relay(event("replicaCreated", model="org/m", replicaId=last, nodes=["n"]))
-    lines = watched.lines()
+    table.progress.relay(event("replicaCreated", model="org/m", replicaId=last, nodes=["n"]))
+    lines = table.lines()
     assert len(lines) == SHOWN_ROWS + 1
     assert lines[0].startswith(f"org/m/{last} ")
 
 
-def test_a_run_without_a_plan_shows_replicas_from_events() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True)
-    with LiveProgress(console, None, clock=lambda: 0.0) as progress:
-        progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=[]))
-        progress.relay(event("cardRepaired", "a card was repaired"))
+def test_a_run_without_a_plan_counts_replicas_from_events() -> None:
+    table = LiveTable()
+    with LiveProgress(table.console, None, clock=lambda: 0.0) as table.progress:
+        table.progress.relay(event("replicaReady", model="org/m", replicaId=0, nodes=[]))
+        table.progress.relay(event("cardRepaired", "a card was repaired"))
+    assert "1 of 1 done" in table.lines()[-1]
 
 
 def test_the_table_is_erased_at_the_end() -> None:
-    watched = Watched("org/m/0")
-    with watched.progress:
-        watched.progress.relay(event("replicaCreated", "\x1b]0;x\x07", model="org/m", replicaId=0, nodes=["node-0"]))
-    drawn = watched.out.getvalue()
+    table = LiveTable("org/m/0")
+    with table.progress:
+        table.progress.relay(event("replicaCreated", "\x1b]0;x\x07", model="org/m", replicaId=0, nodes=["node-0"]))
+    drawn = table.out.getvalue()
     assert "\x1b]0;" not in drawn
-    assert CONTROL.sub("", drawn.rpartition("\x1b[2K")[2]).strip() == "", "the last thing drawn is erased"
+    assert CONTROL.sub("", drawn.rpartition("\x1b[2K")[2]).strip() == "", "the last table is erased"

@@ -1,4 +1,4 @@
-"""The configurations made from endpoints, parsed as their programs parse them."""
+"""Configurations made from endpoints, parsed as by their programs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_prometheus_has_a_target_per_endpoint():
         assert all(re.fullmatch("[a-z]+", name) and isinstance(value, str) for name, value in target["labels"].items())
 
 
-def test_envoy_has_a_cluster_per_name_the_empty_one_too():
+def test_envoy_has_a_cluster_per_name_even_without_endpoints():
     resources = yaml.safe_load(FORMATS["envoy"](SERVED))["resources"]
     assert [one["name"] for one in resources] == ["small", "org/m 1", "org/m?1"]
     assert [len(one["load_assignment"]["endpoints"][0]["lb_endpoints"]) for one in resources] == [2, 0, 1]
@@ -57,7 +57,7 @@ def test_envoy_has_a_cluster_per_name_the_empty_one_too():
             "load_balancing_weight": 2}]}]}}
 
 
-def test_models_of_one_name_share_its_requests_by_their_weights():
+def test_models_with_the_same_name_share_requests_by_their_weights():
     heavy = model("new", endpoint(3), name="small").model_copy(update={"weight": 5})
     shared = SERVED.model_copy(update={"models": [*SERVED.models, heavy]})
     first = FORMATS["nginx"](shared).partition("}")[0]
@@ -76,7 +76,7 @@ def test_nginx_has_a_group_per_model_with_names_it_can_read():
     assert "server 127.0.0.1:1 down;" in text
 
 
-def test_vllms_router_has_as_many_models_as_backends():
+def test_the_vllm_router_has_as_many_models_as_backends():
     written = json.loads(FORMATS["vllm-router"](SERVED))
     assert written["static_backends"] == "http://10.0.0.1:9000,http://[fd00::7]:9001,http://10.0.0.1:9002"
     assert written["static_models"] == "small,small,org/m?1"

@@ -1,4 +1,4 @@
-"""The configurations made from endpoints, loaded by the programs they are for."""
+"""Configurations made from endpoints, loaded by their real programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.programs import Nginx, eventually, free_port, needed, running
 
 pytestmark = pytest.mark.slow
 KEY = 'org/"m" {1}; #\u2028\\'
-"""A model key with what may mean something to a reader."""
+"""A model key with special characters of the formats."""
 
 
 class Engine:
@@ -38,15 +38,15 @@ class Engine:
 
 @pytest.fixture
 def engines() -> Iterator[list[Engine]]:
-    found = [Engine(), Engine()]
+    engines_served = [Engine(), Engine()]
     with ExitStack() as stack:
-        for engine in found:
+        for engine in engines_served:
             stack.enter_context(serving(engine))
-        yield found
+        yield engines_served
 
 
 def served(*engines: Engine, key: str = KEY, name: str = "small") -> Endpoints:
-    """Return a model with these endpoints, one of IPv6 that has another name, and one without any."""
+    """A model with these endpoints, one with an IPv6 endpoint and another name, and one without endpoints."""
     def endpoint(number: int, port: int, address: str = "127.0.0.1") -> Endpoint:
         return Endpoint(replica_id=number, group="main", role="Leader", node="node-ä", address=address, port=port,
                         path="/v1")
@@ -59,7 +59,7 @@ def served(*engines: Engine, key: str = KEY, name: str = "small") -> Endpoints:
         model("org/six", "org/six:1", endpoint(0, 9000, "fd00::7")), model("org/none", "none")])
 
 
-def asked(url: str) -> str:
+def fetch(url: str) -> str:
     with urllib.request.urlopen(url, timeout=5) as answer:
         return str(answer.read().decode())
 
@@ -68,10 +68,10 @@ def test_nginx_forwards_and_reloads(engines: list[Engine], tmp_path: Path) -> No
     nginx, (first, second) = Nginx(tmp_path, "small"), engines
     nginx.upstreams.write_text(FORMATS["nginx"](served(first)))
     with nginx.serving():
-        eventually(lambda: asked(nginx.url) == first.port, "nginx forwards", nginx.log)
+        eventually(lambda: fetch(nginx.url) == first.port, "nginx forwards", nginx.log)
         nginx.upstreams.write_text(FORMATS["nginx"](served(first, second)))
         subprocess.run(nginx.reload.split(), check=True, timeout=60, capture_output=True)
-        eventually(lambda: asked(nginx.url) == second.port, "both engines are asked", nginx.log)
+        eventually(lambda: fetch(nginx.url) == second.port, "both engines receive requests", nginx.log)
 
 
 def test_prometheus_loads_the_file_and_scrapes(engines: list[Engine], tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_prometheus_loads_the_file_and_scrapes(engines: list[Engine], tmp_path: 
     url = f"http://127.0.0.1:{free_port()}"
 
     def up() -> list[dict[str, Any]]:
-        targets = json.loads(asked(f"{url}/api/v1/targets"))["data"]["activeTargets"]
+        targets = json.loads(fetch(f"{url}/api/v1/targets"))["data"]["activeTargets"]
         return [target for target in targets if target["health"] == "up"]
 
     with running(log, prometheus, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'data'}",
@@ -106,10 +106,10 @@ def test_envoy_follows_the_file(engines: list[Engine], tmp_path: Path) -> None:
     port = free_port()
     config.write_text(ENVOY.format(port=port, file=file))
     with running(log, envoy, "-c", config, "-l", "warning", "--disable-hot-restart", "--concurrency", "1"):
-        eventually(lambda: asked(f"http://127.0.0.1:{port}") == engines[0].port, "it forwards", log)
+        eventually(lambda: fetch(f"http://127.0.0.1:{port}") == engines[0].port, "envoy forwards", log)
         file.with_suffix(".new").write_text(FORMATS["envoy"](served(engines[1])))
         file.with_suffix(".new").rename(file)
-        eventually(lambda: asked(f"http://127.0.0.1:{port}") == engines[1].port, "it follows the file", log)
+        eventually(lambda: fetch(f"http://127.0.0.1:{port}") == engines[1].port, "envoy follows the file", log)
     assert "rejected" not in log.read_text()
 
 
@@ -127,9 +127,9 @@ print(json.dumps([[row["model_name"], row["litellm_params"]["api_base"], row["mo
 def test_litellm_accepts_the_configuration(engines: list[Engine]) -> None:
     python = needed("FLEETCTL_LITELLM_PYTHON", "python-with-litellm",
                     "install `litellm[proxy]` in an environment of its own", in_ci=False)
-    said = subprocess.run([python, "-c", LITELLM], input=FORMATS["litellm"](served(*engines)), check=True, text=True,
+    output = subprocess.run([python, "-c", LITELLM], input=FORMATS["litellm"](served(*engines)), check=True, text=True,
                           timeout=120, stdout=subprocess.PIPE, env={"LITELLM_LOCAL_MODEL_COST_MAP": "True"}).stdout
-    assert json.loads(said.splitlines()[-1]) == [
+    assert json.loads(output.splitlines()[-1]) == [
         ["small", f"http://127.0.0.1:{engines[0].port}/v1", f"{KEY}/0/main/0"],
         ["small", f"http://127.0.0.1:{engines[1].port}/v1", f"{KEY}/1/main/0"],
         ["org/six:1", "http://[fd00::7]:9000/v1", "org/six/0/main/0"]]

@@ -57,10 +57,10 @@ def test_every_line_has_its_origin(fleet_and_files: Any) -> None:
     for line in rendered(inspect(files), origins=True).splitlines():
         match = ORIGIN.match(line)
         if match is None:
-            continue  # inside of text of several lines, whose first one has the origin
+            continue  # inside a text of several lines, which has its origin on the first one
         key = re.match(r'[- ]*([A-Za-z]+|"[^"]*"):', match[1])
-        stands_at = files[match[2]].splitlines()[int(match[3]) - 1]
-        assert key is None or key[1].strip('"') in stands_at
+        source_line = files[match[2]].splitlines()[int(match[3]) - 1]
+        assert key is None or key[1].strip('"') in source_line
 
 
 @settings(max_examples=cases(12))
@@ -87,11 +87,11 @@ def test_environment_values_are_masked_and_a_masked_fleet_cannot_be_loaded(fleet
 
 
 @pytest.mark.parametrize("path", sorted(FLEETS.rglob("*.yaml")), ids=lambda path: path.stem)
-def test_the_examples_survive(path: Path) -> None:
+def test_the_examples_load_as_the_same_fleet(path: Path) -> None:
     from fleetctl.fleetfile.load import inspect_fleet
 
     loaded = inspect_fleet([str(path)])
-    if loaded.fleet is not None:  # a base need not be a fleet by itself
+    if loaded.fleet is not None:  # a base file need not be a complete fleet
         assert meaning(loaded_again(rendered(loaded, origins=True), path.parent).fleet) == meaning(loaded.fleet)
 
 

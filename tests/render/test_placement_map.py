@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
-from map_worlds import EVIL, card, drawn, everything, node, piece
+from map_worlds import EVIL, card, everything, map_of, node, piece
 from rich.console import Console
 
 from fleetctl.documents.placement_map import PlacementMap
@@ -19,7 +19,7 @@ class Locale(io.StringIO):
     encoding = "ascii"
 
 
-def shown(answer: PlacementMap, width: int = 100, rows: int | None = 50, **console: object) -> str:
+def printed(answer: PlacementMap, width: int = 100, rows: int | None = 50, **console: object) -> str:
     out = io.StringIO()
     render_placement_map(answer, Console(file=out, width=width, **console), rows=rows)
     return out.getvalue()
@@ -30,15 +30,15 @@ def row(text: str, name: str) -> str:
 
 
 def test_letters_show_the_holders_of_a_card_and_blocks_its_fill_level() -> None:
-    text = shown(everything())
+    text = printed(everything())
     assert row(text, "full").split() == ["full", "2xH100", "A", "█", "A", "█"]
     assert row(text, "shared").split() == ["shared", "3xH100", "AB▆", "B", "▁", "·"]
     assert "A*▅" in row(text, "many")
     assert "A org/a: 1 live" in text
 
 
-def test_new_foreign_unknown_and_dirty_cards_have_marks_that_the_foot_explains() -> None:
-    text = shown(everything(), width=200)
+def test_marks_of_new_foreign_unknown_and_dirty_cards_are_explained_below() -> None:
+    text = printed(everything(), width=200)
     assert "+C" in row(text, "coming")
     assert "~D?█" in row(text, "strange")
     assert "!·" in row(text, "strange")
@@ -46,12 +46,12 @@ def test_new_foreign_unknown_and_dirty_cards_have_marks_that_the_foot_explains()
             in text)
 
 
-def test_signs_that_are_not_used_are_not_explained() -> None:
-    assert "the holder is" not in shown(drawn(node("a", card(0, piece("m")))))
+def test_unused_marks_are_not_explained() -> None:
+    assert "the holder is" not in printed(map_of(node("a", card(0, piece("m")))))
 
 
 def test_unusual_states_of_a_node_are_beside_its_hardware() -> None:
-    text = shown(everything())
+    text = printed(everything())
     assert "draining 1xH100" in row(text, "drain")
     assert "dead 2xH100" in row(text, "dead")
     assert row(text, "dead").split()[-2:] == ["-", "-"]
@@ -59,16 +59,16 @@ def test_unusual_states_of_a_node_are_beside_its_hardware() -> None:
 
 
 def test_members_without_a_card_are_listed_below_their_node() -> None:
-    lines = shown(everything()).splitlines()
+    lines = printed(everything()).splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("cpu"))
     assert lines[at + 1].strip() == "no card: +B"
 
 
 @pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
 def test_no_line_is_wider_than_the_window_and_no_card_is_lost(width: int) -> None:
-    answer = drawn(*(node(f"a-rather-long-node-name-{number}", *(card(index, piece("m")) for index in range(16)))
+    answer = map_of(*(node(f"a-rather-long-node-name-{number}", *(card(index, piece("m")) for index in range(16)))
                      for number in range(2)))
-    text = shown(answer, width)
+    text = printed(answer, width)
     assert max(map(len, text.splitlines())) <= width
     assert text.count("A █") == 32
 
@@ -82,32 +82,32 @@ def test_a_locale_without_blocks_gets_digits() -> None:
     assert row(text, "full").split()[-1] == "#"
 
 
-def test_color_only_repeats_what_letters_show() -> None:
+def test_color_is_used_only_on_a_color_terminal() -> None:
     answer = everything()
-    colored = shown(answer, force_terminal=True, color_system="standard")
+    colored = printed(answer, force_terminal=True, color_system="standard")
     assert "\x1b[" in colored
-    assert "\x1b[" not in shown(answer)
+    assert "\x1b[" not in printed(answer)
 
 
-def test_in_a_large_fleet_nodes_that_look_the_same_share_a_row_and_all_shows_each() -> None:
-    answer = drawn(*(node(f"n{number:04}", card(0), *([card(1)] if number % 2 else [])) for number in range(1000)),
+def test_in_a_large_fleet_equal_nodes_share_a_row_and_all_shows_each() -> None:
+    answer = map_of(*(node(f"n{number:04}", card(0), *([card(1)] if number % 2 else [])) for number in range(1000)),
                    node("z", card(0, piece("m"))))
-    text = shown(answer)
+    text = printed(answer)
     assert "n0000 and 499 more  1xH100" in text
     assert "n0001 and 499 more  2xH100" in text
     assert len(text.splitlines()) < 10
-    every = shown(answer, rows=None)
+    every = printed(answer, rows=None)
     assert sum(line.startswith("n0") for line in every.splitlines()) == 1000
 
 
 def test_in_a_small_fleet_every_node_has_a_row() -> None:
-    text = shown(drawn(*(node(f"n{number}", card(0)) for number in range(9))), rows=9)
+    text = printed(map_of(*(node(f"n{number}", card(0)) for number in range(9))), rows=9)
     assert sum(line.startswith("n") for line in text.splitlines()) == 9
 
 
 def test_more_rows_than_the_limit_are_counted() -> None:
-    answer = drawn(*(node(f"n{number}", card(0, piece(f"m{number}"))) for number in range(90)))
-    text = shown(answer, rows=20)
+    answer = map_of(*(node(f"n{number}", card(0, piece(f"m{number}"))) for number in range(90)))
+    text = printed(answer, rows=20)
     assert "and 70 more nodes (--all shows every node)" in text
     assert "Aa m0: 1 live" in text
     assert "m20: 1 live" not in text
@@ -116,28 +116,28 @@ def test_more_rows_than_the_limit_are_counted() -> None:
 
 
 def test_the_last_line_sums_up_free_cards_on_live_nodes() -> None:
-    answer = drawn(node("a", card(0, piece("m", 2_500)), card(1)), node("b", card(0), state="DEAD"))
-    assert shown(answer).splitlines()[-1] == "1 node alive, 2 cards, 1.75 free (1 of them whole)"
+    answer = map_of(node("a", card(0, piece("m", 2_500)), card(1)), node("b", card(0), state="DEAD"))
+    assert printed(answer).splitlines()[-1] == "1 node alive, 2 cards, 1.75 free (1 of them whole)"
 
 
 @pytest.mark.parametrize(("count", "width"), [(1, 1), (26, 1), (27, 2), (676, 2)])
 def test_every_model_has_its_own_letters(count: int, width: int) -> None:
-    answer = drawn(node("a"), models=dict.fromkeys(f"m{number}" for number in range(count)))
+    answer = map_of(node("a"), models=dict.fromkeys(f"m{number}" for number in range(count)))
     codes = letters(answer.legend)
     assert len(set(codes.values())) == count
     assert {len(code) for code in codes.values()} == {width}
 
 
 def test_hundreds_of_models_fit_the_same_cells() -> None:
-    answer = drawn(*(node(f"n{number}", card(0, piece(f"m{number}", 5_000), piece("m0", 2_000)))
+    answer = map_of(*(node(f"n{number}", card(0, piece(f"m{number}", 5_000), piece("m0", 2_000)))
                      for number in range(40)))
-    text = shown(answer)
+    text = printed(answer)
     assert "Am*▆" in text
     assert "and" not in row(text, "n12")
 
 
 def test_hostile_names_are_shown_as_text() -> None:
-    text = shown(drawn(node(EVIL, card(0, piece(EVIL)), hardware=EVIL), fleet=EVIL), width=200)
+    text = printed(map_of(node(EVIL, card(0, piece(EVIL)), hardware=EVIL), fleet=EVIL), width=200)
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "[red]x[/red]\\x1b[2J\\u202e" in text

@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from map_worlds import EVIL, card, drawn, everything, node, piece
+from map_worlds import EVIL, card, everything, map_of, node, piece
 
 from fleetctl.documents.placement_map import PlacementMap
 from fleetctl.render.placement_svg import render_placement_svg
@@ -27,24 +27,24 @@ def numbers(element: ElementTree.Element, *names: str) -> list[float]:
 
 
 @pytest.mark.parametrize("answer", [
-    everything(), drawn(), drawn(node("cpu", hardware="64 CPUs")),
-    drawn(*(node(f"n{number}", *(card(index, piece(f"m{index}")) for index in range(8))) for number in range(300))),
+    everything(), map_of(), map_of(node("cpu", hardware="64 CPUs")),
+    map_of(*(node(f"n{number}", *(card(index, piece(f"m{index}")) for index in range(8))) for number in range(300))),
 ], ids=["everything", "nothing", "no cards", "300 nodes"])
-def test_it_parses_and_has_a_cell_for_every_card(answer: PlacementMap) -> None:
+def test_the_svg_parses_and_has_a_cell_for_every_card(answer: PlacementMap) -> None:
     root = parsed(answer)
     assert root.tag == f"{SVG}svg"
     assert len(cells(root)) == sum(len(node.cards) for node in answer.nodes)
     assert sum(group.get("class", "").startswith("node") for group in root.iter(f"{SVG}g")) == len(answer.nodes)
 
 
-def test_it_fetches_nothing_and_runs_nothing() -> None:
+def test_the_svg_loads_nothing_and_runs_nothing() -> None:
     text = render_placement_svg(everything())
     assert not re.search(r"<script|<image|<use|<foreignObject|href|@import|\son\w+=|javascript:", text, re.IGNORECASE)
     assert re.findall(r"url\(([^)]*)\)", text) == ["#hatch"]
     assert re.findall(r"https?://[^\"<\s]+", text) == ["http://www.w3.org/2000/svg"]
 
 
-def test_it_says_in_words_what_it_shows() -> None:
+def test_the_svg_has_text_alternatives() -> None:
     root = parsed(everything())
     assert root.get("role") == "img"
     labels = root.get("aria-labelledby", "").split()
@@ -58,7 +58,7 @@ def test_it_says_in_words_what_it_shows() -> None:
     assert any("dirty" in title for title in titles)
 
 
-def test_light_and_dark_are_the_readers_choice() -> None:
+def test_colors_follow_the_color_scheme_of_the_reader() -> None:
     style = parsed(everything()).findtext(f"{SVG}style") or ""
     assert "@media (prefers-color-scheme:dark)" in style
     assert style.count(".page{fill:") == 2
@@ -66,7 +66,7 @@ def test_light_and_dark_are_the_readers_choice() -> None:
 
 
 def test_pieces_fill_a_cell_from_the_bottom_by_their_share() -> None:
-    (cell,) = cells(parsed(drawn(node("a", card(0, piece("m", 5_000), piece("n", 2_500))))))
+    (cell,) = cells(parsed(map_of(node("a", card(0, piece("m", 5_000), piece("n", 2_500))))))
     frame, *pieces = cell.findall(f"{SVG}rect")
     _, top, side = numbers(frame, "x", "y", "height")
     assert [numbers(one, "height") for one in pieces] == [[side / 2], [side / 4]]
@@ -75,7 +75,7 @@ def test_pieces_fill_a_cell_from_the_bottom_by_their_share() -> None:
 
 
 def test_everything_is_inside_the_picture() -> None:
-    for answer in (everything(), drawn(node("n" * 300, *(card(index, piece("m" * 200)) for index in range(40))))):
+    for answer in (everything(), map_of(node("n" * 300, *(card(index, piece("m" * 200)) for index in range(40))))):
         root = parsed(answer)
         width, height = numbers(root, "width", "height")
         for rect in root.iter(f"{SVG}rect"):
@@ -86,22 +86,22 @@ def test_everything_is_inside_the_picture() -> None:
             assert 0 <= y <= y + tall <= height
 
 
-def test_the_heading_fits_also_in_a_wide_font() -> None:
-    """DejaVu Sans Mono, which a browser without the fonts we name takes, is 0.602 em wide."""
-    root = parsed(drawn(node("a", card(0))))
+def test_the_heading_fits_in_a_wide_font_too() -> None:
+    """DejaVu Sans Mono, the fallback of a browser without our fonts, is 0.602 em wide."""
+    root = parsed(map_of(node("a", card(0))))
     head = next(text for text in root.iter(f"{SVG}text") if text.get("class") == "head")
     [width], [x] = numbers(root, "width"), numbers(head, "x")
     assert x + len(head.text or "") * 14 * 0.602 <= width
 
 
 def test_no_two_cells_overlap() -> None:
-    root = parsed(drawn(node("a", *(card(index) for index in range(40))), node("b", card(0))))
+    root = parsed(map_of(node("a", *(card(index) for index in range(40))), node("b", card(0))))
     frames = [cell.find(f"{SVG}rect") for cell in cells(root)]
     assert len({(frame.get("x"), frame.get("y")) for frame in frames if frame is not None}) == 41
 
 
 def test_hostile_names_stay_text() -> None:
-    answer = drawn(node(EVIL, card(0, piece(EVIL), hardware=EVIL), hardware=EVIL, cordoned_by=EVIL), fleet=EVIL)
+    answer = map_of(node(EVIL, card(0, piece(EVIL), hardware=EVIL), hardware=EVIL, cordoned_by=EVIL), fleet=EVIL)
     text = render_placement_svg(answer)
     assert "<script" not in text
     assert "\x1b" not in text
@@ -114,6 +114,6 @@ def test_hostile_names_stay_text() -> None:
 
 def test_every_model_has_its_own_color() -> None:
     models = [f"m{number}" for number in range(60)]
-    root = parsed(drawn(node("a", *(card(index, piece(model)) for index, model in enumerate(models)))))
+    root = parsed(map_of(node("a", *(card(index, piece(model)) for index, model in enumerate(models)))))
     fills = {rect.get("fill") for cell in cells(root) for rect in cell.findall(f"{SVG}rect") if rect.get("fill")}
     assert len(fills) == 60

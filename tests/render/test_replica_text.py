@@ -37,13 +37,13 @@ def test_restarts_are_still_shown_for_a_ready_replica(state: str, restarts: int,
     assert state_text(replica(state=state, restarts=restarts), frozenset()) == text
 
 
-def test_one_dead_node_makes_a_live_replica_lost_whatever_ray_says() -> None:
+def test_one_dead_node_makes_a_live_replica_lost_in_any_ray_state() -> None:
     gang = [{"nodeId": "a"}, {"nodeId": "b", "rank": 1}]
     assert status_word(replica(members=gang), frozenset("b")) == "lost"
     assert status_word(replica(members=gang, state="DEAD"), frozenset("b")) == "dead"
 
 
-def test_a_replica_that_an_eviction_names_is_draining_unless_it_is_lost() -> None:
+def test_a_replica_in_an_eviction_is_draining_unless_it_is_lost() -> None:
     assert status_word(replica(draining=True), frozenset()) == "draining"
     assert status_word(replica(draining=True, members=[{"nodeId": "b"}]), frozenset("b")) == "lost"
 

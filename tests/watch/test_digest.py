@@ -1,4 +1,4 @@
-"""The digest of a cluster: what changes no plan is no change, and what changes one is."""
+"""The digest of a cluster changes with exactly the fields that can change a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAILED = {"model": "m", "hash": "h", "node": "a", "ago": "2m"}
 
 
 def cluster(failures: int = 0, node: Any = (), card: Any = (), host: Any = (), **replica: Any) -> Inventory:
-    """Two nodes and a replica; `card` of node a, whose first is granted, and `host` = the memory that spark has."""
+    """Two nodes and a replica; `card` = memory in use on node a, `host` = memory in use on spark, by card index."""
     nodes = [{**NODES[0], "measured": {**NODES[0]["measured"], **dict(card)}, **dict(node)},
              {**NODES[1], "measured": {**NODES[1]["measured"], **dict(host)}}]
     found = short_inventory({"nodes": nodes, "replicas": [RUNS], "failures": [FAILED] * failures})
@@ -49,14 +49,14 @@ def test_fields_that_affect_no_plan_do_not_change_the_digest(threshold: int, cha
 @pytest.mark.parametrize("change", [
     {"failures": 3}, {"card": {1: 9 * GIB}}, {"node": {"cordon": {"reason": "disk"}}}, {"state": "RESTARTING"},
     {"node": {"labels": {"fleet.io/pool": "big"}}}, {"node": {"share": {0: 1, 1: 1}}},
-], ids=["it cools", "a card in use", "cordon", "state", "labels", "a card is freed"])
+], ids=["cooldown", "a card in use", "cordon", "state", "labels", "a card is freed"])
 def test_fields_that_may_affect_a_plan_change_the_digest(change: dict[str, Any]) -> None:
     assert cluster_digest(fleet(), cluster(**change)) != cluster_digest(fleet(), cluster())
     assert cluster_digest(fleet(), cluster().model_copy(update={"complete": False})) is None
 
 
-@pytest.mark.parametrize("gone", ["nodes", "replicas"])
-def test_an_added_or_removed_node_or_replica_changes_the_digest(gone: str) -> None:
+@pytest.mark.parametrize("field", ["nodes", "replicas"])
+def test_an_added_or_removed_node_or_replica_changes_the_digest(field: str) -> None:
     then = cluster()
-    now = then.model_copy(update={gone: getattr(then, gone)[1:]})
+    now = then.model_copy(update={field: getattr(then, field)[1:]})
     assert cluster_digest(fleet(), now) != cluster_digest(fleet(), then)

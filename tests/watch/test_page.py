@@ -1,4 +1,4 @@
-"""The status page of a watch, as a browser without a script gets it, and the stream that says when it changes."""
+"""The status page of a watch without scripts, and the stream that announces changes."""
 
 from __future__ import annotations
 
@@ -45,37 +45,37 @@ def served(watcher: Watcher, token: str | None = None) -> Iterator[Served]:
         yield found
 
 
-def ask(served: Served, path: str, authorization: str = "") -> http.client.HTTPResponse:
+def fetch(served: Served, path: str, authorization: str = "") -> http.client.HTTPResponse:
     connection = http.client.HTTPConnection(served.url.removeprefix("http://"), timeout=30)
     connection.request("GET", path, headers={"Authorization": authorization} if authorization else {})
     return connection.getresponse()
 
 
-def words(html: str) -> str:
+def text_of(html: str) -> str:
     main = re.sub(r"</?(?:span|wbr)\b[^>]*>", "", html.partition("<main")[2].partition("<script")[0])
     return " ".join(re.sub(r"<[^>]+>", " ", main).split())
 
 
-def event(stream: http.client.HTTPResponse) -> list[str]:
+def read_event(stream: http.client.HTTPResponse) -> list[str]:
     lines = []
     while line := stream.readline().decode().rstrip("\n"):
         lines.append(line)
     return lines
 
 
-def test_the_page_shows_running_and_missing_replicas_and_why(watcher: Watcher, cluster: ClusterStandIn) -> None:
+def test_the_page_shows_running_and_missing_replicas_with_reasons(watcher: Watcher, cluster: ClusterStandIn) -> None:
     cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"])
-    assert "There is no usable revision yet." in words(watch_page(watcher).html)
+    assert "There is no usable revision yet." in text_of(watch_page(watcher).html)
     log = event_line(0, "version", "fleetctl agent", version="1.0") + summary(1)
     cluster.add_job("fleetctl-apply-8dd5457ba23d", ("SUCCEEDED", log), verb="apply", fleet="lab", create="0").step()
     watcher.keeps_history = True
     advance(watcher)
-    shown = words(watch_page(watcher).html)
-    for text in ("Fleet lab", "Not everything runs", "2 blocked", "INSUFFICIENT_GPU", "org/m/0", "node-a",
-                 "Placement map", "Runs", "8dd5457ba23d", "good: ", "last good revision", "last look"):
-        assert text in shown, shown
+    text = text_of(watch_page(watcher).html)
+    for words in ("Fleet lab", "Not everything runs", "2 blocked", "INSUFFICIENT_GPU", "org/m/0", "node-a",
+                  "Placement map", "Runs", "8dd5457ba23d", "good: ", "last good revision", "last look"):
+        assert words in text, text
     assert SECRET not in watch_page(watcher).html
-    assert "never constructed" not in shown, "a column without a text"
+    assert "never constructed" not in text, "a column without text is omitted"
 
 
 def test_a_broken_revision_is_shown_beside_the_one_that_stays_in_force(watcher: Watcher, tmp_path: Path) -> None:
@@ -83,18 +83,18 @@ def test_a_broken_revision_is_shown_beside_the_one_that_stays_in_force(watcher: 
     good = watcher.state.good or ""
     (tmp_path / "fleet.yaml").write_text("kind: nonsense")
     advance(watcher)
-    shown = words(watch_page(watcher).html)
-    assert "newest revision" in shown
-    assert good[:10] in shown
-    assert "fleet.yaml:1:1" in shown
+    text = text_of(watch_page(watcher).html)
+    assert "newest revision" in text
+    assert good[:10] in text
+    assert "fleet.yaml:1:1" in text
 
 
-def test_a_look_that_finds_nothing_new_leaves_the_page_alone(watcher: Watcher, cluster: ClusterStandIn) -> None:
+def test_a_look_without_changes_keeps_the_digest_of_the_page(watcher: Watcher, cluster: ClusterStandIn) -> None:
     again = int(as_datetime("2026-03-04T11:58:00Z").timestamp() * 1000)
     cluster.add_replica("org/m", 0, cluster.nodes[0]["node_id"], up_ms=(again - 1000, again), restarts=1)
     advance(watcher)
     before = watch_page(watcher)
-    assert "2026-03-04T11:58:00Z" in words(before.html)
+    assert "2026-03-04T11:58:00Z" in text_of(before.html)
     watcher.invocation = replace(watcher.invocation, now=lambda: "2026-03-04T12:01:00Z")
     advance(watcher)
     watcher.looked_at += 60
@@ -105,44 +105,44 @@ def test_a_look_that_finds_nothing_new_leaves_the_page_alone(watcher: Watcher, c
 def test_the_stream_reports_each_look_and_ends_with_a_change(watcher: Watcher, cluster: ClusterStandIn) -> None:
     advance(watcher)
     with served(watcher) as page:
-        stream = ask(page, f"/events?have={watch_page(watcher).digest}")
+        stream = fetch(page, f"/events?have={watch_page(watcher).digest}")
         assert stream.headers["Content-Type"] == "text/event-stream"
-        assert event(stream) == ["event: looked", "data: 1970-01-01T00:00:00Z"]
+        assert read_event(stream) == ["event: looked", "data: 1970-01-01T00:00:00Z"]
         page.turned()
-        assert event(stream)[0] == "event: looked"
+        assert read_event(stream)[0] == "event: looked"
         cluster.add_node("b")
         advance(watcher)
         page.turned()
-        assert event(stream) == ["event: changed", "data:"]
+        assert read_event(stream) == ["event: changed", "data:"]
         assert stream.read() == b""
-        assert "org/m/2" in words(ask(page, "/").read().decode())
+        assert "org/m/2" in text_of(fetch(page, "/").read().decode())
 
 
 def test_the_number_of_listeners_is_limited(watcher: Watcher) -> None:
     advance(watcher)
     have = watch_page(watcher).digest
     with served(watcher) as page:
-        streams = [ask(page, f"/events?have={have}") for _ in range(MOST_LISTENERS)]
-        assert [event(one)[0] for one in streams] == ["event: looked"] * MOST_LISTENERS
-        assert ask(page, "/events").status == 503
-        assert ask(page, "/").status == 200
+        streams = [fetch(page, f"/events?have={have}") for _ in range(MOST_LISTENERS)]
+        assert [read_event(one)[0] for one in streams] == ["event: looked"] * MOST_LISTENERS
+        assert fetch(page, "/events").status == 503
+        assert fetch(page, "/").status == 200
 
 
 def test_page_and_stream_require_the_token_and_probes_do_not(watcher: Watcher) -> None:
     basic = base64.b64encode(b"anyone:tok:en").decode()
     with served(watcher, "tok:en") as page:
         for path in ("/", "/events", "/metrics", "/other"):
-            refused = ask(page, path, "Bearer guess")
+            refused = fetch(page, path, "Bearer guess")
             assert (refused.status, refused.headers["WWW-Authenticate"]) == (401, 'Basic realm="fleetctl"')
-            assert ask(page, path, "Basic nonsense").status == 401
-            assert ask(page, path).status == 401
-        assert ask(page, "/", f"Basic {basic}").status == ask(page, "/", "Bearer tok:en").status == 200
-        assert ask(page, "/healthz").status == 200
+            assert fetch(page, path, "Basic nonsense").status == 401
+            assert fetch(page, path).status == 401
+        assert fetch(page, "/", f"Basic {basic}").status == fetch(page, "/", "Bearer tok:en").status == 200
+        assert fetch(page, "/healthz").status == 200
 
 
 def test_a_page_may_contact_only_its_own_server(watcher: Watcher) -> None:
     with served(watcher) as page:
-        answer = ask(page, "/")
+        answer = fetch(page, "/")
         html = answer.read().decode()
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', html)
     assert policy
@@ -158,6 +158,6 @@ def test_failures_of_another_fleet_are_not_shown(watcher: Watcher) -> None:
     watcher.seen = watcher.seen.model_copy(update={"failures": [
         Failure(model=f"org/{fleet}-breaks", replica_id=0, actor_id=fleet, fleet=fleet, at=at, code="ENGINE_EXITED")
         for fleet in ("lab", "other")]})
-    shown = words(watch_page(watcher).html)
-    assert "org/lab-breaks" in shown
-    assert "org/other-breaks" not in shown
+    text = text_of(watch_page(watcher).html)
+    assert "org/lab-breaks" in text
+    assert "org/other-breaks" not in text

@@ -1,4 +1,4 @@
-"""Plans made by another process: they are the same, what they need is not loaded here, and one may take too long."""
+"""Plans made in a subprocess: they are identical, load nothing heavy here, and have a time limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fleetctl.planner.options import PlanFacts, PlanOptions
 from fleetctl.planner.plan import make_plan
 from fleetctl.watch import plan_process
 
-ASKED = """
+SCRIPT = """
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -33,26 +33,26 @@ with serve(cluster):
     watcher.invocation = replace(watcher.invocation, make_plan=make_plan_in_subprocess)
     advance(watcher)
 assert watcher.planned.plan.actions
-assert not {"numpy", "scipy"} & sys.modules.keys(), "loaded here"
+assert not {"numpy", "scipy"} & sys.modules.keys(), "loaded in this process"
 """
 
 
-def asked(**inventory: Any) -> None:
+def plan_in_subprocess(**inventory: Any) -> None:
     fleet = short_fleet({"models": [{"key": "one", "replicas": 1, "gpus": 1}]})
     seen = short_inventory({"nodes": [{"name": "n", "gpus": 8}]}).model_copy(update=inventory)
     plan_process.make_plan_in_subprocess(fleet, seen, PlanOptions(), PlanFacts(tool_version="1"))
 
 
-def planner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
+def fake_planner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> None:
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
 
 
-def test_a_watch_that_plans_loads_no_numpy(tmp_path: Path) -> None:
+def test_a_planning_watch_loads_no_numpy(tmp_path: Path) -> None:
     tests = Path(__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", ASKED, str(tmp_path)], cwd=tests, capture_output=True, text=True,
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], cwd=tests, capture_output=True, text=True,
                           check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -68,36 +68,36 @@ def test_the_plan_is_identical() -> None:
 
 def test_an_error_of_the_planner_is_raised_unchanged() -> None:
     with pytest.raises(InventoryError, match="is not complete"):
-        asked(complete=False)
+        plan_in_subprocess(complete=False)
 
 
-def test_a_planner_that_does_not_end_is_killed_with_its_children(
+def test_a_planner_beyond_the_time_limit_is_killed_with_its_children(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    planner(monkeypatch, tmp_path, f"(echo begun; exec sleep 1000) > {pipe} & wait")
-    said, limit_s = b"", 0.2
-    while not said:  # a shell may take longer than that to start
+    fake_planner(monkeypatch, tmp_path, f"(echo begun; exec sleep 1000) > {pipe} & wait")
+    output, limit_s = b"", 0.2
+    while not output:  # the shell may take longer than the limit to start
         monkeypatch.setattr(plan_process, "LONGEST_S", limit_s := 2 * limit_s)
         with pytest.raises(ApplyError, match="no plan after"):
-            asked()
-        said = until_its_end(reader)
+            plan_in_subprocess()
+        output = read_until_all_end(reader)
     os.close(reader)
 
 
-def until_its_end(reader: int) -> bytes:
-    """Read what programs write, until none of them runs."""
-    said = b""
+def read_until_all_end(reader: int) -> bytes:
+    """Read the output of the processes until all of them have ended."""
+    output = b""
     while select.select([reader], [], [], 60)[0]:
         if not (more := os.read(reader, 100)):
-            return said
-        said += more
-    raise AssertionError("what the planner has started goes on")
+            return output
+        output += more
+    raise AssertionError("a process that the planner started still runs")
 
 
 def test_a_failed_planner_is_reported_with_its_last_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    planner(monkeypatch, tmp_path, "echo Traceback >&2; echo MemoryError >&2; exit 1")
+    fake_planner(monkeypatch, tmp_path, "echo Traceback >&2; echo MemoryError >&2; exit 1")
     with pytest.raises(ApplyError, match="ended with 1: MemoryError"):
-        asked()
+        plan_in_subprocess()

@@ -37,7 +37,7 @@ spec:
 
 
 class Upstream:
-    """A bare repository, and the clone in which people work."""
+    """A bare repository, and a clone that pushes to it."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.bare, self.work = tmp_path / "repo.git", tmp_path / "work"
@@ -71,7 +71,7 @@ def branch(upstream: Upstream, folder: str = "clone", **settings: bool) -> Branc
 
 
 def test_fetched_objects_are_synced_to_disk_before_the_branch_moves(upstream: Upstream) -> None:
-    """Git leaves small objects and branches to the system, and after a power failure they are empty."""
+    """By default git does not sync small objects and refs, so a power failure can leave them empty."""
     upstream.push(FLEET % 1)
     trace = upstream.work.parent / "trace"
     source = branch(upstream)
@@ -80,7 +80,7 @@ def test_fetched_objects_are_synced_to_disk_before_the_branch_moves(upstream: Up
     events = [json.loads(line) for line in trace.read_text().splitlines()]
     flushed = sum(int(event["value"]) for event in events if event.get("key") == "fsync/hardware-flush")
     written = len([file for file in (source.folder / "objects").rglob("*") if file.is_file()])
-    assert (written, flushed > written) == (4, True), "a commit, two trees, a file; and the branch"
+    assert (written, flushed > written) == (4, True), "a commit, two trees, a file; and the ref"
 
 
 def test_a_branch_gives_its_newest_commit_and_the_fleet_in_it(upstream: Upstream) -> None:
@@ -114,7 +114,7 @@ def test_a_failed_fetch_is_reported_and_runs_nothing(
 
 
 class Silent:
-    """A server that accepts and never answers."""
+    """A server that accepts connections and never answers."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -134,8 +134,8 @@ def silent() -> Iterator[Silent]:
     server.close()
 
 
-def hung_up(client: socket.socket) -> bool:
-    """Read what a client says, until it hangs up."""
+def read_until_closed(client: socket.socket) -> bool:
+    """Read until the client closes the connection; return True then."""
     with client:
         client.settimeout(60)
         while client.recv(4096):
@@ -144,7 +144,7 @@ def hung_up(client: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("protocol", ["git", "http"])
-def test_a_server_that_never_answers_is_awaited_in_the_background_and_given_up(
+def test_a_silent_server_is_awaited_in_the_background_up_to_a_limit(
     upstream: Upstream, silent: Silent, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, protocol: str
 ) -> None:
     monkeypatch.setattr(source_module, "PATIENCE_S", 0.01)
@@ -158,12 +158,12 @@ def test_a_server_that_never_answers_is_awaited_in_the_background_and_given_up(
     now[0] = 121.0
     with pytest.raises(RevisionError, match="git fetch: no answer"):
         source.newest()
-    assert hung_up(client), "git has ended, and the helper that it has started for the protocol"
+    assert read_until_closed(client), "git has ended, and its helper for the protocol too"
     with pytest.raises(RevisionError, match="git fetch: no answer"):
         source.newest()
     again = silent.accept()
     source.close()
-    assert hung_up(again), "a watch that ends leaves none behind"
+    assert read_until_closed(again), "a watch that ends leaves no git behind"
 
 
 def test_a_slow_fetch_is_not_started_again(
@@ -186,7 +186,7 @@ def test_a_slow_fetch_is_not_started_again(
     assert (tmp_path / "begun").read_text() == "begun\n"
 
 
-def test_a_clone_that_cannot_be_created_is_a_source_that_does_not_answer(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_clone_that_cannot_be_created_is_an_error_of_the_source(upstream: Upstream, tmp_path: Path) -> None:
     (tmp_path / "a-file").write_text("")
     with pytest.raises(RevisionError, match="cannot be created: Not a directory"):
         branch(upstream, "a-file/clone").newest()
@@ -202,7 +202,7 @@ def test_a_token_in_the_address_is_not_shown(upstream: Upstream, tmp_path: Path,
     assert "cret" not in caught.value.message
 
 
-def test_a_rewound_branch_is_refused_also_by_the_next_watcher(upstream: Upstream) -> None:
+def test_a_rewound_branch_is_refused_by_the_next_watcher_too(upstream: Upstream) -> None:
     source = branch(upstream)
     upstream.push(FLEET % 1)
     good = upstream.push(FLEET % 2)
@@ -216,35 +216,35 @@ def test_a_rewound_branch_is_refused_also_by_the_next_watcher(upstream: Upstream
     assert branch(upstream, rewind=True).fault(rewound) == ""
 
 
-@pytest.mark.parametrize("newest", ["is broken", "is not answered for"])
-def test_a_watch_that_is_started_again_goes_on_with_the_last_good_commit(
+@pytest.mark.parametrize("newest", ["broken", "unreachable"])
+def test_a_restarted_watch_continues_with_the_last_good_commit(
     upstream: Upstream, tmp_path: Path, newest: str
 ) -> None:
     cluster = ClusterStandIn()
     cluster.add_node("a")
     good = upstream.push(FLEET % 1)
 
-    def started() -> Watcher:
+    def start_watcher() -> Watcher:
         watcher = watcher_of(cluster, tmp_path / "unused.yaml")
         watcher.source = branch(upstream)
         return watcher
 
     with serve(cluster):
-        advance(started())
-        if newest == "is broken":
+        advance(start_watcher())
+        if newest == "broken":
             broken = upstream.push("kind: [")
         else:
             upstream.bare.rename(tmp_path / "elsewhere.git")
-        again = started()
+        again = start_watcher()
         done = advance(again)
         assert isinstance(done[-1], Apply)
         assert again.state.good == good
-        assert again.state.seen == (broken if newest == "is broken" else None)
-        assert again.state.conditions.keys() == {"revision" if newest == "is broken" else "source"}, "and it says so"
-        assert not [do for do in advance(again) if isinstance(do, Notify)], "once"
+        assert again.state.seen == (broken if newest == "broken" else None)
+        assert again.state.conditions.keys() == {"revision" if newest == "broken" else "source"}, "it is reported"
+        assert not [do for do in advance(again) if isinstance(do, Notify)], "reported only once"
 
 
-def test_a_remembered_commit_is_judged_again(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_remembered_commit_is_checked_again(upstream: Upstream, tmp_path: Path) -> None:
     cluster, source = ClusterStandIn(), branch(upstream, signed=True)
     cluster.add_node("a")
     unsigned = upstream.push(FLEET % 1)
@@ -257,21 +257,21 @@ def test_a_remembered_commit_is_judged_again(upstream: Upstream, tmp_path: Path)
     assert (watcher.good, watcher.state.good) == (None, None)
 
 
-def git_that(upstream: Upstream, tmp_path: Path, does: str) -> dict[str, str]:
-    """Return an environment whose git first runs a line of shell; `$*` in it are its arguments."""
+def git_wrapper(upstream: Upstream, tmp_path: Path, script: str) -> dict[str, str]:
+    """An environment whose git first runs a line of shell, in which `$*` are the arguments of git."""
     (tmp_path / "bin").mkdir(parents=True)
-    (tmp_path / "bin/git").write_text(f'#!/bin/sh\n{does}\nexec {shutil.which("git")} "$@"\n')
+    (tmp_path / "bin/git").write_text(f'#!/bin/sh\n{script}\nexec {shutil.which("git")} "$@"\n')
     (tmp_path / "bin/git").chmod(0o755)
     return {**upstream.environ, "PATH": f"{tmp_path}/bin:{upstream.environ['PATH']}"}
 
 
-def test_a_killed_git_is_not_a_verdict_on_the_branch(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_killed_git_does_not_reject_the_branch(upstream: Upstream, tmp_path: Path) -> None:
     source = branch(upstream)
     good, pushed = upstream.push(FLEET % 1), upstream.push(FLEET % 2)
     source.newest()
     source.accept(good)
     for command in ("rev-parse", "merge-base"):
-        environ = git_that(upstream, tmp_path / command, f'case "$*" in *{command}*) kill -9 $$;; esac')
+        environ = git_wrapper(upstream, tmp_path / command, f'case "$*" in *{command}*) kill -9 $$;; esac')
         with pytest.raises(RevisionError, match=f"git {command} was ended by signal 9"):
             replace(source, environ=environ).fault(pushed)
     assert source.fault(pushed) == ""
@@ -279,7 +279,7 @@ def test_a_killed_git_is_not_a_verdict_on_the_branch(upstream: Upstream, tmp_pat
 
 @pytest.mark.parametrize("fails", ["ls-tree", "cat-file", "verify-commit"])
 @pytest.mark.parametrize("how", ["kill -9 $$", "echo 'fatal: Out of memory' >&2; exit 128"])
-def test_a_failure_of_git_is_no_lasting_verdict_on_a_commit(
+def test_a_failure_of_git_does_not_reject_a_commit_for_good(
     upstream: Upstream, tmp_path: Path, fails: str, how: str
 ) -> None:
     cluster = ClusterStandIn()
@@ -288,7 +288,7 @@ def test_a_failure_of_git_is_no_lasting_verdict_on_a_commit(
     (upstream.work / "more").mkdir()
     (upstream.work / "more/of-it.yaml").write_text((FLEET % 1).replace("org/m", "org/other"))
     pushed = upstream.push(FLEET % 1)
-    environ = git_that(upstream, tmp_path, f"""
+    environ = git_wrapper(upstream, tmp_path, f"""
         case "$*" in *{fails}*) test -e {tmp_path}/once || {{ touch {tmp_path}/once; {how}; }};; esac
         case "$*" in *verify-commit*) exit 0;; esac""")
     with serve(cluster):
@@ -298,20 +298,20 @@ def test_a_failure_of_git_is_no_lasting_verdict_on_a_commit(
         in_force = [watcher.good]
         advance(watcher)
     assert watcher.state.good == pushed
-    assert [len(one.sound().models) for one in (*in_force, watcher.good) if one] in ([2], [2, 2]), "never half of it"
+    assert [len(one.sound().models) for one in (*in_force, watcher.good) if one] in ([2], [2, 2]), "never only a part"
     assert not watcher.state.conditions.keys() & {"source", "revision"}
 
 
 def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream: Upstream) -> None:
-    source, lax = branch(upstream), branch(upstream, rewind=True)
+    source, rewinding = branch(upstream), branch(upstream, rewind=True)
     first, second = upstream.push(FLEET % 1), upstream.push(FLEET % 2)
-    assert source.newest() == lax.newest() == second
+    assert source.newest() == rewinding.newest() == second
     source.accept(second)
-    lax.accept(first)
-    elsewhere = replace(source, cluster="http://another:8265")
-    elsewhere.newest()
-    assert elsewhere.fault(first) == ""
-    assert source.fault(first), "what the other one has accepted is not accepted here"
+    rewinding.accept(first)
+    other_cluster = replace(source, cluster="http://another:8265")
+    other_cluster.newest()
+    assert other_cluster.fault(first) == ""
+    assert source.fault(first), "a commit accepted by the other watch is not accepted here"
 
 
 def test_leftovers_of_a_killed_git_do_not_stop_the_watch(upstream: Upstream) -> None:
@@ -322,20 +322,20 @@ def test_leftovers_of_a_killed_git_do_not_stop_the_watch(upstream: Upstream) -> 
     left.write_text("")
     with pytest.raises(RevisionError, match="git fetch: "):
         source.newest()
-    assert left.exists(), "another git may be at work"
+    assert left.exists(), "another git may be running"
     packs = [source.folder / f"objects/pack/tmp_pack_{name}" for name in ("young", "old")]
     for file in packs:
         file.write_bytes(b"half")
     for file in (left, packs[1]):
         os.utime(file, (1, 1))
     assert source.newest() == pushed
-    assert [file.exists() for file in packs] == [True, False], "a large one may be what fills the disk"
+    assert [file.exists() for file in packs] == [True, False], "an old one may fill the disk"
 
 
-def test_a_commit_received_by_another_watch_meanwhile_counts(upstream: Upstream, tmp_path: Path) -> None:
+def test_a_commit_received_by_another_watch_meanwhile_is_used(upstream: Upstream, tmp_path: Path) -> None:
     pushed = upstream.push(FLEET % 1)
-    overtaken = f'case "$*" in *fetch*) {shutil.which("git")} "$@"; echo "error: cannot lock ref" >&2; exit 1;; esac'
-    source = replace(branch(upstream), environ=git_that(upstream, tmp_path, overtaken))
+    script = f'case "$*" in *fetch*) {shutil.which("git")} "$@"; echo "error: cannot lock ref" >&2; exit 1;; esac'
+    source = replace(branch(upstream), environ=git_wrapper(upstream, tmp_path, script))
     assert source.newest() == pushed
     with pytest.raises(RevisionError, match="cannot lock ref"):
         source.newest()
@@ -352,7 +352,7 @@ def test_only_signed_commits_are_used_if_required(upstream: Upstream, tmp_path: 
     upstream.git("config", "--global", "user.signingKey", str(key))
     stranger = upstream.push(FLEET % 2, "-S")
     source.newest()
-    assert source.fault(stranger), "the key is not among the allowed ones"
+    assert source.fault(stranger), "the key is not allowed"
     (tmp_path / "allowed").write_text(f"a@b {key.with_suffix('.pub').read_text()}")
     upstream.git("config", "--global", "gpg.ssh.allowedSignersFile", str(tmp_path / "allowed"))
     assert source.fault(stranger) == ""
@@ -371,7 +371,7 @@ def test_files_are_a_new_revision_when_any_of_them_changes(tmp_path: Path) -> No
     assert source.newest() == whole
     base.write_text("apiVersion: fleetctl/v1\nkind: Fleet\nspec: {policy: {maxNewGpus: 4}}\n")
     other = source.newest()
-    assert other != whole, "a base counts, too"
+    assert other != whole, "a base is part of the revision"
     (folder / "more.yaml").write_text("")
     assert source.newest() != other
 

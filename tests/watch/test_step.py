@@ -41,7 +41,7 @@ def looked(at: float, revision: str | None = "a", cluster: str | None = "one") -
 
 @dataclass
 class Loop:
-    """What a shell does with the decisions, on a clock that only rests move."""
+    """Executes the decisions as the watch does, on a clock that only rests advance."""
 
     state: State
     at: float = 0.0
@@ -57,8 +57,9 @@ class Loop:
 
 @settings(max_examples=cases(2400), deadline=None)
 @given(st.lists(LOOKS, max_size=30), st.data(), st.booleans())
-def test_invariants_hold_through_any_history(looks: list[tuple[str | None, str | None]], data: st.DataObject,
-                             report_only: bool) -> None:
+def test_invariants_hold_through_any_history(
+    looks: list[tuple[str | None, str | None]], data: st.DataObject, report_only: bool
+) -> None:
     loop = Loop(State(INTERVAL_S, report_only))
     sound: set[str] = set()
     for revision, cluster in looks:
@@ -84,20 +85,22 @@ def test_invariants_hold_through_any_history(looks: list[tuple[str | None, str |
         assert loop.state.behind_at is not None or loop.state.good
     for _, _, todo in loop.log:
         assert all(isinstance(do, Notify) for do in todo[:-1])
-    _assert_news_is_new(loop)
+    _assert_nothing_is_notified_twice(loop)
 
 
-def _assert_news_is_new(loop: Loop) -> None:
+def _assert_nothing_is_notified_twice(loop: Loop) -> None:
     last: dict[str, str] = {}
     for _, _, todo in loop.log:
         for do in todo:
             if isinstance(do, Notify) and do.about not in ("applied", "good"):
-                assert last.get(do.about, "") != do.text, f"told twice: {do}"
+                assert last.get(do.about, "") != do.text, f"notified twice: {do}"
                 last[do.about] = do.text
 
 
-def at_rest(loop: Loop, revision: str | None = "a", cluster: str | None = "one", create: int = 0, **plan: str) -> None:
-    """One look and, if it is asked for, a plan and an apply that is fine."""
+def run_round(
+    loop: Loop, revision: str | None = "a", cluster: str | None = "one", create: int = 0, **plan: str
+) -> None:
+    """One look and, if the watcher decides so, a plan and a successful apply."""
     todo = loop.feed(looked(loop.at, revision, cluster))
     if isinstance(todo[-1], MakePlan):
         todo = loop.feed(PlanMade(loop.at, create, **plan))
@@ -105,27 +108,27 @@ def at_rest(loop: Loop, revision: str | None = "a", cluster: str | None = "one",
         loop.feed(ApplyEnded(loop.at, "fine", "ended"))
 
 
-def plans(loop: Loop) -> list[float]:
+def plan_times(loop: Loop) -> list[float]:
     return [at for at, _, todo in loop.log if isinstance(todo[-1], MakePlan)]
 
 
 def test_an_unchanged_state_is_planned_again_only_after_the_resync_time() -> None:
     loop = Loop(State(INTERVAL_S))
     while loop.at < 3600:
-        at_rest(loop)
-    assert plans(loop) == [round_ * RESYNC_S for round_ in range(6)]
+        run_round(loop)
+    assert plan_times(loop) == [round_ * RESYNC_S for round_ in range(6)]
 
 
-def test_a_change_of_either_is_planned_at_the_next_look() -> None:
+def test_a_change_of_revision_or_cluster_is_planned_at_the_next_look() -> None:
     loop = Loop(State(INTERVAL_S))
     for revision, cluster in [("a", "one"), ("a", "two"), ("b", "two"), ("b", "two")]:
-        at_rest(loop, revision, cluster)
-    assert plans(loop) == [0, 30, 60]
+        run_round(loop, revision, cluster)
+    assert plan_times(loop) == [0, 30, 60]
 
 
 def test_the_last_good_revision_stays_in_force() -> None:
     loop = Loop(State(INTERVAL_S))
-    at_rest(loop, "a")
+    run_round(loop, "a")
     todo = loop.feed(looked(loop.at, "bad", "two"))
     assert todo == [Notify("revision", "bad: it is broken"), MakePlan("a")]
     assert (loop.state.seen, loop.state.good) == ("bad", "a")
@@ -137,7 +140,7 @@ def test_repeated_failures_are_retried_with_growing_pauses() -> None:
         if isinstance(loop.feed(looked(loop.at))[-1], MakePlan):
             loop.feed(PlanMade(loop.at, 1))
             loop.feed(ApplyEnded(loop.at, "partial", "0 of 1"))
-    tries = plans(loop)
+    tries = plan_times(loop)
     rests = [later - earlier for earlier, later in pairwise(tries)]
     assert rests == sorted(rests)
     assert (rests[0], rests[-1]) == (60, 300)
@@ -153,21 +156,21 @@ def test_an_unreachable_cluster_is_read_with_growing_pauses_until_it_is_back() -
 
 def test_a_held_lock_is_tried_again_at_the_next_look_and_reported_once() -> None:
     loop = Loop(State(INTERVAL_S))
-    told = []
+    notifications = []
     for _ in range(3):
         assert isinstance(loop.feed(looked(loop.at))[-1], MakePlan)
         loop.feed(PlanMade(loop.at, 1))
-        told += loop.feed(ApplyEnded(loop.at, "locked", "held"))[:-1]
-    assert told == [Notify("locked", "held")]
-    assert plans(loop) == [0, 30, 60]
+        notifications += loop.feed(ApplyEnded(loop.at, "locked", "held"))[:-1]
+    assert notifications == [Notify("locked", "held")]
+    assert plan_times(loop) == [0, 30, 60]
 
 
 def test_a_plan_refused_by_policy_is_reported_once_per_revision() -> None:
-    loop, told = Loop(State(INTERVAL_S)), []
+    loop, notifications = Loop(State(INTERVAL_S)), []
     for revision, cluster in [("a", "one"), ("a", "two"), ("b", "two")]:
         loop.feed(looked(loop.at, revision, cluster))
-        told += [do for do in loop.feed(PlanMade(loop.at, 9, refused="too much")) if isinstance(do, Notify)]
-    assert told == [Notify("policy", "a: too much"), Notify("policy", "b: too much")]
+        notifications += [do for do in loop.feed(PlanMade(loop.at, 9, refused="too much")) if isinstance(do, Notify)]
+    assert notifications == [Notify("policy", "a: too much"), Notify("policy", "b: too much")]
 
 
 def test_a_plan_may_set_the_time_of_the_next_one() -> None:
@@ -175,11 +178,11 @@ def test_a_plan_may_set_the_time_of_the_next_one() -> None:
     loop.feed(looked(0))
     loop.feed(PlanMade(0, 0, "it cools", replan_s=45))
     while loop.at < 100:
-        at_rest(loop)
-    assert plans(loop) == [0, 45]
+        run_round(loop)
+    assert plan_times(loop) == [0, 45]
 
 
-def test_the_next_look_is_an_interval_after_the_last_however_long_plan_and_apply_take() -> None:
+def test_the_interval_between_looks_includes_plan_and_apply() -> None:
     loop = Loop(State(INTERVAL_S))
     loop.feed(looked(0))
     loop.feed(PlanMade(2, 1))
@@ -191,14 +194,15 @@ def test_the_next_look_is_an_interval_after_the_last_however_long_plan_and_apply
     assert loop.feed(PlanMade(93, 0))[-1] == Rest(INTERVAL_S - 2)
 
 
-def test_a_source_that_does_not_answer_keeps_the_fault_of_the_unused_revision() -> None:
-    loop, told = Loop(State(INTERVAL_S)), []
+def test_an_unreachable_source_keeps_the_fault_of_the_unused_revision() -> None:
+    loop, notifications = Loop(State(INTERVAL_S)), []
     for revision in ("a", "bad", None, "bad", "a"):
-        told += [do for do in loop.feed(looked(loop.at, revision)) if isinstance(do, Notify) and do.about == "revision"]
-    assert told == [Notify("revision", "bad: it is broken"), Notify("revision", "")]
+        todo = loop.feed(looked(loop.at, revision))
+        notifications += [do for do in todo if isinstance(do, Notify) and do.about == "revision"]
+    assert notifications == [Notify("revision", "bad: it is broken"), Notify("revision", "")]
 
 
-def test_an_error_is_over_when_a_plan_finds_nothing_to_create() -> None:
+def test_an_error_condition_ends_when_a_plan_finds_nothing_to_create() -> None:
     loop = Loop(State(INTERVAL_S))
     loop.feed(looked(0))
     loop.feed(ApplyEnded(0, "error", "the cluster went away"))
@@ -217,30 +221,30 @@ def test_a_plan_refused_by_policy_is_not_in_sync() -> None:
 def test_behind_at_is_kept_until_nothing_is_missing() -> None:
     loop, since = Loop(State(INTERVAL_S)), list[float | None]()
 
-    def then(at: float, happened: Event) -> None:
+    def feed_at(at: float, happened: Event) -> None:
         loop.feed(replace(happened, at=at))
         since.append(loop.state.behind_at)
 
-    then(1, looked(1, None))
-    then(2, looked(2))
-    then(3, PlanMade(3, 2))
-    then(4, ApplyEnded(4, "partial", "1 of 2"))
-    assert since == [1, 1, 1, 1], "from the first look on"
-    then(5, ApplyEnded(5, "fine", "2 of 2"))
-    then(6, looked(6, "b"))
-    then(7, PlanMade(7, 0))
-    assert since[4:] == [None, 6, None], "from a new revision on, until nothing is missing"
+    feed_at(1, looked(1, None))
+    feed_at(2, looked(2))
+    feed_at(3, PlanMade(3, 2))
+    feed_at(4, ApplyEnded(4, "partial", "1 of 2"))
+    assert since == [1, 1, 1, 1], "since the first look"
+    feed_at(5, ApplyEnded(5, "fine", "2 of 2"))
+    feed_at(6, looked(6, "b"))
+    feed_at(7, PlanMade(7, 0))
+    assert since[4:] == [None, 6, None], "since a new revision, until nothing is missing"
     for number, end in enumerate(("locked", "error")):
-        then(8, looked(8, "b", f"{end}"))
-        then(9 + number, PlanMade(9, 1))
-        then(20, ApplyEnded(20, end, "held"))  # type: ignore[arg-type]
-    assert since[7:] == [None, 9, 9, 9, 9, 9], "a replica that has died is missing while nobody may replace it"
-    then(30, PlanMade(30, 0))
-    then(31, PlanMade(31, 0, refused="too much"))
+        feed_at(8, looked(8, "b", f"{end}"))
+        feed_at(9 + number, PlanMade(9, 1))
+        feed_at(20, ApplyEnded(20, end, "held"))  # type: ignore[arg-type]
+    assert since[7:] == [None, 9, 9, 9, 9, 9], "a dead replica counts as missing while it cannot be replaced"
+    feed_at(30, PlanMade(30, 0))
+    feed_at(31, PlanMade(31, 0, refused="too much"))
     assert since[13:] == [None, 31]
 
 
-def test_the_autoscaler_is_asked_once_and_again_when_the_needed_nodes_change() -> None:
+def test_nodes_are_requested_once_and_again_when_the_needed_nodes_change() -> None:
     loop = Loop(State(INTERVAL_S))
     for nodes, outcome in (("two", "error"), ("two", "fine"), ("two", None), ("one", "fine"), ("", "fine"), ("", None)):
         loop.feed(looked(loop.at))

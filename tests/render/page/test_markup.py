@@ -15,23 +15,23 @@ HOSTILE = st.text(st.characters(codec=None)) | st.sampled_from([
 ])
 
 
-class Read(HTMLParser):
+class Parsed(HTMLParser):
     """The tags, attributes and texts that a parser reads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tags: list[tuple[str, list[tuple[str, str | None]]]] = []
-        self.said = ""
+        self.content = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, attrs))
 
     def handle_data(self, data: str) -> None:
-        self.said += data
+        self.content += data
 
 
-def read(markup: str) -> Read:
-    parser = Read()
+def read(markup: str) -> Parsed:
+    parser = Parsed()
     parser.feed(markup)
     parser.close()
     return parser
@@ -41,14 +41,14 @@ def read(markup: str) -> Read:
 def test_text_and_attributes_are_read_back_as_shown(content: str, attribute: str) -> None:
     found = read(el("p", content, title=attribute))
     assert found.tags == [("p", [("title", visible(attribute))])]
-    assert found.said == visible(content)
+    assert found.content == visible(content)
 
 
 @given(st.lists(HOSTILE, max_size=4))
 def test_many_texts_stay_texts(parts: list[str]) -> None:
     found = read(el("div", parts))
     assert [tag for tag, _ in found.tags] == ["div"]
-    assert found.said == "".join(visible(part) for part in parts)
+    assert found.content == "".join(visible(part) for part in parts)
 
 
 def test_markup_is_not_escaped_twice() -> None:
@@ -62,5 +62,5 @@ def test_attributes_have_their_html_names_and_may_be_absent() -> None:
     assert el("td", data_count=0) == '<td data-count="0"></td>'
 
 
-def test_none_renders_to_nothing() -> None:
+def test_none_and_empty_texts_render_to_nothing() -> None:
     assert many(None, [], "") == Markup("")

@@ -1,4 +1,4 @@
-"""Pages without a browser: bytes, policy, limits, and the parts of any report."""
+"""Pages without a browser: bytes, security policy, limits, and the parts of any report."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_the_policy_names_style_and_script_by_their_hashes() -> None:
         assert f"{name}-src &#x27;sha256-{digest}&#x27;" in policy[1]
 
 
-def test_every_asset_is_used_and_none_names_an_address_or_ends_its_element() -> None:
+def test_every_asset_is_used_and_none_contains_an_address_or_a_closing_tag() -> None:
     assert sorted(path.name for path in ASSETS.iterdir()) == sorted([*STYLES, *SCRIPTS, LIVE])
     for path in ASSETS.iterdir():
         assert not re.search(r"https?:|url\(|@import|</|innerHTML|eval\(", path.read_text(encoding="utf-8")), path.name
 
 
-def test_a_page_has_no_attribute_that_a_policy_without_unsafe_inline_would_refuse() -> None:
+def test_a_page_has_no_inline_styles_or_event_handlers() -> None:
     page = plan_page(plan(), everything())
     assert not re.search(r"<[^>]+ (style|on[a-z]+)=", page.partition("<body>")[2].partition("<script>")[0])
 
@@ -68,7 +68,7 @@ def test_long_details_are_folded() -> None:
     assert re.search("<details><summary><h2>Runs", report_page(report(runs(30, folded=True))))
 
 
-def test_a_counted_table_is_a_fold() -> None:
+def test_a_counted_table_is_folded() -> None:
     page = report_page(report(runs(3, counted=True)))
     assert "<summary>3 Runs</summary>" in page
     assert page.count("<tr data-about") == 3
@@ -78,7 +78,7 @@ def test_lines_of_one_cell_are_stacked() -> None:
     assert "<div>first</div><div>second</div>" in report_page(report(runs(1)))
 
 
-def test_a_report_without_tables_is_a_page_too() -> None:
+def test_a_report_without_tables_makes_a_page() -> None:
     page = report_page(report())
     assert "History of fleet lab" in page
     assert 'data-total="ok" data-count="2"' in page

@@ -1,4 +1,4 @@
-"""The map of a page: `before` is `after` without new replicas, and a plan alone shows only these."""
+"""The map of a page: `before` is `after` without new replicas, and a plan alone shows only new replicas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.render.map_worlds import card, everything, node, piece
 from tests.render.render_plans import create, member, plan
 
 
-def test_before_has_nothing_new_and_frees_its_shares() -> None:
+def test_before_has_no_new_pieces_and_their_shares_are_free() -> None:
     after = node("n", card(0, piece("a", 2_500), piece("b", 5_000, "new")), card(1, piece("c", holder="new")))
     first, second = before(after).cards
     assert [one.model for one in first.pieces] == ["a"]
@@ -19,7 +19,7 @@ def test_before_is_the_same_node_if_nothing_is_new() -> None:
         assert (before(one) == one) is not is_touched(one)
 
 
-def test_a_member_without_a_card_touches_its_node_too() -> None:
+def test_a_member_without_a_card_also_touches_its_node() -> None:
     cpu = everything().nodes[-1]
     assert is_touched(cpu)
     assert before(cpu).beside == []

@@ -1,4 +1,4 @@
-"""Parses Markdown with a real parser of GitHub's tables: what is shown, and whether it is text or markup."""
+"""Parses Markdown with a real parser for GitHub's tables, to tell text from markup."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def html_blocks(markdown: str) -> list[str]:
 
 
 def tables(markdown: str) -> list[list[list[str]]]:
-    """Every table as rows of cells, the head first."""
+    """Every table as rows of cells, with the head first."""
     found: list[list[list[str]]] = []
     for token in _tokens(markdown):
         if token.type == "table_open":

@@ -31,7 +31,7 @@ def fleet(*models: tuple[str, int, int], policy: str = "{}") -> str:
 
 
 def live(model: str, number: int, node: str, gpus: int, text: str | None = None, **more: Any) -> dict[str, Any]:
-    """A replica that runs; `text` = the fleet file whose spec it was started from."""
+    """A running replica; `text` = the fleet file it was started from."""
     hashes = {one.key: one.spec_hash for one in load_fleet(["-"], stdin=text.encode).models} if text else {}
     return {"model": model, "replicaId": number, "fleet": "lab", "specHash": hashes.get(model, "older"),
             "members": [{"group": "main", "role": "Standalone", "nodeId": f"id-{node}", "gpus": gpus * 10_000}], **more}

@@ -25,7 +25,7 @@ HOSTILE = (
     '"', "';", "=cmd|' /C calc'!A0", "e\u0301\u0301\u0301", "a\u00a0b", "\N{PILE OF POO}" * 3, "(", ")", "(a)", "a)",
     "a.", "a,", ".,;:)", "www", "www.", "!",
 )
-"""What has broken out of reports elsewhere, and the edges of our own rules."""
+"""Texts that escaped from reports in other programs, and edge cases of our own rules."""
 
 FRAGMENTS = (
     "`", "``", "|", "\\", "@", "#", "1", "[", "]", "(", ")", "<", ">", "!", "--", "&", ";", ":", "::", "*", "_", "~",

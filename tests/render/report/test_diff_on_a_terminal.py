@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fleetctl.documents.difference import Difference, FleetDiff, FleetSize, Revision
 from fleetctl.documents.position import Position
-from fleetctl.render.difference_text import revision_text, value_text, values_of, wanted_line
+from fleetctl.render.difference_text import revision_text, value_text, values_of
 from fleetctl.render.report.of_diff import diff_report
 from fleetctl.render.report.terminal import print_report
 
@@ -30,14 +30,14 @@ def diff(*differences: Difference) -> FleetDiff:
         summary={"none": len(differences)}, differences=list(differences), exit_code=2 if differences else 0)
 
 
-def shown(found: FleetDiff, width: int = 120) -> str:
+def printed(found: FleetDiff, width: int = 120) -> str:
     out = io.StringIO()
     print_report(diff_report(found), Console(file=out, width=width))
     return out.getvalue()
 
 
-def test_no_difference_is_one_sentence() -> None:
-    assert shown(diff()).splitlines() == [
+def test_without_differences_the_diff_is_one_sentence() -> None:
+    assert printed(diff()).splitlines() == [
         "Fleet lab, from main (0123456789) to the working tree",
         "Wanted: 1 model, 2 replicas, 0.5 -> 2 GPUs", "", "Diff: no difference in meaning"]
 
@@ -62,7 +62,7 @@ def test_two_lists_show_their_differing_items_with_the_flag(
 
 @pytest.fixture
 def matched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of the lists that were compared item by item, which takes their product."""
+    """The lengths of the lists compared item by item, which takes quadratic time."""
     lengths: list[int] = []
 
     def matcher(a: list[str], b: list[str], autojunk: bool) -> SequenceMatcher[str]:
@@ -101,7 +101,7 @@ def test_two_masked_values_do_not_look_equal() -> None:
     (None, "not set"), ("", '""'), ("16Gi", "16Gi"), (0.5, "0.5"), (True, "true"), ({"a": [1]}, '{"a": [1]}'),
     ("two\nlines", '"two\\nlines"'), (["a", "b c", ""], 'a "b c" ""'),
 ])
-def test_values_as_a_person_would_write_them(value: object, text: str) -> None:
+def test_values_are_shown_as_in_a_fleet_file(value: object, text: str) -> None:
     assert value_text(value) == text
 
 
@@ -113,42 +113,39 @@ def test_a_revision_shows_its_commit_once() -> None:
     assert revision_text(parted) == "the merge base of origin/main and HEAD (0123456789)"
     forge, base = "ab" * 20, "cd" * 20
     assert revision_text(Revision(name=f"{forge}...HEAD", commit=base)) == (
-        "the merge base of ababababab and HEAD (cdcdcdcdcd)"), "what a merge request of GitLab is compared with"
+        "the merge base of ababababab and HEAD (cdcdcdcdcd)"), "the base of a GitLab merge request"
     assert revision_text(Revision(name=forge, commit=forge)) == "ababababab"
-
-
-def test_a_size_of_one_is_singular() -> None:
-    assert wanted_line(diff()) == "1 model, 2 replicas, 0.5 -> 2 GPUs"
 
 
 def test_the_effect_of_one_line_on_many_models_is_shown_once() -> None:
     models = [f"org/{number}" for number in range(5)]
     own = difference("org/2", path="replicas", old=1, new=3, new_source=Position(file="f.yaml", line=9, column=1))
-    text = shown(diff(difference(None, path="nodes[0].cordon"), *map(difference, models), own))
+    text = printed(diff(difference(None, path="nodes[0].cordon"), *map(difference, models), own))
     assert text.count("priority: 1 -> 2") == 1
     assert "~ 5 models: org/0, org/1, org/2 and 2 more" in text
     assert text.index("~ the fleet as a whole") < text.index("~ 5 models") < text.index("~ org/2\n")
     assert "Diff: 7 differences" in text
 
 
-def test_the_same_change_at_two_lines_is_two() -> None:
-    there = Position(file="f.yaml", line=9, column=5)
-    text = shown(diff(difference("a"), difference("b", new_source=there)))
+def test_the_same_change_at_two_lines_is_shown_twice() -> None:
+    other_place = Position(file="f.yaml", line=9, column=5)
+    text = printed(diff(difference("a"), difference("b", new_source=other_place)))
     assert text.count("priority: 1 -> 2") == 2
 
 
 def test_a_shared_effect_is_shown_once_below_its_differences() -> None:
-    text = shown(diff(difference(path="restart.max"), difference(path="restart.backoff")))
+    text = printed(diff(difference(path="restart.max"), difference(path="restart.backoff")))
     assert text.count("it says so") == 1
 
 
 def test_a_removed_value_shows_its_old_place() -> None:
-    text = shown(diff(difference(path="", kind="removed", effect="held", old="2 replicas", new=None, new_source=None)))
+    removed = difference(path="", kind="removed", effect="held", old="2 replicas", new=None, new_source=None)
+    text = printed(diff(removed))
     assert "- org/a\n  held       2 replicas  (was f.yaml:3:5)" in text
 
 
 def test_long_lines_stay_in_their_column() -> None:
-    for line in shown(diff(difference(old="x" * 100, new="y" * 100)), width=60).splitlines():
+    for line in printed(diff(difference(old="x" * 100, new="y" * 100)), width=60).splitlines():
         assert len(line) <= 60
 
 
@@ -157,7 +154,7 @@ def test_no_text_can_control_the_terminal_in_a_diff() -> None:
     place = Position(file=evil, line=1, column=1)
     found = diff(difference(evil, path=evil, old=evil, new=[evil], message=evil, new_source=place))
     found = found.model_copy(update={"fleet": evil, "base": Revision(name=evil)})
-    text = shown(found)
+    text = printed(found)
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "\r" not in text

@@ -12,7 +12,7 @@ from fleetctl.render.report.of_plan import plan_report
 from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan, row
 
-WAY_ON = "to replace an outdated one: fleetctl replace m -f FLEET, which starts each new replica first"
+NEXT_STEP = "to replace an outdated one: fleetctl replace m -f FLEET, which starts each new replica first"
 ABOVE = Drift(model="m", replica_id=0, code="ABOVE_SLOT_CAP", message="above")
 
 
@@ -20,7 +20,7 @@ def outdated(model: str, replica_id: int, **more: Any) -> Drift:
     return Drift(**{"model": model, "replica_id": replica_id, "code": "SPEC_CHANGED", "message": "outdated", **more})
 
 
-def shown(*drift: Drift, **parts: Any) -> str:
+def printed(*drift: Drift, **parts: Any) -> str:
     out = io.StringIO()
     print_report(plan_report(plan(drift=list(drift), **parts)), Console(file=out, width=120))
     return out.getvalue()
@@ -32,10 +32,10 @@ def details(drift: Drift, **parts: Any) -> tuple[str, ...]:
 
 
 def test_replicas_with_the_same_drift_share_a_line() -> None:
-    text = shown(outdated("m", 0), outdated("m", 1), outdated("m", 2, changes=["x"]), outdated("n", 0),
+    text = printed(outdated("m", 0), outdated("m", 1), outdated("m", 2, changes=["x"]), outdated("n", 0),
                  outdated("m", 4), ABOVE)
     assert ("Drift: 6 (reported, never acted on)\n"
-            f"  {WAY_ON}\n  m/0-1,4, n/0: outdated\n  m/2: outdated\n    x\n  m/0: above\n") in text
+            f"  {NEXT_STEP}\n  m/0-1,4, n/0: outdated\n  m/2: outdated\n    x\n  m/0: above\n") in text
 
 
 def test_an_outdated_replica_shows_its_differences_and_the_command_to_replace_it() -> None:
@@ -43,12 +43,12 @@ def test_an_outdated_replica_shows_its_differences_and_the_command_to_replace_it
         "args: x -> y", "to replace it: fleetctl replace 'a b' -f FLEET, which starts each new replica first")
 
 
-def test_a_surplus_replica_would_not_be_replaced() -> None:
+def test_a_surplus_replica_has_no_command_to_replace_it() -> None:
     surplus = [row("m", 1, 2, surplus=1)]
     assert plan_report(plan(drift=[outdated("m", 3)], models=surplus)).findings[0].details == ()
-    assert WAY_ON not in shown(outdated("m", 3), models=surplus)
+    assert NEXT_STEP not in printed(outdated("m", 3), models=surplus)
 
 
 def test_other_drift_is_not_fixed_by_replace() -> None:
     assert details(ABOVE) == ()
-    assert WAY_ON not in shown(ABOVE)
+    assert NEXT_STEP not in printed(ABOVE)

@@ -17,7 +17,7 @@ BEGINS = {
 
 
 @pytest.mark.parametrize("chosen", sorted({*get_args(ReportFormat)} - OWN_FORMATS))
-def test_every_format_is_the_documents_own_or_made_from_the_report(chosen: ReportFormat) -> None:
+def test_every_format_without_an_own_document_is_made_from_the_report(chosen: ReportFormat) -> None:
     text = render_report(report(), chosen, root="/repo", cwd="/repo")
     assert text.startswith(BEGINS[chosen])
     assert text.endswith("\n")

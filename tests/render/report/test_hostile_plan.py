@@ -35,7 +35,7 @@ from tests.render.report.samples import hostile_texts
 
 def hostile(text: str) -> Plan:
     """A plan with `text` in every field that holds untrusted text."""
-    text = text or "empty"  # a fact without a text is no fact
+    text = text or "empty"  # a fact without text is omitted
     place = Position(file=text, line=7, column=5)
     then = CountsThen(wanted=1, create=1, blocked=0)
     return plan(
@@ -73,14 +73,14 @@ MARKDOWN = gfm.shape(text_of(hostile("x"), "markdown"))
 
 @settings(max_examples=cases(80))
 @given(hostile_texts)
-def test_every_format_keeps_its_shape(text: str) -> None:
-    shown = hostile(text)
-    markdown = text_of(shown, "markdown")
+def test_every_format_keeps_its_structure(text: str) -> None:
+    document = hostile(text)
+    markdown = text_of(document, "markdown")
     assert gfm.shape(markdown) == MARKDOWN
     assert {kind for run in gfm.inlines(markdown) for kind in run.kinds} <= {
         "text", "code_inline", "<br>", "strong_open", "strong_close"}
-    assert len(json.loads(text_of(shown, "sarif"))["runs"][0]["results"]) == 8
-    assert len(list(ElementTree.fromstring(text_of(shown, "junit")).iter("testcase"))) >= 5
-    commands = re.split(LINE_ENDS, text_of(shown, "github").removesuffix("\n"))
+    assert len(json.loads(text_of(document, "sarif"))["runs"][0]["results"]) == 8
+    assert len(list(ElementTree.fromstring(text_of(document, "junit")).iter("testcase"))) >= 5
+    commands = re.split(LINE_ENDS, text_of(document, "github").removesuffix("\n"))
     assert [line.split(" ")[0] for line in commands] == ["::error"] * 2 + ["::warning"] * 2 + ["::notice"] * 5
-    assert text_of(shown, "jsonl").splitlines()[-1].startswith('{"type": "summary"')
+    assert text_of(document, "jsonl").splitlines()[-1].startswith('{"type": "summary"')

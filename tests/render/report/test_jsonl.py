@@ -19,19 +19,19 @@ def test_every_line_is_an_object_with_a_type() -> None:
                          "exitCode": 3}
 
 
-def test_rows_carry_the_keys_of_their_columns_and_numbers_are_numbers() -> None:
+def test_rows_have_the_keys_of_their_columns_and_numbers_stay_numbers() -> None:
     rows = [json.loads(line) for line in render_jsonl(report()).splitlines()][3:5]
     assert rows == [{"type": "row", "name": "x", "count": 1, "why": "x"},
                     {"type": "row", "name": "x", "count": 2, "why": ["x", "x"]}]
 
 
-def test_a_finding_carries_its_place() -> None:
+def test_a_finding_has_its_position() -> None:
     found = [json.loads(line) for line in render_jsonl(report()).splitlines()][8]
     assert found["source"] == {"file": "fleets/x.yaml", "line": 7, "column": 3}
 
 
 @given(hostile_texts)
-def test_hostile_text_stays_on_its_line_and_comes_back_as_it_was(text: str) -> None:
+def test_hostile_text_stays_on_its_line_and_is_read_back_unchanged(text: str) -> None:
     written = render_jsonl(report(text))
     assert written.isascii()
     lines = [json.loads(line) for line in written.splitlines()]

@@ -28,14 +28,14 @@ def suite_of(text: str = "x", **changes: Any) -> ElementTree.Element:
     return suite
 
 
-def test_every_model_is_a_test_case_and_so_is_any_other_subject() -> None:
+def test_every_model_and_every_other_subject_is_a_test_case() -> None:
     suite = suite_of()
     assert [(case.get("classname"), case.get("name")) for case in suite.iter("testcase")] == [
         ("x", "x"), ("x", "quiet"), ("x", "other")]
     assert [suite.get(key) for key in ("tests", "failures", "errors", "skipped")] == ["3", "1", "0", "0"]
 
 
-def test_an_error_is_a_failure_with_its_place_and_everything_else_is_output() -> None:
+def test_an_error_is_a_failure_with_its_position_and_other_findings_are_output() -> None:
     case = next(suite_of().iter("testcase"))
     failure = case.find("failure")
     assert failure is not None
@@ -45,8 +45,8 @@ def test_an_error_is_a_failure_with_its_place_and_everything_else_is_output() ->
 
 
 def test_totals_and_exit_code_are_properties() -> None:
-    told = {one.get("name"): one.get("value") for one in suite_of().iter("property")}
-    assert told == {"wanted": "2", "blocked": "1", "commit": "x", "exitCode": "3"}
+    properties = {one.get("name"): one.get("value") for one in suite_of().iter("property")}
+    assert properties == {"wanted": "2", "blocked": "1", "commit": "x", "exitCode": "3"}
 
 
 @settings(max_examples=cases(80))

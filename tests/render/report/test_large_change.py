@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    """2,000 models of five sizes that want two replicas each, on 500 nodes that hold about 1,300 of them."""
+    """2,000 models of five sizes with two replicas each, on 500 nodes with room for about 1,300 replicas."""
     inventory = Inventory.model_validate(json.loads(snapshot(500)))
     fleet = load_fleet(["-"], stdin=fleet_text(2_000, 2).encode)
     return make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="0.1.0"))
@@ -39,13 +39,13 @@ def test_a_change_of_2000_models_fits_a_comment_with_its_totals(plan: Plan) -> N
 
 def test_every_row_is_shown_or_counted_as_omitted(plan: Plan) -> None:
     markdown = render_markdown(plan_report(plan))
-    said = re.search(r"^Left out to stay within 60,000 characters: (.*)\. `--format json` has", markdown, re.M)
-    assert said
-    assert "Facts" not in said[1]
-    missing = {title: int(count) for title, count in re.findall(r"([A-Z][a-z ]+) \((\d+) rows?\)", said[1])}
-    shown = {table.title: table for table in plan_report(plan).tables if "page" in table.readers}
+    omissions = re.search(r"^Left out to stay within 60,000 characters: (.*)\. `--format json` has", markdown, re.M)
+    assert omissions
+    assert "Facts" not in omissions[1]
+    missing = {title: int(count) for title, count in re.findall(r"([A-Z][a-z ]+) \((\d+) rows?\)", omissions[1])}
+    tables = {table.title: table for table in plan_report(plan).tables if "page" in table.readers}
     rows = {"Models": gfm.tables(markdown)[1], "Blocked": gfm.tables(markdown)[2]}
     for title, part in rows.items():
         assert len(part) - 1 > 50
-        assert len(part) - 1 + missing[title] == len(shown[title].rows)
-    assert missing["Would create"] == len(shown["Would create"].rows)
+        assert len(part) - 1 + missing[title] == len(tables[title].rows)
+    assert missing["Would create"] == len(tables["Would create"].rows)

@@ -66,13 +66,13 @@ def test_details_are_omitted_before_rows_and_the_end_lists_the_omissions() -> No
     assert titles(markdown) == ["Models", "Blocked", "Places", "Facts"]
     _, models, blocked, places, _ = gfm.tables(markdown)
     assert (len(models), len(blocked)) == (301, 51)
-    said = re.search(r"Left out to stay within 20,000 characters: Places \((\d+) rows\)\. `--format json`", markdown)
-    assert said
-    assert int(said[1]) + len(places) - 1 == 3_000
-    assert f"\nand {said[1]} more\n" in markdown
+    omitted = re.search(r"Left out to stay within 20,000 characters: Places \((\d+) rows\)\. `--format json`", markdown)
+    assert omitted
+    assert int(omitted[1]) + len(places) - 1 == 3_000
+    assert f"\nand {omitted[1]} more\n" in markdown
 
 
-def test_a_table_that_does_not_fit_at_all_is_named() -> None:
+def test_a_table_that_does_not_fit_at_all_is_listed_as_omitted() -> None:
     blocked = Table("blocked", "Blocked", COLUMNS, (("a", ("why " * 100,) * 20),) * 20)
     markdown = render_markdown(report(tables=(table("Models", 200), blocked)), budget=8_000)
     assert "Blocked" not in titles(markdown)
@@ -94,7 +94,7 @@ def test_one_large_table_does_not_displace_the_next() -> None:
     assert len(blocked) > 300
 
 
-def test_a_small_table_is_whole_beside_a_large_one() -> None:
+def test_a_small_table_is_complete_beside_a_large_one() -> None:
     markdown = render_markdown(report(tables=(table("Models", 5_000), table("Changes", 2_000), table("Blocked", 400))))
     _, models, changes, blocked, _ = gfm.tables(markdown)
     assert len(blocked) == 401
@@ -138,6 +138,6 @@ def test_no_report_is_longer_than_its_budget(
     assert gfm.tables(markdown)[0] == [["wanted", "blocked"], ["2", "1"]]
 
 
-def test_the_longest_head_there_can_be_fits_the_least_budget() -> None:
+def test_the_longest_possible_head_fits_the_smallest_budget() -> None:
     nine = tuple(Total(f"total{number}", "against policy", 10**6) for number in range(9))
     assert length(render_markdown(report("|`" * 5_000, totals=nine), LEAST_BUDGET)) <= LEAST_BUDGET

@@ -18,7 +18,7 @@ ALLOWED = {"text", "code_inline", "<br>", "strong_open", "strong_close"}
 SAFE_WORD = re.compile(r"[A-Za-z0-9.,;:()|%'\\-]*")  # pipes and backslashes were entities
 
 
-def shown(text: str) -> str:
+def expected(text: str) -> str:
     return cut(visible(text), 500)
 
 
@@ -26,13 +26,13 @@ def shown(text: str) -> str:
 @given(hostile_texts)
 @example("a\\|b")
 @example("1. a")
-def test_hostile_text_is_only_text_and_shown_as_it_is(text: str) -> None:
+def test_hostile_text_is_only_text_and_shown_unchanged(text: str) -> None:
     markdown = render_markdown(report(text))
-    makes_no_block_no_markup_and_nothing_a_forge_would_link(markdown)
-    shows_in_its_cells_exactly(text, markdown)
+    assert_no_block_no_markup_and_no_link(markdown)
+    assert_cells_show(text, markdown)
 
 
-def makes_no_block_no_markup_and_nothing_a_forge_would_link(markdown: str) -> None:
+def assert_no_block_no_markup_and_no_link(markdown: str) -> None:
     assert gfm.shape(markdown) == gfm.shape(BENIGN)
     for run in gfm.inlines(markdown):
         assert set(run.kinds) <= ALLOWED
@@ -41,10 +41,10 @@ def makes_no_block_no_markup_and_nothing_a_forge_would_link(markdown: str) -> No
             assert not re.fullmatch(r"(?i)\W*([0-9a-f]{7,40}|www\.?)\W*", word), word
 
 
-def shows_in_its_cells_exactly(text: str, markdown: str) -> None:
+def assert_cells_show(text: str, markdown: str) -> None:
     body = gfm.tables(markdown)[1][1:]
-    plain = shown(text)
-    # a reader of Markdown does not see blanks around what is otherwise empty
+    plain = expected(text)
+    # rendered Markdown drops blanks around a cell's text
     assert [[cell.strip() for cell in row] for row in body] == [
         [plain.strip(), "1", plain.strip()], [plain.strip(), "2", f"{plain}\n{plain}".strip()]]
 
@@ -63,7 +63,7 @@ def test_the_marker_is_one_comment_in_the_first_line() -> None:
     assert [one for one in markers if not (one.isascii() and one.isprintable())] == []
 
 
-def test_text_between_tags_is_text() -> None:
+def test_text_between_tags_contains_no_markup() -> None:
     inside = [tagged(text).removeprefix("<code>").removesuffix("</code>") for text in HOSTILE]
     assert [text for text in inside if set("<>\n") & set(text)] == []
 
@@ -73,7 +73,7 @@ def test_a_sentence_stays_readable_and_only_its_names_are_code() -> None:
         "needs 8 free GPUs on one node; best is 6 on `node-7` (4 nodes: `INSUFFICIENT_GPU`), short 79.65Gi.")
 
 
-def test_what_a_forge_would_link_is_code() -> None:
+def test_text_that_a_forge_would_link_is_code() -> None:
     assert prose("see deadbee and #1 of @you at www.example.com.") == (
         "see `deadbee` and `#1` of `@you` at `www.example.com`.")
 
@@ -83,7 +83,7 @@ def test_every_name_is_code() -> None:
         "`gpt2`", "``a`b``", "`` ` ``", "`  a  `", "`a`&#124;`b`"]
 
 
-def test_a_cut_text_says_how_much_is_missing() -> None:
+def test_a_cut_text_counts_the_missing_characters() -> None:
     assert cut("abcdef", 4) == "abcd... (2 more characters)"
 
 

@@ -30,7 +30,7 @@ def on_pages(report: Report) -> list[Table]:
     return [table for table in report.tables if "page" in table.readers]
 
 
-def test_totals_verdict_and_code_are_the_documents() -> None:
+def test_totals_conclusion_and_exit_code_come_from_the_document() -> None:
     report = diff_report(diff(difference("a", 1), difference("b", 2, effect="held"), difference(None, 3)))
     assert {total.key: total.count for total in report.totals} == {"additive": 0, "none": 2, "drift": 0, "held": 1}
     assert report.conclusion.startswith("Diff: 3 differences: 0 additive, 2 no effect, 0 drift, 1 held")
@@ -38,7 +38,7 @@ def test_totals_verdict_and_code_are_the_documents() -> None:
     assert dict(report.facts)["files"] == "f.yaml, g.yaml"
 
 
-def test_no_difference_is_no_table_and_no_finding() -> None:
+def test_without_differences_there_is_no_table_and_no_finding() -> None:
     report = diff_report(diff())
     assert (report.tables, report.findings, report.exit_code) == ((), (), 0)
 
@@ -50,13 +50,13 @@ def test_drift_and_held_are_warnings_and_nothing_is_an_error() -> None:
         "ADDITIVE": "notice", "NONE": "notice", "DRIFT": "warning", "HELD": "warning"}
 
 
-def test_a_finding_points_at_the_new_file_or_nowhere() -> None:
+def test_a_finding_points_at_the_new_file_or_has_no_position() -> None:
     gone = difference("a", 4, kind="removed", new=None, new_source=None)
     report = diff_report(diff(difference("b", 7), gone))
     assert [one.place.line if one.place else None for one in report.findings] == [7, None]
 
 
-def test_a_shared_difference_is_one_finding_one_row_for_people_and_all_rows_for_programs() -> None:
+def test_a_shared_difference_is_one_finding_one_row_on_pages_and_all_rows_for_programs() -> None:
     report = diff_report(diff(*(difference(key, 4) for key in "abcde"), difference("a", 9, path="replicas")))
     shared, own = report.findings
     assert (shared.subject, shared.details) == ("a", ("the same in 4 more models: b, c, d, e",))

@@ -15,7 +15,7 @@ from tests.render.report.plan_cases import cases
 from tests.small_plans import FLEET, small_plan
 
 
-def of(case: str) -> Report:
+def report_of(case: str) -> Report:
     return plan_report(cases()[case])
 
 
@@ -23,29 +23,29 @@ def table(report: Report, key: str) -> Table:
     return next(table for table in report.tables if table.key == key)
 
 
-def test_what_is_refused_comes_before_what_changes_before_the_models() -> None:
-    assert [one.key for one in of("everything").tables] == [
+def test_policy_findings_come_first_then_changes_then_models() -> None:
+    assert [one.key for one in report_of("everything").tables] == [
         "policy", "model", "model", "place", "blocked", "lost", "drift", "hold", "unmanaged"]
-    assert [one.key for one in of("change").tables] == ["effect", "difference", "model", "place", "blocked"]
+    assert [one.key for one in report_of("change").tables] == ["effect", "difference", "model", "place", "blocked"]
 
 
-def test_models_with_nothing_to_do_are_counted_not_listed() -> None:
-    busy, quiet = (one for one in of("everything").tables if one.key == "model")
+def test_models_with_nothing_to_do_are_counted_and_not_listed() -> None:
+    busy, quiet = (one for one in report_of("everything").tables if one.key == "model")
     assert [line[0] for line in busy.rows] == ["!", "+", "~", "*", "+"]
     assert (quiet.counted, len(quiet.rows), quiet.title) == (True, 1, "model with nothing to do")
-    assert [one.title for one in of("nothing to do").tables] == ["model with nothing to do"]
+    assert [one.title for one in report_of("nothing to do").tables] == ["model with nothing to do"]
 
 
-def test_a_blocked_model_is_told_with_its_arithmetic_and_what_would_help() -> None:
-    [line] = table(of("blocked"), "blocked").rows
+def test_a_blocked_model_has_its_arithmetic_and_a_remedy() -> None:
+    [line] = table(report_of("blocked"), "blocked").rows
     assert line[:3] == ("org/one", "2", "INSUFFICIENT_GPU")
     assert isinstance(line[3], tuple)
     assert line[3][0].startswith("needs 16 free GPUs on one node")
     assert any(text.startswith("would fit with") for text in line[3])
 
 
-def test_findings_are_graded_and_point_at_the_model() -> None:
-    found = {(one.code, one.subject): one for one in of("everything").findings}
+def test_findings_have_a_level_and_point_at_the_model() -> None:
+    found = {(one.code, one.subject): one for one in report_of("everything").findings}
     assert found["INSUFFICIENT_GPU", "org/blocked"].level == "error"
     assert found["MAX_NEW_REPLICAS", "spec.policy.maxNewReplicas"].level == "error"
     assert found["PROTECTED_MODEL", "org/new"].level == "error"
@@ -58,7 +58,7 @@ def test_findings_are_graded_and_point_at_the_model() -> None:
     assert found["UNMANAGED", "org/theirs"].place is None
 
 
-def test_labels_of_nodes_that_do_not_count_stand_in_table_and_findings() -> None:
+def test_ignored_node_labels_are_in_the_table_and_the_findings() -> None:
     notes = [Note(code="SLOTS_LABEL_IGNORED", level="warning", message="a, b: ignored", node_count=2, nodes=["a", "b"]),
              Note(code="SLOTS_LABEL_OVERRULED", level="notice", message="c: the file wins", node_count=1, nodes=["c"])]
     report = plan_report(plan(notes=notes))
@@ -69,33 +69,33 @@ def test_labels_of_nodes_that_do_not_count_stand_in_table_and_findings() -> None
 
 
 def test_a_policy_that_was_lifted_is_a_warning_and_does_not_refuse() -> None:
-    report = of("policy is lifted")
+    report = report_of("policy is lifted")
     assert (report.findings[0].level, report.findings[0].code) == ("warning", "MAX_NEW_REPLICAS")
     assert table(report, "policy").rows[0][2] == "lifted by --force"
     assert report.exit_code == 2
 
 
-def test_what_a_change_causes_is_told_before_and_after() -> None:
-    effects = table(of("change"), "effect")
+def test_the_effect_of_a_change_is_shown_before_and_after() -> None:
+    effects = table(report_of("change"), "effect")
     assert effects.note.startswith("2 to create, 1 no longer to create, 1 more blocked")
     assert effects.rows[1][:4] == ("org/one", "changed", "1 wanted, 1 to create", "1 wanted, 1 blocked")
     assert effects.rows[0][2] == "not in the file"
 
 
-def test_facts_say_what_the_plan_was_made_of() -> None:
-    facts = dict(of("everything").facts)
+def test_the_facts_list_the_inputs_of_the_plan() -> None:
+    facts = dict(report_of("everything").facts)
     assert facts["commit"] == "1a2b3c4d5e on main with uncommitted changes"
     assert facts["inventory"] == "2026-03-04T12:00:00Z from a test"
-    assert dict(of("policy is lifted").facts)["options"] == "--force"
-    assert dict(of("change").facts)["compared with"] == "main"
+    assert dict(report_of("policy is lifted").facts)["options"] == "--force"
+    assert dict(report_of("change").facts)["compared with"] == "main"
 
 
 def test_replicas_with_the_same_place_share_a_row() -> None:
     assert table(plan_report(small_plan("a", "b")), "place").rows[0] == ("org/one:1/0", "8 GPUs on a")
-    assert table(of("create"), "place").rows[0][0] == "org/one/0-1"
+    assert table(report_of("create"), "place").rows[0][0] == "org/one/0-1"
 
 
-def test_a_plan_says_in_a_line_where_weights_come_from_and_never_when() -> None:
+def test_a_plan_shows_the_source_of_weights_and_no_times() -> None:
     fleet = FLEET.replace("        engine: {command: [serve, one]", f"""\
         weights: {{from: [{{path: /models/one}}], index: {'a' * 64}}}
         engine: {{command: [serve, one]""")

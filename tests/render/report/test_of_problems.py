@@ -23,7 +23,7 @@ def test_every_problem_is_a_finding_at_its_line_and_a_row() -> None:
     assert (report.exit_code, report.conclusion) == (1, "2 errors")
 
 
-def test_sound_files_are_a_report_as_well_with_a_test_case_per_file(tmp_path: Path) -> None:
+def test_sound_files_make_a_report_with_a_test_case_per_file(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(FLEET)
     report = problems_report(inspect_fleet([str(path)]))

@@ -19,7 +19,7 @@ from tests.render.map_worlds import EVIL
 ABOUT = PlanInventory(observed_at="2026-03-04T12:00:00Z", source="a test")
 
 
-def shown(report: Report, width: int = 120) -> str:
+def printed(report: Report, width: int = 120) -> str:
     out = io.StringIO()
     print_report(report, Console(file=out, width=width))
     return out.getvalue()
@@ -60,31 +60,31 @@ def loss(*nodes: str, missing: int = 0, model: str = "m") -> NodeLoss:
 ])
 def test_capacity_is_one_sentence(found: Room, sentence: str) -> None:
     row = CapacityRow(model="m", need="1 GPU", create=2, blocked=0, now=room(9), after_plan=found)
-    assert f"m: {sentence}" in shown(capacity_report(capacity(row)))
+    assert f"m: {sentence}" in printed(capacity_report(capacity(row)))
 
 
 def test_places_of_a_gang_are_counted_in_members() -> None:
     where = [EqualNodes(hardware="8xH100", members_each=1, nodes=["a", "b"]),
              EqualNodes(hardware="8xH100", members_each=2, nodes=["c"])]
-    text = shown(capacity_report(capacity(CapacityRow(model="m", need="2 x 8 GPUs", now=room(2, where=where)))))
+    text = printed(capacity_report(capacity(CapacityRow(model="m", need="2 x 8 GPUs", now=room(2, where=where)))))
     assert "    1 member on each of 2 x 8xH100: a, b\n    2 members on 8xH100: c\n" in text
-    text = shown(capacity_report(capacity(CapacityRow(model="m", need="8 GPUs", now=room(4, where=where)))))
+    text = printed(capacity_report(capacity(CapacityRow(model="m", need="8 GPUs", now=room(4, where=where)))))
     assert "    1 on each of 2 x 8xH100: a, b\n    2 on 8xH100: c\n" in text
 
 
-def test_many_models_are_a_table_alone() -> None:
+def test_many_models_are_shown_only_as_a_table() -> None:
     rows = [CapacityRow(model=f"m{number}", need="1 GPU", now=room(1), after_plan=room(1)) for number in range(30)]
-    text = shown(capacity_report(capacity(*rows)))
+    text = printed(capacity_report(capacity(*rows)))
     assert "one more does not fit" not in text
     assert "--model MODEL shows where" in text
     assert sum(line.startswith("m") for line in text.splitlines()) == 30
 
 
-def test_one_model_is_shown_with_all_its_places_and_several_with_the_first() -> None:
+def test_one_model_is_shown_with_all_its_places_and_several_with_the_first_ones() -> None:
     where = [EqualNodes(hardware=f"{number}xL4", members_each=1, nodes=[f"n{number}"]) for number in range(1, 12)]
     row = CapacityRow(shape="1", need="1 GPU", now=room(11, where=where))
-    assert "n11" in shown(capacity_report(capacity(row, fleet=None)))
-    text = shown(capacity_report(capacity(row, row, fleet=None)))
+    assert "n11" in printed(capacity_report(capacity(row, fleet=None)))
+    text = printed(capacity_report(capacity(row, row, fleet=None)))
     assert "n11" not in text
     assert "and 5 more nodes" in text
 
@@ -92,7 +92,7 @@ def test_one_model_is_shown_with_all_its_places_and_several_with_the_first() -> 
 def test_only_models_that_differ_are_listed() -> None:
     moved = ModelChange(key="moved", before=counts(2, 2, 0, 0), after=counts(2, 1, 0, 1), lost=1, missing=1)
     same = ModelChange(key="same", before=counts(1, 1, 0, 0), after=counts(1, 1, 0, 0))
-    text = shown(what_if_report(what_if(moved, same)))
+    text = printed(what_if_report(what_if(moved, same)))
     assert "2 -> 1" in text
     assert "1 lost: 1 without a place" in text
     assert "\nNot listed: 1 unchanged model" in text
@@ -101,7 +101,7 @@ def test_only_models_that_differ_are_listed() -> None:
 
 def test_unplaced_replicas_have_reasons_and_long_lists_are_cut() -> None:
     blocked = [Blocked(model=f"m{number}", replicas=1, code="C", message=f"why {number}") for number in range(60)]
-    text = shown(what_if_report(what_if(blocked=blocked)))
+    text = printed(what_if_report(what_if(blocked=blocked)))
     assert "! m0: 1 replica, C" in text
     assert "why 9" in text
     assert "and 50 more (--format json lists them)" in text
@@ -109,7 +109,7 @@ def test_unplaced_replicas_have_reasons_and_long_lists_are_cut() -> None:
 
 def test_the_n_1_table_names_nodes_once_and_ends_with_the_count() -> None:
     each = [loss("n1", missing=1), loss(*(f"x{number}" for number in range(9))), NodeLoss(hardware="cpu", nodes=["c"])]
-    text = shown(what_if_report(what_if(each_node=each, changes=[])))
+    text = printed(what_if_report(what_if(each_node=each, changes=[])))
     assert "x0, x1, x2, x3 and 5 more" in text
     assert "1 of m (INSUFFICIENT_GPU)" in text
     assert "1 node has no replica of this fleet" in text
@@ -123,8 +123,8 @@ def test_no_line_is_wider_than_the_window_or_ends_in_blanks(width: int) -> None:
     row = CapacityRow(model=long, need="8 GPUs of 70Gi on fleet.io/pool=h100", create=1, blocked=0, now=room(1),
                       after_plan=room(1, where=[EqualNodes(hardware="8xH100", members_each=1, nodes=["n" * 50] * 9)]))
     moved = ModelChange(key=long, before=counts(2, 2, 0, 0), after=counts(2, 1, 0, 1), lost=1, missing=1)
-    texts = [shown(capacity_report(capacity(row)), width),
-             shown(what_if_report(what_if(moved, each_node=[loss("n" * 50, missing=1, model=long)])), width)]
+    texts = [printed(capacity_report(capacity(row)), width),
+             printed(what_if_report(what_if(moved, each_node=[loss("n" * 50, missing=1, model=long)])), width)]
     for line in (line for text in texts for line in text.splitlines()):
         assert len(line) <= width
         assert line == line.rstrip()
@@ -137,8 +137,8 @@ def test_hostile_names_are_shown_as_text() -> None:
     answer = what_if(moved, fleet=EVIL, unmanaged_lost=[EVIL], each_node=[loss(EVIL, missing=1, model=EVIL)],
                      changes=[Change(op="scale", about=EVIL, message=EVIL)],
                      blocked=[Blocked(model=EVIL, replicas=1, code="C", message=EVIL)])
-    for text in (shown(capacity_report(capacity(row, fleet=EVIL)), 200),
-                 shown(what_if_report(answer), 200)):
+    for text in (printed(capacity_report(capacity(row, fleet=EVIL)), 200),
+                 printed(what_if_report(answer), 200)):
         assert "\x1b" not in text
         assert "\u202e" not in text
         assert "[red]x[/red]\\x1b[2J\\u202e" in text

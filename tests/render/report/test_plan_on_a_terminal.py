@@ -26,14 +26,14 @@ from fleetctl.render.report.terminal import COUNTED_SHOWN, print_report
 from tests.render.render_plans import create, member, plan, row
 
 
-def shown(document: Plan, width: int = 80, **console: object) -> str:
+def printed(document: Plan, width: int = 80, **console: object) -> str:
     out = io.StringIO()
     print_report(plan_report(document), Console(file=out, width=width, **console))
     return out.getvalue()
 
 
 def test_each_model_has_a_row_with_its_sign_numbers_and_reason() -> None:
-    text = shown(plan(models=[row("org/a", 3, 1, create=2, reason="2 to create: 1 of 3 live")]), width=120)
+    text = printed(plan(models=[row("org/a", 3, 1, create=2, reason="2 to create: 1 of 3 live")]), width=120)
     line = next(line for line in text.splitlines() if "org/a" in line)
     assert line.split() == ["+", "org/a", "3", "1", "2", "-", "2", "to", "create:", "1", "of", "3", "live"]
 
@@ -43,7 +43,7 @@ def test_each_model_has_a_row_with_its_sign_numbers_and_reason() -> None:
     ({"starting": 1}, "*"), ({"outdated": 1}, "*"), ({"outdated": 1, "surplus": 1}, "~"),
     ({"starting": 1, "create": 1}, "+"),
 ])
-def test_the_sign_tells_the_gravest_thing(counts: dict[str, int], sign: str) -> None:
+def test_the_sign_shows_the_most_severe_state(counts: dict[str, int], sign: str) -> None:
     assert sign_of(row("m", 1, 1, **counts)) == sign
 
 
@@ -54,15 +54,15 @@ def test_no_line_is_wider_than_the_console_or_ends_in_blanks(width: int) -> None
         models=[row("m" * 70, 3, 1, create=1, blocked=1, reason="one placed, one blocked: " * 8)], blocked=[blocked],
         actions=[create("m" * 70, 0, *(member(f"node-{number}", gpus=80_000, rank=number) for number in range(30)))],
     )
-    lines = shown(document, width).splitlines()
+    lines = printed(document, width).splitlines()
     assert max(map(len, lines)) <= width
     assert [line for line in lines if line != line.rstrip()] == []
 
 
 @pytest.mark.parametrize("width", [50, 60, 72])
-def test_a_long_name_breaks_behind_a_separator(width: int) -> None:
+def test_a_long_name_breaks_after_a_separator(width: int) -> None:
     name = "mistralai/Mixtral-8x22B-Instruct-v0.1-quantized-to-four-bits-for-small-cards"
-    lines = [line.split() for line in shown(plan(models=[row(name, 2, 1, reason="1 live")]), width).splitlines()]
+    lines = [line.split() for line in printed(plan(models=[row(name, 2, 1, reason="1 live")]), width).splitlines()]
     first = next(number for number, words in enumerate(lines) if words[1:2] and name.startswith(words[1]))
     parts = [lines[first][1]]
     while "".join(parts) != name:
@@ -71,8 +71,8 @@ def test_a_long_name_breaks_behind_a_separator(width: int) -> None:
     assert all(part[-1] in "/-." for part in parts[:-1])
 
 
-def test_a_reason_stands_under_its_model_where_there_is_no_room_beside() -> None:
-    lines = shown(plan(models=[row("org/a", 1, 1, reason="nothing to do")])).splitlines()
+def test_a_reason_goes_below_its_model_in_a_narrow_window() -> None:
+    lines = printed(plan(models=[row("org/a", 1, 1, reason="nothing to do")])).splitlines()
     at = next(number for number, line in enumerate(lines) if "org/a" in line)
     assert lines[at + 1].strip() == "nothing to do"
 
@@ -80,25 +80,25 @@ def test_a_reason_stands_under_its_model_where_there_is_no_room_beside() -> None
 def test_every_replica_to_create_names_its_nodes_and_gpus() -> None:
     actions = [create("big", 4, member("node-a", gpus=80_000), member("node-b", gpus=80_000, rank=1)),
                create("small", 0, member("node-c", gpus=2_500)), create("cpu", 1, member("head", cpus=20_000))]
-    text = shown(plan(actions=actions))
+    text = printed(plan(actions=actions))
     assert "+ big/4: 8 GPUs on each of node-a, node-b" in text
     assert "+ small/0: 0.25 GPU on node-c" in text
     assert "+ cpu/1: 2 CPUs on head" in text
 
 
-def test_labels_of_nodes_that_do_not_count_are_told() -> None:
+def test_ignored_node_labels_are_shown() -> None:
     notes = [Note(code="SLOTS_LABEL_IGNORED", level="warning", message="c: the label is \x1b[31mred", node_count=1)]
-    text = shown(plan(notes=notes))
+    text = printed(plan(notes=notes))
     assert "Notes on nodes\n  ~ c: the label is" in text
     assert "\x1b" not in text
-    assert "Notes on nodes" not in shown(plan())
+    assert "Notes on nodes" not in printed(plan())
 
 
-def test_what_is_blocked_comes_with_its_arithmetic() -> None:
+def test_a_blocked_model_has_its_arithmetic() -> None:
     reason = Reason(code="INSUFFICIENT_GPU", node_count=7, need="8 GPUs", best="6 GPUs", short="2 GPUs",
                     examples=["n1", "n2", "n3", "n4", "n5"])
     blocked = Blocked(model="big", replicas=2, code="INSUFFICIENT_GPU", message="too few", reasons=[reason])
-    text = shown(plan(blocked=[blocked]), width=120)
+    text = printed(plan(blocked=[blocked]), width=120)
     assert "! big: 2 replicas, INSUFFICIENT_GPU" in text
     assert "7 nodes: INSUFFICIENT_GPU, need 8 GPUs, best 6 GPUs, short 2 GPUs (n1, n2, n3, n4, n5 and 2 more)" in text
 
@@ -108,12 +108,12 @@ def test_a_reason_does_not_repeat_the_arithmetic_of_its_message() -> None:
                     examples=["n1"])
     message = "needs 8 free GPUs; best is 6 on n1, short 2"
     blocked = Blocked(model="big", replicas=1, code="INSUFFICIENT_GPU", message=message, reasons=[reason])
-    assert "\n    1 node: INSUFFICIENT_GPU (n1)\n" in shown(plan(blocked=[blocked]))
+    assert "\n    1 node: INSUFFICIENT_GPU (n1)\n" in printed(plan(blocked=[blocked]))
 
 
-def test_the_arithmetic_of_what_is_blocked_stands_once() -> None:
+def test_the_arithmetic_of_a_blocked_model_is_shown_once() -> None:
     message = "needs 8 free GPUs; best is 6 on node-a, short 2"
-    text = shown(plan(
+    text = printed(plan(
         models=[row("big", 1, 0, blocked=1, reason=f"1 blocked: {message}")],
         blocked=[Blocked(model="big", replicas=1, code="INSUFFICIENT_GPU", message=message)],
     ), width=120)
@@ -121,19 +121,19 @@ def test_the_arithmetic_of_what_is_blocked_stands_once() -> None:
     assert "1 blocked: INSUFFICIENT_GPU, see below" in text
 
 
-def test_a_reason_that_no_node_has_is_no_row() -> None:
+def test_a_reason_without_nodes_has_no_row() -> None:
     reasons = [Reason(code="GANG_NEEDS_NODES", node_count=0, need="2 nodes", best="0", short="2", examples=[]),
                Reason(code="INSUFFICIENT_GPU", node_count=1, need="8 free GPUs", best="6 on n1", short="2",
                       examples=["n1"])]
     blocked = Blocked(model="big", replicas=1, code="GANG_NEEDS_NODES", message="needs 2 nodes, 0 found",
                       reasons=reasons)
-    text = shown(plan(blocked=[blocked]), width=120)
+    text = printed(plan(blocked=[blocked]), width=120)
     assert "0 nodes:" not in text
     assert "1 node: INSUFFICIENT_GPU, need 8 free GPUs, best 6 on n1, short 2 (n1)" in text
 
 
-def test_drift_unmanaged_and_lost_are_reported_with_what_is_not_done_about_them() -> None:
-    text = shown(plan(
+def test_drift_unmanaged_and_lost_replicas_are_reported_as_not_acted_on() -> None:
+    text = printed(plan(
         drift=[Drift(model="a", replica_id=0, code="SPEC_CHANGED", message="runs another spec")],
         unmanaged=[Unmanaged(model="b", foreign_id="3f:ModelActor:b", state="ALIVE", message="another scheme")],
         lost=[Lost(model="c", replica_id=7, nodes=["n"], message="its node n is dead")],
@@ -143,16 +143,16 @@ def test_drift_unmanaged_and_lost_are_reported_with_what_is_not_done_about_them(
     assert "c/7: its node n is dead" in text
 
 
-def test_many_models_with_nothing_to_do_become_one_line_that_says_so() -> None:
+def test_many_models_with_nothing_to_do_share_one_line() -> None:
     quiet = [row(f"quiet-{number}", 1, 1) for number in range(COUNTED_SHOWN + 1)]
-    text = shown(plan(models=[*quiet, row("busy", 2, 1, create=1)]))
+    text = printed(plan(models=[*quiet, row("busy", 2, 1, create=1)]))
     assert "quiet-" not in text
     assert f"{len(quiet)} models with nothing to do" in text
     assert "busy" in text
 
 
 def test_hundreds_of_places_are_cut_and_the_rest_counted() -> None:
-    text = shown(plan(actions=[create("m", number, member(f"n{number}", gpus=10_000)) for number in range(500)]))
+    text = printed(plan(actions=[create("m", number, member(f"n{number}", gpus=10_000)) for number in range(500)]))
     assert "and 300 more (--format json lists them)" in text
 
 
@@ -164,11 +164,11 @@ def short_of_cards(number: int, replicas: int = 1, message: str = "needs 1 free 
                         best="0", short="1")])
 
 
-def test_many_models_on_few_cards_leave_the_table_on_the_screen() -> None:
-    """60 models want 120 of 40 cards: a row for each, and shared reasons shown once."""
+def test_many_models_on_few_cards_share_lines_below_the_table() -> None:
+    """60 models want 120 cards and there are 40: a row for each model, and shared reasons shown once."""
     wanted = [1 + number % 3 for number in range(60)]
     placed = [int(number < 40) for number in range(60)]
-    text = shown(plan(
+    text = printed(plan(
         models=[row(f"org/m{number}", one, 0, create=new, blocked=one - new, reason="; ".join(
                     [*([f"create {new}: 0 of {one} live"] if new else []),
                      *([f"{one - new} blocked: needs 1 free GPU"] if one > new else [])]))
@@ -185,21 +185,21 @@ def test_many_models_on_few_cards_leave_the_table_on_the_screen() -> None:
     assert text.count("would fit with 1 more node (8xH100, like n1)\n") == 1
 
 
-def test_what_is_blocked_for_another_reason_is_told_apart_and_the_rest_counted() -> None:
+def test_models_blocked_for_different_reasons_are_listed_apart_and_the_rest_counted() -> None:
     few = [short_of_cards(0, 2), short_of_cards(1, 9, "needs 8 free GPUs")]
-    text = shown(plan(blocked=few))
+    text = printed(plan(blocked=few))
     assert "! org/m0: 2 replicas, INSUFFICIENT_GPU\n" in text
     assert "both with 1" in text
     assert "! org/m1: 9 replicas, INSUFFICIENT_GPU\n" in text
     many = [short_of_cards(number, message=f"needs {number} free GPUs") for number in range(12)]
-    assert "and 2 more (--format json lists them)" in shown(plan(blocked=many))
+    assert "and 2 more (--format json lists them)" in printed(plan(blocked=many))
 
 
-def test_a_narrow_terminal_repeats_no_count_but_shows_what_else_there_is() -> None:
+def test_a_narrow_terminal_omits_only_reasons_that_repeat_the_counts() -> None:
     models = [row("org/a", 3, 1, create=2, reason="create 2: 1 of 3 live"),
               row("org/b", 3, 1, create=2, reason="create 2: 1 of 3 live, 1 starting"),
               row("org/c", 3, 3, reason="nothing to do: 3 of 3 live"), row("org/d", 0, 0, reason="no target")]
-    text = shown(plan(models=models))
+    text = printed(plan(models=models))
     assert "nothing to do" not in text
     assert "no target\n" in text
     assert "create 2: 1 of 3 live\n" not in text
@@ -207,14 +207,15 @@ def test_a_narrow_terminal_repeats_no_count_but_shows_what_else_there_is() -> No
 
 
 def test_unmanaged_replicas_for_the_same_reason_share_a_line() -> None:
-    text = shown(plan(unmanaged=[Unmanaged(model=f"m{number % 50}", replica_id=number // 50, state="ALIVE", message="x")
-                                 for number in range(100)]), width=200)
+    unmanaged = [Unmanaged(model=f"m{number % 50}", replica_id=number // 50, state="ALIVE", message="x")
+                 for number in range(100)]
+    text = printed(plan(unmanaged=unmanaged), width=200)
     assert "m0/0-1, m1/0-1" in text
     assert "m19/0-1 and 30 more: x" in text
 
 
-def test_the_last_line_has_the_totals_and_the_promise() -> None:
-    text = shown(plan(summary=Summary(create=3, blocked=1, hold=2)))
+def test_the_last_line_has_the_totals_and_the_promise_never_to_remove() -> None:
+    text = printed(plan(summary=Summary(create=3, blocked=1, hold=2)))
     assert text.splitlines()[-1] == "Plan: 3 to create, 1 blocked, 2 held, 0 to remove (fleetctl never removes)"
 
 
@@ -237,11 +238,12 @@ def test_the_certificate_is_one_sentence(certificate: Certificate, sentence: str
     assert certificate_sentence(certificate) == sentence
 
 
-def test_what_a_change_causes_alone_comes_before_the_models() -> None:
+def test_the_effect_of_the_change_alone_comes_before_the_models() -> None:
     change = PlanChange(base=Revision(name="origin/main"), create=2, blocked=0, also_without=1)
-    text = shown(plan(models=[row("org/a", 1, 0, create=1)], change=change, actions=[create("org/a", 0, member("n"))]))
-    said = "2 more to create; the other 1 of 3 to create is due anyway."
-    assert text.index(f"This change alone, since origin/main\n  {said}\n") < text.index("org/a")
+    models, actions = [row("org/a", 1, 0, create=1)], [create("org/a", 0, member("n"))]
+    text = printed(plan(models=models, change=change, actions=actions))
+    sentence = "2 more to create; the other 1 of 3 to create is due anyway."
+    assert text.index(f"This change alone, since origin/main\n  {sentence}\n") < text.index("org/a")
     assert text.index("org/a") < text.index("Would create")
     assert "\nThe files have not changed in meaning since origin/main.\n" in text
 
@@ -253,7 +255,7 @@ def test_hostile_names_are_shown_as_text() -> None:
         blocked=[Blocked(model=evil, replicas=1, code="X", message=evil)], fleet=PlanFleet(name=evil),
         unmanaged=[Unmanaged(model=evil, state="ALIVE", message=evil + "\nPlan: 0 to create")],
     )
-    text = shown(document, width=200)
+    text = printed(document, width=200)
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "[red]x[/red]\\x1b[2J\\u202e:3" in text
@@ -261,12 +263,13 @@ def test_hostile_names_are_shown_as_text() -> None:
 
 
 def test_the_revision_of_the_fleet_is_named() -> None:
-    text = shown(plan(fleet=PlanFleet(name="lab", git=GitFacts(commit="a" * 40, branch="main", dirty=True))), width=120)
+    git = GitFacts(commit="a" * 40, branch="main", dirty=True)
+    text = printed(plan(fleet=PlanFleet(name="lab", git=git)), width=120)
     assert "at aaaaaaaaaa with uncommitted changes" in text
 
 
-def test_without_colour_there_is_no_escape_and_with_colour_the_words_are_the_same() -> None:
+def test_color_is_used_only_on_a_color_terminal() -> None:
     document = plan(models=[row("org/a", 2, 1, create=1)], actions=[create("org/a", 0, member("n", gpus=10_000))])
-    colored = shown(document, force_terminal=True, color_system="standard")
-    assert "\x1b[" not in shown(document)
+    colored = printed(document, force_terminal=True, color_system="standard")
+    assert "\x1b[" not in printed(document)
     assert "\x1b[" in colored

@@ -15,7 +15,7 @@ from fleetctl.render.report.terminal import print_report
 from tests.render.render_plans import plan, row
 
 
-def shown(document: Plan, width: int = 120) -> str:
+def printed(document: Plan, width: int = 120) -> str:
     out = io.StringIO()
     print_report(plan_report(document), Console(file=out, width=width))
     return out.getvalue()
@@ -27,19 +27,19 @@ def finding(lifted: bool) -> PolicyFinding:
 
 
 def test_policy_violations_come_first() -> None:
-    text = shown(plan(models=[row("org/a", 1, 0, create=1)], policy=[finding(lifted=False)]), width=120)
+    text = printed(plan(models=[row("org/a", 1, 0, create=1)], policy=[finding(lifted=False)]), width=120)
     assert text.index("Refused by policy\n  ! the plan takes 9 GPUs") < text.index("MODEL")
     assert text.splitlines()[-1].endswith("(fleetctl never removes); refused by policy")
 
 
-def test_a_lifted_violation_is_shown_and_refuses_nothing() -> None:
-    text = shown(plan(policy=[finding(lifted=True)]))
+def test_a_lifted_violation_is_shown_and_does_not_refuse_the_plan() -> None:
+    text = printed(plan(policy=[finding(lifted=True)]))
     assert "Policy: lifted by --force\n  ~ the plan takes 9 GPUs" in text
     assert text.splitlines()[-1].endswith("(fleetctl never removes)")
 
 
 def test_many_findings_are_cut_and_the_rest_counted() -> None:
-    assert "and 980 more (--format json lists them)" in shown(plan(policy=[finding(lifted=False)] * 1000))
+    assert "and 980 more (--format json lists them)" in printed(plan(policy=[finding(lifted=False)] * 1000))
 
 
 def changed(*differences: dict[str, Any]) -> Plan:
@@ -53,20 +53,20 @@ ALTERED = "This change alters the policy it is judged by"
 
 
 def test_a_change_of_the_policy_itself_is_shown_with_its_line() -> None:
-    text = shown(changed({"path": "policy.maxNewReplicas", "old": 4, "new": 400},
+    text = printed(changed({"path": "policy.maxNewReplicas", "old": 4, "new": 400},
                          {"path": "policy.protectedModels", "kind": "removed", "old": ["org/*"]}))
     assert (f"{ALTERED}\n  ~ spec.policy.maxNewReplicas: 4 -> 400 at fleets/prod.yaml:6:21\n"
             "  ~ spec.policy.protectedModels: org/* -> not set at fleets/prod.yaml:6:21\n") in text
 
 
-def test_other_changes_are_no_change_of_the_policy() -> None:
-    assert ALTERED not in shown(plan())
-    assert ALTERED not in shown(changed({"path": "cluster.namespace", "old": "a", "new": "b"},
+def test_other_changes_do_not_alter_the_policy() -> None:
+    assert ALTERED not in printed(plan())
+    assert ALTERED not in printed(changed({"path": "cluster.namespace", "old": "a", "new": "b"},
                                         {"path": "policy.maxNewReplicas", "model": "m", "old": 1, "new": 2}))
 
 
 def test_hostile_values_stay_on_their_line() -> None:
-    text = shown(changed({"path": "policy.protectedModels", "new": ["\x1b[31m\nPlan: fine"]}))
+    text = printed(changed({"path": "policy.protectedModels", "new": ["\x1b[31m\nPlan: fine"]}))
     assert "\x1b" not in text
     assert "\nPlan: fine" not in text
 

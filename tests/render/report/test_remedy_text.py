@@ -39,7 +39,7 @@ def test_an_addition_of_two_shapes_names_both_and_the_labels_they_need() -> None
          "labeled fabric=f1; both with 2 and 5")]
 
 
-def test_a_shape_needed_only_for_several_replicas_is_named_there() -> None:
+def test_a_shape_needed_only_for_several_replicas_is_named_with_them() -> None:
     adds = [Addition(nodes=0, nodes_for_all=1, shape="64 CPUs", like="head"),
             Addition(nodes=1, nodes_for_all=2, shape="8xH200", like="n1")]
     assert list(remedy_lines(blocked(would_fit=adds))) == ["would fit with 1 more node (8xH200, like n1)"]
@@ -64,14 +64,14 @@ def test_many_names_are_cut_and_the_rest_counted() -> None:
         "would fit without m/0, m/1, m/2, m/3, m/4 and 4 more: on n1 (fleetctl removes nothing)"]
 
 
-def test_without_a_remedy_the_reason_is_said_or_nothing() -> None:
+def test_without_a_remedy_the_text_is_its_reason_or_empty() -> None:
     assert list(remedy_lines(blocked(no_remedy="a new node would be cordoned too"))) == [
         "a new node would be cordoned too"]
     assert list(remedy_lines(blocked())) == []
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_remedies_stand_below_the_model_within_the_width_and_as_plain_text(width: int) -> None:
+def test_remedies_are_plain_text_within_the_width(width: int) -> None:
     evil = "[red]x\x1b[2J"
     add = Addition(nodes=1, nodes_for_all=1, shape=evil * 9, like=evil, labels={"k": evil})
     document = plan(blocked=[blocked(would_fit=[add], make_room=[in_the_way(evil, nodes=[evil])])])
@@ -83,7 +83,7 @@ def test_remedies_stand_below_the_model_within_the_width_and_as_plain_text(width
     assert "1morenode([red]x\\x1b[2J" in "".join(text.split())
 
 
-def test_a_reason_without_a_best_does_not_speak_of_one() -> None:
+def test_a_reason_without_a_best_node_mentions_none() -> None:
     row = {"code": "NODE_SELECTOR_MISMATCH", "nodeCount": 2, "need": "a node with pool=a", "best": "none", "short": "",
            "examples": ["n1", "n2"]}
     assert blocked_details(blocked(reasons=[row])) == (

@@ -1,4 +1,4 @@
-"""All formats of a plan and its exit code have the same counts, for every outcome; each is parsed back."""
+"""All formats of a plan have the same counts and exit code, for every outcome; each format is parsed back."""
 
 from __future__ import annotations
 
@@ -60,46 +60,47 @@ def table_of(plan: Plan) -> str:
 
 
 @each_plan
-def test_the_plan_itself(plan: Plan) -> None:
+def test_the_summary_of_a_plan_has_the_counts_of_its_lists(plan: Plan) -> None:
     assert plan.exit_code == code_of(plan)
     assert {**plan.summary.model_dump(), "policy": len(plan.policy)} == counted(plan)
 
 
 @each_plan
-def test_json(plan: Plan) -> None:
+def test_json_has_the_counts_of_the_plan(plan: Plan) -> None:
     document = json.loads(render_plan_json(plan))
     assert {**document["summary"], "policy": len(document["policy"])} == counted(plan)
     assert document["exitCode"] == code_of(plan)
 
 
 @each_plan
-def test_table(plan: Plan) -> None:
-    shown, told = table_of(plan), counted(plan)
+def test_the_last_line_of_the_table_has_the_counts_of_the_plan(plan: Plan) -> None:
+    table, counts = table_of(plan), counted(plan)
     last = re.fullmatch(r"Plan: (\d+) to create, (\d+) blocked, (\d+) held(, .*)?, 0 to remove .*",
-                        shown.splitlines()[-1])
+                        table.splitlines()[-1])
     assert last
-    assert [int(count) for count in last.groups()[:3]] == [told["create"], told["blocked"], told["hold"]]
-    assert (last[4] or "") == "".join(f", {told[key]} {key}" for key in BESIDE if told[key])
+    assert [int(count) for count in last.groups()[:3]] == [counts["create"], counts["blocked"], counts["hold"]]
+    assert (last[4] or "") == "".join(f", {counts[key]} {key}" for key in BESIDE if counts[key])
     for key, title in (("drift", "Drift"), ("unmanaged", "Unmanaged"), ("lost", "Lost")):
-        assert (f"\n{title}: {told[key]} (" in shown) == bool(told[key])
+        assert (f"\n{title}: {counts[key]} (" in table) == bool(counts[key])
 
 
 @each_plan
-def test_markdown(plan: Plan) -> None:
+def test_markdown_has_the_counts_of_the_plan(plan: Plan) -> None:
     markdown = text(plan, "markdown")
-    heads, counts = gfm.tables(markdown)[0]
-    seen = {label: told for (key, label), told in zip((*LABELS, ("policy", "against policy")), counted(plan).values(),
-                                                      strict=True) if told or key in KEYS[:4]}
-    assert dict(zip(heads, map(int, counts), strict=True)) == seen
+    heads, cells = gfm.tables(markdown)[0]
+    labels = (*LABELS, ("policy", "against policy"))
+    expected = {label: count for (key, label), count in zip(labels, counted(plan).values(), strict=True)
+                if count or key in KEYS[:4]}
+    assert dict(zip(heads, map(int, cells), strict=True)) == expected
     models = next((rows[1:] for rows in gfm.tables(markdown) if "wanted" in rows[0] and "reason" in rows[0]), [])
-    told = counted(plan)
-    assert [sum(int(row[place]) for row in models) for place in (4, 5)] == [told["create"], told["blocked"]]
+    counts = counted(plan)
+    assert [sum(int(row[column]) for row in models) for column in (4, 5)] == [counts["create"], counts["blocked"]]
     quiet = re.search(r"^(\d+) models? with nothing to do\.$", markdown, re.MULTILINE)
     assert len(models) + (int(quiet[1]) if quiet else 0) == len(plan.models)
 
 
 @each_plan
-def test_html(plan: Plan) -> None:
+def test_the_page_has_the_counts_of_the_plan(plan: Plan) -> None:
     page = Totals()
     page.feed(plan_page(plan, None))
     assert page.totals == counted(plan)
@@ -115,19 +116,19 @@ class Totals(HTMLParser):
         self.exit_code = -1
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = {name: value or "" for name, value in attrs}
-        if "data-total" in told:
-            self.totals[told["data-total"]] = int(told["data-count"])
-        if "data-exit-code" in told:
-            self.exit_code = int(told["data-exit-code"])
+        values = {name: value or "" for name, value in attrs}
+        if "data-total" in values:
+            self.totals[values["data-total"]] = int(values["data-count"])
+        if "data-exit-code" in values:
+            self.exit_code = int(values["data-exit-code"])
 
 
 @each_plan
-def test_junit(plan: Plan) -> None:
+def test_junit_has_the_counts_of_the_plan_and_fails_blocked_models(plan: Plan) -> None:
     suite = ElementTree.fromstring(text(plan, "junit"))[0]
-    told = {one.get("name"): one.get("value") for one in suite.iter("property")}
-    assert {key: int(told[key] or "") for key in KEYS} == counted(plan)
-    assert told["exitCode"] == str(code_of(plan))
+    properties = {one.get("name"): one.get("value") for one in suite.iter("property")}
+    assert {key: int(properties[key] or "") for key in KEYS} == counted(plan)
+    assert properties["exitCode"] == str(code_of(plan))
     failed = {case.get("name") for case in suite.iter("testcase") if case.find("failure") is not None}
     refused = {one.model or one.key for one in plan.policy if not one.lifted}
     assert failed == {one.model for one in plan.blocked} | refused
@@ -136,7 +137,7 @@ def test_junit(plan: Plan) -> None:
 
 
 @each_plan
-def test_jsonl(plan: Plan) -> None:
+def test_json_lines_have_the_counts_of_the_plan(plan: Plan) -> None:
     lines = [json.loads(line) for line in text(plan, "jsonl").splitlines()]
     types = Counter(line["type"] for line in lines)
     models = [line for line in lines if line["type"] == "model"]
@@ -159,7 +160,7 @@ def findings_by_level(plan: Plan) -> Counter[str]:
 
 
 @each_plan
-def test_sarif(plan: Plan) -> None:
+def test_sarif_has_the_counts_of_the_plan_and_a_result_per_finding(plan: Plan) -> None:
     run = json.loads(text(plan, "sarif"))["runs"][0]
     assert run["properties"] == counted(plan)
     assert run["invocations"][0]["exitCode"] == code_of(plan)
@@ -168,11 +169,11 @@ def test_sarif(plan: Plan) -> None:
 
 
 @each_plan
-def test_github(plan: Plan) -> None:
+def test_annotations_have_the_counts_of_the_plan(plan: Plan) -> None:
     *lines, last = text(plan, "github").splitlines()
     assert Counter(re.findall(r"^::(\w+) ", "\n".join(lines), re.MULTILINE)) == findings_by_level(plan)
-    told = counted(plan)
-    assert f"Plan: {told['create']} to create, {told['blocked']} blocked, {told['hold']} held" in last
+    counts = counted(plan)
+    assert f"Plan: {counts['create']} to create, {counts['blocked']} blocked, {counts['hold']} held" in last
 
 
 @pytest.mark.parametrize("chosen", [one for one in get_args(ReportFormat) if one not in ("table", "json")])
@@ -181,7 +182,7 @@ def test_no_format_shows_an_env_value(chosen: ReportFormat) -> None:
         assert "hush-hush" not in text(plan, chosen)
 
 
-def test_every_kind_of_outcome_is_among_the_plans() -> None:
+def test_the_plans_cover_every_kind_of_outcome() -> None:
     assert {key for plan in cases().values() for key, count in counted(plan).items() if count} == set(KEYS)
     assert {plan.exit_code for plan in cases().values()} == {0, 2, 3, 4}
     assert any(plan.change for plan in cases().values())

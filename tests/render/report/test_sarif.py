@@ -19,11 +19,11 @@ from tests.render.report.samples import hostile_texts, report
 
 SCHEMA = json.loads((Path(__file__).parent / "schemas" / "sarif-schema-2.1.0.json").read_text(encoding="utf-8"))
 VALIDATOR = Draft7Validator(SCHEMA, format_checker=Draft7Validator.FORMAT_CHECKER)
-HERE = Checkout("/repo", "/repo")
+CHECKOUT = Checkout("/repo", "/repo")
 
 
 def run_of(**changes: Any) -> dict[str, Any]:
-    log = json.loads(render_sarif(report("x", **changes), HERE))
+    log = json.loads(render_sarif(report("x", **changes), CHECKOUT))
     VALIDATOR.validate(log)
     run = log["runs"][0]
     assert isinstance(run, dict)
@@ -34,7 +34,7 @@ def lost(line: int, subject: str = "m") -> Finding:
     return Finding("warning", "LOST", subject, "gone", Position(file="fleets/a.yaml", line=line, column=5))
 
 
-def test_each_finding_is_a_result_at_its_place_by_a_rule_that_explains_itself() -> None:
+def test_each_finding_is_a_result_at_its_position_with_a_rule_and_its_help() -> None:
     run = run_of()
     assert [(one["ruleId"], one["level"]) for one in run["results"]] == [
         ("INSUFFICIENT_GPU", "error"), ("LOST", "warning"), ("CREATE", "note")]
@@ -68,32 +68,32 @@ def fingerprints(*findings: Finding) -> list[str]:
     return [one["partialFingerprints"]["primaryLocationLineHash"] for one in run_of(findings=findings)["results"]]
 
 
-def test_a_fingerprint_stays_when_lines_move_and_differs_between_alike_findings() -> None:
+def test_a_fingerprint_survives_moved_lines_and_differs_between_equal_findings() -> None:
     before, after = fingerprints(lost(7), lost(7), lost(9, "n")), fingerprints(lost(70), lost(70), lost(90, "n"))
     assert before == after
     assert len(set(before)) == 3
 
 
-def test_results_beyond_the_limit_omit_the_least_severe_and_say_so() -> None:
+def test_results_beyond_the_limit_omit_the_least_severe_with_a_notification() -> None:
     many = (*(Finding("notice", "CREATE", "m", "x") for _ in range(RESULT_LIMIT)), lost(1))
-    run = json.loads(render_sarif(report("x", findings=many), HERE))["runs"][0]
+    run = json.loads(render_sarif(report("x", findings=many), CHECKOUT))["runs"][0]
     assert len(run["results"]) == RESULT_LIMIT
     assert run["results"][0]["level"] == "warning"
-    said = run["invocations"][0]["toolExecutionNotifications"][1]["message"]["text"]
-    assert said.startswith("1 finding of lower level omitted")
+    notification = run["invocations"][0]["toolExecutionNotifications"][1]["message"]["text"]
+    assert notification.startswith("1 finding of lower level omitted")
 
 
-@pytest.mark.parametrize(("said", "shown"), [
+@pytest.mark.parametrize(("message", "escaped"), [
     ("fits [a, b]", "m: fits [a, b]"),
     ("[here](https://example.com)", "m: \\[here\\](https://example.com)"),
     ("\\[here](1)", "m: \\\\\\[here\\](1)"),
 ])
-def test_a_message_contains_no_links(said: str, shown: str) -> None:
-    result = run_of(findings=(Finding("notice", "CREATE", "m", said),))["results"][0]
-    assert result["message"]["text"] == shown
+def test_a_message_contains_no_links(message: str, escaped: str) -> None:
+    result = run_of(findings=(Finding("notice", "CREATE", "m", message),))["results"][0]
+    assert result["message"]["text"] == escaped
 
 
 @settings(max_examples=cases(50))
 @given(hostile_texts)
 def test_the_log_is_valid_for_any_text(text: str) -> None:
-    VALIDATOR.validate(json.loads(render_sarif(report(text, findings=report(text).findings), HERE)))
+    VALIDATOR.validate(json.loads(render_sarif(report(text, findings=report(text).findings), CHECKOUT)))

@@ -1,4 +1,4 @@
-"""How a command ended that a test ran in this process."""
+"""The result of a command that a test ran in this process."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from published import validator
 
 
 @dataclass(frozen=True)
-class Shown:
-    """How a command ended: its exit code and both streams."""
+class Result:
+    """The result of a command: its exit code and both streams."""
 
     code: int
     out: str
@@ -28,11 +28,11 @@ class Shown:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The one line of `--format json`; its code is the process's."""
+        """The only line of `--format json`; its exit code is that of the command."""
         [line] = self.lines
         assert line["type"] == "runSummary"
         assert line["exitCode"] == self.code
         return line
 
 
-Cli = Callable[..., Shown]
+Cli = Callable[..., Result]

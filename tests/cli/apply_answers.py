@@ -1,4 +1,4 @@
-"""What several tests of `fleetctl apply` play on the cluster that stands in."""
+"""Answers of the agent that several tests of `fleetctl apply` share."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def outcome(kind: str, replica_id: int = 0, **more: Any) -> dict[str, Any]:
     return {"model": "org/one", "replicaId": replica_id, "outcome": kind, "nodes": ["node-a"], "message": "", **more}
 
 
-def run_everything(cluster: ClusterStandIn) -> None:
-    """Add the replicas that the fleet of two models wants on two nodes."""
+def add_all_replicas(cluster: ClusterStandIn) -> None:
+    """Add every replica that the fleet of two models wants on two nodes."""
     for number, node in enumerate(cluster.nodes):
         cluster.add_replica("org/one", number, node["node_id"])
     cluster.add_replica("org/two", 0, cluster.nodes[0]["node_id"], gpus=0)
