@@ -66,7 +66,7 @@ def test_an_incomplete_reading_shows_what_is_known_and_exits_1(inventory, dashbo
     assert "vm-c4c267" in out or dashboard.rows("nodes")[0]["node_id"][:6] in out
     assert "Incomplete: no plan" in out
     assert "the cards could not be read" in err
-    assert "nothing is planned or applied on it" in err
+    assert "plan and apply refuse it" in err
 
 
 def test_an_ignored_slot_label_is_reported(inventory, capfd, tmp_path: Path, fleet_file: Path):
@@ -83,7 +83,7 @@ def test_an_ignored_slot_label_is_reported(inventory, capfd, tmp_path: Path, fle
     fleet_file.write_text(fleet_file.read_text().replace("spec:\n", capped, 1))
     assert inventory("--inventory", saved, "-f", fleet_file) == 0
     assert capfd.readouterr().err == (
-        "note: a: the label fleet.io/replica-slots says 2; the fleet file wins (spec.nodes[0].maxReplicasPerModel: 3)\n"
+        "note: a: the label fleet.io/replica-slots says 2; the fleet file overrides it (spec.nodes[0].maxReplicasPerModel: 3)\n"
         + unreadable)
 
 
