@@ -39,9 +39,9 @@ def scale(
 ) -> int:
     """Start replicas of a model until N run; it never removes any.
 
-    The fleet file must have the model, and is not changed: if it wants fewer, the surplus replicas are held
-    and reported. Plans treat a replica started with --dedicated like any other; a replica that an apply or `replace` starts
-    in its place gets the file's share again.
+    The fleet file must have the model, and is not changed: if it wants fewer, plans hold the surplus replicas and
+    report them. Plans treat a replica started with --dedicated like any other; a replica that an apply or `replace`
+    starts in its place gets the file's share again.
     """
     if (replicas is None) == (scale_up is None):
         raise UsageError("give either --replicas N or --scale-up N")
