@@ -17,7 +17,7 @@ OTHER = "*"
 
 MEANINGS = {
     NEW: "the plan would create it", FOREIGN: "not this fleet's", UNKNOWN: "granted to an unknown holder",
-    DIRTY: "used beyond what is granted, not on offer",
+    DIRTY: "used beyond what is granted, so not offered",
 }
 MARKS: Mapping[Holder, str] = {"new": NEW, "foreign": FOREIGN, "live": "", "unknown": ""}
 _PALETTE = (

@@ -118,7 +118,7 @@ def test_another_address_never_gets_them(
 def test_a_context_that_is_named_and_not_used_is_reported(cli, elsewhere: str, cluster: ClusterStandIn) -> None:
     shown = cli("inventory", "--context", "other", "--address", cluster.url)
     assert shown.code == 0
-    assert "context other is not used: --address wins" in shown.err
+    assert "context other is not used: --address overrides it" in shown.err
     assert "not used" not in cli("inventory", "--address", cluster.url).err  # and the next run has no context
 
 
