@@ -30,7 +30,7 @@ MAX_PROBLEMS = 1000
 class LoadedFleet:
     """The fleet, if there are no errors, and all problems in file order, including warnings.
 
-    `documents` = what the fleet was resolved from; they hold the place of every value.
+    `documents` = what the fleet was resolved from; they hold the position of every value.
     """
 
     fleet: ResolvedFleet | None
