@@ -1,4 +1,4 @@
-"""Problems in fleet files: message, place, what is allowed, a suggestion.
+"""Problems in fleet files: message, position, what is allowed, a suggestion.
 
 Codes are stable: an unused code stays reserved. FL001-FL019 reading the text, FL020-FL039 one value or key,
 FL040-FL059 several fields together, FL060-FL079 warnings, from FL080 on errors in weights and their updates.
@@ -100,7 +100,7 @@ def as_utf8(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One problem at one place; line and column count from 1.
+    """One problem at one position; line and column count from 1.
 
     `source_line` is for terminals, and None if the line may hold a secret.
     """

@@ -2,7 +2,7 @@
 #
 #   fleetctl plan -f fleets/ --format json | conftest test -p docs/policy -d docs/policy/quotas.yaml -
 #
-# The input is what schemas/plan.schema.json describes, with the values of engine environments masked.
+# The input is a plan (schemas/plan.schema.json) with the values of engine environments masked.
 package main
 
 import rego.v1
@@ -10,7 +10,7 @@ import rego.v1
 # GPUs in a plan are integers of 1/10000.
 one_gpu := 10000
 
-# The team of a model is what stands before the first "/" of its key.
+# The team of a model is the part of its key before the first "/".
 team_of(model) := split(model, "/")[0]
 
 teams contains team_of(action.model) if some action in input.actions
@@ -37,14 +37,14 @@ deny contains msg if {
 	msg := sprintf("team %s: the plan takes %v GPUs, the quota is %v", [team, gpus, quota(team)])
 }
 
-# A secret comes from the node: a value in the fleet file is a text here (masked), a reference is an object.
+# Secrets come from the node: a value in the fleet file is a string here (masked), a reference is an object.
 deny contains msg if {
 	some action in input.actions
 	spec := input.specs[action.specHash]
 	some name, value in spec.workers[_].members[_].engine.env
 	is_string(value)
 	regex.match(`(TOKEN|SECRET|PASSWORD|_KEY)$`, name)
-	msg := sprintf("%s: %s stands in the fleet file; write {fromNode: %s}", [action.model, name, name])
+	msg := sprintf("%s: %s is in the fleet file; write {fromNode: %s}", [action.model, name, name])
 }
 
 warn contains msg if {

@@ -1,4 +1,4 @@
-# What plan_test.rego holds plan.rego to: a plan and quotas each, and what is denied.
+# The cases of plan_test.rego: for each a plan, quotas, and the expected denials.
 package main
 
 import rego.v1
@@ -34,6 +34,6 @@ cases := {
 	},
 	"a_secret_in_the_fleet_file_is_denied": {
 		"plan": plan({"lab/a": 0}, {"HF_TOKEN": "***"}),
-		"quotas": {}, "deny": {"lab/a: HF_TOKEN stands in the fleet file; write {fromNode: HF_TOKEN}"},
+		"quotas": {}, "deny": {"lab/a: HF_TOKEN is in the fleet file; write {fromNode: HF_TOKEN}"},
 	},
 }

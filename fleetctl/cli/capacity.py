@@ -46,8 +46,8 @@ def capacity(
 ) -> int:
     """Show how many more replicas would fit, and where.
 
-    In addition to what runs now and, with -f, to the new replicas of the plan. Each model or shape is counted alone.
-    Nothing is changed.
+    Counts what fits beside the running replicas and, with -f, beside the new replicas of the plan. Each model or shape
+    is counted alone. Nothing is changed.
     """
     from fleetctl.planner.questions.capacity import capacity as count  # NumPy, which --help does not need
 

@@ -47,8 +47,8 @@ app = command_app()
 def context() -> None:
     """Name clusters, and choose the one that commands use.
 
-    A command uses the first that is set of --address, FLEETCTL_ADDRESS, --context, FLEETCTL_CONTEXT,
-    spec.cluster.address in the fleet file, and the current context. Contexts are in fleetctl/config.yaml below
+    A command uses the first of these that is set: --address, FLEETCTL_ADDRESS, --context, FLEETCTL_CONTEXT,
+    spec.cluster.address in the fleet file, the current context. Contexts are in fleetctl/config.yaml below
     XDG_CONFIG_HOME, usually ~/.config. The file holds no secrets, only where to find them.
     """
 

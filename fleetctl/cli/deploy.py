@@ -19,7 +19,7 @@ app = command_app(
     "fleetctl deploy org/model -f fleets/prod.yaml",
     "fleetctl deploy org/model --replicas 1 -f fleets/prod.yaml",
     exit_codes="0 all are ready, 1 error before any action, or replicas are already live, 3 partial, 4 refused by "
-               "policy, 5 another apply holds the lock, 64 usage, 130 interrupted")
+               "policy, 5 another apply holds the lock, 7 --wait-timeout passed, 64 usage, 130 interrupted")
 
 
 @app.command()

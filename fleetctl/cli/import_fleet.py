@@ -71,7 +71,7 @@ def import_fleet(
 
     Reads the live fleet, or files: NDIF's models, Modelplane's ModelDeployments, LeaderWorkerSets, RayServices and Ray
     Serve configs. A value that has no field in a fleet file is listed with its line; if it concerns a model, it also
-    becomes a comment in the fleet file. Every guess is reported.
+    becomes a comment in the fleet file. What a person must decide or check is listed as `todo`.
     """
     out = None if str(out) == "-" else out
     reading = (*(paths or ()), *(files or ()), where.inventory)

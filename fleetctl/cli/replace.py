@@ -35,7 +35,7 @@ app = command_app(
     "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --drain 30s",
     "fleetctl replace openai-community/gpt2 -f fleets/demo.yaml --in-place",
     exit_codes="0 all are current, 1 error before any action, 3 stopped at the first failure, 4 refused by policy, 5 "
-               "another run holds the lock, 64 usage, 130 interrupted")
+               "another run holds the lock, 7 --wait-timeout passed, 64 usage, 130 interrupted")
 
 
 @app.command()

@@ -20,7 +20,7 @@ app = command_app(
     "fleetctl scale openai-community/gpt2 --replicas 5 -f fleets/demo.yaml",
     "fleetctl scale openai-community/gpt2 --scale-up 2 -f fleets/demo.yaml",
     exit_codes="0 all are ready, 1 error before any action, 3 partial, 4 refused by policy, 5 another apply holds the "
-               "lock, 64 usage, 130 interrupted")
+               "lock, 7 --wait-timeout passed, 64 usage, 130 interrupted")
 
 
 @app.command()
@@ -39,9 +39,9 @@ def scale(
 ) -> int:
     """Start replicas of a model until N run; it never removes any.
 
-    The fleet file must have the model, and is not changed: if it wants fewer replicas, the surplus is kept and
-    reported. Plans treat a replica started with --dedicated like any other; a replica that an apply or `replace` starts
-    in its place gets the file's share again.
+    The fleet file must have the model, and is not changed: if it wants fewer, plans hold the surplus replicas and
+    report them. Plans treat a replica started with --dedicated like any other; a replica that an apply or `replace`
+    starts in its place gets the file's share again.
     """
     if (replicas is None) == (scale_up is None):
         raise UsageError("give either --replicas N or --scale-up N")

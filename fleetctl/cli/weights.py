@@ -48,7 +48,7 @@ def index(folder: Annotated[Path, typer.Argument(
     except WeightsError as error:
         raise FleetctlError(f"{folder}: {error}") from None
     except OSError as error:
-        raise FleetctlError(f"cannot read {error.filename or folder}: {error.strerror}") from None
+        raise FleetctlError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
     if changed := sorted(path for path in before | after if before.get(path) != after.get(path)):
         (folder / NAME).unlink()
         raise FleetctlError(f"{folder} changed while it was read: {', '.join(changed[:3])}",

@@ -84,7 +84,7 @@ class ModelEffect(Stored):
 
 
 class PlanChange(Stored):
-    """What a change of the fleet files causes by itself, apart from what the plan would do without it."""
+    """The effect of a change of the fleet files alone, apart from what the plan would do without it."""
 
     base: Revision
     create: int = Field(description="replicas to create that the base would not create")

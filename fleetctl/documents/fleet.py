@@ -134,7 +134,7 @@ class ModelDefaults(Authored):
 
     priority: Annotated[int, Field(ge=-1_000_000, le=1_000_000)] = Field(0, description="higher is placed first")
     startup_timeout: Seconds = Field(1800, description="time an engine may take to become ready; default 30m")
-    scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant the planned resources; default 60s")
+    scheduling_timeout: Seconds = Field(60, description="time Ray may take to grant the planned resources; default 1m")
     restart: Restart = Field(default_factory=Restart, description="what happens when a ready engine exits")
     update: Update = Field(
         default_factory=Update, description="how a changed spec is rolled out; not part of the spec itself")

@@ -400,7 +400,7 @@ class Plan(Versioned):
     notes: list[Note] = Field(default_factory=list, description="settings on nodes that have no effect")
     policy: list[PolicyFinding] = Field(default_factory=list, description="policies this plan would break")
     change: PlanChange | None = Field(
-        None, description="with --base: what the change since that revision causes by itself")
+        None, description="with --base: the effect of the change since that revision alone")
     options: PlanFlags = Field(default_factory=PlanFlags, description="the flags that shaped the plan")
     observed: dict[str, dict[str, int]] = Field(
         default_factory=dict, description="per planned model: live count and highest id, to detect a stale plan")

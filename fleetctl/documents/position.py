@@ -10,7 +10,7 @@ Path = tuple[str | int, ...]
 
 
 class Position(Stored):
-    """A place in a fleet file, counted from 1."""
+    """A position in a file: line and column, counted from 1."""
 
     file: str
     line: int

@@ -30,7 +30,7 @@ MAX_PROBLEMS = 1000
 class LoadedFleet:
     """The fleet, if there are no errors, and all problems in file order, including warnings.
 
-    `documents` = what the fleet was resolved from; they hold the place of every value.
+    `documents` = what the fleet was resolved from; they hold the position of every value.
     """
 
     fleet: ResolvedFleet | None
@@ -106,7 +106,7 @@ def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[
         documents.extend(composed.documents)
         whole = whole and not composed.broken
         if not composed.documents and not composed.broken:
-            found.append(Problem("FL007", "this file holds no document", source.file, allowed="at least one Fleet"))
+            found.append(Problem("FL007", "this file has no document", source.file, allowed="at least one Fleet"))
     return documents, whole
 
 

@@ -33,7 +33,7 @@ _TWO_FORMS: dict[Path, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One error and its place: `path` leads to the value `node`, or to its key if `on_key`.
+    """One error and its position: `path` leads to the value `node`, or to its key if `on_key`.
 
     `kind`, `message` and `context` come from pydantic.
     """
@@ -79,7 +79,7 @@ class Finding:
         return f'"{text}"' if is_text else text
 
     def problem(self, code: str, message: str, *, allowed: str | None = None, suggestion: str | None = None) -> Problem:
-        """Return the problem at the place of this finding."""
+        """Return the problem at the position of this finding."""
         return self.document.problem(code, self.path, message, key=self.on_key, allowed=allowed, suggestion=suggestion)
 
 

@@ -77,7 +77,7 @@ def _cooldown(cooldown: Raw) -> Iterator[Problem]:
     with suppress(PydanticCustomError):  # an invalid duration is a problem of its own
         first, longest = parse_duration(cooldown.get("first") or "5m"), parse_duration(cooldown.get("max") or "1h")
         if first > longest:
-            yield cooldown.problem("FL079", f"first is longer than max, so every cooldown takes max: {longest} s",
+            yield cooldown.problem("FL079", f"first is longer than max, so every cooldown lasts max: {longest} s",
                                    key="first" if cooldown.get("first") else "max")
 
 

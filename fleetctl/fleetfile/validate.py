@@ -1,4 +1,4 @@
-"""Validates one document against the models: each pydantic error becomes a problem with a message and a place."""
+"""Validates one document against the models: each pydantic error becomes a problem with a message and a position."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A fleet file under construction: importers fill it, and `write.py` turns it into text.
 
-Every part of the input without a counterpart in a fleet file becomes a Loss with its place. Nothing here reads or
+Every part of the input without a counterpart in a fleet file becomes a Loss with its position. Nothing here reads or
 writes a file.
 """
 

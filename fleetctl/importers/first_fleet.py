@@ -140,7 +140,7 @@ def _comments(wanted: FirstFleet, need: Need | None, weights: int | None, number
     example = [] if wanted.models else ["An example: replace it with the name of your model."]
     program = ENGINES[wanted.engine].command[0]
     return size | {
-        at: [*example, "`replicas` is a floor: fleetctl starts what is missing, and never removes a replica."],
+        at: [*example, "`replicas` is a minimum: fleetctl starts missing replicas, and never removes one."],
         (*member, "nodeSelector"): ["Several kinds of cards are available; without this line any of them may be used."],
         (*member, "engine"): [f"{program} must be installed on the nodes. fleetctl adds nothing to its command line;",
                               "$(FLEETCTL_MODEL) is the key above, $(FLEETCTL_PORT) a free port."],

@@ -20,7 +20,7 @@ _RECREATES = "RecreateGroupOnPodRestart"
 _LOST = {
     "rolloutStrategy": "an apply replaces nothing that runs; a changed shape is reported as drift",
     "networkConfig": "there are no services: the leader's address is in $(FLEETCTL_LEADER_ADDRESS)",
-    "startupPolicy": "the engines of a gang start at once, when all its members are placed",
+    "startupPolicy": "the engines of a gang start together, once all its members are placed",
 }
 
 

@@ -9,7 +9,7 @@ TOP = {
     "http_options": "there is no proxy: call engines on their own ports",
     "grpc_options": "there is no proxy: call engines on their own ports",
     "logging_config": "each engine configures its own logs",
-    "target_capacity": "replicas is a floor, not scaled by a percentage",
+    "target_capacity": "replicas is a minimum, not scaled by a percentage",
 }
 APPLICATION = {
     "route_prefix": "requests are routed by the callers of the engines",
@@ -39,7 +39,7 @@ LLM_CONFIG = {
 
 
 def replica_count(source: Reading) -> int:
-    """Return the floor: the fixed number of replicas, or the minimum of an autoscaled deployment."""
+    """Return the minimum: the fixed number of replicas, or the minimum of an autoscaled deployment."""
     written = source.amount("num_replicas")
     if isinstance(source.peek("autoscaling_config"), dict):
         if written not in (None, "auto"):

@@ -49,7 +49,7 @@ class Access:
 
     @property
     def own_authorization(self) -> bool:
-        """Whether the headers include an Authorization, which wins over the token."""
+        """Whether the headers include an Authorization, which overrides the token."""
         return any(name.lower() == "authorization" for name in self.headers)
 
     def all_headers(self) -> dict[str, str]:
@@ -103,7 +103,7 @@ def _read_token(path: Path) -> str:
         token = read_whole(path, SECRET_BYTES).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        order = f"{TOKEN_VARIABLE} wins over {TOKEN_PATH_VARIABLE}, which wins over ~/{DEFAULT_TOKEN_PATH}"
+        order = f"{TOKEN_VARIABLE} overrides {TOKEN_PATH_VARIABLE}, which overrides ~/{DEFAULT_TOKEN_PATH}"
         raise InventoryError(f"the token file {path} cannot be read: {reason}", hint=order) from None
     if not token:
         raise InventoryError(f"the token file {path} is empty", hint="write the cluster's token into it, or remove it")

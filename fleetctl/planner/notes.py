@@ -1,4 +1,4 @@
-"""Notes: slot labels on nodes that have no effect, since they are invalid or overruled."""
+"""Notes: slot labels on nodes that have no effect, since they are invalid or overridden."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def slot_notes(nodes: Iterable[Node], policies: Sequence[NodePolicy]) -> list[No
             by_reason.setdefault((text, ""), []).append(node.name)
         elif held is not None and held.limit != from_label.limit:
             winner = "a note" if node.slots is not None else "the fleet file"
-            by_reason.setdefault((text, f"{winner} wins ({held.source}: {held.limit})"), []).append(node.name)
+            by_reason.setdefault((text, f"{winner} overrides it ({held.source}: {held.limit})"), []).append(node.name)
     return [Note(code="SLOTS_LABEL_OVERRULED", level="notice", nodes=names[:SHOWN], node_count=len(names),
-                 message=f"{some(names, SHOWN)}: the label {SLOTS_LABEL} says {text}; {overruled}") if overruled
+                 message=f"{some(names, SHOWN)}: the label {SLOTS_LABEL} says {text}; {overridden}") if overridden
             else Note(code="SLOTS_LABEL_IGNORED", level="warning", nodes=names[:SHOWN], node_count=len(names),
                       message=f'{some(names, SHOWN)}: the label {SLOTS_LABEL} is "{text}", which is not a whole number '
                               "of at least 1; it is ignored")
-            for (text, overruled), names in by_reason.items()]
+            for (text, overridden), names in by_reason.items()]

@@ -16,8 +16,8 @@ OTHER = "*"
 """For models beyond the last pair of letters, and for a third model on one card."""
 
 MEANINGS = {
-    NEW: "the plan would create it", FOREIGN: "not this fleet's", UNKNOWN: "in use, the holder is unknown",
-    DIRTY: "used beyond what is granted, not on offer",
+    NEW: "the plan would create it", FOREIGN: "not this fleet's", UNKNOWN: "granted to an unknown holder",
+    DIRTY: "used beyond what is granted, so not offered",
 }
 MARKS: Mapping[Holder, str] = {"new": NEW, "foreign": FOREIGN, "live": "", "unknown": ""}
 _PALETTE = (
@@ -98,7 +98,7 @@ def totals(picture: PlacementMap) -> str:
     whole = sum(card.free_share == SHARE and not card.dirty for card in cards)
     new_replicas = sum(entry.new for entry in picture.legend)
     new_nodes = sum(node.new for node in picture.nodes)
-    planned = f", {count_of(new_replicas, 'new replica')} drawn in" if new_replicas else ""
+    planned = f", {count_of(new_replicas, 'new replica')} shown" if new_replicas else ""
     planned += f", {count_of(new_nodes, 'new node')}" if new_nodes else ""
     return (f"{count_of(len(alive), 'node')} alive, {count_of(len(cards), 'card')}, "
             f"{free:g} free ({whole} of them whole){planned}")

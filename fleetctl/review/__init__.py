@@ -1,1 +1,1 @@
-"""Compares revisions of a fleet: what changed in meaning, and what a change causes alone. Writes nothing."""
+"""Compares revisions of a fleet: what changed in meaning, and the effect of a change alone. Writes nothing."""

@@ -103,7 +103,7 @@ def _on_disk(files: tuple[str, ...]) -> Place:
 
 def _required(files: tuple[str, ...]) -> tuple[str, ...]:
     if not files:
-        raise UsageError("no fleet files: a revision holds many files",
+        raise UsageError("no fleet files are given, and a revision has many files",
                          hint="name them with -f, as in: fleetctl diff main -f fleets/")
     return files
 

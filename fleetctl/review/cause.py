@@ -86,7 +86,7 @@ def _removed(row: ModelRow) -> str:
 def _changed(old: CountsThen, new: CountsThen, *, is_changed: bool) -> str:
     fetch = new.fetch - old.fetch
     parts = [_more(new.create - old.create, "to create"), _more(new.blocked - old.blocked, "blocked"),
-             _more(new.hold - old.hold, "kept beyond the target"), _more(new.drift - old.drift, "reported as drift"),
+             _more(new.hold - old.hold, "held"), _more(new.drift - old.drift, "reported as drift"),
              _more(fetch, f"node{'' if abs(fetch) == 1 else 's'} to fetch weights")]
     counts = ", ".join(part for part in parts if part) or f"{new.wanted} wanted instead of {old.wanted}"
     return counts if is_changed else f"affected by another change: {counts}"

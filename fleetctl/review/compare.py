@@ -1,4 +1,4 @@
-"""Compares two fleets by meaning: every difference with both values, both places and its effect on running replicas.
+"""Compares two fleets by meaning: every difference with both values, both positions and its effect on running replicas.
 
 The order of keys and models, comments, quotes, the spelling of quantities and the split into files do not matter.
 Reads nothing and writes nothing.

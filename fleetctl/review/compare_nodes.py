@@ -113,8 +113,8 @@ def _effect(setting: Steps, old: Setting, new: Setting, cards: Set[bool]) -> tup
     if setting == _WARM:
         return "none", f"the limit on memory for WARM replicas there; {UNAFFECTED}"
     if setting == _RESERVE:
-        return ("none", f"less of each card is on offer to new replicas; {UNAFFECTED}") if more else (
-            "additive", "more of each card is on offer to new replicas")
+        return ("none", f"less of each card is offered to new replicas; {UNAFFECTED}") if more else (
+            "additive", "more of each card is offered to new replicas")
     return ("additive", "cards that do not report their memory count as larger") if more else (
         "none", f"cards that do not report their memory count as smaller, or not at all; {UNAFFECTED}")
 

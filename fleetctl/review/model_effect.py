@@ -53,6 +53,6 @@ def _target(old: int, new: int) -> tuple[Effect, str]:
     if new > old:
         return "additive", f"up to {count_of(new - old, 'more replica')} may be created"
     if new == 0:
-        return "held", "no target any more: running replicas are kept, but not recreated"
+        return "held", "no target anymore: running replicas are kept, but not recreated"
     surplus = "1 running replica is" if old - new == 1 else f"{old - new} running replicas are"
     return "held", f"nothing is removed: up to {surplus} kept beyond the target"

@@ -106,7 +106,7 @@ class Repository:
 
 
 def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
-    """Return the repository of a file or folder, which need not exist any more.
+    """Return the repository of a file or folder, which need not exist anymore.
 
     Raises RevisionError with git's message if there is none.
     """

@@ -80,7 +80,7 @@ def _models(plan: Plan, cool: set[str]) -> Iterator[Metric]:
                         "outdated": row.outdated, "missing": row.create + row.blocked} for row in plan.models}
     yield _gauges("model_replicas", "Replicas of a model, as last planned.", ("fleet", "model", "state"),
                   (((fleet, key, state), count) for key, found in counts.items() for state, count in found.items()))
-    yield _gauges("model_cooling", "Whether the model cools down after several failures.", ("fleet", "model"),
+    yield _gauges("model_cooling", "Whether the model is cooling down after several failures.", ("fleet", "model"),
                   (((fleet, key), float(key in cool)) for key in counts))
     yield _gauges("model_blocked_replicas", "Blocked replicas, by reason code.", ("fleet", "model", "code"),
                   (((fleet, row.model, row.code), row.replicas) for row in plan.blocked))
@@ -94,5 +94,5 @@ def _nodes(seen: Inventory, cool: set[str]) -> Iterator[Metric]:
                   (((name, state), count) for name, state, count in gpus))
     yield _gauges("node_cordoned", "Whether a note in the cluster keeps new replicas off the node.", ("node",),
                   (((node.name,), float(node.cordon is not None)) for node in alive))
-    yield _gauges("node_cooling", "Whether the node cools down after failures of replicas.", ("node",),
+    yield _gauges("node_cooling", "Whether the node is cooling down after failures of replicas.", ("node",),
                   (((node.name,), float(node.name in cool)) for node in alive))

@@ -34,7 +34,7 @@ def read_contexts(path: Path) -> Contexts:
     except FileNotFoundError:
         return Contexts()
     except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
+        raise DocumentError(f"{path} cannot be read: {getattr(error, 'strerror', None) or 'not UTF-8 text'}") from None
 
 
 def change_contexts(path: Path, changes: Mapping[str, object], *below: str) -> Contexts:

@@ -47,7 +47,7 @@ def open_dashboard(
         environ = {**environ, **variables_of(chosen, environ)}
     elif invocation.context:
         winner = "--address" if address else ADDRESS_VARIABLE
-        invocation.say("warning", f"context {invocation.context} is not used: {winner} wins over it")
+        invocation.say("warning", f"context {invocation.context} is not used: {winner} overrides it")
     named = resolve_address(address, environ, written, or_inventory=or_inventory)
     given = bool(address or environ.get(ADDRESS_VARIABLE))
     access = find_access(environ, invocation.home).only_for_given(named, given=given)

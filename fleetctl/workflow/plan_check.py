@@ -29,7 +29,7 @@ class Checked:
     refusal: PlanStale | PlanUsed | None
 
     def map(self) -> PlacementMap | None:
-        """Return the placement map with the plan drawn in; None without an inventory or if the plan does not fit."""
+        """Return the map with the plan's new replicas; None without an inventory or if the plan does not fit."""
         from fleetctl.planner.questions.occupancy import placement_map  # NumPy
         from fleetctl.planner.questions.scenario import Scenario
 

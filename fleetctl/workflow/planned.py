@@ -37,7 +37,7 @@ class Planned:
                                             "autoscaler": list(self.autoscaler)})
 
     def map(self) -> PlacementMap:
-        """Return the placement map with the plan drawn in."""
+        """Return the map with the plan's new replicas."""
         from fleetctl.planner.questions.occupancy import placement_map  # NumPy
         from fleetctl.planner.questions.scenario import Scenario
 

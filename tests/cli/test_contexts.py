@@ -118,7 +118,7 @@ def test_another_address_never_gets_the_secrets_of_a_context(
 def test_a_named_context_that_is_not_used_is_reported(cli, remote: str, cluster: ClusterStandIn) -> None:
     result = cli("inventory", "--context", "other", "--address", cluster.url)
     assert result.code == 0
-    assert "context other is not used: --address wins" in result.err
+    assert "context other is not used: --address overrides it" in result.err
     assert "not used" not in cli("inventory", "--address", cluster.url).err  # the next run has no context
 
 

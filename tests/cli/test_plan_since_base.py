@@ -1,4 +1,4 @@
-"""`fleetctl plan --base`: the effect of the change alone, in a real repository, on a snapshot of a cluster."""
+"""`fleetctl plan --base`: the effect of a change alone, in a real repository, on a snapshot of a cluster."""
 
 from __future__ import annotations
 

@@ -56,13 +56,13 @@ def test_replicas_of_another_fleet_are_not_counted_but_named(cli, acting: Cluste
 
 def test_a_number_above_that_of_the_file_is_reported(cli, acting: ClusterStandIn, fleet_file: Path) -> None:
     result = cli("scale", MODEL, "--replicas", "6", "-f", fleet_file, "--yes")
-    assert "the next plan calls" in result.err
-    assert "surplus, and keeps them" in result.err
+    assert "the next plan holds" in result.err
+    assert "as surplus" in result.err
 
 
 @pytest.mark.parametrize(("words", "effect"), [
-    (("deploy", "--replicas", "5"), "calls 2 of them surplus, and keeps them"),
-    (("scale", "--replicas", "5"), "calls 2 of them surplus, and keeps them"),
+    (("deploy", "--replicas", "5"), "holds 2 of them as surplus"),
+    (("scale", "--replicas", "5"), "holds 2 of them as surplus"),
     (("deploy", "--replicas", "1"), "the fleet file wants 3; the next apply starts 2 replicas more"),
     (("scale", "--scale-up", "1"), "the fleet file wants 3; the next apply starts 2 replicas more")])
 def test_the_effect_of_the_next_apply_on_another_number_is_reported(

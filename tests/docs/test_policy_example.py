@@ -62,7 +62,7 @@ def printed_plan(fleet: str = FLEET, **facts: Any) -> Any:
 
 def test_a_real_plan_above_its_quota_and_with_a_secret_is_denied() -> None:
     assert denied(printed_plan(), org=8) == [
-        "org/one:1: TOKEN stands in the fleet file; write {fromNode: TOKEN}",
+        "org/one:1: TOKEN is in the fleet file; write {fromNode: TOKEN}",
         "team org: the plan takes 16 GPUs, the quota is 8",
     ]
 

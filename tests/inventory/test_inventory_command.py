@@ -83,7 +83,8 @@ def test_an_ignored_slot_label_is_reported(inventory, capfd, tmp_path: Path, fle
     fleet_file.write_text(fleet_file.read_text().replace("spec:\n", capped, 1))
     assert inventory("--inventory", saved, "-f", fleet_file) == 0
     assert capfd.readouterr().err == (
-        "note: a: the label fleet.io/replica-slots says 2; the fleet file wins (spec.nodes[0].maxReplicasPerModel: 3)\n"
+        "note: a: the label fleet.io/replica-slots says 2; the fleet file overrides it "
+        "(spec.nodes[0].maxReplicasPerModel: 3)\n"
         + unreadable)
 
 

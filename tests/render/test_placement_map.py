@@ -42,7 +42,7 @@ def test_marks_of_new_foreign_unknown_and_dirty_cards_are_explained_below() -> N
     assert "+C" in row(text, "coming")
     assert "~D?█" in row(text, "strange")
     assert "!·" in row(text, "strange")
-    assert ("+ the plan would create it; ~ not this fleet's; ? in use, the holder is unknown; ! used beyond what"
+    assert ("+ the plan would create it; ~ not this fleet's; ? granted to an unknown holder; ! used beyond what"
             in text)
 
 

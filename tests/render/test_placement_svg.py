@@ -54,7 +54,7 @@ def test_the_svg_has_text_alternatives() -> None:
     assert "org/a: 1 live" in (ids["desc"].text or "")
     titles = [group.findtext(f"{SVG}title") or "" for group in cells(root)]
     assert "shared card 0; org/a/0 0.5 (live); org/b/0 0.25 (live); 0.25 free" in titles
-    assert any("the holder is unknown" in title and "not this fleet's" in title for title in titles)
+    assert any("granted to an unknown holder" in title and "not this fleet's" in title for title in titles)
     assert any("dirty" in title for title in titles)
 
 

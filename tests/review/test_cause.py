@@ -97,7 +97,7 @@ def test_a_removed_model_keeps_its_replicas_running_and_creates_no_more() -> Non
 
 def test_a_lowered_target_keeps_running_replicas() -> None:
     found = change(fleet(small("a", replicas=3)), fleet(small("a", replicas=1)), world(live={"a": 3}))
-    assert effects(found) == {"a": ("changed", "2 more kept beyond the target")}
+    assert effects(found) == {"a": ("changed", "2 more held")}
 
 
 def test_only_new_drift_is_counted() -> None:

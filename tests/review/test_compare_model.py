@@ -48,7 +48,7 @@ CHANGES = {
     "a raised target": (fleet(model(replicas=2)), fleet(model(replicas=5)),
                         [("replicas", "changed", "additive", 2, 5)]),
     "a lowered target": (fleet(model(replicas=5)), fleet(model(replicas=2)), [("replicas", "changed", "held", 5, 2)]),
-    "no target any more": (fleet(model(replicas=5)), fleet(model(replicas=0)), [("replicas", "changed", "held", 5, 0)]),
+    "no target anymore": (fleet(model(replicas=5)), fleet(model(replicas=0)), [("replicas", "changed", "held", 5, 0)]),
     "a target after all": (fleet(model(replicas=0)), fleet(model(replicas=1)),
                            [("replicas", "changed", "additive", 0, 1)]),
     "a priority where there was none": (fleet(model()), fleet(model(priority=5)),

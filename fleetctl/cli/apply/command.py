@@ -64,7 +64,7 @@ def apply(
         "--no-wait", help="End once everything is created, before it is ready; exit with 0 unless blocked.",
     )] = False,
 ) -> int:
-    """Start missing replicas, as far as they fit, until they are ready.
+    """Start missing replicas, as many as fit, and wait until they are ready.
 
     No running replica is removed, shrunk, moved or restarted. Closing this command does not stop the apply. Ctrl-C
     stops it: nothing more is started. A second Ctrl-C within a second detaches and leaves it running.

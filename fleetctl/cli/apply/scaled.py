@@ -43,8 +43,8 @@ def apply_scaled(
 def _compare(found: Scaling, number: int) -> None:
     """Report what the next apply will do about a number that differs from the file's."""
     if number > found.wanted:
-        say("note", f"{found.model}: the fleet file wants {found.wanted}; change it there, or the next plan calls "
-                    f"{number - found.wanted} of them surplus, and keeps them")
+        say("note", f"{found.model}: the fleet file wants {found.wanted}; change it there, or the next plan "
+                    f"holds {number - found.wanted} of them as surplus")
     elif number < found.wanted:
         say("note", f"{found.model}: the fleet file wants {found.wanted}; the next apply starts "
                     f"{count_of(found.wanted - number, 'replica')} more")

@@ -46,7 +46,7 @@ def drift(
     """Check on a schedule that the cluster matches the files.
 
     Makes a plan and reads the latest apply, and reports what is missing, blocked, outdated, restarting or failed. Cards
-    in use by others, ended cordons, what cools and recent failures are warnings, and do not change the exit code. On a
+    in use by others, expired cordons, cooldowns and recent failures are warnings, and do not change the exit code. On a
     forge one issue is kept up to date: open while there is drift or a warning, otherwise closed. Nothing is changed in
     the cluster. FLEETCTL_FILES may also name the files, and FLEETCTL_REPORTS the reports, one per line.
     """

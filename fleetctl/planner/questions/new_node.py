@@ -33,7 +33,7 @@ MAX_NODES = 10_000
 MAX_CARDS = 64
 MIB = 1 << 20
 PLENTY_CPUS, PLENTY_MEMORY = 1_024, 16 << 40
-"""CPUs and host memory of a new node if not given: so much that they never run short."""
+"""CPUs and host memory of a new node if not given: enough never to run short."""
 
 CARD_MEMORY = {
     "T4": 15_360 * MIB, "A10G": 23_028 * MIB, "L4": 23_034 * MIB, "L40S": 46_068 * MIB, "A100": 40_960 * MIB,

@@ -22,7 +22,7 @@ Hidden from screen readers: the focused cell has the same text as its label.
 def plan_page(plan: Plan, picture: PlacementMap | None) -> str:
     """Return the page of a plan: its report, and the placement map before and after.
 
-    `picture` is the placement map with this plan's new replicas drawn in. None if only the plan is known; then the map
+    `picture` is the placement map with this plan's new replicas. None if only the plan is known; then the map
     shows only the nodes the plan places on.
     """
     drawn = picture or planned_alone(plan)

@@ -37,7 +37,7 @@ def change_tables(change: PlanChange | None) -> tuple[Table, ...]:
 
 
 def change_sentence(change: PlanChange) -> str:
-    """Return what the change alone causes, and how much is due without it."""
+    """Return the effect of the change alone, and how many replicas are due without it."""
     parts = [f"{change.create} more to create" if change.also_without else f"{change.create} to create"]
     if change.no_longer:
         parts.append(f"{change.no_longer} no longer to create")

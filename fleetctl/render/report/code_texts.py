@@ -25,7 +25,7 @@ BLOCKED = {
     "UPDATE_NEEDS_ROOM": "no room for a replica of the new spec beside the outdated ones, which keep serving",
     "WAITS_FOR_NODES": "it would run on nodes that the autoscaler may add",
     "MAX_NODES": "the autoscaler may not add more nodes of the required type",
-    "COOLING_DOWN": "the model has failed several times in a row and cools down",
+    "COOLING_DOWN": "the model has failed several times in a row and is cooling down",
     "CLAIMED_BY_FLEET": "the model is live under another fleet",
 }
 POLICY = {
@@ -48,7 +48,7 @@ OBSERVED = {
     "PREFETCH": "nodes would fetch weights to keep them on their disks",
     "UNMANAGED": "capacity in use outside this fleet",
     "SLOTS_LABEL_IGNORED": "a node label for the slot cap that is not a number",
-    "SLOTS_LABEL_OVERRULED": "a node label for the slot cap that the fleet file overrules",
+    "SLOTS_LABEL_OVERRULED": "a node label for the slot cap that a note or the fleet file overrides",
 }
 DIFFERENCE = {
     "ADDITIVE": "a change that may create more replicas",

@@ -1,4 +1,4 @@
-"""Capacity as a report: a row per model or shape, then where the replicas fit and what stops one more."""
+"""Capacity as a report: a row per model or shape, then where the replicas fit and what prevents one more."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _notes(rows: int) -> Iterator[str]:
     if rows > 1:
         yield "Each row is counted separately, but all rows share the same room."
     if rows > DETAILS_SHOWN:
-        yield "--model MODEL shows where, and what stops one more; --format json has everything."
+        yield "--model MODEL shows where, and what prevents one more; --format json has everything."
 
 
 def _numbers(answer: Capacity) -> Table:
@@ -56,7 +56,7 @@ def _numbers(answer: Capacity) -> Table:
 def _details(answer: Capacity) -> Table:
     columns = (Column("model", "model", name=True), Column("sentence", "how many"), Column("where", "where"))
     rows = [(_name(row), _sentence(row, _last(row)), tuple(_places(_last(row), answer))) for row in answer.rows]
-    return Table("where", "Where, and what stops one more", columns, tuple(rows), line="{model}: {sentence}")
+    return Table("where", "Where, and what prevents one more", columns, tuple(rows), line="{model}: {sentence}")
 
 
 def _name(row: CapacityRow) -> str:

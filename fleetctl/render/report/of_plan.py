@@ -71,7 +71,8 @@ def certificate_sentence(certificate: Certificate) -> str:
     if not count:
         return ""
     if certificate.placed == count:
-        return "Places the missing replica." if one else f"Places all {count} missing replicas."
+        which = {1: "the", 2: "both"}.get(count, f"all {count}")
+        return f"Places {which} missing replica{'' if one else 's'}."
     proven = certificate.status == "optimal"
     if one:
         start = f"The missing replica {'cannot be placed' if proven else 'was not placed'}"

@@ -221,7 +221,7 @@ def test_the_last_line_has_the_totals_and_the_promise_never_to_remove() -> None:
 
 @pytest.mark.parametrize(("certificate", "sentence"), [
     (Certificate(placed=2, wanted=2, upper_bound=2, status="optimal", method="m"),
-     "Places all 2 missing replicas."),
+     "Places both missing replicas."),
     (Certificate(placed=1, wanted=1, upper_bound=1, status="optimal", method="m"), "Places the missing replica."),
     (Certificate(placed=2, wanted=3, upper_bound=2, status="optimal", method="slots"),
      "Places 2 of the 3 missing replicas, proven best."),

@@ -35,7 +35,7 @@ class Card(NamedTuple):
 
     @property
     def dirty(self) -> bool:
-        """Whether it is not on offer: it cools, or something without a grant uses it."""
+        """Whether it is not offered: it is cooling, or something without a grant uses it."""
         return self.foreign > 0 or self.cooling
 
     @property

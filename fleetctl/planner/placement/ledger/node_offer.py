@@ -113,7 +113,7 @@ class _CardLoads:
 @lru_cache(maxsize=1 << 16)
 def _finished(card: BareCard, share: int, vram: int, reserve: int, tries: int | None = None) -> Card:
     index, memory, measured, _, unified = card
-    if share >= SHARE:  # nothing of it is on offer, so its free memory does not matter
+    if share >= SHARE:  # nothing of it is offered, so its free memory does not matter
         return Card(index, 0, None if memory is None else 0, memory)
     slack = max(GIB, (memory or 0) // 50)
     free = None if memory is None else max(0, memory - max(measured, vram) - reserve)

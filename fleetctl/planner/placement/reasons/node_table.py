@@ -66,11 +66,11 @@ class NodeTable:
         return found
 
     def free_cards(self, places: Ints, vram: int = 0) -> Ints:
-        """Return by node how many whole cards with at least `vram` bytes free are on offer."""
+        """Return by node how many whole cards with at least `vram` bytes free are offered."""
         return self._table.whole_cards(vram)[self._kinds[places]]
 
     def free_share(self, places: Ints) -> Ints:
-        """Return by node the share on offer on all clean cards; shares of different cards do not add up."""
+        """Return by node the share offered on all clean cards; shares of different cards do not add up."""
         return self._table.free_share[self._kinds[places]]
 
     def label_keys(self) -> list[str]:

@@ -95,7 +95,7 @@ class Shortfall:
         )
 
     def _in_use(self, place: int) -> list[str]:
-        """Say how much of each dirty card that Ray may hand out is in use and by what, or why the card cools."""
+        """Say how much of each dirty card that Ray may grant is in use and by what, or why the card is cooling."""
         node = self.table.ledger.nodes[place]
         cards = {card.index: card for card in node.gpus}
         cooling = {one.index: f"card {one.index} on {node.name}: {one.why}" for one in node.policy.cooling_cards}
