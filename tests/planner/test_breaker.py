@@ -302,23 +302,23 @@ def test_a_clock_that_is_ahead_does_not_prolong_a_cooldown() -> None:
     assert "until 00:05 UTC" in plan.blocked[0].message
 
 
-def test_an_old_inventory_has_no_failures_and_nothing_cools() -> None:
-    document = short_inventory({"nodes": [{"name": "a"}]}).model_dump(by_alias=True)
+def test_nothing_cools_if_an_inventory_has_no_failures_or_predates_them() -> None:
+    inventory = short_inventory({"nodes": [{"name": "a"}]})
+    assert inventory.failures == []
+    assert not find_cooled(FLEET, inventory)
+    document = inventory.model_dump(by_alias=True)
     del document["failures"]
     assert not find_cooled(FLEET, Inventory.model_validate(document))
     assert Policy().cooldown.failures == 3
     assert before("1m") == "2025-12-31T23:59:00Z"
 
 
-# LocalAI's acceptance rows for its placement, under their ids: `ticks` there are failures here, a `rule` is a model.
+# LocalAI's acceptance cases for its placement, with its ids; a tick there is a failure here, a rule a model. The others
+# are in cases/.
 
 
 def slots(limit: int) -> dict[str, Any]:
     return {"slots": {"value": limit, "source": "test"}}
-
-
-def test_r1_one_node_with_one_slot_takes_one_of_two() -> None:
-    assert outcome(planned(failures=[], nodes=[{"name": "a", **slots(1)}])) == (1, ["SLOTS_FULL"])
 
 
 def test_r2_a_full_slot_is_no_failure_and_five_failures_cool_into_the_future() -> None:
@@ -347,43 +347,6 @@ def test_r5_a_new_label_of_a_node_ends_the_cooldown() -> None:  # Ray reads the 
     assert outcome(planned(nodes=nodes, selector={"pool": "x"})) == (2, [])
 
 
-def test_r6_capacity_is_the_number_of_free_slots_on_the_selected_nodes() -> None:
-    nodes = [{"name": name, "labels": {"pool": pool}, **slots(limit)}
-             for name, limit, pool in (("a", 4, "x"), ("b", 2, "y"), ("c", 1, "y"))]
-    taken = [{"model": "m", "id": number, "node": node, "hash": "h"} for number, node in enumerate(("a", "c"))]
-    assert outcome(planned(failures=[], nodes=nodes, replicas=taken, count=99)) == (5, ["SLOTS_FULL"])
-    assert outcome(planned(failures=[], nodes=nodes, replicas=taken, count=99, selector={"pool": "y"})) == (
-        2, ["SLOTS_FULL"])
-
-
-def test_s4_a_new_model_has_no_failures_and_no_cooldown() -> None:
-    inventory = short_inventory({"nodes": [{"name": "a"}]})
-    assert inventory.failures == []
-    assert not find_cooled(FLEET, inventory)
-
-
-def test_p1_two_on_an_empty_cluster() -> None:
-    assert outcome(planned(failures=[])) == (2, [])
-
-
 def test_p3_at_the_maximum_nothing_is_added() -> None:
     taken = [{"model": "m", "id": number, "node": "a", "hash": "h"} for number in range(3)]
     assert outcome(planned(failures=[], nodes=[{"name": "a", **slots(3)}], replicas=taken, count=3)) == (0, [])
-
-
-def test_p4_inverted_a_target_below_the_running_replicas_removes_none() -> None:
-    taken = [{"model": "m", "id": number, "node": "a", "hash": "h"} for number in range(3)]
-    plan = planned(failures=[], replicas=taken, count=1)
-    assert outcome(plan) == (0, [])
-    assert [(hold.live, hold.surplus) for hold in plan.holds] == [(3, 2)]
-
-
-def test_p5_at_the_target_there_is_nothing_to_do() -> None:
-    taken = [{"model": "m", "id": number, "node": "a", "hash": "h"} for number in range(2)]
-    assert (outcome(plan := planned(failures=[], replicas=taken)), plan.exit_code) == ((0, []), 0)
-
-
-def test_p6_a_selector_passes_only_the_matching_nodes() -> None:
-    nodes = [{"name": "a"}, {"name": "b", "labels": {"pool": "x"}}]
-    plan = planned(failures=[], nodes=nodes, selector={"pool": "x"})
-    assert {member.node for action in plan.actions for member in action.members} == {"b"}

@@ -1,6 +1,6 @@
 """Defects measured in Modelplane, each as a test of the opposite outcome; D1 to D19 number its list of defects.
 
-D1 to D4 and D16 concern running replicas: see test_never_down.py and cases/.
+D1 to D4 and D16 concern running replicas: see test_never_down.py and cases/. D13 is in cases/.
 """
 
 from __future__ import annotations
@@ -123,12 +123,6 @@ def test_d12_copies_are_independent_and_may_be_in_different_pools() -> None:
     nodes = [*eights("x1", "x2", labels={"pool": "x"}), *eights("y1", labels={"pool": "y"})]
     made = plan([{"key": "m", "replicas": 1, "gpus": 8, "copies": 3}], nodes)
     assert sorted(assignments(made)["m/0"]) == ["x1", "x2", "y1"]
-
-
-def test_d13_eight_replicas_of_one_gpu_share_a_node_of_eight() -> None:
-    made = plan([{"key": "m", "replicas": 8, "gpus": 1}], eights("a"))
-    assert len(made.actions) == 8
-    assert made.certificate.status == "optimal"
 
 
 def test_d14_replicas_whose_nodes_are_gone_are_lost_not_running() -> None:
