@@ -37,7 +37,7 @@ def test_inventory_and_plan_are_complete_when_lists_are_cut(tmp_path: Path):
     assert "/api/v0/placement_groups" not in requested, "former groups of others must cost nothing"
 
 
-def test_actors_of_others_cost_little_memory(tmp_path: Path):
+def test_foreign_actors_take_little_memory(tmp_path: Path):
     peaks = []
     for cluster in (CLUSTERS["small"], replace(CLUSTERS["small"], foreign=12_000)):
         with dashboard(cluster) as url:

@@ -1,4 +1,4 @@
-"""Random fleets as people write them, and what runs once they were applied, for the import from the live fleet."""
+"""Random fleet files, and the live fleet after they are applied, for the import from the live fleet."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _model(draw: st.DrawFn, key: str) -> dict[str, Any]:
 
 @st.composite
 def fleets(draw: st.DrawFn) -> dict[str, Any]:
-    """A fleet of the name `lab` without node policies, which leave no trace, as plain values."""
+    """A fleet `lab` as plain values, without node policies, which a live fleet does not show."""
     defaults = draw(st.fixed_dictionaries({}, optional={
         "priority": st.just(9), "placement": st.sampled_from([{"ranksPerNode": 2}, {"spread": "pool"}]),
         "restart": st.just({"max": 2}), "startupTimeout": st.just("10m")}))
@@ -80,7 +80,7 @@ def plan_of(text: str, inventory: Inventory) -> Plan:
 
 
 def inventory_of(*replicas: Replica | dict[str, Any], dead: tuple[str, ...] = (), **more: Any) -> Inventory:
-    """Four nodes of eight cards with what runs on them."""
+    """Four nodes with eight cards each, and the replicas on them."""
     nodes = [{**node, "state": "DEAD"} if node["name"] in dead else node for node in NODES]
     return Inventory.model_validate({"observedAt": "2026-03-04T12:00:00Z", "source": "a test", "nodes": nodes,
                                      "cluster": {"address": "http://192.0.2.1:8265"}, "replicas": list(replicas),
@@ -88,32 +88,32 @@ def inventory_of(*replicas: Replica | dict[str, Any], dead: tuple[str, ...] = ()
 
 
 def created(action: Action, fleet: str = "lab") -> Replica:
-    """What the inventory shows of a replica once it was created."""
+    """The replica of an action as the inventory shows it."""
     members = [{**member.model_dump(by_alias=True, exclude={"node"})} for member in action.members]
     return Replica.model_validate({"model": action.model, "replicaId": action.replica_id, "fleet": fleet,
                                    "specHash": action.spec_hash, "members": members})
 
 
 def recorded_by(plan: Plan, job: str = "fleetctl-apply-1") -> dict[SpecOf, Recorded]:
-    """What the log of the plan's apply tells of its models."""
+    """The models recorded in the log of the plan's apply."""
     line = json.dumps({"seq": 2, "type": "planAccepted", **apply_record(plan)}, separators=(",", ":"))
     return {(one.model.key, one.model.spec_hash): one for one in recorded_in(line + "\n", job)}
 
 
 def applied(text: str) -> tuple[Inventory, dict[SpecOf, Recorded]]:
-    """Plan a fleet file on empty nodes; return what runs once that was applied, and what its log tells."""
+    """Plan a fleet file on empty nodes; return the inventory after the apply and the models recorded in its log."""
     plan = plan_of(text, inventory_of())
     return inventory_of(*(created(action) for action in plan.actions)), recorded_by(plan)
 
 
 def as_text(fleet: dict[str, Any]) -> str:
-    """A fleet file; JSON is YAML, too, and what is in quotes there nobody takes for a number."""
+    """A fleet file; JSON is valid YAML, and its quotes keep text from being read as numbers."""
     return json.dumps(fleet)
 
 
 @st.composite
-def crowds(draw: st.DrawFn) -> Inventory:
-    """Whatever may be seen on a cluster: any state, fleet and shape, on nodes that live, died or are not known."""
+def any_inventory(draw: st.DrawFn) -> Inventory:
+    """Any inventory: replicas of any state, fleet and shape, on alive, dead or unknown nodes."""
     members = st.lists(st.fixed_dictionaries({
         "nodeId": st.sampled_from(["id-a", "id-b", "id-c", "id-gone", None]),
         "gpus": st.sampled_from([0, 2_500, 20_000]), "vram": st.sampled_from([0, 3 << 30]),
