@@ -105,7 +105,9 @@ def test_a_replica_ended_by_ray_or_the_kernel_has_rays_time_and_its_applys_plan(
     dead(raised("boom"), name="ModelActor:org/m:0123456789abcdef0123456789abcdef"),
 ], ids=["evicted", "node died", "no cause", "empty cause", "another namespace", "another actor", "no name", "live",
         "foreign"])
-def test_ends_without_a_fault_of_the_replica_are_not_failures(dashboard: FakeDashboard, read: Any, row: dict[str, Any]) -> None:
+def test_ends_without_a_fault_of_the_replica_are_not_failures(
+    dashboard: FakeDashboard, read: Any, row: dict[str, Any]
+) -> None:
     assert len(found(dashboard, read, row, dead(raised("boom"), actor_id="a2"))) == 1  # the other member
 
 

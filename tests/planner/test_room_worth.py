@@ -78,11 +78,11 @@ claims = st.builds(
 @settings(max_examples=cases(25), deadline=None)
 @given(st.lists(offers, min_size=1, max_size=5), st.lists(claims, min_size=1, max_size=12), st.data())
 def test_the_placer_finds_a_node_exactly_if_one_holds_the_member(
-    some: list[Offer], claims: list[Claim], data: st.DataObject
+    some: list[Offer], drawn: list[Claim], data: st.DataObject
 ) -> None:
     book = ledger(*some)
     placer = expecting(book, *[(claim, (), 1) for claim in data.draw(st.lists(claims, max_size=4))])
-    for claim in claims:
+    for claim in drawn:
         mark, candidates = book.mark(), placer.candidates((claim, ()))
         holding = [place for place in range(len(some)) if book.fit(book.numbers[place], claim) is not None]
         assert sorted(node for _, node in candidates.in_order()) == holding
@@ -97,21 +97,21 @@ def test_the_placer_finds_a_node_exactly_if_one_holds_the_member(
 @settings(max_examples=cases(15), deadline=None)
 @given(st.lists(claims, min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_neither_the_order_of_expected_members_nor_undone_placements_change_the_choice(
-    claims: list[Claim], random: Random
+    drawn: list[Claim], random: Random
 ) -> None:
-    wanted = [(claim, (), place + 1) for place, claim in enumerate(claims)]
+    wanted = [(claim, (), place + 1) for place, claim in enumerate(drawn)]
     book = ledger(offer(4, 16), offer(2, 64), offer(4, 16))
     placer = expecting(book, *wanted)
-    before = [best(placer, claim) for claim in claims]
+    before = [best(placer, claim) for claim in drawn]
     mark = book.mark()
-    for claim in claims:
+    for claim in drawn:
         node = best(placer, claim)
         if node is not None:
             book.take(node, claim)
     book.undo(mark)
-    assert [best(placer, claim) for claim in claims] == before
+    assert [best(placer, claim) for claim in drawn] == before
     random.shuffle(wanted)
-    assert [best(expecting(book, *wanted), claim) for claim in claims] == before
+    assert [best(expecting(book, *wanted), claim) for claim in drawn] == before
 
 
 def test_a_share_goes_to_a_card_whose_rest_fits_no_expected_member() -> None:

@@ -79,7 +79,7 @@ def test_the_checker_reports_every_kind_of_error(tmp_path: Path) -> None:
     assert "planId" in wrong(lambda action: action.update(priority=1))
     assert "two ranks" in wrong(lambda action: action["members"][worker].update(nodeId=same_node))
     assert "not all of its members" in wrong(lambda action: action["members"].pop())
-    assert "count on" in wrong(lambda action: action.update(replicaId=77))
+    assert "continue from" in wrong(lambda action: action.update(replicaId=77))
     assert "slot 5" in wrong(lambda action: action["members"][leader].update(slot=5))
     assert "does not fit its cards" in wrong(lambda action: action["members"][worker].update(nodeId=same_node))
 
@@ -87,7 +87,7 @@ def test_the_checker_reports_every_kind_of_error(tmp_path: Path) -> None:
 def test_a_measured_run_reports_every_stage(tmp_path: Path) -> None:
     fleet = build("vram", 8, 40, 12, Random(1))
     write(fleet, tmp_path)
-    told = measure(tmp_path)
-    assert {f"{stage}_s" for stage in ("parse", "inventory", "plan", "certificate", "render", "total")} < set(told)
-    assert told["peak_rss_mib"] > 10
+    measured = measure(tmp_path)
+    assert {f"{stage}_s" for stage in ("parse", "inventory", "plan", "certificate", "render", "total")} < set(measured)
+    assert measured["peak_rss_mib"] > 10
     assert check(fleet, json.loads((tmp_path / "plan.json").read_bytes())) == []
