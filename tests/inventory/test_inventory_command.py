@@ -66,7 +66,7 @@ def test_an_incomplete_reading_shows_what_is_known_and_exits_1(inventory, dashbo
     assert "vm-c4c267" in out or dashboard.rows("nodes")[0]["node_id"][:6] in out
     assert "Incomplete: no plan" in out
     assert "the cards could not be read" in err
-    assert "nothing is planned or applied on it" in err
+    assert "the inventory is incomplete; plan and apply refuse it" in err
 
 
 def test_an_ignored_slot_label_is_reported(inventory, capfd, tmp_path: Path, fleet_file: Path):
