@@ -1,7 +1,7 @@
-"""What `logs MODEL -f` costs while nothing is written: `python -m tests.benchmarks.follow_logs --json`.
+"""The cost of `logs MODEL -f` while nothing is written: `python -m tests.benchmarks.follow_logs --json`.
 
-A process of its own follows the logs of a model's replicas at a stand-in of the dashboard; once it has shown what there
-is, its processor time and its GETs are counted for a while. With --json the last line is one JSON object.
+A separate process follows the logs of a model's replicas from a stand-in for the dashboard. Once it has shown all
+lines, its processor time and its GETs are counted. With --json the last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.cluster_stand_in import ClusterStandIn, serve
 from tests.stamped import stamped
 
 MODEL, NODES, SETTLED_S = "org/one", 10, 15.0
-"""It asks less and less often until it has the interval of silent engines."""
+"""Its interval grows until it is the one for silent engines."""
 
 
 def cluster_of(replicas: int) -> ClusterStandIn:
-    """Return a cluster where so many replicas have written two lines each."""
+    """Return a cluster with replicas that have written two lines each."""
     cluster = ClusterStandIn()
     for number in range(NODES):
         cluster.add_node(f"node-{number}")
@@ -46,7 +46,7 @@ def processor_s(pid: int) -> float:
 
 
 def measure(replicas: int, seconds: float) -> dict[str, Any]:
-    """Follow, and count for so long."""
+    """Follow the logs; return processor time and GETs over `seconds`."""
     with serve(cluster_of(replicas)) as cluster, tempfile.TemporaryDirectory() as home:
         env = {"PATH": os.environ["PATH"], "HOME": home}
         with subprocess.Popen([sys.executable, "-m", "fleetctl", "logs", MODEL, "-f", "--address", cluster.url],
@@ -55,12 +55,12 @@ def measure(replicas: int, seconds: float) -> dict[str, Any]:
             shown = [process.stdout.readline() for _ in range(2 * replicas)]
             assert sorted(shown) == sorted(f"[{one}] {text}\n" for one in range(replicas) for text in ("up", "serving"))
             time.sleep(SETTLED_S)
-            began, used, asked = time.monotonic(), processor_s(process.pid), len(cluster.requests)
+            began, used, gets = time.monotonic(), processor_s(process.pid), len(cluster.requests)
             time.sleep(seconds)
             passed = time.monotonic() - began
-            used, asked = processor_s(process.pid) - used, len(cluster.requests) - asked
+            used, gets = processor_s(process.pid) - used, len(cluster.requests) - gets
             process.terminate()
-    return {"percentOfACore": round(100 * used / passed, 1), "getsPerSecond": round(asked / passed, 1)}
+    return {"percentOfACore": round(100 * used / passed, 1), "getsPerSecond": round(gets / passed, 1)}
 
 
 def main() -> None:

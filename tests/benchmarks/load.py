@@ -1,6 +1,6 @@
 """How long loading a fleet takes: `python -m tests.benchmarks.load --models 1000 --json`.
 
-Generates a fleet of one file, loads it several times and prints what each part cost. With --json the last line is one
+Generates a fleet of one file, loads it several times and prints the time of each part. With --json the last line is one
 JSON object.
 """
 
@@ -50,7 +50,7 @@ def fleet_text(models: int) -> str:
 
 
 def seconds(run: Callable[[], object], rounds: int) -> list[float]:
-    """Wall-clock seconds of each round, after one that does not count."""
+    """The wall-clock seconds of each round, after a warm-up."""
     run()
     taken = []
     for _ in range(rounds):

@@ -1,4 +1,4 @@
-"""On what a benchmark ran."""
+"""The machine of a benchmark."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ import platform
 
 
 def machine_text() -> str:
-    """Return the kind of processor, how many there are, and the system."""
+    """Return the kind and number of processors, and the system."""
     return f"{platform.machine()} {os.cpu_count()} cpus, {platform.system()}"

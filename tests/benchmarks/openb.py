@@ -1,11 +1,11 @@
 """Placement on Alibaba's GPU cluster trace: `python -m tests.benchmarks.openb --nodes CSV --pods CSV --seed 42 --json`.
 
-`--mode online`: tasks come one by one (`placement/trace.py` has the protocol); peers know what is typical of the trace,
-the product plans `--policy`: 1, 10 or 100 tasks at a time, with what the file has so far, or with all it will have
-(", demand known"). `--mode batch`: all tasks that arrive up to `--load` are planned as one fleet, by the same packer.
-One JSON line per peer, then ours as the last one; every placement is checked by code that shares nothing with the
-planner, and a violation ends with exit code 1. The trace's licence does not cover shipping it: without --nodes and
---pods it is looked for in $FLEETCTL_BENCH_DATA/openb, and without that a small made-up one is taken, "synthetic".
+`--mode online`: tasks arrive one by one (the protocol is in `placement/trace.py`). Peers know the typical tasks of the
+trace; the product plans 1, 10 or 100 tasks at a time (`--policy`), knowing the tasks so far or the total demand
+(", demand known"). `--mode batch`: all tasks that arrive up to `--load` are planned as one fleet by the same packer.
+Prints one JSON line per peer and ours last. Every placement is checked by code that shares nothing with the planner; a
+violation gives exit code 1. The license of the trace does not allow shipping it: without --nodes and --pods it is read
+from $FLEETCTL_BENCH_DATA/openb, and without that variable a small cluster named "synthetic" is used.
 `make bench-placement` runs all traces over several seeds (`placement/suite.py`); `docs/benchmarks.md` has the results.
 """
 
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from tests.benchmarks.placement.measure import Run, about_machine, measure, our_names, peer_names, published_fgd
-from tests.benchmarks.placement.trace import Trace, made_up_trace, read_trace
+from tests.benchmarks.placement.trace import Trace, read_trace, synthetic_trace
 
 NODES = "openb_node_list_gpu_node.csv"
 DATA = "FLEETCTL_BENCH_DATA"
@@ -48,27 +48,27 @@ def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=Path, help="node list of the trace")
     parser.add_argument("--pods", type=Path, help="pod list of the trace")
-    parser.add_argument("--seed", type=int, default=42, help="of the order of arrival; published runs have 42 to 51")
+    parser.add_argument("--seed", type=int, default=42, help="seed of the arrivals; published runs have 42 to 51")
     parser.add_argument("--mode", choices=("online", "batch"), default="online")
     parser.add_argument("--policy", help="how the product plans, such as 'fleetctl, 10 a plan'")
     parser.add_argument("--load", type=float, default=1.0, help="GPU demand that arrives, as a part of the capacity")
-    parser.add_argument("--no-peers", action="store_true", help="ours alone")
+    parser.add_argument("--no-peers", action="store_true", help="only ours")
     parser.add_argument("--ray-hosts", type=int, default=75,
-                        help="Ray's scheduler takes hours on the whole trace: sample about so many; 0 = without it")
+                        help="run Ray's scheduler on a sample of about N hosts, as all take hours; 0 = skip it")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     return parser.parse_args()
 
 
 def _trace(nodes: Path | None, pods: Path | None, load: float) -> tuple[Trace, float | None]:
-    """Return the trace, and what its authors published for FGD at this load."""
+    """Return the trace and FGD's published result at this load."""
     folder = Path(os.environ[DATA]) / "openb" if os.environ.get(DATA) else None
     if nodes is None and folder is not None:
         nodes = folder / NODES
     if pods is None and folder is not None:
         pods = folder / "openb_pod_list_default.csv"
     if nodes is None or pods is None:
-        print(f"no --nodes and --pods, and {DATA} is not set: a made-up cluster", file=sys.stderr)
-        return made_up_trace(), None
+        print(f"no --nodes and --pods, and {DATA} is not set: using a synthetic cluster", file=sys.stderr)
+        return synthetic_trace(), None
     return read_trace(nodes, pods), published_fgd(pods, load)
 
 

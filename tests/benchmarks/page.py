@@ -1,8 +1,8 @@
-"""How a page of a large fleet behaves in Chromium: `python -m tests.benchmarks.page --nodes 1000 --json`.
+"""The page of a large fleet in Chromium: `python -m tests.benchmarks.page --nodes 1000 --json`.
 
-Makes the page of a synthetic plan and opens it from a file, several times: until it is loaded, until a filter is drawn,
-until a cell answers the pointer. With --json the last line is one JSON object; times are medians in milliseconds.
-Where there is no Chromium, only the making is measured.
+Renders the page of a synthetic plan and opens it from a file several times. Measures the time until it is loaded, until
+a filter is drawn, and until a cell reacts to the pointer. With --json the last line is one JSON object; times are
+medians in milliseconds. Without Chromium only the rendering is measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.browser.page_worlds import large
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-# From a change to the second frame after it: by then it has been drawn.
+# From a change to the second frame after it, when the change has been drawn.
 DRAWN = """async (change) => {
   const frame = () => new Promise(requestAnimationFrame);
   const field = document.getElementById('filter');

@@ -1,7 +1,7 @@
 """How long a review of a large change takes: `python -m tests.benchmarks.report --models 2000 --json`.
 
-Makes a git repository whose fleet file raises every target since the last commit, and a snapshot of nodes on which part
-of it fits; then runs `fleetctl plan` in every format, with and without `--base`, as a user would. With --json the last
+Creates a git repository whose fleet file raises every target since the last commit, and a snapshot of nodes with room
+for a part; then runs `fleetctl plan` in every format, with and without `--base`, as a user would. With --json the last
 line is one JSON object.
 """
 
@@ -54,7 +54,7 @@ def snapshot(nodes: int) -> str:
 
 
 def repository(folder: Path, models: int, nodes: int) -> None:
-    """Write the snapshot, commit the fleet with one replica each, then ask for two in the working tree."""
+    """Write the snapshot, commit the fleet with one replica per model, then set two in the working tree."""
     (folder / "snapshot.json").write_text(snapshot(nodes))
     (folder / "fleet.yaml").write_text(fleet_text(models, 1))
     git = ["git", "-C", str(folder), "-c", "user.name=bench", "-c", "user.email=bench@example.com"]
@@ -64,7 +64,7 @@ def repository(folder: Path, models: int, nodes: int) -> None:
 
 
 def measure(folder: Path, flags: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Run the command and return its wall-clock and its processor seconds, and how much it wrote."""
+    """Run the command; return its wall-clock seconds, processor seconds and characters of output."""
     command = [sys.executable, "-m", "fleetctl", "plan", "-f", "fleet.yaml", "--inventory", "snapshot.json", *flags]
     taken, busy, written = [], [], ""
     for _ in range(rounds):
@@ -77,7 +77,7 @@ def measure(folder: Path, flags: Sequence[str], rounds: int) -> dict[str, Any]:
 
 
 def processor_seconds() -> float:
-    """What ended children have used: on a machine that others share it says more than the clock."""
+    """The processor seconds of ended children: on a shared machine more reliable than the clock."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

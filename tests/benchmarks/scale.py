@@ -1,7 +1,7 @@
-"""How planning grows: `python -m tests.benchmarks.scale --nodes 10000 --replicas 50000 --models 1000 --seed 1 --json`.
+"""Planning at scale: `python -m tests.benchmarks.scale --nodes 10000 --replicas 50000 --models 1000 --seed 1 --json`.
 
 Writes a synthetic fleet file and inventory snapshot, runs the real path on them in a fresh process
-(`synthetic/measure.py` says how) and checks the plan (`synthetic/check.py`). With --json the last line is one flat JSON
+(see `synthetic/measure.py`) and checks the plan (`synthetic/check.py`). With --json the last line is one flat JSON
 object: seconds per stage (`plan_s` with the certificate's in it, `total_s` the whole process), peak memory, and how
 many of the planted replicas found a place. --peers adds first-fit and Ray's own scheduler on the same demands, a JSON
 line each before it. `docs/benchmarks.md` explains kinds and fields.
@@ -24,32 +24,32 @@ from typing import Any
 from fleetctl.version import __version__
 from tests.benchmarks.machine import machine_text
 from tests.benchmarks.synthetic.check import check
+from tests.benchmarks.synthetic.fleet import SyntheticFleet, fleet_yaml, inventory_json
 from tests.benchmarks.synthetic.kinds import KINDS, build
-from tests.benchmarks.synthetic.world import World, fleet_yaml, inventory_json
 
 
 def main() -> None:
     """Run the benchmark."""
     flags = _flags()
-    world = build(flags.kind, flags.nodes, flags.replicas, flags.models, Random(flags.seed))
+    fleet = build(flags.kind, flags.nodes, flags.replicas, flags.models, Random(flags.seed))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write(world, folder)
+        write(fleet, folder)
         measured = measure(folder)
         plan = json.loads((folder / "plan.json").read_bytes())
-    violations = check(world, plan)
+    violations = check(fleet, plan)
     for violation in violations[:10]:
         print("VIOLATION", violation)
     about = {
-        "benchmark": "scale", "kind": flags.kind, "nodes": len(world.hosts), "models": len(world.models),
-        "gpus": sum(len(host.cards) for host in world.hosts),
-        "replicas": sum(model.replicas for model in world.models), "seed": flags.seed,
+        "benchmark": "scale", "kind": flags.kind, "nodes": len(fleet.hosts), "models": len(fleet.models),
+        "gpus": sum(len(host.cards) for host in fleet.hosts),
+        "replicas": sum(model.replicas for model in fleet.models), "seed": flags.seed,
     }
-    ours = {**about, **measured, **_outcome(world, plan), "violations": len(violations), **machine()}
+    ours = {**about, **measured, **_outcome(fleet, plan), "violations": len(violations), **machine()}
     if flags.peers:
         from tests.benchmarks.synthetic.peers import run_peers
 
-        for line in run_peers(world):
+        for line in run_peers(fleet):
             print(json.dumps({**about, **line}))
     if flags.json:
         print(json.dumps(ours))
@@ -72,16 +72,16 @@ def _flags() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def write(world: World, folder: Path) -> None:
-    """Write the fleet file and the snapshot; what runs carries the hash of the spec it was started with."""
+def write(fleet: SyntheticFleet, folder: Path) -> None:
+    """Write the fleet file and the snapshot; running replicas have the hash of their spec in the file."""
     from fleetctl.fleetfile.load import load_fleet
 
-    (folder / "fleet.yaml").write_text(fleet_yaml(world))
-    if world.held:
+    (folder / "fleet.yaml").write_text(fleet_yaml(fleet))
+    if fleet.held:
         hashes = {model.key: model.spec_hash for model in load_fleet([str(folder / "fleet.yaml")]).models}
-        for held in world.held:
+        for held in fleet.held:
             held.spec_hash = hashes.get(held.model)
-    (folder / "inventory.json").write_text(inventory_json(world))
+    (folder / "inventory.json").write_text(inventory_json(fleet))
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -93,14 +93,14 @@ def measure(folder: Path) -> dict[str, Any]:
     return {**json.loads(done.stdout.splitlines()[-1]), "total_s": round(total, 4)}
 
 
-def _outcome(world: World, plan: dict[str, Any]) -> dict[str, Any]:
+def _outcome(fleet: SyntheticFleet, plan: dict[str, Any]) -> dict[str, Any]:
     certificate = plan["certificate"]
-    return {"placed": certificate["placed"], "planted": world.planted, "upper_bound": certificate["upperBound"],
+    return {"placed": certificate["placed"], "planted": fleet.planted, "upper_bound": certificate["upperBound"],
             "status": certificate["status"], "method": certificate["method"]}
 
 
 def machine() -> dict[str, Any]:
-    """Return what the figures were taken on."""
+    """Return the machine and the versions of a measurement."""
     return {
         "machine": machine_text(),
         "python": platform.python_version(), "fleetctl": __version__,

@@ -1,9 +1,9 @@
 """The status page of a watch of a large fleet in Chromium: `python -m tests.benchmarks.status_page --json`.
 
-The page is served as `watch --listen` does. Then a replica starts, as the loop sees it: how long until an open page
-shows that. With --json the last line is one JSON object; times are medians in milliseconds: of processor for making
-the page and for a turn that changes nothing, and of the clock until the first paint, until the load event, and from the
-turn of the loop to the first paint of the new page. Where there is no Chromium, only the making is measured.
+The page is served as by `watch --listen`; then a replica restarts, and the open page updates. With --json the last line
+is one JSON object. Times are medians in milliseconds: processor time for rendering the page and for a turn of the loop
+without a change; wall-clock time until the first paint, until the load event, and from the turn of the loop to the
+first paint of the new page. Without Chromium only the rendering is measured.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FIRST_PAINT = """() => new Promise(done => new PerformanceObserver(list => done(
 
 
 def watcher_of(made: Drawn) -> Watcher:
-    """Return a watcher that has planned the world and is in no cluster."""
+    """Return a watcher with a finished plan and no cluster."""
     def run(_: object) -> RunSummary:
         raise NotImplementedError
 
@@ -54,7 +54,7 @@ def watcher_of(made: Drawn) -> Watcher:
 
 
 def change(watcher: Watcher, number: int) -> None:
-    """Let one more replica restart, and say so."""
+    """Let one more replica restart, with its event."""
     assert watcher.seen
     replicas = list(watcher.seen.replicas)
     replicas[number] = replicas[number].model_copy(update={"state": "RESTARTING"})

@@ -1,13 +1,14 @@
-"""What weights cost from a running replica: `python -m tests.benchmarks.weights --mib 256 --mbit 800 --ray --json`.
+"""The cost of weights from a running replica: `python -m tests.benchmarks.weights --mib 256 --mbit 800 --ray --json`.
 
-Four ranks on four nodes take the strided parts (dim 1) of one matrix, then all of it, from one source. Each node is a
-network namespace with a disk folder of its own, so it needs root; bytes are those of the source's interface, processor
-seconds those of both ends. `one` is a single node that takes all. With --ray the same bytes pass through Ray's object
-store, from one raylet to another, and to four, and its processes are counted. With --json the last line is one JSON
-object.
+Four ranks on four nodes fetch the strided parts (dim 1) of one matrix, then all of it, from one source. Each node is a
+network namespace with its own disk folder, which needs root. Bytes are those sent by the source's interface, processor
+seconds those of both ends. `one` is a single node that fetches everything. With --ray the same bytes pass through Ray's
+object store, from one raylet to another and to four; processor seconds are those of all its processes. With --json the
+last line is one JSON object.
 
-With --engine alone, without root: how long an engine that computes takes for an answer, on two cores, while nothing is
-sent and while a source beside it sends to four. The receivers, other machines in earnest, have the least priority.
+With --engine, which needs no root: the response time of a computing engine on two cores, while nothing is sent and
+while a source on the same node sends to four receivers. The receivers stand for other machines and have the lowest
+priority.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ ALONE = 3000
 
 
 def model(folder: Path, mib: int) -> str:
-    """Write one matrix of BF16; each rank's part of a row has 16 KiB."""
+    """Write one matrix of BF16 in which each rank's part of a row has 16 KiB."""
     rows = (mib << 20) // (2 * COLUMNS)
     entries = {"w": {"dtype": "BF16", "shape": [rows, COLUMNS], "data_offsets": [0, mib << 20]}}
     header = json.dumps(entries).encode()
@@ -58,7 +59,7 @@ def ip(*arguments: str) -> None:
 
 @contextlib.contextmanager
 def namespaces(count: int, mbit: int) -> Iterator[list[str]]:
-    """Make namespaces on one bridge, each with a link of that speed; yields their names."""
+    """Create namespaces on one bridge, each with a link of `mbit`; yields their names."""
     bridge, made = f"fw{os.getpid() % 100000}", list[str]()
     ip("link", "add", bridge, "type", "bridge")
     try:
@@ -83,7 +84,7 @@ def namespaces(count: int, mbit: int) -> Iterator[list[str]]:
 
 
 class Node:
-    """A node process below a command that says where it runs."""
+    """A node process, run by a command that sets its place."""
 
     def __init__(self, command: list[str], number: int, root: Path, artifact: str, **order: Any) -> None:
         path = os.pathsep.join([*sys.path, str(NODE.parent)])
@@ -98,13 +99,13 @@ class Node:
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
 
-    def hear(self, kind: str) -> dict[str, Any]:
+    def read(self, kind: str) -> dict[str, Any]:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said: dict[str, Any] = json.loads(line)
-            if kind in said:
-                return said
-            print(said, file=sys.stderr)
+            message: dict[str, Any] = json.loads(line)
+            if kind in message:
+                return message
+            print(message, file=sys.stderr)
         raise SystemExit("a node ended early")
 
 
@@ -113,39 +114,39 @@ def within(name: str) -> list[str]:
 
 
 def bytes_out(name: str) -> int:
-    """The bytes that a node has sent: received at the bridge's end."""
+    """The bytes that a node has sent, counted at the bridge's end."""
     return int(Path(f"/sys/class/net/{name}/statistics/rx_bytes").read_text())
 
 
 def spread(names: list[str], root: Path, artifact: str, view: dict[str, Any] | None) -> dict[str, float]:
-    """Let all other nodes fetch from the first at the same time."""
+    """Let all other nodes fetch from the first node at once."""
     first = Node(within(names[0]), 0, root, artifact, origins=[{"path": str(root / "origin")}])
-    first.hear("up")
+    first.read("up")
     first.write(first.order)
-    source = first.hear("serving")
+    source = first.read("serving")
     before = bytes_out(names[0])
     disks = root / f"{'views' if view else 'whole'}-{len(names)}"
     others = [Node(within(name), number, disks, artifact, sources=[source["serving"]], view=view, rank=number - 1)
               for number, name in enumerate(names[1:], 1)]
     for node in others:
-        node.hear("up")  # a start of Python is not what is measured
+        node.read("up")  # excludes the start of Python
     begun = time.monotonic()
     for node in others:
         node.write(node.order)
-    said = [node.hear("serving") for node in others]
+    fetched = [node.read("serving") for node in others]
     took, sent = time.monotonic() - begun, bytes_out(names[0]) - before
     first.write("end")
-    cpu = first.hear("sent")["cpu"] + sum(one["cpu"] for one in said)
+    cpu = first.read("sent")["cpu"] + sum(one["cpu"] for one in fetched)
     for node in others:
         node.write("end")
-        node.hear("sent")
-    shutil.rmtree(disks)  # its pages are no load of the next run
+        node.read("sent")
+    shutil.rmtree(disks)  # keeps its dirty pages out of the next run
     return {"wire_mib": round(sent / (1 << 20), 1), "seconds": round(took, 2),
-            "cpu_s_per_gib": round(cpu / (sum(one["size"] for one in said) / (1 << 30)), 2)}
+            "cpu_s_per_gib": round(cpu / (sum(one["size"] for one in fetched) / (1 << 30)), 2)}
 
 
 def used_below(root: int) -> float:
-    """The processor seconds of all processes below one."""
+    """The processor seconds of all descendants of a process."""
     parents, seconds = dict[int, int](), dict[int, float]()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -162,7 +163,7 @@ def used_below(root: int) -> float:
 
 
 def through_ray(mib: int, raylets: int) -> dict[str, float]:
-    """Get an array of that size on other raylets than the one that has it; all processes of Ray count."""
+    """Get an array from another raylet, on each of `raylets`; all processes of Ray count."""
     import numpy as np
     import ray
     from ray.cluster_utils import Cluster
@@ -182,7 +183,7 @@ def through_ray(mib: int, raylets: int) -> dict[str, float]:
     readers: list[Callable[..., Any]] = [actor.read.remote for actor in actors]
     try:
         cold = ray.put(np.zeros(mib << 20, np.uint8))
-        ray.get([read([cold]) for read in readers])  # the first bytes touch cold pages
+        ray.get([read([cold]) for read in readers])  # warms the pages up
         ref = ray.put(np.frombuffer(os.urandom(mib << 20), np.uint8))
         before, begun = used_below(os.getpid()), time.monotonic()
         size = sum(ray.get([read([ref]) for read in readers]))
@@ -194,7 +195,7 @@ def through_ray(mib: int, raylets: int) -> dict[str, float]:
 
 
 def times_of(port: int, until: Callable[[int], bool]) -> list[float]:
-    """Ask an engine again and again; returns how long each answer took, in milliseconds."""
+    """Query an engine repeatedly; return the milliseconds of each response."""
     connection, took = http.client.HTTPConnection("127.0.0.1", port, timeout=60), list[float]()
     while not until(len(took)):
         begun = time.monotonic()
@@ -211,33 +212,33 @@ def summed_up(took: list[float]) -> dict[str, float]:
 
 
 def beside_engine(root: Path, artifact: str) -> dict[str, Any]:
-    """Let an engine answer while the source beside it sends to four, and alone before and after that."""
+    """Query an engine while a source on its node sends to four receivers, and before and after that."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
     load = os.getloadavg()[0]
     with subprocess.Popen([sys.executable, hashing_engine.__file__], stdout=subprocess.PIPE, text=True) as engine:
         assert engine.stdout is not None
         port = int(engine.stdout.readline())
         source = Node([], 0, root, artifact, origins=[{"path": str(root / "origin")}], ip="127.0.0.1")
-        source.hear("up")
+        source.read("up")
         source.write(source.order)
-        described = source.hear("serving")["serving"]
+        described = source.read("serving")["serving"]
         receivers = [Node(["nice", "-n", "19"], number, root, artifact, sources=[described], ip="127.0.0.1")
                      for number in range(1, RANKS + 1)]
         for one in receivers:
-            one.hear("up")
+            one.read("up")
         alone = times_of(port, lambda count: count == ALONE)
         with ThreadPoolExecutor(RANKS) as pool:
             for one in receivers:
                 one.write(one.order)
-            done = [pool.submit(one.hear, "serving") for one in receivers]
+            done = [pool.submit(one.read, "serving") for one in receivers]
             beside = times_of(port, lambda _: all(one.done() for one in done))
         alone += times_of(port, lambda count: count == ALONE)
         engine.kill()
     for one in (*receivers, source):
         one.write("end")
-        said = one.hear("sent")
+        message = one.read("sent")
     return {"load": [round(load, 1), round(os.getloadavg()[0], 1)], "alone": summed_up(alone),
-            "sending": {**summed_up(beside), "mib": said["sent"] >> 20}}
+            "sending": {**summed_up(beside), "mib": message["sent"] >> 20}}
 
 
 def main() -> None:

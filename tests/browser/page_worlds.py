@@ -12,7 +12,7 @@ from fleetctl.documents.plan import GitFacts, Plan, PolicyFinding
 from fleetctl.documents.position import Position
 from fleetctl.planner.questions.occupancy import placement_map
 from fleetctl.planner.questions.scenario import Scenario
-from tests.planner.planner_worlds import plan_for, short_fleet, short_inventory
+from tests.planner.short_forms import plan_for, short_fleet, short_inventory
 
 EVIL = "[b]x[/b]\x1b[2J\u202e</title></script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&`:{3}"
 ACCELERATOR = "ray.io/accelerator-type"

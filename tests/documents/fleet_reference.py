@@ -37,19 +37,19 @@ def fields() -> str:
     """One table per mapping of the format, in the order of TITLES."""
     schema = json_schema("fleet")
     definitions = {"FleetDocument": schema, **schema["$defs"]}
-    parts = {f"{name}Part" for name in TITLES}  # the same keys, of which a change of a shape needs fewer
+    parts = {f"{name}Part" for name in TITLES}  # the same keys as a shape, but fewer are required
     assert set(definitions) - parts == set(TITLES)
     return "\n".join(_table(title, definitions[name]) for name, title in TITLES.items())
 
 
 def injected() -> str:
-    """The variables fleetctl sets."""
+    """The environment variables that fleetctl sets."""
     rows = (f"| `{name}` | {what} |" for name, what in INJECTED.items())
     return "\n".join(["| variable | what it holds |", "|---|---|", *rows])
 
 
 def codes() -> str:
-    """All codes with their meaning."""
+    """All problem codes with their meanings."""
     rows = (f"| {code} | {severity_of(code)} | {_cell(meaning)} |" for code, meaning in CODES.items())
     return "\n".join(["| code | severity | meaning |", "|---|---|---|", *rows])
 
@@ -68,7 +68,7 @@ PARTS: dict[str, Callable[[], str]] = {"fields": fields, "injected": injected, "
 
 
 def refreshed(page: str) -> str:
-    """Return the page with its generated parts as they should be."""
+    """Return the page with current generated parts."""
     for name, part in PARTS.items():
         before, start, rest = page.partition(f"<!-- generated: {name} -->\n")
         _, end, after = rest.partition("<!-- end -->")

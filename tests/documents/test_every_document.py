@@ -1,4 +1,4 @@
-"""The documents fit the published schemas: nothing is missing, and every key is described."""
+"""The documents match the published schemas: no key is missing, and every key is described."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SCHEMAS = Path(__file__).parents[2] / "schemas"
 
 
 def closed(schema: Any) -> Any:
-    """The published schema, but with every key that it does not describe forbidden."""
+    """The published schema, with all undescribed keys forbidden."""
     if isinstance(schema, list):
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
@@ -63,10 +63,10 @@ def test_the_plans_of_this_file_cover_every_part_of_a_plan() -> None:
 
 
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
-def test_a_plan_fits_its_schema_saved_and_shown(plan: Plan) -> None:
+def test_a_saved_and_a_shown_plan_match_their_schema(plan: Plan) -> None:
     assert problems("plan", json.loads(saved_plan_json(plan))) == []
     shown = json.loads(render_plan_json(plan))
-    shown.pop("masked", None)  # only what is shown says so, and nothing reads it but our refusal
+    shown.pop("masked", None)  # only the shown form has this key, and only fleetctl's refusal reads it
     assert problems("plan", shown) == []
 
 
@@ -77,19 +77,19 @@ def test_every_plan_has_the_required_keys(key: str) -> None:
     assert all(key in json.loads(saved_plan_json(plan)) for plan in PLANS.values())
 
 
-def test_an_inventory_that_was_read_fits_its_schema() -> None:
+def test_an_inventory_from_a_dashboard_matches_its_schema() -> None:
     cluster = ClusterStandIn()
     first, second = cluster.add_node("node-a", **{"fleet.io/pool": "l4"}), cluster.add_node("node-b", state="DEAD")
     cluster.add_replica("org/one", 0, first)
     cluster.add_replica("org/one", 1, second, state="RESTARTING")
     cluster.add_replica("odd", 0, first, fleet=None, gpus=0)
     with serve(cluster), DashboardClient(cluster.url) as client:
-        seen = Live(client, "2026-03-04T12:00:00Z").read()
-    assert len(seen.replicas) == 3
-    assert problems("inventory", json.loads(indented_json(seen))) == []
+        inventory = Live(client, "2026-03-04T12:00:00Z").read()
+    assert len(inventory.replicas) == 3
+    assert problems("inventory", json.loads(indented_json(inventory))) == []
 
 
-def test_the_agents_events_fit_their_schema(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_of_the_agent_match_their_schema(capsys: pytest.CaptureFixture[str]) -> None:
     from fleetctl.agent.attempt import outcome
 
     members = [{"node": "node-a"}, {"node": "node-b"}, {"node": "node-a"}]
@@ -111,8 +111,8 @@ def test_the_agents_events_fit_their_schema(capsys: pytest.CaptureFixture[str]) 
     assert all(set(row) <= described for row in lines[-1]["outcomes"])
 
 
-def test_a_document_that_does_not_fit_is_detected() -> None:
-    """The check itself: a missing key, a wrong type and an undescribed key are all found."""
+def test_a_document_that_does_not_match_is_detected() -> None:
+    """The check finds a missing key, a wrong type and an undescribed key."""
     plan = json.loads(saved_plan_json(PLANS["partial"]))
     assert problems("plan", {**plan, "news": 1}) != []
     assert problems("plan", {**plan, "actions": [{**plan["actions"][0], "wanted": "3"}]}) != []

@@ -13,7 +13,7 @@ def test_the_generated_parts_of_the_page_are_current() -> None:
     assert refreshed(page) == page, "run `python tests/documents/fleet_reference.py`"
 
 
-def test_every_whole_example_on_the_page_is_a_sound_fleet_file() -> None:
+def test_every_complete_example_on_the_page_is_a_valid_fleet_file() -> None:
     examples = [text for text in re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL) if "apiVersion" in text]
     assert examples
     for example in examples:

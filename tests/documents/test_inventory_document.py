@@ -21,7 +21,7 @@ def replica(*nodes: str | None, state: str = "ALIVE") -> Replica:
     return Replica.model_validate({"model": "m", "state": state, "members": [{"nodeId": node} for node in nodes]})
 
 
-def test_a_replica_is_lost_when_a_node_of_it_is_dead_and_only_then() -> None:
+def test_a_replica_is_lost_exactly_if_one_of_its_nodes_is_dead() -> None:
     nodes = [{"id": name, "name": name, "state": state} for name, state in
              (("up", "ALIVE"), ("leaving", "DRAINING"), ("down", "DEAD"))]
     dead = dead_node_ids(inventory(nodes=nodes))
@@ -56,7 +56,7 @@ def test_a_members_cards_are_found_by_uuid_if_all_are_known(
 @pytest.mark.parametrize("when", [
     "2026-03-04T12:00:00Z", "2026-03-04T12:00:00.25Z", "2026-03-04T14:00:00+02:00", "2024-02-29T23:59:59-05:30",
 ])
-def test_a_moment_with_a_zone_is_kept_as_written(when: str) -> None:
+def test_a_time_with_a_zone_is_kept_as_written(when: str) -> None:
     assert inventory(when).observed_at == when
 
 
@@ -64,7 +64,7 @@ def test_a_moment_with_a_zone_is_kept_as_written(when: str) -> None:
     "2026-03-04T12:00:00", "2026-03-04", "12:00", "now", "", "2026-13-04T12:00:00Z", "2026-02-30T12:00:00Z",
     "2026-03-04T25:00:00Z", "2026-03-04T12:00:00+99:00", "2026-03-04 12:00:00Z", "2026-03-04T12:00:00Zulu",
 ])
-def test_a_moment_that_is_not_one_or_has_no_zone_is_refused(when: str) -> None:
+def test_an_invalid_time_or_one_without_a_zone_is_refused(when: str) -> None:
     with pytest.raises(DocumentError) as caught:
         inventory(when)
     assert caught.value.message == (

@@ -1,4 +1,4 @@
-"""Fast ways to write and read JSON give the same results as the plain ones: bytes, documents and messages."""
+"""The fast paths for writing and reading JSON give the same bytes, documents and messages as the plain ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""--selector: kubectl's syntax and meaning; anything else is refused with the allowed forms."""
+"""--selector: the syntax and meaning of kubectl; anything else is refused with the allowed forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MODELS: dict[str, dict[str, str]] = {
     ("team,tier!=trial", "nv"), ("team=in(nlp, vision),tier=core", "v"), ("team=!nlp", "vt"), ("team!=!nlp", "n"),
     ("tier in (core, trial), team notin (nlp)", "vt"),
 ])
-def test_a_selector_chooses_as_kubectl_does(text: str, chosen: str) -> None:
+def test_a_selector_chooses_like_kubectl(text: str, chosen: str) -> None:
     selector = parse_label_selector(text)
     assert "".join(key for key, labels in MODELS.items() if selector.matches(labels)) == chosen
 
@@ -24,7 +24,7 @@ def test_a_selector_chooses_as_kubectl_does(text: str, chosen: str) -> None:
 @pytest.mark.parametrize("text", [
     "", ",", "team=", "=nlp", "team=a b", "team in nlp", "team in ()", "a=b,", "!", "team<3", "team in (a", "te am",
     "team=a=b"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_other_syntax_is_refused_with_the_allowed_forms(text: str) -> None:
     with pytest.raises(ValueError, match="is not a label selector") as refused:
         parse_label_selector(text)
     assert ALLOWED in str(refused.value)

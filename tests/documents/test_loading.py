@@ -40,7 +40,7 @@ def test_json_and_yaml_hold_the_same_document():
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60])
-def test_the_message_for_a_truncated_document_says_where_it_ends(cut: int):
+def test_the_message_for_a_truncated_document_has_the_place_of_its_end(cut: int):
     text = json.dumps(INVENTORY, indent=1)[:-cut]
     error = refusal(text)
     assert error.message.startswith(f"inv.json:{text.count(chr(10)) + 1}:")
@@ -73,7 +73,7 @@ def test_text_that_is_not_an_inventory_is_refused(text: str, words: str):
     assert words in refusal(text).message
 
 
-def test_of_many_problems_the_first_few_are_shown_with_the_number_of_others():
+def test_the_first_few_of_many_problems_are_shown_with_the_number_of_others():
     nodes = [{"id": index} for index in range(10)]
     assert "; and 15 more" in refusal(json.dumps({**INVENTORY, "nodes": nodes})).message
 
@@ -95,7 +95,7 @@ def test_a_plan_that_was_changed_is_refused(change):
         load_plan(json.dumps({**saved_plan(), **change}), "p.json")
 
 
-def test_a_masked_plan_says_how_to_save_a_whole_one():
+def test_a_masked_plan_is_refused_with_the_command_to_save_a_complete_one():
     with pytest.raises(DocumentError, match="masked") as caught:
         load_plan(json.dumps({**saved_plan(), "masked": True}), "p.json")
     assert "plan --out" in caught.value.hint
@@ -123,7 +123,7 @@ def test_a_plan_with_an_unknown_operation_needs_a_newer_fleetctl(version: str):
     assert caught.value.exit_code == 1
 
 
-def test_a_newer_minor_version_that_does_not_fit_is_not_called_damaged():
+def test_an_unreadable_newer_minor_version_is_not_called_damaged():
     with pytest.raises(DocumentError) as caught:
         load_plan(json.dumps(saved_plan(formatVersion="1.3", models=3)), "p.json")
     assert caught.value.message == (
@@ -135,7 +135,7 @@ def test_a_newer_minor_version_that_does_not_fit_is_not_called_damaged():
 
 
 @pytest.mark.parametrize("op", [3, None, {"a": 1}, ""])
-def test_a_value_that_cannot_be_an_operation_is_damage(op: object):
+def test_a_value_that_cannot_be_an_operation_is_called_damaged(op: object):
     with pytest.raises(DocumentError, match=r"p\.json is damaged"):
         load_plan(json.dumps(saved_plan(actions=[{**DEMOTE, "op": op}])), "p.json")
 

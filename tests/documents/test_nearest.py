@@ -1,4 +1,4 @@
-"""Finding the word that was probably meant, quickly even among thousands and for many typos."""
+"""Finding the word that was probably meant, quickly even among thousands of words and for many typos."""
 
 from __future__ import annotations
 

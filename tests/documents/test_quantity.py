@@ -12,7 +12,7 @@ from fleetctl.documents.quantity import format_bytes, format_share, parse_bytes,
     ("16Gi", 16 << 30), ("16384Mi", 16 << 30), ("500M", 500_000_000), ("1k", 1000), ("1.5Ki", 1536), (1024, 1024),
     ("0", 0), ("1e3", 1000), ("0.1Ki", 103), ("1Ei", 1 << 60),
 ])
-def test_bytes_as_kubernetes_reads_them(text: Any, count: int) -> None:
+def test_bytes_are_read_as_in_kubernetes(text: Any, count: int) -> None:
     assert parse_bytes(text) == count
 
 
@@ -25,23 +25,23 @@ def test_invalid_bytes_are_refused(text: Any) -> None:
 @pytest.mark.parametrize(("value", "share"), [
     (0, 0), (1, 10_000), (0.25, 2500), (0.0001, 1), (8, 80_000), (2.0, 20_000),
 ])
-def test_gpus_are_shares_of_one_card_or_whole_cards(value: Any, share: int) -> None:
+def test_gpus_are_a_share_of_one_card_or_whole_cards(value: Any, share: int) -> None:
     assert parse_gpus(value) == share
 
 
 @pytest.mark.parametrize("value", [1.5, 0.00001, -1, True, "1", float("nan"), float("inf"), 10_000_000, None])
-def test_gpus_that_no_set_of_cards_adds_up_to_are_refused(value: Any) -> None:
+def test_gpus_that_no_cards_add_up_to_are_refused(value: Any) -> None:
     with pytest.raises(PydanticCustomError):
         parse_gpus(value)
 
 
 @pytest.mark.parametrize(("value", "share"), [(2, 20_000), ("500m", 5000), ("0.5", 5000), (1.25, 12_500), ("1m", 10)])
-def test_cpus_as_kubernetes_reads_them(value: Any, share: int) -> None:
+def test_cpus_are_read_as_in_kubernetes(value: Any, share: int) -> None:
     assert parse_cpus(value) == share
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30s", 30), ("1h30m", 5400), ("500ms", 0.5), ("1d", 86_400), ("0s", 0)])
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_read_in_seconds_with_their_unit(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
     assert isinstance(parse_duration(text), int) == (seconds == int(seconds))
 
@@ -52,6 +52,6 @@ def test_invalid_durations_are_refused(text: Any) -> None:
         parse_duration(text)
 
 
-def test_amounts_are_shown_as_people_write_them() -> None:
+def test_amounts_are_shown_in_readable_units() -> None:
     assert [format_bytes(count) for count in (16 << 30, 23034 << 20, 1536, 500)] == ["16Gi", "22.49Gi", "1.50Ki", "500"]
     assert [format_share(share) for share in (10_000, 2500, 1, 80_000)] == ["1", "0.25", "0.0001", "8"]

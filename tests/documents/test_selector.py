@@ -11,7 +11,7 @@ from fleetctl.documents.selector import matches, parse_requirement
     ("in(L4, A10G)", "A10G", True), ("in(L4,A10G)", "H100", False), ("in(L4, A10G)", None, False),
     ("!in(L4, A10G)", "L4", False), ("!in(L4, A10G)", "H100", True), ("!in(L4, A10G)", None, True),
 ])
-def test_what_an_expression_allows(expression: str, value: str | None, allowed: bool) -> None:
+def test_an_expression_allows_the_expected_values(expression: str, value: str | None, allowed: bool) -> None:
     assert parse_requirement(expression).allows(value) is allowed
 
 
@@ -21,7 +21,7 @@ def test_invalid_expressions_are_refused(expression: str) -> None:
         parse_requirement(expression)
 
 
-def test_all_keys_of_a_selector_must_hold_and_none_means_every_node() -> None:
+def test_all_keys_of_a_selector_must_match_and_an_empty_one_matches_every_node() -> None:
     assert matches({}, {})
     assert matches({"pool": "l4", "zone": "!a"}, {"pool": "l4", "zone": "b"})
     assert not matches({"pool": "l4", "zone": "!a"}, {"pool": "l4", "zone": "a"})

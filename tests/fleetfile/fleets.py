@@ -12,7 +12,7 @@ HEAD = "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: lab}\nspec:\n"
 
 
 def model(key: str = "m", **more: str) -> str:
-    """One sound model as text; `more` are further keys of it, as YAML."""
+    """One valid model as text; `more` are additional keys as YAML."""
     lines = [f"  - key: {key}", *(f"    {name}: {value}" for name, value in {"replicas": "1", **more}.items())]
     if "workers" not in more:
         lines += ["    workers:", "    - name: main", "      members:",
@@ -21,12 +21,12 @@ def model(key: str = "m", **more: str) -> str:
 
 
 def fleet(*models: str, spec: str = "") -> str:
-    """A whole document; `spec` is text that stands before `models`."""
+    """A whole document; `spec` is text before `models`."""
     return HEAD + textwrap.indent(textwrap.dedent(spec), "  ") + "  models:\n" + "".join(models or (model(),))
 
 
 def loaded(folder: Path, *texts: str) -> ResolvedFleet:
-    """Write the texts as files of one fleet and load them."""
+    """Write the texts as files of one fleet and load it."""
     paths = []
     for number, text in enumerate(texts):
         path = folder / f"{number}.yaml"

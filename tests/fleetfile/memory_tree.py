@@ -11,7 +11,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 
 
 class MemoryTree:
-    """`files` are texts by path; `closed` are paths that are there and cannot be read."""
+    """`files` are texts by path; `closed` are paths that exist but cannot be read."""
 
     def __init__(self, files: Mapping[str, str], closed: Sequence[str] = ()) -> None:
         self.files = {**files, **dict.fromkeys(closed, "")}
@@ -49,12 +49,12 @@ def inspect(files: Mapping[str, str], *given: str) -> LoadedFleet:
 
 
 def load(files: Mapping[str, str], *given: str) -> ResolvedFleet:
-    """Load what must be sound."""
+    """Load files that must be valid."""
     loaded = inspect(files, *given)
     assert loaded.fleet is not None, "\n".join(map(str, loaded.problems))
     return loaded.fleet
 
 
 def messages(files: Mapping[str, str], *given: str) -> list[str]:
-    """Return what is wrong, one line each."""
+    """Return the problems, one line each."""
     return [str(problem) for problem in inspect(files, *given).problems]

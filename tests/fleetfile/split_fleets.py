@@ -53,7 +53,7 @@ fleets = specs.map(lambda spec: {**HEAD, "spec": spec})
 
 @st.composite
 def split(draw: st.DrawFn, value: Json, path: tuple[str, ...] = ()) -> tuple[Json, Json]:
-    """Two values of the same kind that merge into `value`; what the second one replaces is anything in the first."""
+    """Two values of the same kind that merge into `value`; replaced parts of the first are arbitrary."""
     if isinstance(value, dict) and value:
         return draw(_split_mapping(value, path))
     if path in KEYED:
@@ -78,7 +78,7 @@ def _split_mapping(draw: st.DrawFn, value: Mapping[str, Json], path: tuple[str, 
 
 @st.composite
 def _split_named(draw: st.DrawFn, value: list[Json], path: tuple[str, ...]) -> tuple[Json, Json]:
-    # what only the second file has comes last, and a gang is merged with a gang alone
+    # items of only the second file come last, and a gang merges only with a gang
     shared = len(value) if path[-1] == "members" else draw(st.integers(0, len(value)))
     base, over = [], []
     for number, item in enumerate(value):
@@ -95,7 +95,7 @@ def _split_named(draw: st.DrawFn, value: list[Json], path: tuple[str, ...]) -> t
 
 @st.composite
 def written(draw: st.DrawFn, document: Json) -> str:
-    """The text of a document: as JSON, or as YAML in blocks."""
+    """The text of a document, as JSON or as block YAML."""
     if draw(st.booleans()):
         return json.dumps(document, indent=draw(st.sampled_from([None, 1])))
     flow = draw(st.sampled_from([None, False]))
@@ -104,7 +104,7 @@ def written(draw: st.DrawFn, document: Json) -> str:
 
 @st.composite
 def fleets_in_files(draw: st.DrawFn) -> tuple[Json, dict[str, str]]:
-    """A fleet, and three files that make it up: `fleet.yaml` extends `middle.yaml`, which extends `base.yaml`."""
+    """A fleet, and three files with the same meaning: `fleet.yaml` extends `middle.yaml`, which extends `base.yaml`."""
     whole = draw(fleets)
     below, over = draw(split(whole))
     base, middle = draw(split(below))

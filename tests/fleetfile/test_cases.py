@@ -1,4 +1,4 @@
-"""Every file in `cases/` is a broken (or merely odd) fleet file that lists its expected problems at the top.
+"""Every file in `cases/` is an invalid or unusual fleet file that lists its expected problems at the top.
 
 `# why:` describes the case; each `# expect: FL020 @ 12:5` is a code with its line and column. A case of
 several files is a folder: its `fleet.yaml` is loaded, and each file lists its own problems. A new case is a
@@ -18,7 +18,7 @@ from fleetctl.problem import CODES
 FOLDER = Path(__file__).parent / "cases"
 CASES = sorted([*FOLDER.glob("*.yaml"), *FOLDER.glob("*/fleet.yaml")])
 EXPECT = re.compile(r"^# expect: (FL\d{3}) @ (\d+):(\d+)$", re.MULTILINE)
-# what a text file in this folder cannot show: files that are missing, doubled, huge or no text; see test_sources.py
+# codes for missing, duplicate, huge and binary files, which cannot be in this folder: see test_sources.py
 NOT_TEXT = {"FL001", "FL002", "FL003", "FL004", "FL005", "FL006", "FL017", "FL019"}
 
 

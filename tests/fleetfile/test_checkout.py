@@ -78,7 +78,7 @@ def test_a_folder_right_below_the_root_does_not_open_the_whole_disk() -> None:
     assert not DISK.in_checkout("/etc/hostname", "/a-folder/fleet.yaml")
 
 
-def test_a_cycle_of_links_counts_as_a_missing_file(repository: Path) -> None:
+def test_a_cycle_of_links_is_reported_as_a_missing_file(repository: Path) -> None:
     (repository / "base.yaml").symlink_to("base.yaml")
     given = overlay(repository / "fleet.yaml", "base.yaml")
     assert refusal(given).startswith("no such file: ")
@@ -132,7 +132,7 @@ def test_links_that_stay_in_the_checkout_are_followed(repository: Path) -> None:
         assert load_fleet([str(repository / given)]).name == "lab"
 
 
-def test_without_a_repository_a_link_that_was_named_is_followed_and_one_that_was_found_is_not(tmp_path: Path) -> None:
+def test_without_a_repository_a_named_link_is_followed_and_a_link_in_a_folder_is_not(tmp_path: Path) -> None:
     for folder in ("far/away", "here/fleets"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "far" / "away" / "lab.yaml").write_text(fleet())

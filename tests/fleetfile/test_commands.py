@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-def test_validate_summarizes_a_valid_fleet(run_cli, path):
+def test_validate_prints_a_summary_of_a_valid_fleet(run_cli, path):
     done = run_cli("validate", "-f", path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "valid: fleet lab: 1 model, 1 replica wanted\n"
@@ -69,7 +69,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(run_cli, path):
 
 
 @pytest.mark.parametrize("name", ["fleet", "inventory", "plan", "event"])
-def test_schema_prints_what_is_committed(run_cli, name):
+def test_schema_prints_the_committed_schema(run_cli, name):
     committed = Path(__file__).parents[2] / "schemas" / f"{name}.schema.json"
     assert run_cli("schema", name).stdout == committed.read_text()
 
@@ -91,13 +91,13 @@ def test_fmt_writes_in_place_keeps_the_mode_and_follows_a_link(run_cli, path):
     assert [entry.name for entry in path.parent.iterdir() if entry.name.startswith(".")] == []
 
 
-def test_fmt_leaves_a_tidy_file_untouched(run_cli, path):
+def test_fmt_does_not_write_a_formatted_file(run_cli, path):
     before = path.stat().st_mtime_ns
     assert run_cli("fmt", path.parent).returncode == 0
     assert path.stat().st_mtime_ns == before
 
 
-def test_fmt_check_names_what_is_untidy_and_writes_nothing(run_cli, path):
+def test_fmt_check_names_unformatted_files_and_writes_nothing(run_cli, path):
     assert run_cli("fmt", "--check", path).returncode == 0
     path.write_text(UNTIDY)
     done = run_cli("fmt", "--check", path.parent)
@@ -105,7 +105,7 @@ def test_fmt_check_names_what_is_untidy_and_writes_nothing(run_cli, path):
     assert path.read_text() == UNTIDY
 
 
-def test_fmt_diff_shows_what_would_change_and_writes_nothing(run_cli, path):
+def test_fmt_diff_shows_the_changes_and_writes_nothing(run_cli, path):
     path.write_text(UNTIDY)
     done = run_cli("fmt", "--diff", path)
     assert done.returncode == 0
@@ -115,12 +115,12 @@ def test_fmt_diff_shows_what_would_change_and_writes_nothing(run_cli, path):
     assert path.read_text() == UNTIDY
 
 
-def test_fmt_of_standard_input_is_standard_output(run_cli):
+def test_fmt_formats_standard_input_to_standard_output(run_cli):
     done = run_cli("fmt", "-", stdin=UNTIDY)
     assert (done.returncode, done.stdout) == (0, fleet())
 
 
-def test_fmt_leaves_a_broken_file_alone_and_formats_the_others(run_cli, path):
+def test_fmt_does_not_write_an_invalid_file_and_formats_the_others(run_cli, path):
     broken = path.parent / "broken.yaml"
     broken.write_text("models: [\n")
     path.write_text(UNTIDY)

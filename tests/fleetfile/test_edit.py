@@ -1,4 +1,4 @@
-"""A replica count is edited in place: only its own characters change, or the edit is refused with the place."""
+"""A replica count is edited in place: only its digits change, or the edit is refused with the place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def edited(text: str, folder: Path, **wanted: int) -> str:
     return edits[0].after if edits else text
 
 
-def test_one_number_changes_and_nothing_else_does(tmp_path: Path) -> None:
+def test_only_the_number_of_replicas_changes(tmp_path: Path) -> None:
     second = f"  - key: b\n    replicas: 2\n{WORKERS}# end"
     text = f"{HEAD}  models:\n  - key: a\n    replicas:   2   # why two\n{WORKERS}{second}"
     assert edited(text, tmp_path, a=12) == text.replace("  2   #", "  12   #")
@@ -65,7 +65,7 @@ def test_a_number_written_in_another_way_is_refused_at_its_place(tmp_path: Path,
         edited(text.replace("&n 1", "1") if "&" in written else text, tmp_path, a=7)
 
 
-def test_a_model_of_the_base_alone_is_refused_with_the_base(tmp_path: Path) -> None:
+def test_a_model_that_only_the_base_has_is_refused_with_the_name_of_the_base(tmp_path: Path) -> None:
     base = f"{HEAD}  models:\n  - key: a\n    replicas: 2\n{WORKERS}"
     with pytest.raises(FleetctlError, match=r"base.yaml:8:15: the number of replicas is in a file that -f does not"):
         over(base, OVER, tmp_path)
@@ -83,7 +83,7 @@ COMMENT = st.sampled_from(["", "  # replicas: 9", "  # ünïcode {"])
 
 @given(data=st.data(), counts=st.lists(st.integers(0, 30), min_size=1, max_size=5), chosen=st.integers(0, 4),
        wanted=st.integers(0, 1000))
-def test_whatever_the_layout_only_the_number_moves(
+def test_in_any_layout_only_the_number_changes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, counts: list[int], chosen: int, wanted: int
 ) -> None:
     lines = []
@@ -100,7 +100,7 @@ def test_whatever_the_layout_only_the_number_moves(
         assert new == re.sub(r"(replicas: *)\d+", rf"\g<1>{wanted}", old, count=1)
 
 
-def test_an_edit_names_its_file(tmp_path: Path) -> None:
+def test_an_edit_has_the_name_of_its_file(tmp_path: Path) -> None:
     file = tmp_path / "fleet.yaml"
     file.write_text(f"{HEAD}  models:\n  - key: a\n    replicas: 1\n{WORKERS}")
     (edit,) = edit_fleet([str(file)], inspect_fleet([str(file)]), {"a": 2})
@@ -147,7 +147,7 @@ def test_a_model_that_cannot_be_added_safely_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("defaults", "own", "sound"), [
     ("{placement: {spread: zone}}", "", False), ("{placement: {spread: zone}}", "  placement: {spread: rack}\n", True),
     ("{startupTimeout: 3m}", "", True)])
-def test_defaults_of_the_file_do_not_change_what_an_added_model_is(
+def test_defaults_of_the_file_do_not_change_an_added_model(
     tmp_path: Path, defaults: str, own: str, sound: bool
 ) -> None:
     file = tmp_path / "fleet.yaml"

@@ -1,4 +1,4 @@
-"""The values of an engine's environment may be secrets: no problem repeats one, however it is written."""
+"""Values of an engine's environment may be secrets: no problem message contains one, however it is written."""
 
 from __future__ import annotations
 

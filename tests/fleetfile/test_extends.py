@@ -1,4 +1,4 @@
-"""Which files a fleet stands on: found, read once, put in one line, and refused where that cannot be."""
+"""The base files of a fleet: found, read once, merged in one order, and refused if that is impossible."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD = "apiVersion: fleetctl/v1\nkind: Fleet\n"
 
 
 def part(spec: str = "{}", *, extends: str = "", name: str = "") -> str:
-    """A part of a fleet: what it extends, and its spec on one line."""
+    """A part of a fleet: its `extends`, and its spec on one line."""
     lines = [f"extends: {extends}"] * bool(extends) + [f"metadata: {{name: {name}}}"] * bool(name)
     return HEAD + "".join(f"{line}\n" for line in lines) + f"spec: {spec}\n"
 
@@ -51,7 +51,7 @@ def test_in_standard_input_a_name_is_relative_to_the_working_directory(
     assert [source.path for source in loaded.files] == ["<stdin>", "base.yaml"]
 
 
-def test_in_a_list_the_later_base_wins_and_the_file_wins_over_all() -> None:
+def test_of_several_bases_the_later_wins_and_the_file_wins_over_all() -> None:
     files = {"fleet.yaml": fleet().replace("spec:", "extends: [a.yaml, b.yaml]\nspec:"),
              "a.yaml": priorities("1, startupTimeout: 1m"), "b.yaml": priorities("2")}
     assert [(one.priority, one.startup_timeout_s) for one in load(files).models] == [(2, 60)]
@@ -59,7 +59,7 @@ def test_in_a_list_the_later_base_wins_and_the_file_wins_over_all() -> None:
     assert [(one.priority, one.startup_timeout_s) for one in load(files).models] == [(3, 60)]
 
 
-def test_a_base_reached_twice_is_merged_once_where_it_is_reached_first() -> None:
+def test_a_base_reached_twice_is_merged_only_the_first_time() -> None:
     files = {"fleet.yaml": fleet().replace("spec:", "extends: [a.yaml, b.yaml]\nspec:"),
              "a.yaml": part("{defaults: {priority: 1}}", extends="common.yaml"),
              "b.yaml": part("{nodes: [{cordon: false}]}", extends="common.yaml"),
@@ -90,7 +90,7 @@ def test_the_depth_of_bases_is_limited() -> None:
 
 def test_the_number_of_bases_is_limited_and_reported_once() -> None:
     def files(count: int) -> dict[str, str]:
-        """Groups of ten names: each group, and the nine files it extends itself."""
+        """Groups of ten names: a list of bases, each of which extends nine others."""
         groups = {f"{group}.yaml": [f"{group}-{number}.yaml" for number in range(9)] for group in range(count)}
         return {"fleet.yaml": fleet().replace("spec:", f"extends: [{', '.join(groups)}]\nspec:"),
                 **{group: part(extends=f"[{', '.join(names)}]") for group, names in groups.items()},

@@ -110,7 +110,7 @@ def formatted(text: str | bytes) -> str:
 
 
 def judged(text: str) -> list[str]:
-    """The values by a second opinion: ruamel's YAML 1.2 loader, not our own."""
+    """The values according to another loader, ruamel's YAML 1.2."""
     loader = ruamel.yaml.YAML(typ="safe", pure=True)
     return [json.dumps(document, sort_keys=True, default=str) for document in loader.load_all(io.StringIO(text))]
 
@@ -119,16 +119,16 @@ def comments(text: str) -> Counter[str]:
     return Counter(line.partition("#")[2].strip() for line in text.splitlines() if "#" in line)
 
 
-def test_an_untidy_file_becomes_tidy() -> None:
+def test_an_untidy_file_is_formatted() -> None:
     assert formatted(UNTIDY) == TIDY
 
 
-def test_a_tidy_file_stays_as_it_is() -> None:
+def test_a_formatted_file_stays_unchanged() -> None:
     assert formatted(TIDY) == TIDY
     assert not format_source(SourceBytes("fleet.yaml", TIDY.encode())).changed
 
 
-def test_the_meaning_and_the_comments_stay() -> None:
+def test_formatting_keeps_the_meaning_and_the_comments() -> None:
     assert judged(formatted(UNTIDY)) == judged(UNTIDY)
     assert comments(formatted(UNTIDY)) == comments(UNTIDY)
 
@@ -171,7 +171,7 @@ def test_the_meaning_and_the_comments_stay() -> None:
     ("\n\n# nothing yet\n\n", "# nothing yet\n"),
     ("\n\n# one\n---\na: 1\n", "# one\n---\na: 1\n"),
 ])
-def test_layouts(text: str, expected: str) -> None:
+def test_a_file_gets_the_expected_layout_and_keeps_it(text: str, expected: str) -> None:
     assert formatted(text) == expected
     assert formatted(expected) == expected
 
@@ -197,7 +197,7 @@ def test_merge_keys_come_first() -> None:
     ("a: [", "FL008"), ("a: 1\na: 2\n", "FL010"), ("a:\n\tb: 1\n", "FL009"), ("? a\n: 1\n", "FL017"),
     ("%YAML 1.2\n---\na: 1\n", "FL017"), (b"\xff", "FL005"), ("a: \x07\n", "FL006"), ("a: !x 1\n", "FL012"),
 ])
-def test_a_broken_or_unusual_file_is_refused(text: str | bytes, code: str) -> None:
+def test_an_invalid_or_unsupported_file_is_refused(text: str | bytes, code: str) -> None:
     with pytest.raises(FleetFileError) as caught:
         formatted(text)
     assert [problem.code for problem in caught.value.problems] == [code]
@@ -216,7 +216,7 @@ blocks = st.sampled_from(["|", ">-", "|+", "|-"])
 
 @st.composite
 def layouts(draw: Any, depth: int = 2, column: int = 0) -> str:
-    """A block mapping in some indentation, with comments and blank lines anywhere they may stand."""
+    """A block mapping in some indentation, with comments and blank lines wherever YAML allows them."""
     pad = " " * column
     lines: list[str] = []
     for key in draw(st.lists(words, min_size=1, max_size=4, unique=True)):

@@ -1,4 +1,4 @@
-"""Whatever the bytes or the structure: problems or a fleet, never another exception; and every problem has a place."""
+"""Any bytes and any structure give problems or a fleet, never another exception; every problem has a place."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ def formatted(data: bytes) -> str | None:
 
 
 @given(st.binary(max_size=200))
-def test_random_bytes(data: bytes) -> None:
+def test_random_bytes_give_problems_or_a_fleet(data: bytes) -> None:
     check(data)
     formatted(data)
 
 
 @given(st.text(alphabet="ab01:-?,[]{}#&*!|>'\"%@`\n \t<.~", max_size=60))
-def test_random_yaml_punctuation(text: str) -> None:
+def test_random_yaml_punctuation_gives_problems_or_a_fleet(text: str) -> None:
     check(text.encode())
     after = formatted(text.encode())
     if after is not None:
@@ -79,7 +79,7 @@ def test_random_yaml_punctuation(text: str) -> None:
 
 
 @given(values)
-def test_random_structures(value: Any) -> None:
+def test_random_structures_give_problems_or_a_fleet(value: Any) -> None:
     check(json.dumps(value).encode())
 
 
@@ -102,18 +102,20 @@ anywhere = st.sampled_from(paths(SOUND)[1:])
 
 @settings(max_examples=cases(120))
 @given(anywhere, values)
-def test_a_valid_fleet_with_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
+def test_any_value_anywhere_in_a_valid_fleet_gives_problems_or_a_fleet(path: tuple[Any, ...], value: Any) -> None:
     check(json.dumps(with_anything(path, value)).encode())
 
 
 @given(anywhere, values, anywhere, values)
-def test_anything_over_anything(path: tuple[Any, ...], value: Any, below: tuple[Any, ...], base: Any) -> None:
+def test_any_overlay_over_any_base_gives_problems_or_a_fleet(
+    path: tuple[Any, ...], value: Any, below: tuple[Any, ...], base: Any
+) -> None:
     over = {**with_anything(path, value), "extends": "base.yaml"}
     check(json.dumps(over).encode(), json.dumps(with_anything(below, base)))
 
 
 @given(st.sampled_from(paths(RULED)[1:]), values)
-def test_house_rules_over_anything_anywhere(path: tuple[Any, ...], value: Any) -> None:
+def test_any_value_anywhere_under_house_rules_gives_problems_or_a_fleet(path: tuple[Any, ...], value: Any) -> None:
     check(json.dumps(with_anything(path, value, RULED)).encode())
 
 
@@ -123,17 +125,17 @@ def test_every_value_of_a_model_can_break_a_house_rule() -> None:
 
 @given(st.dictionaries(st.sampled_from(["type", "items", "properties", "$ref", "not", "required", "enum", "pattern"]),
                        values) | values)
-def test_house_rules_are_anything(schema: Any) -> None:
+def test_any_value_as_house_rules_gives_problems_or_a_fleet(schema: Any) -> None:
     check(json.dumps(RULED).encode(), rules=json.dumps(schema, indent=1))
 
 
 @given(values)
-def test_extends_is_anything(value: Any) -> None:
+def test_any_value_of_extends_gives_problems_or_a_fleet(value: Any) -> None:
     check(json.dumps({**SOUND, "extends": value}).encode())
 
 
 @given(st.integers(0, 400), st.sampled_from([b"\t", b"'", b"[", b": ", b"\n", b"*a", b"&a ", b"\xc3", b"!", b"- "]))
-def test_a_valid_file_with_a_mistake_anywhere(at: int, slip: bytes) -> None:
+def test_a_random_edit_of_a_valid_file_gives_problems_or_a_fleet(at: int, slip: bytes) -> None:
     data = fleet(model("a"), model("b", restart="{max: 1}")).encode()
     broken = data[:at] + slip + data[at:]
     check(broken)

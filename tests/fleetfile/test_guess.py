@@ -11,7 +11,7 @@ from fleetctl.fleetfile.keys import homes
     ("16GB", "16G"), ("16 gib", "16Gi"), ("16gi", "16Gi"), ("500mb", "500M"), ("1.5tib", "1.5Ti"), ("8K", "8k"),
     ("8kib", "8Ki"), ("16", None), ("16X", None), ("x", None), ("GB", None), ("99999999EiB", None),
 ])
-def test_bytes(text: str, meant: str | None) -> None:
+def test_invalid_bytes_have_a_likely_meaning(text: str, meant: str | None) -> None:
     assert guess.bytes_meant(text) == meant
 
 
@@ -19,7 +19,7 @@ def test_bytes(text: str, meant: str | None) -> None:
     ("30", "30s"), ("30 sec", "30s"), ("5min", "5m"), ("2 hours", "2h"), ("100 MS", "100ms"), ("soon", None),
     ("400 d", None),
 ])
-def test_durations(text: str, meant: str | None) -> None:
+def test_invalid_durations_have_a_likely_meaning(text: str, meant: str | None) -> None:
     assert guess.duration_meant(text) == meant
 
 
@@ -27,7 +27,7 @@ def test_durations(text: str, meant: str | None) -> None:
     ("a|b", '"in(a, b)"'), ("[a, b]", '"in(a, b)"'), ("a,b", '"in(a, b)"'), ("!=a", '"!a"'), ("== a", "a"),
     ("not a", '"!a"'), ("a b", None), ("", None),
 ])
-def test_selectors(text: str, meant: str | None) -> None:
+def test_invalid_selectors_have_a_likely_meaning(text: str, meant: str | None) -> None:
     assert guess.selector_meant(text) == meant
 
 
@@ -47,12 +47,12 @@ def test_the_suggestion_for_a_truncated_selector_is_valid(text: str, meant: str 
     ("vllm serve org/x --port 8000", '[vllm, serve, org/x, --port, "8000"]'), ("run 'a b' $(A)", '[run, "a b", $(A)]'),
     ("it's", None), (" ", None), ("x" * 300, None),
 ])
-def test_command_lines(text: str, meant: str | None) -> None:
+def test_command_lines_as_text_have_a_likely_list(text: str, meant: str | None) -> None:
     assert guess.words_meant(text) == meant
 
 
 @pytest.mark.parametrize(("text", "meant"), [("My Lab", "my-lab"), ("-", None), ("A_b.", "a-b")])
-def test_dns_labels(text: str, meant: str | None) -> None:
+def test_invalid_dns_labels_have_a_likely_name(text: str, meant: str | None) -> None:
     assert guess.dns_label_meant(text) == meant
 
 
@@ -60,10 +60,10 @@ def test_dns_labels(text: str, meant: str | None) -> None:
     ("node_selector", "nodeSelector"), ("nodeselector", "nodeSelector"), ("node-selector", "nodeSelector"),
     ("nodeSelectr", "nodeSelector"), ("enigne", "engine"), ("banana", None),
 ])
-def test_nearest_spelling(word: str, meant: str | None) -> None:
+def test_the_nearest_key_of_a_misspelled_one_is_found(word: str, meant: str | None) -> None:
     assert nearest(word, ["role", "count", "resources", "nodeSelector", "engine"]) == meant
 
 
-def test_where_a_key_belongs() -> None:
+def test_the_parents_of_a_key_are_known() -> None:
     assert homes()["gpus"] == ("node", "quotas", "resources")
     assert homes()["sameLabel"] == ("placement",)

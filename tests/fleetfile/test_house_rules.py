@@ -1,4 +1,4 @@
-"""A team's own rules as JSON Schema: each violation at its place in the fleet file, with the schema's description."""
+"""A team's rules as JSON Schema: each violation at its place in the fleet file, with the schema's description."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_three_broken_rules_are_three_problems_with_the_descriptions_of_the_sche
         "fleet.yaml:14:26: error FL038: an image needs a version, never latest"]
 
 
-def test_a_rule_that_holds_reports_nothing() -> None:
+def test_a_satisfied_rule_reports_nothing() -> None:
     assert broken(of_models(replicas={"maximum": 9})) == []
     assert broken({"$schema": "https://json-schema.org/draft/2020-12/schema", "required": ["spec"]}) == []
 
@@ -88,7 +88,7 @@ def test_the_nearest_description_counts_also_through_references() -> None:
     assert found == ["the rules of the lab; allowed: text that matches /", "few replicas; allowed: at most 8"]
 
 
-def test_a_rule_sees_bases_and_defaults_and_points_at_the_file_that_sets_the_value() -> None:
+def test_a_rule_includes_bases_and_defaults_and_points_at_the_file_that_sets_the_value() -> None:
     fleet = HEAD + ("extends: base.yaml\nmetadata: {name: lab}\nspec:\n  models:\n  - {key: m, replicas: 1}\n"
                     "  - {key: n, replicas: 1, priority: 7, restart: {max: 1}}\n")
     defaults = "  defaults: {priority: 500, restart: {backoff: 1h}}\n"
@@ -99,7 +99,7 @@ def test_a_rule_sees_bases_and_defaults_and_points_at_the_file_that_sets_the_val
         "base.yaml:6:24: error FL038: priority is 500", 'base.yaml:6:29: error FL038: the key "max" is missing']
 
 
-def test_the_rules_see_all_files_as_one_document() -> None:
+def test_house_rules_check_all_files_as_one_document() -> None:
     models = FLEET.partition("models:\n")[2].replace("gpt2", "org/m")
     more = f"{HEAD}metadata: {{name: lab}}\nspec:\n  models:\n{models}"
     files = {"fleet.yaml": FLEET, "more.yaml": more, "rules.json": json.dumps(of_models(replicas={"maximum": 8}))}
@@ -194,7 +194,7 @@ def test_a_link_outside_the_checkout_is_refused(tmp_path: Path) -> None:
 ])
 @pytest.mark.parametrize("variable", [f"TOKEN: {SECRET}", f"'TOKEN={SECRET}': {{fromNode: X}}",
                                       f"TOKEN: {{{SECRET}: 3}}", f"TOKEN: [{SECRET}]"])
-def test_no_message_has_the_value_of_a_variable(rules: Any, variable: str) -> None:
+def test_no_message_contains_the_value_of_a_variable(rules: Any, variable: str) -> None:
     fleet = FLEET.replace("engine:\n", f"engine:\n          env: {{{variable}}}\n")
     engine = {"properties": {"env": rules}}
     around = {"not": {"required": ["env"]}, "const": {}, **engine}

@@ -18,7 +18,7 @@ COUNT = 64
 
 
 def fleet_of(count: int) -> dict[str, str]:
-    """Files of two models each; the last one has the policy, whose names are those of all."""
+    """Files of two models each; the last one has the policy, which names models of all files."""
     files = {}
     for number in range(count):
         spec: dict[str, Any] = {"models": [{"key": f"m{number}-{one}", "replicas": 1, "workers": WORKERS}
@@ -29,7 +29,7 @@ def fleet_of(count: int) -> dict[str, str]:
     return files
 
 
-def test_the_rules_read_each_file_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_read_each_file_only_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
 
     def counted(document: Any) -> Any:

@@ -114,7 +114,7 @@ def test_node_policies_are_concatenated_and_other_lists_are_replaced() -> None:
     assert spec["policy"] == {"protectedModels": [], "maxNewReplicas": 1}
 
 
-def test_no_file_can_remove_a_model() -> None:
+def test_an_overlay_cannot_remove_a_model() -> None:
     assert merged(models(member(), replicas=3), {"models": []})["models"][0]["replicas"] == 3
     assert merged(models(member(), replicas=3), {"models": [{"key": "m", "replicas": 0}]})["models"][0]["replicas"] == 0
 
@@ -136,7 +136,7 @@ def test_a_fleet_in_several_files_is_the_fleet_in_one(fleet_and_files: Any) -> N
 
 @settings(max_examples=cases(20))
 @given(fleets_in_files())
-def test_a_chain_of_files_is_the_list_of_them(fleet_and_files: Any) -> None:
+def test_a_chain_of_files_equals_the_list_of_them(fleet_and_files: Any) -> None:
     _, files = fleet_and_files
     listed = {**files, "middle.yaml": unextended(files["middle.yaml"]),
               "fleet.yaml": extending(files["fleet.yaml"], ["base.yaml", "middle.yaml"])}

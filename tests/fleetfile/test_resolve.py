@@ -41,7 +41,7 @@ def test_defaults_apply_to_models_of_other_files(tmp_path: Path) -> None:
     assert merged.cluster.address == "auto"
 
 
-def test_a_model_may_take_back_a_default(tmp_path: Path) -> None:
+def test_a_model_may_reset_a_default_with_null(tmp_path: Path) -> None:
     spec = "defaults: {placement: {spread: zone}}\n"
     taken_back = fleet(model(placement="{spread: null}"), spec=spec)
     assert loaded(tmp_path, taken_back).models[0].placement.spread is None
@@ -103,7 +103,7 @@ def test_the_spec_hash_ignores_counts_of_one_in_a_gang(tmp_path: Path) -> None:
 
 
 def test_a_replica_with_the_former_hash_of_the_same_file_is_current(tmp_path: Path) -> None:
-    # a replica of an older release carries the hash of the spelling
+    # a replica created by an older release has the hash of the spelling
     spelled = GANG.replace("engine: {command: [a]}",
                            'nodeSelector: {pool: "in(l4,a100)"}, engine: {command: [a], args: []}')
     former = loaded(tmp_path, fleet(model(workers=spelled, placement="{ranksPerNode: 1}"))).models[0]
@@ -139,14 +139,14 @@ def test_weights_are_part_of_the_spec_and_a_member_without_any_keeps_its_hash(tm
     def some(index: str = "a", rule: str = "{match: q}", origin: str = "{path: /m}") -> str:
         return f", weights: {{from: [{origin}], index: {index * 64}, view: {{shard: {{rules: [{rule}]}}}}}}"
 
-    assert hash_with("") == hash_with(", weights: null") == "146ea46a644ebad1"  # that of the release before weights
+    assert hash_with("") == hash_with(", weights: null") == "146ea46a644ebad1"  # the hash of the release before weights
     assert hash_with(some()) == hash_with(some(rule="{match: q, dim: 0}"))
     assert hash_with(some()) == hash_with(some(origin="{http: http://files/m}, {path: /m}"))
     assert len({hash_with(one) for one in ("", some(), some("b"), some(rule="{match: q, dim: 1}"))}) == 4
 
 
-def test_the_spec_hash_of_a_release_stays(tmp_path: Path) -> None:
-    # a new value here would show every running replica of every user as drifted
+def test_the_spec_hash_of_a_release_never_changes(tmp_path: Path) -> None:
+    # another value would report every running replica of every user as drift
     assert hash_of(tmp_path, fleet(model(workers=GANG, placement="{sameLabel: rack}"))) == "af7cf7aa1156f0c0"
 
 

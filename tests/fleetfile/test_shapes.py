@@ -36,7 +36,7 @@ def fleet(*models: dict[str, Any]) -> dict[str, Any]:
 
 
 def written_out(document: dict[str, Any]) -> dict[str, Any]:
-    """The long form, by a merge that knows no more than what the fleet at hand needs."""
+    """The long form, by a minimal merge that supports only this fleet."""
     long = copy.deepcopy(document)
     shapes = long["spec"].pop("shapes")
     for model in long["spec"]["models"]:
@@ -88,7 +88,7 @@ def test_a_model_wins_over_its_shape_and_its_changes_merge_by_name_and_role() ->
         {"name": "main", "members": [{**MEMBER, "resources": {"gpus": 1, "vram": "40Gi"}}]}, changed[1]]}
 
 
-def test_an_environment_may_change_a_shape_and_give_a_model_another_or_workers_of_its_own() -> None:
+def test_an_overlay_may_change_a_shape_and_give_a_model_another_shape_or_its_own_workers() -> None:
     own = [{"name": "main", "members": [{"resources": {"gpus": 2}, "engine": {"command": ["big"]}}]}]
     over = {"shapes": {"one": {"workers": [{"name": "main", "members": [{"resources": {"vram": "8Gi"}}]}]},
                        "two": {"workers": own}},

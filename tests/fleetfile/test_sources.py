@@ -25,7 +25,7 @@ def only(*sources: str | Path, stdin: bytes | None = None) -> Problem:
     return found[0]
 
 
-def test_files_of_one_fleet_concatenate_in_argument_order(tmp_path: Path) -> None:
+def test_files_of_one_fleet_are_concatenated_in_the_order_of_arguments(tmp_path: Path) -> None:
     (tmp_path / "z.yaml").write_text(fleet(model("first"), spec="nodes: [{cordon: true}]\n"))
     (tmp_path / "a.yaml").write_text(fleet(model("second"), spec="nodes: [{cordon: false}]\n"))
     merged = load_fleet([str(tmp_path / "z.yaml"), str(tmp_path / "a.yaml")])
@@ -34,7 +34,7 @@ def test_files_of_one_fleet_concatenate_in_argument_order(tmp_path: Path) -> Non
     assert [Path(source.path).name for source in merged.files] == ["z.yaml", "a.yaml"]
 
 
-def test_a_folder_is_its_yaml_files_sorted_by_name_and_nothing_below(tmp_path: Path) -> None:
+def test_a_folder_stands_for_its_yaml_files_sorted_by_name_without_subfolders(tmp_path: Path) -> None:
     for name in ("b.yml", "a.yaml", "notes.txt", ".hidden.yaml"):
         (tmp_path / name).write_text(fleet(model(name)))
     (tmp_path / "below").mkdir()
@@ -66,7 +66,7 @@ def test_several_documents_in_a_file_are_one_fleet_and_empty_ones_are_skipped(tm
     assert [(one.key, one.source.line) for one in load_fleet([str(path)]).models] == [("a", 7), ("b", 20)]
 
 
-def test_standard_input_is_a_source_with_a_name(tmp_path: Path) -> None:
+def test_standard_input_is_a_source_with_its_own_name(tmp_path: Path) -> None:
     merged = load_fleet(["-"], stdin=lambda: fleet().encode())
     assert merged.models[0].source.file == "<stdin>"
     assert only("-", stdin=b"[").file == "<stdin>"
@@ -84,7 +84,7 @@ def test_columns_count_characters_not_bytes(tmp_path: Path) -> None:
     assert [(problem.line, problem.column) for problem in problems(path)] == [(8, 24), (8, 40)]
 
 
-def test_a_missing_file_and_an_empty_folder_are_problems_of_their_own(tmp_path: Path) -> None:
+def test_a_missing_file_and_an_empty_folder_have_different_problems(tmp_path: Path) -> None:
     assert only(tmp_path / "nowhere.yaml").code == "FL001"
     assert only(tmp_path).code == "FL002"
 
@@ -105,7 +105,7 @@ def test_the_same_file_twice_is_reported_under_any_name(tmp_path: Path) -> None:
     assert only("-", "-", stdin=fleet().encode()).code == "FL003"
 
 
-def test_ten_megabytes_are_refused_unread(tmp_path: Path) -> None:
+def test_ten_megabytes_are_refused_without_reading_them(tmp_path: Path) -> None:
     path = tmp_path / "garbage.yaml"
     path.write_bytes(b"[" * 10_000_000)
     assert only(path).code == "FL004"
@@ -113,12 +113,12 @@ def test_ten_megabytes_are_refused_unread(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", [b"[", b"{a: ", b"- ", b"? ", b"&a ", b"'", b"\xff", b"\0", b"a: b\n", b"a"])
-def test_garbage_up_to_the_limit_is_one_or_more_problems_and_no_crash(pattern: bytes) -> None:
+def test_garbage_up_to_the_size_limit_gives_problems_and_no_crash(pattern: bytes) -> None:
     found = problems("-", stdin=pattern * (200_000 // len(pattern)))
     assert 1 <= len(found) <= MAX_PROBLEMS + 1
 
 
-def test_bytes_that_are_not_utf8_are_found_with_their_place(tmp_path: Path) -> None:
+def test_invalid_utf8_is_reported_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_bytes(fleet().encode() + b"# zw\xf6lf\n")
     problem = only(path)
@@ -126,13 +126,13 @@ def test_bytes_that_are_not_utf8_are_found_with_their_place(tmp_path: Path) -> N
     assert "byte 0xf6 at offset" in problem.message
 
 
-def test_utf16_is_recognised(tmp_path: Path) -> None:
+def test_utf16_is_recognized(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(fleet(), encoding="utf-16")
     assert "UTF-16" in only(path).message
 
 
-def test_control_characters_are_found_with_their_place() -> None:
+def test_control_characters_are_reported_with_their_place() -> None:
     problem = only("-", stdin=fleet(model(key="a\x1b[31mb")).encode())
     assert (problem.code, problem.line, problem.column) == ("FL006", 6, 11)
     assert "U+001B" in problem.message
@@ -145,7 +145,7 @@ def test_too_many_problems_are_truncated_and_counted() -> None:
     assert "2000 more" in found[-1].message
 
 
-def test_a_broken_file_gives_no_fleet_and_all_errors_without_warnings(tmp_path: Path) -> None:
+def test_an_invalid_file_gives_no_fleet_and_all_errors_without_warnings(tmp_path: Path) -> None:
     path = tmp_path / "fleet.yaml"
     path.write_text(fleet(model(replicas="-1", placement="{sameLabel: rack}")))
     with pytest.raises(FleetFileError) as caught:
@@ -169,7 +169,7 @@ def test_duplicate_model_keys_across_files_name_both_places(tmp_path: Path) -> N
     assert f"{first}:6:5" in problem.message
 
 
-def test_a_broken_file_does_not_make_the_fleet_empty(tmp_path: Path) -> None:
+def test_an_invalid_file_does_not_give_an_empty_fleet(tmp_path: Path) -> None:
     assert only("-", stdin=b"models: [").code == "FL008"
 
 

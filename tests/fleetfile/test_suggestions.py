@@ -1,4 +1,4 @@
-"""Typical mistakes in a first fleet file: one problem each, with a suggestion."""
+"""Typical mistakes of a first fleet file: one problem each, with a suggestion."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_mistake_is_one_problem_with_a_suggestion(written: str, instead: str, 
 
 @pytest.mark.parametrize(("written", "instead"), [
     ("replicas: 1", "replicas: 1\n    name: other"), ("role: Leader", "role: Leader\n        replicas: 1")])
-def test_a_key_that_is_present_or_invalid_is_not_suggested(written: str, instead: str) -> None:
+def test_a_present_or_invalid_key_is_not_suggested(written: str, instead: str) -> None:
     found = inspect_bytes([SourceBytes("f.yaml", GANG.replace(written, instead).encode())]).problems
     assert [(one.code, one.suggestion) for one in found] == [("FL020", None)]
 
@@ -90,7 +90,7 @@ def test_other_documents_of_a_folder_are_one_problem_each(tmp_path: Path) -> Non
      "name is too long", "at most 63 characters"),
     (f"grow: [{', '.join(['{}'] * 65)}]", "grow has too many items", "at most 64"),
 ])
-def test_a_text_has_characters_and_a_list_has_items(cluster: str, message: str, allowed: str) -> None:
+def test_length_limits_name_characters_of_text_and_items_of_lists(cluster: str, message: str, allowed: str) -> None:
     data = GANG.replace("spec:\n", f"spec:\n  cluster: {{{cluster}}}\n", 1).encode()
     found = [one for one in inspect_bytes([SourceBytes("f.yaml", data)]).problems if one.code == "FL023"]
     assert [(one.message, one.allowed) for one in found] == [(message, allowed)]

@@ -1,4 +1,4 @@
-"""Written text is the same text to every YAML reader, in any place, and has no control characters for a terminal."""
+"""Written text is the same for every YAML reader, in any position, and contains no control characters."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AROUND = {
 
 
 def plain(piece: Piece) -> object:
-    """The value a piece is of."""
+    """The value of a written piece."""
     if isinstance(piece.content, dict):
         return {key: plain(value) for key, value in piece.content.items()}
     return [plain(item) for item in piece.content] if isinstance(piece.content, list) else piece.content
@@ -32,7 +32,7 @@ def plain(piece: Piece) -> object:
                                                "?a", "a?b", ":a", "-", "- a", "#", "a #b", "\u202eb", "\ufeff", "\x85",
                                                "\xa0"]),
        st.sampled_from(sorted(AROUND)))
-def test_text_is_the_same_text_to_every_reader(text: str, where: str) -> None:
+def test_text_is_the_same_for_every_reader(text: str, where: str) -> None:
     root = Piece(AROUND[where](text))
     written = write_yaml(root)
     assert all(line.isprintable() for line in written.split("\n"))
@@ -46,7 +46,7 @@ def test_text_is_the_same_text_to_every_reader(text: str, where: str) -> None:
     ("a\nb", True), ("a\nb\n", True), ("a\n\n  b\n", True), ("a", False), ("a\n", False), (" a\nb", False),
     ("\na", False), ("a\nb\n\n", False), ("a \nb", False), ("a\n\x1b[2J", False),
 ])
-def test_multi_line_text_is_a_block_if_that_shows_it_unchanged(text: str, is_block: bool) -> None:
+def test_multi_line_text_is_a_block_if_a_block_keeps_it_unchanged(text: str, is_block: bool) -> None:
     written = write_yaml(Piece({"a": Piece(text, style=block_style(text))}))
     assert written.startswith("a: |") == is_block
     assert yaml.safe_load(written) == {"a": text}

@@ -18,12 +18,12 @@ MOMENT = "2026-03-04T12:00:00Z"
 
 
 def sources(case: Path) -> list[SourceBytes]:
-    """The files of a case by their bare names, so that the output is the same everywhere."""
+    """The files of a case by their names without folder, so that the output is the same everywhere."""
     return [SourceBytes(path.name, path.read_bytes()) for path in sorted(case.glob("*.yaml"))]
 
 
 def imported(read: list[SourceBytes], *, forced: str | None = None, hardware: bool = True) -> Imported:
-    """Import files as the command does; with `hardware` the declared clusters become an inventory."""
+    """Import files like the command; with `hardware` the declared clusters become an inventory."""
     documents, problems = documents_of(read)
     assert problems == []
     return import_documents(documents, fleet="lab", forced=forced, observed_at=MOMENT if hardware else None)

@@ -1,4 +1,4 @@
-"""Nothing in the input is dropped silently: every case, with something unexpected inserted anywhere."""
+"""Nothing in the input is dropped silently: every case with an unexpected value inserted anywhere."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def containers(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def authored(document: Any, path: Path) -> bool:
-    """Whether a person wrote what stands at a path, for what it says; a List is kubectl's."""
+    """Whether the author wrote the value at a path: not the server's fields, nor kubectl's List."""
     return not SERVERS_OWN & set(path) and not (document.get("kind") == "List" and path[0] != "items")
 
 
-def says_something(path: Path) -> bool:
-    """Whether a value is more than a name by which its own object tells one item of a list from another."""
+def has_meaning(path: Path) -> bool:
+    """Whether a value is more than the name of an item in a list."""
     return path[-1] != "name" or path[-3:-2] not in (("containers",), ("devices",))
 
 
@@ -69,7 +69,7 @@ def as_source(document: Any) -> SourceBytes:
 
 
 def reported(losses: list[Loss], path: Path) -> bool:
-    """Whether the value at a path, or something it is part of, is among the losses."""
+    """Whether the value at a path, or a value around it, is among the losses."""
     shown = {loss.path for loss in losses}
     return any(path_text(path[:length]) in shown for length in range(len(path) + 1))
 
@@ -90,7 +90,7 @@ def test_an_unknown_field_anywhere_is_reported_or_kept(data: st.DataObject) -> N
 def test_an_unexpected_value_is_reported_or_kept(data: st.DataObject) -> None:
     document = copy.deepcopy(data.draw(st.sampled_from(DOCUMENTS)))
     path = data.draw(st.sampled_from([path for path in everything(document) if path and authored(document, path)
-                                      and says_something(path) and not isinstance(at(document, path), (dict, list))]))
+                                      and has_meaning(path) and not isinstance(at(document, path), (dict, list))]))
     at(document, path[:-1])[path[-1]] = STRANGE
     result = imported([as_source(document)])
     kept = write_draft(result.draft) + (result.inventory.model_dump_json() if result.inventory else "")

@@ -1,4 +1,4 @@
-"""A recorded shape comes back as a person would write it, and means exactly the same."""
+"""A recorded shape is written as in a hand-written file, with exactly the same meaning."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from fleetctl.importers.authored import (
 
 
 @given(st.integers(0, MAX_BYTES))
-def test_bytes_mean_the_same(count: int) -> None:
+def test_written_bytes_are_read_unchanged(count: int) -> None:
     assert parse_bytes(bytes_text(count)) == count
 
 
 @given(st.integers(0, 1_000_000))
-def test_shares_mean_the_same(share: int) -> None:
+def test_written_gpu_amounts_are_read_unchanged(share: int) -> None:
     assert parse_cpus(share_number(share)) == share
 
 
 @given(st.integers(0, 10_000))
-def test_shares_of_a_card_mean_the_same(share: int) -> None:
+def test_written_shares_of_a_card_are_read_unchanged(share: int) -> None:
     assert parse_gpus(share_number(share)) == share
 
 
 @given(st.integers(0, MAX_SECONDS) | st.integers(0, 10_000_000).map(lambda milli: milli / 1000))
-def test_durations_mean_the_same(seconds: float) -> None:
+def test_written_durations_are_read_unchanged(seconds: float) -> None:
     assert parse_duration(duration_text(seconds)) == seconds
 
 
@@ -49,7 +49,7 @@ def test_durations_mean_the_same(seconds: float) -> None:
     (duration_text(900), "15m"), (duration_text(900.0), "15m"), (duration_text(90), "90s"), (duration_text(0), "0s"),
     (duration_text(7200), "2h"), (duration_text(0.2), "0.2s"), (share_number(10_000), 1), (share_number(2_500), 0.25),
 ])
-def test_they_read_like_hand_written_values(found: object, written: object) -> None:
+def test_amounts_are_written_in_readable_units(found: object, written: object) -> None:
     assert found == written
 
 

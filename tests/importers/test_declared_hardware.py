@@ -1,4 +1,4 @@
-"""Declared hardware with odd numbers and names: each is reported, and the inventory stays within its limits."""
+"""Declared hardware with invalid numbers and names: each is reported, and the inventory has a limited size."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ spec: {{nodePools: [{", ".join(pools)}]}}
 
 
 def nodes(result: Imported) -> list[int]:
-    """The cards of each node that was made."""
+    """The number of cards of each node."""
     assert result.inventory is not None
     return [len(node.gpus) for node in result.inventory.nodes]
 
@@ -53,6 +53,6 @@ def test_the_number_of_nodes_is_limited_over_all_pools_and_the_rest_is_reported(
     result = declared("{name: a, className: big, nodeCount: 3}", "{name: b, className: big, nodeCount: 2000000000}",
                       "{name: c, className: big}", cards="1")
     assert len(nodes(result)) == MAX_NODES
-    told = account(result)
-    assert "nodePools[1].nodeCount: an inventory has at most 10000 nodes: 9997 of these 2000000000 are used" in told
-    assert "nodePools[2].nodeCount: an inventory has at most 10000 nodes: 0 of these 1 are used" in told
+    losses = account(result)
+    assert "nodePools[1].nodeCount: an inventory has at most 10000 nodes: 9997 of these 2000000000 are used" in losses
+    assert "nodePools[2].nodeCount: an inventory has at most 10000 nodes: 0 of these 1 are used" in losses

@@ -36,7 +36,7 @@ def test_an_exclusive_bound_is_one_byte_more() -> None:
         assert wanted(selector).memory == (40 * GIB + 1, str(40 * GIB + 1))
 
 
-def test_the_greatest_of_several_bounds_counts() -> None:
+def test_the_largest_of_several_bounds_counts() -> None:
     both = wanted(f'{MEMORY}.compareTo(quantity("20Gi")) >= 0 && {MEMORY}.compareTo(quantity("81559Mi")) >= 0',
                   f'{MEMORY}.compareTo(quantity("40Gi")) >= 0')
     assert both.memory == (81559 << 20, "81559Mi")
@@ -77,7 +77,7 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
     assert wanted(text).memory is None
 
 
-def test_a_long_selector_is_read_in_no_time() -> None:
+def test_a_long_selector_is_read_quickly() -> None:
     found = wanted(" && ".join([f'{MEMORY}.compareTo(quantity("{number}Mi")) >= 0' for number in range(5000)]))
     assert (found.memory, found.kept) == ((4999 << 20, "4999Mi"), [])
 
@@ -91,7 +91,7 @@ def test_a_product_by_its_full_name_is_rays_accelerator_type(selector: str, type
     assert (wanted(selector).types, wanted(selector).kept) == (types, [])
 
 
-def test_two_products_of_one_card_leave_none() -> None:
+def test_two_different_products_give_no_accelerator_type() -> None:
     assert wanted(f'{PRODUCT} == "NVIDIA L4"', f'{PRODUCT} == "NVIDIA H200"').types == frozenset()
 
 
@@ -100,7 +100,7 @@ def test_two_products_of_one_card_leave_none() -> None:
     ('device.driver == "dra.net"', False), ('device.attributes["dra.net"].rdma == true', False), ("true", None),
     ('device.attributes.size() > 0', None),
 ])
-def test_only_the_driver_tells_the_kind_of_device(selector: str, is_gpu: bool | None) -> None:
+def test_only_the_driver_decides_the_kind_of_device(selector: str, is_gpu: bool | None) -> None:
     assert wanted(selector).is_gpu is is_gpu
 
 
@@ -113,7 +113,7 @@ def test_a_condition_true_for_every_card_is_dropped() -> None:
     ("NVIDIA GH200 480GB", "GH200"), ("NVIDIA RTX PRO 6000 Blackwell", None), ("NVIDIA GeForce RTX 4090", None),
     ("", None),
 ])
-def test_only_a_name_all_releases_of_ray_agree_on_is_a_type(product: str, accelerator: str | None) -> None:
+def test_only_a_name_in_all_releases_of_ray_is_an_accelerator_type(product: str, accelerator: str | None) -> None:
     assert accelerator_of_product(product) == accelerator
 
 
@@ -123,5 +123,5 @@ def test_only_a_name_all_releases_of_ray_agree_on_is_a_type(product: str, accele
     ("cloud.google.com/gke-accelerator", "nvidia-h100-80gb", "H100"), ("cloud.google.com/gke-accelerator", "tpu", None),
     ("fleet.io/pool", "nvidia-l4", None),
 ])
-def test_labels_of_kubernetes_that_name_a_card(key: str, value: str, accelerator: str | None) -> None:
+def test_kubernetes_labels_that_name_a_card_are_translated(key: str, value: str, accelerator: str | None) -> None:
     assert accelerator_of_label(key, value) == accelerator

@@ -1,6 +1,6 @@
 """Every case folder gives exactly the fleet file and the losses beside it, and that fleet file is valid.
 
-See `import_cases.py` for how a case is added.
+`import_cases.py` explains how to add a case.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ def test_a_case_reports_exactly_these_losses(case: Path) -> None:
     assert account(imported(sources(case))) == case.with_suffix(".losses.txt").read_text()
 
 
-def test_the_fleet_file_loads_and_fmt_leaves_it_alone(case: Path) -> None:
+def test_the_fleet_file_loads_and_is_already_formatted(case: Path) -> None:
     text = case.with_suffix(".fleet.yaml").read_text()
     assert problems_of(text, "fleet.yaml") == ()
     assert not format_source(SourceBytes("fleet.yaml", text.encode())).changed
 
 
 def test_no_loss_shows_a_value_of_an_environment(case: Path) -> None:
-    told = case.with_suffix(".losses.txt").read_text()
-    assert [secret for secret in SECRETS if secret in told] == []
+    losses = case.with_suffix(".losses.txt").read_text()
+    assert [secret for secret in SECRETS if secret in losses] == []
 
 
-def test_everything_beside_the_folders_belongs_to_one() -> None:
+def test_every_expected_output_belongs_to_a_case_folder() -> None:
     names = {case.name for case in CASES}
     assert {path.name.split(".")[0] for path in FOLDER.iterdir()} == names
 
 
 @pytest.mark.parametrize("case", HARDWARE, ids=lambda case: case.name)
-def test_a_fleet_fits_on_the_hardware_that_was_declared_for_it(case: Path) -> None:
+def test_a_fleet_fits_on_its_declared_hardware(case: Path) -> None:
     result = imported(sources(case))
     fleet = inspect_bytes([SourceBytes("fleet.yaml", write_draft(result.draft).encode())]).fleet
     plan = make_plan(fleet, result.inventory, PlanOptions(), PlanFacts(tool_version="0"))
@@ -61,7 +61,7 @@ def test_a_fleet_fits_on_the_hardware_that_was_declared_for_it(case: Path) -> No
     assert plan.summary.create == plan.summary.wanted > 0
 
 
-def test_an_engine_without_a_command_has_the_placeholder_and_something_to_do(case: Path) -> None:
+def test_an_engine_without_a_command_has_the_placeholder_and_a_task(case: Path) -> None:
     draft = imported(sources(case)).draft
     waiting = {model.key for model in draft.models if PLACEHOLDER in str(model.value)}
     assert waiting <= {loss.model for loss in draft.losses if loss.kind == "todo"}

@@ -1,4 +1,4 @@
-"""A fleet file of the live fleet: its plan is empty, it shows no drift if the cluster knows all, and lists the rest."""
+"""A fleet file from the live fleet: an empty plan, no drift if the cluster has all values, the rest listed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from how_many import cases
 from hypothesis import assume, given, settings
-from live_worlds import applied, as_text, created, crowds, fleets, inventory_of, plan_of, recorded_by
+from live_fleets import any_inventory, applied, as_text, created, fleets, inventory_of, plan_of, recorded_by
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
@@ -43,69 +43,70 @@ def written(draft: Draft) -> str:
     return text
 
 
-def assert_empty(text: str, seen: Inventory) -> None:
-    plan = plan_of(text, seen)
+def assert_empty(text: str, inventory: Inventory) -> None:
+    plan = plan_of(text, inventory)
     assert (plan.actions, plan.blocked, plan.holds) == ([], [], [])
 
 
-def drifting(text: str, seen: Inventory) -> set[str]:
-    return {f"{one.model}/{one.replica_id}" for one in plan_of(text, seen).drift}
+def drifting(text: str, inventory: Inventory) -> set[str]:
+    return {f"{one.model}/{one.replica_id}" for one in plan_of(text, inventory).drift}
 
 
 @settings(max_examples=cases(25))
 @given(fleets())
-def test_the_plan_of_what_is_imported_is_empty_and_nothing_drifts(asked: dict[str, Any]) -> None:
-    seen, recorded = applied(as_text(asked))
-    assume(seen.replicas)
-    draft = live_draft(seen, choose_fleet(seen, None), recorded, "fleet")
+def test_an_imported_fleet_has_an_empty_plan_and_no_drift(source: dict[str, Any]) -> None:
+    inventory, recorded = applied(as_text(source))
+    assume(inventory.replicas)
+    draft = live_draft(inventory, choose_fleet(inventory, None), recorded, "fleet")
     text = written(draft)
-    assert_empty(text, seen)
-    assert drifting(text, seen) == set()
+    assert_empty(text, inventory)
+    assert drifting(text, inventory) == set()
     assert draft.losses == []
-    live = Counter(replica.model for replica in seen.replicas)
-    assert {row.key: row.wanted for row in plan_of(text, seen).models} == live
+    live = Counter(replica.model for replica in inventory.replicas)
+    assert {row.key: row.wanted for row in plan_of(text, inventory).models} == live
 
 
 @settings(max_examples=cases(12))
 @given(fleets())
-def test_the_plan_is_empty_even_without_any_log(asked: dict[str, Any]) -> None:
-    seen, _ = applied(as_text(asked))
-    assume(seen.replicas)
-    draft = live_draft(seen, "lab", {}, "fleet")
+def test_the_plan_is_empty_even_without_any_log(source: dict[str, Any]) -> None:
+    inventory, _ = applied(as_text(source))
+    assume(inventory.replicas)
+    draft = live_draft(inventory, "lab", {}, "fleet")
     text = written(draft)
-    assert_empty(text, seen)
-    assert {loss.model for loss in draft.losses if loss.kind == "todo"} == {one.model for one in seen.replicas}
-    assert drifting(text, seen) == {f"{one.model}/{one.replica_id}" for one in seen.replicas}
+    assert_empty(text, inventory)
+    assert {loss.model for loss in draft.losses if loss.kind == "todo"} == {one.model for one in inventory.replicas}
+    assert drifting(text, inventory) == {f"{one.model}/{one.replica_id}" for one in inventory.replicas}
 
 
 @settings(max_examples=cases(25))
-@given(crowds())
-def test_the_plan_of_any_imported_fleet_is_empty(seen: Inventory) -> None:
-    assume(any(one.fleet == "lab" for one in live_replicas(seen)))
-    draft = live_draft(seen, choose_fleet(seen, "lab"), {}, "fleet")
+@given(any_inventory())
+def test_the_plan_of_any_imported_fleet_is_empty(inventory: Inventory) -> None:
+    assume(any(one.fleet == "lab" for one in live_replicas(inventory)))
+    draft = live_draft(inventory, choose_fleet(inventory, "lab"), {}, "fleet")
     assume(draft.models)
-    assert_empty(written(draft), seen)
-    told = {loss.path for loss in draft.losses}
-    assert {replica.model for replica in live_replicas(seen) if replica.fleet == "lab"} <= told
+    assert_empty(written(draft), inventory)
+    reported = {loss.path for loss in draft.losses}
+    assert {replica.model for replica in live_replicas(inventory) if replica.fleet == "lab"} <= reported
 
 
-def test_fields_outside_the_spec_hash_come_back_too() -> None:
-    asked = fleet(model(priority=7, startupTimeout="90s", restart={"backoff": "200ms"}))
-    seen, recorded = applied(asked)
-    [imported] = live_draft(seen, "lab", recorded, "ns").models
+def test_fields_outside_the_spec_hash_are_imported_too() -> None:
+    source = fleet(model(priority=7, startupTimeout="90s", restart={"backoff": "200ms"}))
+    inventory, recorded = applied(source)
+    [imported] = live_draft(inventory, "lab", recorded, "ns").models
     assert {key: imported.value[key] for key in ("replicas", "priority", "startupTimeout", "restart")} == {
         "replicas": 2, "priority": 7, "startupTimeout": "90s", "restart": {"backoff": "0.2s"}}
     assert "schedulingTimeout" not in imported.value
 
 
-def test_the_file_says_which_cluster_it_is_of() -> None:
-    seen, recorded = applied(fleet(plain()))
-    assert live_draft(seen, "lab", recorded, "ns").cluster == {"address": "http://192.0.2.1:8265", "namespace": "ns"}
+def test_the_file_names_its_cluster() -> None:
+    inventory, recorded = applied(fleet(plain()))
+    cluster = live_draft(inventory, "lab", recorded, "ns").cluster
+    assert cluster == {"address": "http://192.0.2.1:8265", "namespace": "ns"}
 
 
 def test_a_masked_value_is_left_out_named_and_shows_as_drift() -> None:
-    seen, recorded = applied(fleet(model()))
-    draft = live_draft(seen, "lab", recorded, "fleet")
+    inventory, recorded = applied(fleet(model()))
+    draft = live_draft(inventory, "lab", recorded, "fleet")
     text = written(draft)
     [loss] = draft.losses
     assert (loss.kind, loss.model) == ("todo", "org/m")
@@ -114,30 +115,30 @@ def test_a_masked_value_is_left_out_named_and_shows_as_drift() -> None:
     assert "***" not in text
     assert "HF_TOKEN: {fromNode: HF_TOKEN}" in text
     assert "# todo: 1 env value" in text
-    assert_empty(text, seen)
-    assert drifting(text, seen) == {"org/m/0", "org/m/1"}
+    assert_empty(text, inventory)
+    assert drifting(text, inventory) == {"org/m/0", "org/m/1"}
 
 
 def test_putting_the_masked_value_back_ends_the_drift() -> None:
-    seen, recorded = applied(fleet(model()))
-    text = written(live_draft(seen, "lab", recorded, "fleet"))
-    assert drifting(text.replace("env: {", 'env: {TOKEN: "hush-hush", '), seen) == set()
+    inventory, recorded = applied(fleet(model()))
+    text = written(live_draft(inventory, "lab", recorded, "fleet"))
+    assert drifting(text.replace("env: {", 'env: {TOKEN: "hush-hush", '), inventory) == set()
 
 
 def test_a_real_value_of_three_stars_is_kept() -> None:
     honest = plain()
     honest["workers"][0]["members"][0]["engine"]["env"] = {"STARS": "***"}
-    seen, recorded = applied(fleet(honest))
-    draft = live_draft(seen, "lab", recorded, "fleet")
+    inventory, recorded = applied(fleet(honest))
+    draft = live_draft(inventory, "lab", recorded, "fleet")
     assert draft.losses == []
-    assert drifting(written(draft), seen) == set()
+    assert drifting(written(draft), inventory) == set()
 
 
-def test_a_shape_without_a_log_is_written_as_visible() -> None:
-    asked = fleet(model(workers=[SHAPE, {"name": "router", "copies": 2, "members": [
+def test_without_a_log_a_shape_is_written_as_the_inventory_shows_it() -> None:
+    source = fleet(model(workers=[SHAPE, {"name": "router", "copies": 2, "members": [
         {"resources": {"cpus": 1}, "engine": {"command": ["route"]}}]}], replicas=1))
-    seen, _ = applied(asked)
-    draft = live_draft(seen, "lab", {}, "fleet")
+    inventory, _ = applied(source)
+    draft = live_draft(inventory, "lab", {}, "fleet")
     [imported] = draft.models
     engine = {"command": [PLACEHOLDER]}
     assert imported.value["workers"] == [
@@ -156,42 +157,42 @@ def test_the_spec_of_the_newest_replica_wins_and_the_others_are_reported() -> No
     changed["workers"][0]["members"][0]["engine"]["args"] = ["--faster"]
     plan = plan_of(fleet(changed), first)
     [action] = plan.actions
-    seen = inventory_of(*first.replicas, created(action))
-    draft = live_draft(seen, "lab", {**recorded, **recorded_by(plan)}, "fleet")
+    inventory = inventory_of(*first.replicas, created(action))
+    draft = live_draft(inventory, "lab", {**recorded, **recorded_by(plan)}, "fleet")
     text = written(draft)
     assert "--faster" in text
     assert [loss.message.partition(" run ")[0] for loss in draft.losses] == ["replicas 0, 1"]
-    assert_empty(text, seen)
-    assert drifting(text, seen) == {"org/m/0", "org/m/1"}
+    assert_empty(text, inventory)
+    assert drifting(text, inventory) == {"org/m/0", "org/m/1"}
 
 
 def test_lost_replicas_are_not_counted() -> None:
-    seen, recorded = applied(fleet(plain(replicas=9)))
-    down = {node for replica in seen.replicas for node in {member.node_id for member in replica.members}}
+    inventory, recorded = applied(fleet(plain(replicas=9)))
+    down = {node for replica in inventory.replicas for node in {member.node_id for member in replica.members}}
     assert len(down) > 1
     dead = sorted(down, key=str)[0] or ""
-    after = inventory_of(*seen.replicas, dead=(dead.removeprefix("id-"),))
+    after = inventory_of(*inventory.replicas, dead=(dead.removeprefix("id-"),))
     draft = live_draft(after, "lab", recorded, "fleet")
-    gone = sum(any(member.node_id == dead for member in replica.members) for replica in seen.replicas)
-    assert draft.models[0].value["replicas"] == 9 - gone
-    assert len([loss for loss in draft.losses if "its node is dead" in loss.message]) == gone
+    lost = sum(any(member.node_id == dead for member in replica.members) for replica in inventory.replicas)
+    assert draft.models[0].value["replicas"] == 9 - lost
+    assert len([loss for loss in draft.losses if "its node is dead" in loss.message]) == lost
     assert_empty(written(draft), after)
 
 
-def test_replicas_of_no_fleet_are_reported_and_not_imported() -> None:
-    seen, recorded = applied(fleet(plain()))
+def test_replicas_without_a_fleet_are_reported_and_not_imported() -> None:
+    inventory, recorded = applied(fleet(plain()))
     foreign = {"model": "org/m", "foreignId": "6f1a:ModelActor:org/m", "members": [{"nodeId": "id-a", "gpus": 10_000}]}
-    after = inventory_of(*seen.replicas, foreign, {**foreign, "model": "other"})
+    after = inventory_of(*inventory.replicas, foreign, {**foreign, "model": "other"})
     draft = live_draft(after, "lab", recorded, "fleet")
     assert [(loss.path, loss.kind) for loss in draft.losses] == [("org/m", "lost"), ("other", "lost")]
     assert [one.key for one in draft.models] == ["org/m"]
     assert_empty(written(draft), after)
 
 
-def test_one_of_several_fleets_has_to_be_chosen() -> None:
-    seen, recorded = applied(fleet(plain()))
+def test_with_several_fleets_one_must_be_chosen() -> None:
+    inventory, recorded = applied(fleet(plain()))
     other = {"model": "x", "replicaId": 0, "fleet": "theirs", "specHash": "a", "members": [{"nodeId": "id-d"}]}
-    both = inventory_of(*seen.replicas, other)
+    both = inventory_of(*inventory.replicas, other)
     with pytest.raises(UsageError, match="lab, theirs") as caught:
         choose_fleet(both, None)
     assert "--fleet" in (caught.value.hint or "")
@@ -209,27 +210,27 @@ def test_without_live_replicas_there_is_nothing_to_import(wanted: str | None) ->
 
 
 def test_an_incomplete_inventory_is_not_imported() -> None:
-    seen, _ = applied(fleet(plain()))
+    inventory, _ = applied(fleet(plain()))
     with pytest.raises(InventoryError):
-        choose_fleet(seen.model_copy(update={"complete": False}), None)
+        choose_fleet(inventory.model_copy(update={"complete": False}), None)
 
 
 def test_only_the_required_shapes_are_looked_up() -> None:
-    seen, recorded = applied(fleet(plain("a"), plain("b", replicas=0)))
-    assert set(wanted_specs(seen, "lab")) == set(recorded)
+    inventory, recorded = applied(fleet(plain("a"), plain("b", replicas=0)))
+    assert set(wanted_specs(inventory, "lab")) == set(recorded)
     assert {key for key, _ in recorded} == {"a"}
 
 
 def test_a_raised_cap_is_reported_if_it_would_show_as_drift() -> None:
-    asked = json.loads(fleet(plain(replicas=6, cpus=1)))
-    asked["spec"]["nodes"] = [{"maxReplicasPerModel": 4}]
-    seen, recorded = applied(json.dumps(asked))
-    draft = live_draft(seen, "lab", recorded, "fleet")
+    source = json.loads(fleet(plain(replicas=6, cpus=1)))
+    source["spec"]["nodes"] = [{"maxReplicasPerModel": 4}]
+    inventory, recorded = applied(json.dumps(source))
+    draft = live_draft(inventory, "lab", recorded, "fleet")
     [loss] = draft.losses
     assert "maxReplicasPerModel" in loss.message
     text = written(draft)
-    assert_empty(text, seen)
-    assert drifting(text, seen) != set()
+    assert_empty(text, inventory)
+    assert drifting(text, inventory) != set()
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -238,30 +239,31 @@ def test_a_raised_cap_is_reported_if_it_would_show_as_drift() -> None:
     {"workers": [{"name": "main", "members": [{"resources": {"gpus": "***"}, "engine": {"command": ["x"]}}]}]},
 ])
 def test_a_damaged_record_counts_as_missing(damage: dict[str, Any], *, whole: bool) -> None:
-    seen, recorded = applied(fleet(plain()))
+    inventory, recorded = applied(fleet(plain()))
     [(spec, known)] = recorded.items()
     broken = type(known)(damage, known.model, known.job, whole=whole)
-    draft = live_draft(seen, "lab", {spec: broken}, "fleet")
+    draft = live_draft(inventory, "lab", {spec: broken}, "fleet")
     assert "no apply log on this cluster has" in draft.losses[0].message
-    assert_empty(written(draft), seen)
+    assert_empty(written(draft), inventory)
 
 
 @pytest.mark.parametrize("key", ["a b", "", "x" * 600, "\x1b[2J"])
 def test_a_replica_with_an_invalid_key_is_reported_and_left_alone(key: str) -> None:
-    seen, recorded = applied(fleet(plain()))
+    inventory, recorded = applied(fleet(plain()))
     odd = {"model": key, "replicaId": 0, "fleet": "lab", "specHash": "a", "members": [{"nodeId": "id-d"}]}
-    after = inventory_of(*seen.replicas, odd)
+    after = inventory_of(*inventory.replicas, odd)
     draft = live_draft(after, "lab", recorded, "fleet")
     assert [loss.path for loss in draft.losses] == [key]
     assert_empty(written(draft), after)
 
 
 def test_a_replica_without_claims_makes_no_model_and_is_reported() -> None:
-    seen, recorded = applied(fleet(plain()))
-    seen = inventory_of(*seen.replicas, {"model": "m", "replicaId": 0, "fleet": "lab", "members": [{"nodeId": "id-a"}]})
-    draft = live_draft(seen, "lab", recorded, "fleet")
+    inventory, recorded = applied(fleet(plain()))
+    odd = {"model": "m", "replicaId": 0, "fleet": "lab", "members": [{"nodeId": "id-a"}]}
+    inventory = inventory_of(*inventory.replicas, odd)
+    draft = live_draft(inventory, "lab", recorded, "fleet")
     assert [(loss.path, loss.kind) for loss in draft.losses] == [("m", "lost")]
-    assert_empty(written(draft), seen)
+    assert_empty(written(draft), inventory)
 
 
 @pytest.mark.parametrize("mark", [
@@ -270,5 +272,5 @@ def test_a_replica_without_claims_makes_no_model_and_is_reported() -> None:
 def test_odd_marks_still_make_a_valid_file(mark: dict[str, Any]) -> None:
     odd = {"model": "m", "replicaId": 0, "fleet": "lab", "members": [
         {"nodeId": "id-a", "gpus": 10_000, **mark}, {"nodeId": "id-b", "group": "main", "gpus": 5_000}]}
-    seen = inventory_of(odd)
-    assert_empty(written(live_draft(seen, "lab", {}, "fleet")), seen)
+    inventory = inventory_of(odd)
+    assert_empty(written(live_draft(inventory, "lab", {}, "fleet")), inventory)

@@ -1,4 +1,4 @@
-"""An infinite amount is reported, and the import continues."""
+"""Infinite and invalid amounts are reported, and the import continues."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def test_an_infinite_amount_is_reported(text: str, field: str, amount: str) -> N
 
 
 def pod(container: str) -> str:
-    """A LeaderWorkerSet with one container, which has these fields too."""
+    """A LeaderWorkerSet with one container and additional fields of it."""
     return ("apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {name: a}\nspec:\n"
             "  leaderWorkerTemplate: {size: 1, workerTemplate: {spec: {containers: [{command: [x], "
             f"{container}}}]}}}}}}\n")
 
 
 def member_and_account(text: str) -> tuple[Any, str]:
-    """The first member that an import writes, and what it reports."""
+    """The first member of an imported fleet file, and the reported losses."""
     result = imported([SourceBytes("a.yaml", text.encode())])
     return result.draft.models[0].value["workers"][0]["members"][0], account(result)
 
 
 @pytest.mark.parametrize("amount", ["²", "9" * 5000, "-1", "0.5", "1k"])
 def test_an_invalid_number_of_gpus_is_reported_and_the_import_continues(amount: str) -> None:
-    member, told = member_and_account(pod(f'resources: {{limits: {{nvidia.com/gpu: "{amount}", cpu: 1}}}}'))
-    assert 'limits["nvidia.com/gpu"]: not a number of GPUs' in told
+    member, losses = member_and_account(pod(f'resources: {{limits: {{nvidia.com/gpu: "{amount}", cpu: 1}}}}'))
+    assert 'limits["nvidia.com/gpu"]: not a number of GPUs' in losses
     assert member["resources"] == {"cpus": 1}
 
 
@@ -49,10 +49,10 @@ def test_an_invalid_number_of_gpus_is_reported_and_the_import_continues(amount: 
     ("limits: {nvidia.com/gpu: 0, amd.com/gpu: 2}", 2, ""),
 ])
 def test_a_second_number_of_gpus_is_reported(resources: str, gpus: int, reported: str) -> None:
-    member, told = member_and_account(pod(f"resources: {{{resources}}}"))
+    member, losses = member_and_account(pod(f"resources: {{{resources}}}"))
     assert member["resources"]["gpus"] == gpus
-    assert reported in told
-    assert ("not kept" in told) == bool(reported)
+    assert reported in losses
+    assert ("not kept" in losses) == bool(reported)
 
 
 @pytest.mark.parametrize("port", ["²", "9" * 5000])
@@ -61,11 +61,11 @@ def test_a_port_that_is_not_a_number_is_reported(port: str) -> None:
 
 
 def test_an_escaped_dollar_of_an_environment_value_keeps_its_meaning() -> None:
-    member, told = member_and_account(pod('env: [{name: A, value: "$$2b$$$(X)"}, {name: "", value: x}]'))
+    member, losses = member_and_account(pod('env: [{name: A, value: "$$2b$$$(X)"}, {name: "", value: x}]'))
     assert member["engine"]["env"] == {"A": "$2b$$(X)"}
-    assert "changed" in told
-    assert "A refers to a variable" in told
-    assert "env[1]: a variable without a name" in told
+    assert "changed" in losses
+    assert "A refers to a variable" in losses
+    assert "env[1]: a variable without a name" in losses
 
 
 @pytest.mark.parametrize("ranks", ["1000000000", "'2'", "0", "1.5"])
@@ -73,17 +73,17 @@ def test_an_invalid_number_of_ranks_is_reported(ranks: str) -> None:
     for kind in ("tensor", "pipeline", "data"):
         text = ("applications:\n- import_path: ray.serve.llm:build_openai_app\n  args: {llm_configs: [{model_loading_"
                 f"config: {{model_id: m}}, engine_kwargs: {{{kind}_parallel_size: {ranks}}}}}]}}\n")
-        member, told = member_and_account(text)
-        assert f"{kind}_parallel_size: not a number of ranks" in told
+        member, losses = member_and_account(text)
+        assert f"{kind}_parallel_size: not a number of ranks" in losses
         assert member["resources"] == {"gpus": 1}
 
 
-def test_an_endless_startup_probe_does_not_stop_the_import() -> None:
+def test_an_infinite_startup_probe_does_not_stop_the_import() -> None:
     number = "9" * 30
     for many in (f"periodSeconds: -{number}", f"periodSeconds: {number}, failureThreshold: {number}"):
-        member, told = member_and_account(pod(f"startupProbe: {{{many}}}"))
+        member, losses = member_and_account(pod(f"startupProbe: {{{many}}}"))
         assert member["engine"]["command"] == ["x"]
-        assert "periodSeconds: not read: expected a whole number from 0 to 2147483647" in told
+        assert "periodSeconds: not read: expected a whole number from 0 to 2147483647" in losses
 
 
 def test_an_invalid_number_of_worker_nodes_is_reported() -> None:
@@ -110,8 +110,8 @@ def test_an_empty_model_id_makes_no_model() -> None:
 def test_an_invalid_size_of_ndif_is_reported(field: str, value: str) -> None:
     size = {"size_bytes": "1048576", field: value}
     written = ", ".join(f"{name}: {one}" for name, one in size.items())
-    _, told = member_and_account(f"models:\n- {{checkpoint: a/b, {written}}}\n")
-    assert f"models[0].{field}: not read" in told
+    _, losses = member_and_account(f"models:\n- {{checkpoint: a/b, {written}}}\n")
+    assert f"models[0].{field}: not read" in losses
 
 
 @pytest.mark.parametrize(("written", "revision"), [

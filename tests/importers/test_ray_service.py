@@ -1,4 +1,4 @@
-"""A Serve config in a RayService is read like a separate one, and its losses have their places in the file."""
+"""A Serve config inside a RayService is read like a separate file, and its losses have their places."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIGS = sorted(path for path in FOLDER.iterdir() if path.is_dir() and path.nam
 
 
 def moved(loss: Loss) -> Loss:
-    """Return a loss of a config as it is where the config is the text in HEAD."""
+    """Return a loss of a separate config as reported for the config inside HEAD."""
     assert loss.place is not None
     place = loss.place.model_copy(update={"line": loss.place.line + 4, "column": loss.place.column + 4})
     return replace(loss, place=place, path=f"spec.serveConfigV2.{loss.path}")
@@ -33,7 +33,7 @@ def test_a_config_means_the_same_inside_a_ray_service(case: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "applications: [", "hello", "a: 1\n---\nb: 2\n", "- 1"])
-def test_a_text_that_is_not_a_config_is_reported_at_its_service(text: str) -> None:
+def test_text_that_is_not_a_config_is_reported_at_its_service(text: str) -> None:
     source = SourceBytes("a.yaml", (HEAD.replace("|\n", "") + repr(text).replace("'", '"') + "\n").encode())
     losses = imported([source]).draft.losses
     assert [loss.kind for loss in losses] == ["lost"]

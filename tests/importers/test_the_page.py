@@ -17,12 +17,12 @@ PAGE = (Path(__file__).parents[2] / "docs" / "import.md").read_text(encoding="ut
 CASE = FOLDER / "the-page"
 
 
-def test_the_example_is_the_real_output() -> None:
+def test_the_example_on_the_page_is_the_real_output() -> None:
     assert (CASE / "llama.yaml").read_text() in PAGE
     assert CASE.with_suffix(".fleet.yaml").read_text() in PAGE
-    told = io.StringIO()
-    render_losses(imported(sources(CASE)).draft.losses, Console(file=told, width=500))
-    assert told.getvalue() in PAGE
+    output = io.StringIO()
+    render_losses(imported(sources(CASE)).draft.losses, Console(file=output, width=500))
+    assert output.getvalue() in PAGE
 
 
 def test_every_kind_of_source_and_the_placeholder_are_on_the_page() -> None:

@@ -1,4 +1,4 @@
-"""A draft becomes a fleet file with its losses as comments in place, and `fmt` and `validate` accept it."""
+"""A draft becomes a fleet file with its losses as comments at their places; `fmt` and `validate` accept it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draft(*losses: Loss, key: str = "org/one") -> Draft:
     return found
 
 
-def test_a_loss_is_a_comment_above_its_home() -> None:
+def test_a_loss_is_a_comment_above_its_field() -> None:
     text = write_draft(draft(
         Loss(PLACE, "spec.cache", "it is gone", model="org/one"),
         Loss(PLACE, "spec.args[1]", "look at it", "todo", "org/one",
@@ -30,7 +30,7 @@ def test_a_loss_is_a_comment_above_its_home() -> None:
     assert "          - --port\n          # todo: args[1]: look at it\n          - $(FLEETCTL_PORT)\n" in text
 
 
-def test_a_missing_home_becomes_its_nearest_ancestor() -> None:
+def test_a_loss_of_a_missing_field_is_above_its_nearest_parent() -> None:
     text = write_draft(draft(Loss(PLACE, "x", "gone", model="org/one", home=("workers", 3, "members", 0))))
     assert "    # lost: x: gone\n    workers:\n" in text
 
@@ -49,14 +49,14 @@ def test_the_header_has_the_input_and_the_number_of_losses() -> None:
     assert "from in.yaml: nothing lost." in write_draft(draft())
 
 
-def test_only_losses_and_tasks_make_a_draft_partial() -> None:
+def test_only_losses_and_tasks_make_a_draft_incomplete() -> None:
     assert not draft(Loss(None, "", "x", "changed")).partial
     assert draft(Loss(None, "", "x", "todo")).partial
     assert draft(Loss(None, "", "x")).partial
 
 
 @pytest.mark.parametrize("hostile", ["a\nreplicas: 99", "\x1b[2J", "x" * 500, "{a: [b", "\u2028- key: evil", "#", ""])
-def test_hostile_texts_stay_in_their_comment(hostile: str) -> None:
+def test_hostile_text_cannot_leave_its_comment(hostile: str) -> None:
     text = write_draft(draft(Loss(PLACE, hostile, hostile, model="org/one")))
     assert problems_of(text, "out.yaml") == ()
     assert not format_source(SourceBytes("out.yaml", text.encode())).changed

@@ -1,4 +1,4 @@
-"""The text means exactly the values it was written from, to our reader and to any other."""
+"""The written text has exactly the given values, for fleetctl's reader and any other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def read(text: str) -> Any:
 
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
-def test_the_text_means_the_values(value: dict[str, Any]) -> None:
+def test_the_text_has_exactly_the_values(value: dict[str, Any]) -> None:
     assert read(block(value, {})) == value
 
 
@@ -54,11 +54,11 @@ def test_comments_never_change_the_meaning(value: dict[str, Any], data: st.DataO
 
 @given(st.lists(st.dictionaries(st.sampled_from(["key", "replicas", "workers", "placement", "a b"]), VALUES,
                                 min_size=1), min_size=1, max_size=3), st.data())
-def test_fmt_leaves_the_text_alone(models: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_the_text_is_already_formatted(models: list[dict[str, Any]], data: st.DataObject) -> None:
     value = {"spec": {"models": models}}
     paths = data.draw(st.lists(st.sampled_from(list(places(value))), max_size=3))
     text = block(value, {path: ["a comment " * 20] for path in paths})
-    if "? " not in text:  # a key of several lines, which `fmt` does not lay out
+    if "? " not in text:  # a multi-line key, which `fmt` does not format
         assert not format_source(SourceBytes("out.yaml", text.encode())).changed
 
 
@@ -79,7 +79,7 @@ def test_a_long_command_line_is_folded_and_a_script_stays_a_script() -> None:
 
 
 @pytest.mark.parametrize("text", ["a\u2028b", "\x1b[31m", "a\nb", "\u202eabc", "\ufeff"])
-def test_no_text_can_end_its_comment_early(text: str) -> None:
+def test_no_text_can_escape_its_comment(text: str) -> None:
     commented = block({"a": 1}, {("a",): [f"lost: {text}\nb: 2"]})
     assert read(commented) == {"a": 1}
     assert all(line.isprintable() for line in commented.split("\n"))

@@ -1,4 +1,4 @@
-"""A certificate authority for tests: certificates of this machine's address, and of clients."""
+"""A certificate authority for tests: certificates for 127.0.0.1 and for clients."""
 
 from __future__ import annotations
 

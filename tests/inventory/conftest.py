@@ -23,7 +23,7 @@ def dashboard() -> Iterator[FakeDashboard]:
 
 @pytest.fixture
 def read(dashboard: FakeDashboard) -> Read:
-    """Read the fake dashboard, without waits between tries."""
+    """Read the fake dashboard, without waits between attempts."""
 
     def reading(namespace: str = "invfleet", timeout_s: float = 20, token: str | None = None) -> Inventory:
         with DashboardClient(dashboard.url, Access(token), timeout_s, sleep=lambda _: None) as client:

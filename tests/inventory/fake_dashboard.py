@@ -1,4 +1,4 @@
-"""A real HTTP server that answers as a Ray dashboard was once heard to answer, or misbehaves as told."""
+"""An HTTP server with the recorded answers of a Ray dashboard, or with configured misbehavior."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from urllib.parse import parse_qs, urlsplit
 RECORDED = Path(__file__).parent / "recorded"
 PARTS = ("nodes", "summary", "version", "actors_dependencies_unready", "actors_pending_creation", "actors_restarting",
          "actors_alive")
-"""Without any one of these there is no picture of the cluster."""
+"""The parts without which a reading is incomplete."""
 LOGICAL = "/logical/actors"
 MORE_PARTS = ("placement_groups", "jobs", "job_log")
 
 
 @dataclass
-class Heard:
-    """One request as the server got it."""
+class Request:
+    """One request that the server received."""
 
     method: str
     path: str
@@ -37,14 +37,14 @@ Behaviour = Callable[[BaseHTTPRequestHandler], None]
 
 @dataclass
 class FakeDashboard:
-    """`bodies` are what the parts answer, free to be changed; `behaviours` replace the answer of a part altogether."""
+    """`bodies` are the answers by part, which tests may change; `behaviours` replace the handling of a part."""
 
     url: str = ""
     bodies: dict[str, Any] = field(default_factory=dict)
     behaviours: dict[str, Behaviour] = field(default_factory=dict)
-    heard: list[Heard] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     beyond: list[dict[str, Any]] = field(default_factory=list)
-    """Rows of actors that the lists of the state API leave out, as they do beyond their 10,000th."""
+    """Rows of actors missing from the lists of the state API, as beyond the 10,000th."""
     dead: list[dict[str, Any]] = field(default_factory=list)
     """Rows of dead actors."""
     released: threading.Event = field(default_factory=threading.Event)
@@ -62,7 +62,7 @@ class FakeDashboard:
         return [row for row in self.dead if row["class_name"] == query["filter_values"]]
 
     def logical_actors(self) -> dict[str, Any]:
-        """The dashboard's own list of actors: all of them, in its own words, and without namespaces."""
+        """The dashboard's own list of all actors, with its own field names and without namespaces."""
         rows = [*self._all_actors(), *self.dead]
         return {"result": True, "data": {"actors": {row["actor_id"]: _as_dashboard(row) for row in rows}}}
 
@@ -76,7 +76,7 @@ def recorded_bodies() -> dict[str, Any]:
 
 
 def _as_dashboard(row: dict[str, Any]) -> dict[str, Any]:
-    """Ray says a node of nothing but f for none, and gives the resources of bundles their plain names."""
+    """Ray writes an id of only f for no node, and plain names for the resources of bundles."""
     claim = row["required_resources"] or {}
     resources = {name.partition("_group_")[0]: amount for name, amount in claim.items()}
     return {"actorId": row["actor_id"], "name": row["name"], "state": row["state"], "jobId": row["job_id"],
@@ -87,7 +87,7 @@ def _as_dashboard(row: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
-    """Run a dashboard on a free port of this machine."""
+    """Run a dashboard on a free local port."""
     fake = FakeDashboard(bodies=deepcopy(recorded_bodies()))
 
     class Handler(BaseHTTPRequestHandler):
@@ -97,7 +97,8 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
             query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
-            fake.heard.append(Heard(self.command, parts.path, query, {k.lower(): v for k, v in self.headers.items()}))
+            headers = {key.lower(): value for key, value in self.headers.items()}
+            fake.requests.append(Request(self.command, parts.path, query, headers))
             part = parts.path if parts.path in fake.behaviours else part_of(parts.path, query)
             if part in fake.behaviours:
                 fake.behaviours[part](self)
@@ -110,7 +111,7 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
             else:
                 answer(self, 404, b"404: Not Found")
 
-        do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET  # the names http.server calls
+        do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_GET  # the method names of http.server
 
         def log_message(self, *_: object) -> None:
             pass
@@ -119,7 +120,7 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            pass  # a client that hangs up is what some tests are about
+            pass  # some tests make the client hang up
 
     server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
@@ -137,7 +138,7 @@ def serve(*, tls: ssl.SSLContext | None = None) -> Iterator[FakeDashboard]:
 
 
 def part_of(path: str, query: dict[str, str]) -> str:
-    """Which part of the inventory a request asks for."""
+    """The part of the inventory that a request is for."""
     if query.get("filter_keys") == "class_name":
         return "failures"
     if path == "/api/v0/actors":
@@ -150,7 +151,7 @@ def part_of(path: str, query: dict[str, str]) -> str:
 
 def answer(handler: BaseHTTPRequestHandler, status: int, body: bytes, *, claim: int | None = None,
            headers: dict[str, str] | None = None) -> None:
-    """Send a whole answer; `claim` is the Content-Length it claims to have."""
+    """Send a complete answer; `claim` replaces the value of its Content-Length."""
     handler.send_response(status)
     handler.send_header("Content-Length", str(len(body) if claim is None else claim))
     for name, value in (headers or {}).items():
@@ -165,21 +166,21 @@ def status(code: int, body: bytes = b"") -> Behaviour:
 
 
 def cut_off(handler: BaseHTTPRequestHandler) -> None:
-    """Claim more than is sent, then hang up."""
+    """Announce a longer body than is sent, then hang up."""
     answer(handler, 200, b'{"result": true, "data": {"result"', claim=10_000)
     handler.close_connection = True
 
 
 def hang_up(handler: BaseHTTPRequestHandler) -> None:
-    """Hang up without a word."""
+    """Hang up without an answer."""
     handler.close_connection = True
 
 
 def redirect(handler: BaseHTTPRequestHandler) -> None:
-    """Send to a login page."""
+    """Redirect to a login page."""
     answer(handler, 302, b"", headers={"Location": "https://login.example/start?state=secret"})
 
 
 def slow(fake: FakeDashboard) -> Behaviour:
-    """Say nothing until the test is over."""
+    """Send nothing until the test is over."""
     return lambda _: fake.released.wait(30) and None

@@ -1,4 +1,4 @@
-"""Answers of a dashboard that is broken, or means harm: without end, packed tight, byte by byte."""
+"""Answers of a broken or hostile dashboard: endless, highly compressed, byte by byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCK = 16 << 20
 
 @dataclass
 class Endless:
-    """Sends blanks until the client hangs up, and counts them."""
+    """Sends spaces until the client hangs up, and counts them."""
 
     sent: int = 0
     over: threading.Event = field(default_factory=threading.Event)
@@ -32,7 +32,7 @@ class Endless:
 
 
 def gzip_bomb(unpacked_bytes: int) -> Behaviour:
-    """Answer with so many blanks, packed a thousand to one."""
+    """Answer with spaces that are compressed a thousand to one."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = packer.compress(b" " * BLOCK) + packer.flush(zlib.Z_FULL_FLUSH)
     head = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -46,7 +46,7 @@ def gzip_bomb(unpacked_bytes: int) -> Behaviour:
 
 
 def drip(fake: FakeDashboard, begin: bytes) -> Behaviour:
-    """Send `begin`, then a byte now and then, until the client hangs up or the test is over."""
+    """Send `begin`, then single bytes at intervals, until the client hangs up or the test is over."""
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(begin)
         while not fake.released.wait(0.02):
@@ -57,7 +57,7 @@ def drip(fake: FakeDashboard, begin: bytes) -> Behaviour:
 
 
 def in_parts(parts: Iterator[bytes]) -> Behaviour:
-    """Answer with these parts, made while they are sent."""
+    """Answer with these parts, generated while they are sent."""
     def answer(handler: BaseHTTPRequestHandler) -> None:
         _begin(handler)
         for part in parts:

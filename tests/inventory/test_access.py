@@ -1,4 +1,4 @@
-"""What lets a request in: which header wins, what cannot be sent, a proxy's own login, and that nothing is shown."""
+"""Access to a dashboard: the order of headers, invalid headers, a proxy's login, and no secret in any output."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from fleetctl.inventory.client import DashboardClient
 SECRET = "h4sh-h4sh"
 
 
-def heard_by(dashboard: FakeDashboard, access: Access) -> dict[str, str]:
+def headers_sent_to(dashboard: FakeDashboard, access: Access) -> dict[str, str]:
     with DashboardClient(dashboard.url, access) as client:
         client.get_json("/api/version")
-    return dashboard.heard[-1].headers
+    return dashboard.requests[-1].headers
 
 
 def test_headers_go_with_every_request_beside_the_token(dashboard: FakeDashboard, tmp_path: Path):
     environ = {"FLEETCTL_HEADERS": '{"X-Api-Key": "a b\\t1", "cf-access": "2"}', "RAY_AUTH_TOKEN": "t0ken"}
-    heard = heard_by(dashboard, find_access(environ, tmp_path))
-    assert (heard["x-api-key"], heard["cf-access"], heard["authorization"]) == ("a b\t1", "2", "Bearer t0ken")
-    assert heard["user-agent"].startswith("fleetctl/")
+    headers = headers_sent_to(dashboard, find_access(environ, tmp_path))
+    assert (headers["x-api-key"], headers["cf-access"], headers["authorization"]) == ("a b\t1", "2", "Bearer t0ken")
+    assert headers["user-agent"].startswith("fleetctl/")
 
 
 @pytest.mark.parametrize("name", ["Authorization", "authorization", "AUTHORIZATION"])
-def test_an_authorization_among_them_wins_over_the_token_and_is_the_only_one(
+def test_a_configured_authorization_header_wins_over_the_token(
     dashboard: FakeDashboard, tmp_path: Path, name: str
 ):
     environ = {"FLEETCTL_HEADERS": json.dumps({name: "Basic abc", "X-Ray-Authorization": "Bearer t2"}),
                "RAY_AUTH_TOKEN": "t0ken"}
-    heard = heard_by(dashboard, find_access(environ, tmp_path))
-    assert heard["authorization"] == "Basic abc"
-    assert heard["x-ray-authorization"] == "Bearer t2"
+    headers = headers_sent_to(dashboard, find_access(environ, tmp_path))
+    assert headers["authorization"] == "Basic abc"
+    assert headers["x-ray-authorization"] == "Bearer t2"
 
 
 @pytest.mark.parametrize("text", [
@@ -55,11 +55,11 @@ def test_headers_that_cannot_be_sent_are_refused_and_not_shown(text: str):
 
 
 @pytest.mark.parametrize("text", ["", "  ", "{}"])
-def test_no_headers_are_fine(text: str):
+def test_headers_are_optional(text: str):
     assert parse_headers(text) == {}
 
 
-def test_nothing_secret_is_in_what_a_debugger_or_a_report_would_show(tmp_path: Path):
+def test_no_repr_contains_a_secret(tmp_path: Path):
     environ = {"FLEETCTL_HEADERS": f'{{"X-Key": "{SECRET}"}}', "RAY_AUTH_TOKEN": SECRET}
     assert SECRET not in repr(find_access(environ, tmp_path))
 
@@ -70,7 +70,7 @@ def test_nothing_secret_is_in_what_a_debugger_or_a_report_would_show(tmp_path: P
     ("http://ray-head:8265", False), ("10.0.0.1:6379", False), ("http://0.0.0.0:1", False), ("http://127.1:1", False),
     ("http://localhost.example.com", False), ("http://127.0.0.1.example.com", False), ("ray-head:6379", False),
 ])
-def test_which_addresses_are_local(address: str, local: bool):
+def test_local_addresses_are_recognized(address: str, local: bool):
     assert is_local(address) is local
 
 
@@ -85,7 +85,7 @@ def test_a_login_of_the_proxy_is_distinguished_from_the_clusters_token(dashboard
 
 
 @pytest.mark.parametrize("headers", [{}, {"WWW-Authenticate": 'Bearer realm="ray"'}])
-def test_a_401_without_such_a_login_is_about_the_token(dashboard: FakeDashboard, headers: dict[str, str]):
+def test_a_401_without_a_proxy_login_refers_to_the_token(dashboard: FakeDashboard, headers: dict[str, str]):
     dashboard.behaviours["version"] = lambda handler: answer(handler, 401, b"", headers=headers)
     with DashboardClient(dashboard.url, Access(SECRET)) as client, \
             pytest.raises(ClusterRefused, match="the token header"):
@@ -93,7 +93,7 @@ def test_a_401_without_such_a_login_is_about_the_token(dashboard: FakeDashboard,
 
 
 @pytest.mark.parametrize(("code", "challenge"), [(401, "Basic"), (401, ""), (403, "")])
-def test_a_refused_authorization_is_named_as_the_cause(
+def test_a_refused_authorization_header_is_named_as_the_cause(
     dashboard: FakeDashboard, code: int, challenge: str
 ):
     dashboard.behaviours["version"] = lambda handler: answer(

@@ -1,4 +1,4 @@
-"""Cards and what is granted on each: never a guess where something is not known."""
+"""Cards and the grants on each: unknown values are never guessed."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ HOST = {"mem": [128 << 30, 100 << 30, 21.9, 28 << 30]}
     ({**HOST, "gpus": []}, 10000, "Orin-(nvgpu)", (128 << 30, 28 << 30, True)),
     ({**HOST, "gpus": [{"index": 0, "name": "Thor", "memoryTotal": 0, "memoryUsed": 0}]}, 10000, "",
      (128 << 30, 28 << 30, True)),
-    ({**HOST, "gpus": []}, 10000, "H100", (None, None, False)),  # its statistics are late
-    ({**HOST, "gpus": []}, 20000, "GB10", (None, None, False)),  # two cards in one memory: whose is it?
+    ({**HOST, "gpus": []}, 10000, "H100", (None, None, False)),  # its statistics are not reported yet
+    ({**HOST, "gpus": []}, 20000, "GB10", (None, None, False)),  # two cards share one memory: the holder is unknown
     ({"gpus": []}, 10000, "GB10", (None, None, False)),
     ({"mem": [1 << 30, "?"], "gpus": []}, 10000, "GB10", (None, None, False)),
     ({"mem": [1 << 30, 2 << 30], "gpus": []}, 10000, "GB10", (None, None, False)),
 ])
-def test_a_card_without_a_memory_of_its_own_has_the_hosts(entry, declared, kind, expected):
+def test_a_card_without_its_own_memory_has_the_hosts(entry, declared, kind, expected):
     card = read_cards(entry, declared, kind)[0]
     assert (card.memory_total, card.memory_used, card.unified) == expected
 
@@ -78,7 +78,7 @@ def test_grants_explain_their_memory_and_the_rest_is_foreign():
 
 
 def test_a_mig_device_has_its_own_foreign_memory():
-    """A member reports its device by UUID, and the number of the card that is divided."""
+    """A member reports the UUID of its device and the index of the divided card."""
     cards = read_cards({"gpus": [{"index": 1000 + place, "uuid": f"MIG-{place}", "memoryTotal": 9856,
                                   "memoryUsed": 9000}
                                  for place in range(2)]}, 20000)
@@ -87,7 +87,7 @@ def test_a_mig_device_has_its_own_foreign_memory():
     assert [card.memory_foreign for card in found.gpus] == [9000 * MIB, 0]
 
 
-def test_a_node_that_declares_another_number_of_gpus_than_it_has_is_named():
+def test_a_node_that_declares_a_wrong_number_of_gpus_is_reported():
     cards = [Gpu(index=0), Gpu(index=1)]
     nodes = [Node(id=name, name=name, resources=NodeResources(total=Amounts(gpu=gpus)), gpus=cards)
              for name, gpus in (("a", 4), ("b", 0), ("c", 2))]
@@ -110,14 +110,14 @@ def granted(members=(), workers=(), declared=20000):
     return granted_by_card(TWO, members, workers, declared_gpus=declared, live_actors=frozenset({"x"}))
 
 
-def test_a_replica_is_believed_by_uuid_before_index():
+def test_a_replicas_card_uuid_wins_over_its_index():
     assert granted([member(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-b"])]) == {1: 5000}
-    assert granted([member(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-of-another-world"])]) == {0: 5000}
+    assert granted([member(gpus=5000, gpu_indices=[0], gpu_uuids=["GPU-of-another-node"])]) == {0: 5000}
     assert granted([member(gpus=20000, gpu_indices=[0, 1])]) == {0: 10000, 1: 10000}
     assert granted([member(gpus=5000, gpu_indices=[7])]) == {}
 
 
-def test_other_actors_are_placed_by_their_workers_slots():
+def test_other_actors_are_assigned_to_cards_by_their_workers_slots():
     assert granted(workers=[worker("x", "1", 0.25), worker("x", "0", 1.0)]) == {1: 2500, 0: 10000}
     in_group = "GPUGroup6Cc62B5954Bc6Ec6371E0225445406000000"
     indexed = "GPUGroup06Cc62B5954Bc6Ec6371E0225445406000000"
@@ -132,7 +132,7 @@ def test_slots_are_ignored_when_cards_and_declared_gpus_differ():
     assert granted(workers=[worker("x", "1", 0.25)], declared=10000) == {}
 
 
-def test_shares_are_known_only_when_everything_is_explained():
+def test_shares_are_known_only_if_all_grants_are_explained():
     def shares(known, used):
         return [card.share for card in with_shares(TWO, known, used)]
     assert shares({}, 0) == [0, 0]
@@ -142,8 +142,8 @@ def test_shares_are_known_only_when_everything_is_explained():
     assert shares({0: 12500}, 12500) == [None, 0]
 
 
-def test_statistics_of_workers_that_have_ended_take_no_card():
-    """Ray's sums say less than the slots of its workers, which lag: then the slots are old."""
+def test_statistics_of_ended_workers_take_no_card():
+    """Ray's sum is below the slots of its workers, so the slots are outdated."""
     assert [card.share for card in with_shares(TWO, {0: 10000, 1: 10000}, 0)] == [0, 0]
     assert [card.share for card in with_shares(TWO, {0: 10000, 1: 10000}, 10000)] == [None, None]
 

@@ -1,4 +1,4 @@
-"""A proxy that wants a client certificate over TLS, with an authority of its own."""
+"""A proxy that requires a client certificate over TLS, with its own authority."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Authority:
 
 @pytest.fixture
 def guarded(authority: Authority) -> Iterator[FakeDashboard]:
-    """A dashboard that speaks TLS, and only with those who show a certificate of the authority's."""
+    """A dashboard that serves TLS only to clients with a certificate of the authority."""
     server = authority.sign("server")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority.certificate))
     context.verify_mode = ssl.CERT_REQUIRED
@@ -39,10 +39,10 @@ def ask(dashboard: FakeDashboard, **environ: object) -> object:
         return client.get_json("/api/version")
 
 
-def test_the_certificate_is_shown(guarded: FakeDashboard, authority: Authority):
+def test_the_client_certificate_is_presented(guarded: FakeDashboard, authority: Authority):
     mine = authority.sign("mine")
-    told = ask(guarded, FLEETCTL_CLIENT_CERT=mine.certificate, FLEETCTL_CLIENT_KEY=mine.key)
-    assert told == guarded.bodies["version"]
+    version = ask(guarded, FLEETCTL_CLIENT_CERT=mine.certificate, FLEETCTL_CLIENT_KEY=mine.key)
+    assert version == guarded.bodies["version"]
 
 
 def test_key_and_certificate_may_be_in_one_file(guarded: FakeDashboard, authority: Authority, tmp_path: Path):
@@ -52,7 +52,7 @@ def test_key_and_certificate_may_be_in_one_file(guarded: FakeDashboard, authorit
     assert ask(guarded, FLEETCTL_CLIENT_CERT=both) == guarded.bodies["version"]
 
 
-def test_without_one_the_error_says_how_to_name_one(guarded: FakeDashboard):
+def test_without_a_client_certificate_the_error_names_its_variables(guarded: FakeDashboard):
     with pytest.raises(ClusterUnreachable, match="TLS failed") as caught:
         ask(guarded)
     assert "FLEETCTL_CLIENT_CERT" in caught.value.hint
@@ -73,7 +73,9 @@ def test_an_unreadable_authority_is_reported(guarded: FakeDashboard, monkeypatch
         ask(guarded)
 
 
-def test_files_that_are_not_a_pair_are_named(guarded: FakeDashboard, authority: Authority, tmp_path: Path):
+def test_a_key_that_does_not_match_its_certificate_is_named(
+    guarded: FakeDashboard, authority: Authority, tmp_path: Path
+):
     mine, other, locked = authority.sign("mine"), authority.sign("other"), authority.sign("locked", password=b"pass")
     empty = tmp_path / "empty.pem"
     empty.write_text("")
@@ -97,5 +99,5 @@ def test_a_key_without_its_certificate_is_an_error(tmp_path: Path):
         find_access({"FLEETCTL_CLIENT_KEY": "k.pem"}, tmp_path)
 
 
-def test_plain_http_needs_none_of_it(dashboard: FakeDashboard):
+def test_plain_http_needs_no_certificate(dashboard: FakeDashboard):
     assert ask(dashboard, FLEETCTL_CLIENT_CERT="/nonexistent.pem") == dashboard.bodies["version"]

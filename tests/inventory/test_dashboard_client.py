@@ -1,4 +1,4 @@
-"""The HTTP client: what it sends, what it tries again, and what it says when things go wrong."""
+"""The HTTP client: its requests, retries and error messages."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fleetctl.inventory.client import RETRY_DELAYS_S, DashboardClient
 TOKEN = "s3cret-t0ken"
 
 
-def test_the_token_travels_as_a_bearer_header(dashboard: FakeDashboard):
+def test_the_token_is_sent_as_a_bearer_header(dashboard: FakeDashboard):
     with DashboardClient(dashboard.url, Access(TOKEN)) as client:
         client.get_json("/api/version")
-    assert dashboard.heard[0].headers["authorization"] == f"Bearer {TOKEN}"
+    assert dashboard.requests[0].headers["authorization"] == f"Bearer {TOKEN}"
 
 
 def test_without_a_token_no_header_is_sent(dashboard: FakeDashboard):
     with DashboardClient(dashboard.url) as client:
         client.get_json("/api/version")
-    assert "authorization" not in dashboard.heard[0].headers
+    assert "authorization" not in dashboard.requests[0].headers
 
 
 @pytest.mark.parametrize(("code", "token", "words"), [
@@ -30,7 +30,7 @@ def test_without_a_token_no_header_is_sent(dashboard: FakeDashboard):
     (403, TOKEN, "it is the wrong one"),
     (403, None, "refused the request"),
 ])
-def test_a_refusal_says_what_to_do_and_never_shows_the_token(dashboard: FakeDashboard, code, token, words):
+def test_a_refusal_has_a_hint_and_never_shows_the_token(dashboard: FakeDashboard, code, token, words):
     dashboard.behaviours["version"] = status(code, TOKEN.encode())
     with DashboardClient(dashboard.url, Access(token)) as client, pytest.raises(ClusterRefused) as caught:
         client.get_json("/api/version")
@@ -40,13 +40,13 @@ def test_a_refusal_says_what_to_do_and_never_shows_the_token(dashboard: FakeDash
     assert TOKEN not in caught.value.message + caught.value.hint
 
 
-def test_gets_are_tried_again_with_growing_waits_and_then_given_up(dashboard: FakeDashboard):
+def test_gets_are_retried_with_growing_waits_and_then_given_up(dashboard: FakeDashboard):
     dashboard.behaviours["version"] = hang_up
     waits: list[float] = []
     with DashboardClient(dashboard.url, sleep=waits.append) as client, pytest.raises(InventoryError):
         client.get("/api/version")
     assert tuple(waits) == RETRY_DELAYS_S
-    assert len(dashboard.heard) == 3
+    assert len(dashboard.requests) == 3
 
 
 def test_requests_that_change_something_are_sent_once(dashboard: FakeDashboard):
@@ -55,17 +55,17 @@ def test_requests_that_change_something_are_sent_once(dashboard: FakeDashboard):
     with DashboardClient(dashboard.url, sleep=waits.append) as client, pytest.raises(FleetctlError):
         client.request("POST", "/api/jobs/", json={"entrypoint": "x"})
     assert waits == []
-    assert len(dashboard.heard) == 1
+    assert len(dashboard.requests) == 1
 
 
-def test_other_answers_come_back_as_they_are(dashboard: FakeDashboard):
+def test_other_answers_are_returned_unchanged(dashboard: FakeDashboard):
     dashboard.behaviours["/api/jobs/"] = status(400, b"bad entrypoint")
     with DashboardClient(dashboard.url) as client:
         answer = client.request("POST", "/api/jobs/", json={})
     assert (answer.status_code, answer.text) == (400, "bad entrypoint")
 
 
-def test_404_asks_whether_this_is_a_dashboard(dashboard: FakeDashboard):
+def test_a_404_hints_that_the_address_may_not_be_a_dashboard(dashboard: FakeDashboard):
     with DashboardClient(dashboard.url) as client, pytest.raises(InventoryError) as caught:
         client.get_json("/api/v0/nothing")
     assert "ray[default]" in caught.value.hint

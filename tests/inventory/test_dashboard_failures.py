@@ -1,4 +1,4 @@
-"""A reading that is cut off, refused or partial is never taken for a small cluster."""
+"""A truncated, refused or partial reading is never treated as a small cluster."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_refused_nodes_are_an_error_at_once(read, dashboard: FakeDashboard, code
         read()
 
 
-def test_a_login_page_in_front_is_an_error_at_once(read, dashboard: FakeDashboard):
+def test_a_login_page_is_an_error_at_once(read, dashboard: FakeDashboard):
     dashboard.behaviours["nodes"] = redirect
     with pytest.raises(ClusterRefused, match=r"redirects /api/v0/nodes to login\.example"):
         read()
@@ -73,7 +73,7 @@ def test_a_part_that_hangs_makes_the_reading_incomplete(read, dashboard: FakeDas
     assert any("the cards could not be read" in warning for warning in inventory.warnings)
 
 
-def test_nothing_there_is_unreachable():
+def test_a_closed_port_is_unreachable():
     with serve() as fake:
         url = fake.url
     client = DashboardClient(url, sleep=lambda _: None)
@@ -89,7 +89,7 @@ ACTORS = [part for part in PARTS if part.startswith("actors_")]
 
 
 @pytest.mark.parametrize(("counts", "words"), CUTS)
-def test_a_list_of_nodes_that_is_cut_makes_the_reading_incomplete(read, dashboard: FakeDashboard, counts, words):
+def test_a_truncated_list_of_nodes_makes_the_reading_incomplete(read, dashboard: FakeDashboard, counts, words):
     dashboard.listing("nodes").update(counts)
     inventory = read()
     assert not inventory.complete
@@ -98,7 +98,7 @@ def test_a_list_of_nodes_that_is_cut_makes_the_reading_incomplete(read, dashboar
 
 @pytest.mark.parametrize("part", ACTORS)
 @pytest.mark.parametrize(("counts", "words"), CUTS)
-def test_a_cut_list_of_actors_is_reported_and_loses_no_replica(read, dashboard: FakeDashboard, part, counts, words):
+def test_a_truncated_list_of_actors_is_reported_without_loss(read, dashboard: FakeDashboard, part, counts, words):
     whole = read()
     dashboard.listing(part).update(counts)
     dashboard.beyond += dashboard.rows(part)
@@ -110,7 +110,7 @@ def test_a_cut_list_of_actors_is_reported_and_loses_no_replica(read, dashboard: 
 
 
 def beyond_the_cut(dashboard: FakeDashboard, number: int = 3, **fields: object) -> None:
-    """Add an actor that only the dashboard's own list has, and that has not said anything yet."""
+    """Add an actor without a repr that only the dashboard's own list has."""
     dashboard.beyond.append(dashboard.rows("actors_pending_creation")[0] | {
         "actor_id": f"beyond-{number}", "name": f"ModelActor:org/far:{number}", "repr_name": "", **fields})
     dashboard.listing("actors_alive").update(CUTS[0][0])
@@ -137,7 +137,7 @@ def test_replicas_of_unknown_namespace_beyond_the_cut_keep_their_ids(read, dashb
     assert inventory.complete, inventory.warnings
     far = [replica for replica in inventory.replicas if replica.model == "org/far"]
     assert {(replica.replica_id, replica.fleet) for replica in far} == {(number, None) for number in range(300)}
-    assert not [heard for heard in dashboard.heard if heard.query.get("filter_keys") == "actor_id"]
+    assert not [request for request in dashboard.requests if request.query.get("filter_keys") == "actor_id"]
 
 
 def test_the_claim_of_a_foreign_replica_on_its_group_is_read_from_both_lists(read, dashboard: FakeDashboard):
@@ -152,7 +152,7 @@ def test_the_claim_of_a_foreign_replica_on_its_group_is_read_from_both_lists(rea
 
 
 @pytest.mark.parametrize("failure", [name for name in FAILURES if name not in ("no list", "a list")])
-def test_a_cut_list_of_actors_without_the_long_one_makes_the_reading_incomplete(
+def test_a_truncated_list_of_actors_without_the_dashboards_list_makes_the_reading_incomplete(
         read, dashboard: FakeDashboard, failure: str):
     behaviour, words = FAILURES[failure]
     dashboard.listing("actors_alive").update(CUTS[0][0])
@@ -167,7 +167,7 @@ def test_a_cut_list_of_actors_without_the_long_one_makes_the_reading_incomplete(
     ({"partial_failure_warning": "a source is down"}, "is partial: a source is down"),
     ({"warnings": ["old data"]}, "old data"),
 ])
-def test_a_list_that_is_cut_short_makes_the_reading_incomplete(read, dashboard: FakeDashboard, part, counts, words):
+def test_a_list_cut_off_by_the_server_makes_the_reading_incomplete(read, dashboard: FakeDashboard, part, counts, words):
     dashboard.listing(part).update(counts)
     inventory = read()
     assert not inventory.complete
@@ -190,7 +190,7 @@ def test_empty_rows_make_the_reading_incomplete(read, dashboard: FakeDashboard, 
 
 
 @pytest.mark.parametrize("part", ["nodes", "actors_alive"])
-def test_a_list_of_something_else_makes_the_reading_incomplete(read, dashboard: FakeDashboard, part: str):
+def test_a_list_with_unexpected_rows_makes_the_reading_incomplete(read, dashboard: FakeDashboard, part: str):
     dashboard.listing(part)["result"] = ["a", "b"]
     inventory = read()
     assert not inventory.complete
@@ -199,7 +199,7 @@ def test_a_list_of_something_else_makes_the_reading_incomplete(read, dashboard: 
 
 @pytest.mark.parametrize("fail", [hang_up, cut_off])
 @pytest.mark.parametrize("part", ["nodes", "summary"])
-def test_a_failed_try_is_repeated_and_forgotten(read, dashboard: FakeDashboard, part: str, fail):
+def test_a_failed_request_that_succeeds_on_retry_leaves_no_warning(read, dashboard: FakeDashboard, part: str, fail):
     tries = []
 
     def fail_once(handler) -> None:

@@ -1,4 +1,4 @@
-"""What is read from a whole cluster, as recorded from Ray 2.60: three GPU nodes, a gang, NDIF actors, a restart."""
+"""The inventory of a cluster as recorded from Ray 2.60: three GPU nodes, a gang, NDIF actors, a restart."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replica(inventory: Inventory, model: str, replica_id: int) -> Replica:
     return next(r for r in inventory.replicas if (r.model, r.replica_id) == (model, replica_id))
 
 
-def test_a_full_reading_is_complete_and_names_its_cluster(read, dashboard: FakeDashboard):
+def test_a_complete_reading_has_no_warnings_and_names_its_cluster(read, dashboard: FakeDashboard):
     inventory = read()
     assert inventory.complete
     assert inventory.warnings == []
@@ -37,29 +37,29 @@ def test_a_full_reading_is_complete_and_names_its_cluster(read, dashboard: FakeD
     assert inventory.observed_at == "2026-03-04T12:00:00Z"
 
 
-def test_only_gets_are_sent_each_with_an_explicit_limit_and_past_the_cache(read, dashboard: FakeDashboard):
+def test_only_gets_are_sent_with_explicit_limits_and_without_the_cache(read, dashboard: FakeDashboard):
     read()
-    assert {heard.method for heard in dashboard.heard} == {"GET"}
-    for heard in dashboard.heard:
-        assert "origin" not in heard.headers
-        assert "referer" not in heard.headers
-        assert heard.headers["user-agent"].startswith("fleetctl/")
-        if heard.path in ("/api/v0/nodes", "/api/v0/actors"):
-            assert heard.query["limit"] == "10000"
-        if heard.path == "/nodes":
-            assert heard.query == {"view": "summary", "nocache": "1"}
+    assert {request.method for request in dashboard.requests} == {"GET"}
+    for request in dashboard.requests:
+        assert "origin" not in request.headers
+        assert "referer" not in request.headers
+        assert request.headers["user-agent"].startswith("fleetctl/")
+        if request.path in ("/api/v0/nodes", "/api/v0/actors"):
+            assert request.query["limit"] == "10000"
+        if request.path == "/nodes":
+            assert request.query == {"view": "summary", "nocache": "1"}
 
 
-def test_actors_are_queried_by_state_in_the_order_they_pass_through(read, dashboard: FakeDashboard):
+def test_actors_are_queried_by_state_in_the_order_of_their_lifecycle(read, dashboard: FakeDashboard):
     read()
-    asked = [heard.query for heard in dashboard.heard
-             if heard.path == "/api/v0/actors" and heard.query["filter_keys"] == "state"]
+    asked = [request.query for request in dashboard.requests
+             if request.path == "/api/v0/actors" and request.query["filter_keys"] == "state"]
     assert [(query["filter_keys"], query["filter_predicates"]) for query in asked] == [("state", "=")] * 5
     assert [query["filter_values"] for query in asked] == [
         "DEPENDENCIES_UNREADY", "PENDING_CREATION", "RESTARTING", "ALIVE", "RESTARTING"]
 
 
-def test_an_actor_that_comes_up_between_two_queries_is_one_replica_and_up(read, dashboard: FakeDashboard):
+def test_an_actor_that_becomes_alive_between_two_queries_is_one_alive_replica(read, dashboard: FakeDashboard):
     slow = dashboard.rows("actors_pending_creation")[0]
     dashboard.rows("actors_alive").append({**slow, "state": "ALIVE", "node_id": "x" * 56})
     found = [r for r in read().replicas if r.actor_id == slow["actor_id"]]
@@ -76,21 +76,21 @@ def test_used_counts_actors_bundles_and_planned_members_once(read):
     used = {pool: node(inventory, pool).resources.used for pool in ("head", "p0", "p1", "p2")}
     # p0: 0.5 + 0.25 + a restarting 0.25 + the waiting gang's leader, and one actor with a CPU
     assert (used["p0"].gpu, used["p0"].cpu, used["p0"].memory) == (2.0, 1.0, 4 * MI)
-    # p1: a starting 0.75, and one bundle with a GPU and a CPU; neither coordinator nor member counts again
+    # p1: a starting 0.75, and one bundle with a GPU and a CPU; coordinator and member are not counted again
     assert (used["p1"].gpu, used["p1"].cpu, used["p1"].memory) == (1.75, 1.0, 2 * MI)
     # p2: NDIF's 0.1 with Ray's own CPU, one bundle, and both GPUs of the waiting gang's worker
     assert (used["p2"].gpu, used["p2"].cpu, used["p2"].memory) == (3.1, 1.0, 2 * MI)
     assert (used["head"].gpu, used["head"].cpu) == (0, 0)
 
 
-def test_a_card_has_a_share_only_where_everything_on_the_node_is_explained(read):
+def test_a_card_has_a_share_only_if_all_grants_of_the_node_are_explained(read):
     inventory = read()
     assert [card.share for card in node(inventory, "p1").gpus] == [0.75, 1.0]
     assert [card.share for card in node(inventory, "p2").gpus] == [None, 1.0]
     assert [card.memory_total for card in node(inventory, "p1").gpus] == [None, None]
 
 
-def test_a_single_replica_that_is_up_reports_its_place(read):
+def test_a_running_replica_of_one_member_reports_its_place(read):
     found = replica(read(), "org/plain", 0)
     member = found.members[0]
     assert (found.state, found.fleet, found.spec_hash, found.foreign_id) == ("ALIVE", "lab", "aaaa", None)
@@ -98,11 +98,11 @@ def test_a_single_replica_that_is_up_reports_its_place(read):
     assert (member.address, member.port, member.gpu_indices) == ("192.0.2.2", 23456, [1])
 
 
-def test_a_key_with_colons_keeps_them(read):
+def test_a_model_key_keeps_its_colons(read):
     assert replica(read(), "org/co:lon:7", 3).fleet == "lab"
 
 
-def test_a_starting_replica_is_where_it_was_planned(read):
+def test_a_starting_replica_is_on_its_planned_node(read):
     inventory = read()
     found = replica(inventory, "org/slow", 0)
     assert found.state == "PENDING_CREATION"
@@ -138,14 +138,14 @@ def test_foreign_replicas_are_listed_as_foreign(read):
     assert (unmarked.fleet, unmarked.foreign_id) == (None, None)
 
 
-def test_in_another_namespace_nothing_is_ours(read):
+def test_in_another_namespace_no_replica_belongs_to_a_fleet(read):
     inventory = read(namespace="fleet")
     assert {r.fleet for r in inventory.replicas} == {None}
     assert {r.replica_id for r in inventory.replicas} == {None}
     assert {r.spec_hash for r in inventory.replicas} == {None}
 
 
-def test_from_another_namespace_use_and_cards_are_the_same(read):
+def test_used_resources_and_cards_are_the_same_from_another_namespace(read):
     ours, theirs = read(), read(namespace="fleet")
     assert [(n.resources.used, n.gpus) for n in theirs.nodes] == [(n.resources.used, n.gpus) for n in ours.nodes]
     assert sorted(r.members[0].node_id for r in theirs.replicas) == sorted(r.members[0].node_id for r in ours.replicas)
@@ -192,10 +192,10 @@ def test_foreign_memory_is_shown_with_the_processes_of_the_card(read, dashboard:
     assert str(shared.processes[1].command).startswith("ray::")
     assert shared.memory_foreign is not None
     assert 0 < shared.memory_foreign < 22000 * MI
-    assert whole.memory_foreign == 0, "it is granted whole: what its holder uses of it is its own"
+    assert whole.memory_foreign == 0, "the card is granted whole, so its use is not foreign"
 
 
-def test_the_same_card_on_two_nodes_is_noticed(read, dashboard: FakeDashboard):
+def test_the_same_card_on_two_nodes_is_reported(read, dashboard: FakeDashboard):
     for entry in dashboard.bodies["summary"]["data"]["summary"]:
         if entry["raylet"]["resourcesTotal"].get("GPU"):
             entry["gpus"] = [{"index": index, "uuid": f"GPU-{index}"} for index in range(2)]
@@ -218,7 +218,7 @@ def test_a_node_whose_cards_are_not_reported_is_named(read, dashboard: FakeDashb
     assert inventory.warnings == ["192.0.2.2 is not in the dashboard's node summary: its cards are unknown"]
 
 
-def test_a_node_alive_in_the_summary_alone_makes_the_reading_incomplete(read, dashboard: FakeDashboard):
+def test_a_node_alive_only_in_the_summary_makes_the_reading_incomplete(read, dashboard: FakeDashboard):
     stray = deepcopy(summary_entry(dashboard, "p2"))
     stray["raylet"]["nodeId"] = "f" * 56
     dashboard.bodies["summary"]["data"]["summary"].append(stray)
@@ -228,7 +228,7 @@ def test_a_node_alive_in_the_summary_alone_makes_the_reading_incomplete(read, da
         f"node {'f' * 56} is alive in the dashboard's node summary but not in the cluster's list of nodes"]
 
 
-def test_a_node_dead_in_the_summary_alone_is_ignored(read, dashboard: FakeDashboard):
+def test_a_node_dead_only_in_the_summary_is_ignored(read, dashboard: FakeDashboard):
     stray = deepcopy(summary_entry(dashboard, "p2"))
     stray["raylet"] |= {"nodeId": "f" * 56, "state": "DEAD"}
     dashboard.bodies["summary"]["data"]["summary"].append(stray)
@@ -236,7 +236,7 @@ def test_a_node_dead_in_the_summary_alone_is_ignored(read, dashboard: FakeDashbo
 
 
 def unlist(dashboard: FakeDashboard, pool: str) -> None:
-    """Take a node out of both lists, as when Ray has forgotten it."""
+    """Remove a node from both lists, as if Ray no longer listed it."""
     dashboard.bodies["summary"]["data"]["summary"].remove(summary_entry(dashboard, pool))
     listing = dashboard.listing("nodes")
     listing["result"] = [row for row in listing["result"] if row["labels"]["fleet.io/pool"] != pool]
@@ -269,7 +269,7 @@ def test_nodes_that_could_not_be_read_are_not_called_unlisted(read, dashboard: F
     assert not any("list of nodes" in warning or "does not list" in warning for warning in read().warnings)
 
 
-def test_unreadable_marks_are_named_and_break_nothing(read, dashboard: FakeDashboard):
+def test_unreadable_reprs_are_reported_and_break_nothing(read, dashboard: FakeDashboard):
     row = next(row for row in dashboard.rows("actors_alive") if row["name"] == "ModelActor:org/plain:0")
     row["repr_name"] = '{"v":1,"fleet":"lab","specHash":"aaaa","members":[{"rank":"?"}]}'
     inventory = read()
@@ -280,7 +280,7 @@ def test_unreadable_marks_are_named_and_break_nothing(read, dashboard: FakeDashb
 
 
 @pytest.mark.parametrize("log", [status(500), status(404)], ids=["refused", "gone"])
-def test_a_starting_replica_whose_log_is_gone_is_still_ours(read, dashboard: FakeDashboard, log):
+def test_a_starting_replica_without_a_log_still_belongs_to_the_fleet(read, dashboard: FakeDashboard, log):
     dashboard.behaviours["job_log"] = log
     inventory = read()
     assert inventory.complete
@@ -293,7 +293,7 @@ def test_logs_are_read_only_for_replicas_without_a_repr(read, dashboard: FakeDas
         rows.clear()
     dashboard.listing("actors_pending_creation").update({"total": 0, "num_after_truncation": 0, "num_filtered": 0})
     assert read().complete
-    assert [heard.path for heard in dashboard.heard if heard.path.endswith("/logs")] == []
+    assert [request.path for request in dashboard.requests if request.path.endswith("/logs")] == []
 
 
 def test_without_the_jobs_the_fleet_of_a_starting_replica_is_unknown(read, dashboard: FakeDashboard):
@@ -319,7 +319,7 @@ def test_an_unreadable_list_of_jobs_may_hide_cordons(read, dashboard: FakeDashbo
 
 
 def test_an_alive_actor_that_was_never_constructed_is_listed_and_not_ready(read, dashboard: FakeDashboard):
-    """Its constructor raised while its process could not leave: for Ray it is ALIVE for good."""
+    """Its constructor raised while its process could not exit, so Ray lists it as ALIVE forever."""
     row = next(row for row in dashboard.rows("actors_alive") if row["name"] == "ModelActor:org/plain:0")
     row["repr_name"] = ""
     inventory = read()
@@ -330,13 +330,13 @@ def test_an_alive_actor_that_was_never_constructed_is_listed_and_not_ready(read,
 
 
 def sums(dashboard: FakeDashboard, pool: str, text: str | None) -> None:
-    """Let Ray say what is in use on one node; None = it says nothing of that node."""
-    told = dashboard.bodies["summary"]["data"]["nodeLogicalResources"]
+    """Set Ray's sum of one node; None = Ray reports no sum for it."""
+    sums = dashboard.bodies["summary"]["data"]["nodeLogicalResources"]
     node_id = summary_entry(dashboard, pool)["raylet"]["nodeId"]
-    told.pop(node_id) if text is None else told.update({node_id: text})
+    sums.pop(node_id) if text is None else sums.update({node_id: text})
 
 
-def test_cards_that_ray_tasks_hold_are_not_offered(read, dashboard: FakeDashboard):
+def test_cards_of_ray_tasks_are_not_offered(read, dashboard: FakeDashboard):
     sums(dashboard, "p1", "1.0/8.0 CPU\n2.0/2.0 GPU\n1.00MiB/22.62GiB memory")
     found = node(read(), "p1").resources
     assert (found.used.gpu, found.listed.gpu) == (2.0, 1.75)
@@ -350,15 +350,15 @@ def test_an_actor_waiting_for_a_worker_counts_although_rays_sum_lacks_it(read):
 def test_a_node_without_a_sum_counts_by_what_is_listed(read, dashboard: FakeDashboard):
     sums(dashboard, "p1", None)
     assert node(read(), "p1").resources.used.gpu == 1.75
-    assert "placement_groups" not in "".join(heard.path for heard in dashboard.heard)
+    assert "placement_groups" not in "".join(request.path for request in dashboard.requests)
 
 
-def test_placement_groups_are_asked_for_only_where_ray_gives_no_sums(read, dashboard: FakeDashboard):
+def test_placement_groups_are_requested_only_if_ray_reports_no_sums(read, dashboard: FakeDashboard):
     read()
-    assert "/api/v0/placement_groups" not in {heard.path for heard in dashboard.heard}
+    assert "/api/v0/placement_groups" not in {request.path for request in dashboard.requests}
     dashboard.bodies["summary"]["data"]["nodeLogicalResources"] = {}
     inventory = read()
-    assert "/api/v0/placement_groups" in {heard.path for heard in dashboard.heard}
+    assert "/api/v0/placement_groups" in {request.path for request in dashboard.requests}
     assert inventory.complete
     assert inventory.warnings == ["Ray gives no sums of what is in use: cards that Ray tasks hold are unknown"]
     assert node(inventory, "p2").resources.used.gpu == 3.1
@@ -371,7 +371,7 @@ def test_the_room_of_a_gang_that_lost_a_node_is_free_for_others(read, dashboard:
     sums(dashboard, "p2", "0.0/8.0 CPU\n0.1/2.0 GPU\n0B/22.48GiB memory")
     inventory = read()
     assert is_lost(replica(inventory, "org/gang", 0), dead_node_ids(inventory))
-    # the worker of the other gang, which waits for its group, and an actor of NDIF's
+    # the worker of the other gang, whose group is pending, and an actor of NDIF
     assert node(inventory, "p2").resources.used.gpu == 2.1
 
 
@@ -390,15 +390,15 @@ def test_a_drain_in_the_dashboards_record_counts(read, dashboard: FakeDashboard)
 
 def test_an_agents_view_wins_over_the_dashboard(dashboard: FakeDashboard):
     by_pool = {pool: summary_entry(dashboard, pool)["raylet"]["nodeId"] for pool in ("p0", "p1", "p2")}
-    seen = AgentView({by_pool["p1"]: Claim(0, 70_000, 1 << 30)}, frozenset({by_pool["p2"]}))
+    view = AgentView({by_pool["p1"]: Claim(0, 70_000, 1 << 30)}, frozenset({by_pool["p2"]}))
     with DashboardClient(dashboard.url) as client:
-        inventory = Live(client, "2026-03-04T12:00:00Z", "invfleet", seen).read()
+        inventory = Live(client, "2026-03-04T12:00:00Z", "invfleet", view).read()
     assert node(inventory, "p1").resources.used.gpu == 2.0
     assert node(inventory, "p2").state == "DRAINING"
     assert node(inventory, "p0").state == "ALIVE"
 
 
-def test_the_same_cluster_reads_to_the_same_bytes_in_any_order(read, dashboard: FakeDashboard):
+def test_the_order_of_rows_does_not_change_the_bytes_of_an_inventory(read, dashboard: FakeDashboard):
     first = indented_json(read())
     for part in ("nodes", "actors_alive", "placement_groups", "actors_pending_creation"):
         dashboard.rows(part).reverse()
@@ -406,6 +406,6 @@ def test_the_same_cluster_reads_to_the_same_bytes_in_any_order(read, dashboard: 
     assert indented_json(read()) == first
 
 
-def test_a_written_inventory_reads_back_equal(read):
+def test_a_written_inventory_is_read_back_unchanged(read):
     inventory = read()
     assert load_document(indented_json(inventory), Inventory, where="x") == inventory

@@ -1,4 +1,4 @@
-"""Where the output of an engine is looked for: on its node while Ray lists the replica, else on every living node."""
+"""Where an engine's log is searched: on its node while Ray lists the replica, otherwise on every living node."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def gang(model: str, replica_id: int) -> dict[str, Any]:
         {"group": "main", "copy": 1, "role": "Worker", "rank": 1, "nodeId": "b"}]}
 
 
-def test_a_replica_that_is_listed_has_one_log_per_member_on_the_members_node() -> None:
-    seen = inventory(gang("org/m:1", 2), gang("org/m:1", 3), gang("org/m", 3))
-    assert logs_of(seen, "fleet", "org/m:1", 3) == [
+def test_a_listed_replica_has_one_log_per_member_on_its_node() -> None:
+    live = inventory(gang("org/m:1", 2), gang("org/m:1", 3), gang("org/m", 3))
+    assert logs_of(live, "fleet", "org/m:1", 3) == [
         EngineLog(3, "main", 1, 0, log_name("fleet", "org/m:1", 3, "main", 1, 0), ("a",)),
         EngineLog(3, "main", 1, 1, log_name("fleet", "org/m:1", 3, "main", 1, 1), ("b",))]
-    assert [log.label for log in logs_of(seen, "fleet", "org/m:1", 3)] == ["main/1 rank 0", "main/1 rank 1"]
-    assert logs_of(seen, "fleet", "org/m:1", 4) == []
+    assert [log.label for log in logs_of(live, "fleet", "org/m:1", 3)] == ["main/1 rank 0", "main/1 rank 1"]
+    assert logs_of(live, "fleet", "org/m:1", 4) == []
 
 
-def test_a_replica_that_is_not_on_a_node_yet_has_no_place_to_look() -> None:
-    seen = inventory({"model": "m", "replicaId": 0, "members": [{"group": "main"}]})
-    [log] = logs_of(seen, "fleet", "m", 0)
+def test_a_replica_without_a_node_has_no_log_to_read() -> None:
+    live = inventory({"model": "m", "replicaId": 0, "members": [{"group": "main"}]})
+    [log] = logs_of(live, "fleet", "m", 0)
     assert log.node_ids == ()
 
 
@@ -76,7 +76,7 @@ def test_the_logs_of_an_ended_replica_are_searched_on_living_nodes(
     ((200, "{}"), "without a list of files"),
     ((200, "[1]"), "without a list of files"),
 ])
-def test_a_node_that_does_not_answer_is_named_and_hides_no_other(
+def test_an_unreachable_node_is_reported_and_hides_no_other(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str], why: str
 ) -> None:
     cluster.log_files["b", NAME] = "x"
@@ -88,7 +88,7 @@ def test_a_node_that_does_not_answer_is_named_and_hides_no_other(
     assert why in failure
 
 
-def test_files_that_are_not_ours_are_left_out(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_log_files_of_other_programs_are_left_out(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.answer_of_node["a"] = (200, '{"data": {"result": {"internal": ["fleetctl-not-ours.log"]}}}')
     assert search_logs(client, inventory(a="ALIVE"), "fleet", "org/m:1", 3) == Search(())
 

@@ -1,4 +1,4 @@
-"""The failures of an inventory: read off Ray's dead actors, from every age of agent, and never at its completeness."""
+"""The failures of an inventory: read from Ray's dead actors, of any agent version, optional for completeness."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def ended(text: str, reason: str = "WORKER_DIED") -> dict[str, Any]:
 
 def found(dashboard: FakeDashboard, read: Any, *rows: dict[str, Any]) -> list[Failure]:
     dashboard.dead += rows
-    seen = read()
-    assert seen.complete, seen.warnings
-    return list(seen.failures)
+    inventory = read()
+    assert inventory.complete, inventory.warnings
+    return list(inventory.failures)
 
 
 def test_a_failed_start_leaves_code_time_spec_node_and_cards(dashboard: FakeDashboard, read: Any) -> None:
@@ -105,16 +105,18 @@ def test_a_replica_ended_by_ray_or_the_kernel_has_rays_time_and_its_applys_plan(
     dead(raised("boom"), name="ModelActor:org/m:0123456789abcdef0123456789abcdef"),
 ], ids=["evicted", "node died", "no cause", "empty cause", "another namespace", "another actor", "no name", "live",
         "foreign"])
-def test_which_ends_are_not_failures(dashboard: FakeDashboard, read: Any, row: dict[str, Any]) -> None:
-    assert len(found(dashboard, read, row, dead(raised("boom"), actor_id="a2"))) == 1  # the other one
+def test_ends_without_a_fault_of_the_replica_are_not_failures(
+    dashboard: FakeDashboard, read: Any, row: dict[str, Any]
+) -> None:
+    assert len(found(dashboard, read, row, dead(raised("boom"), actor_id="a2"))) == 1  # the other member
 
 
 def test_a_gang_that_ended_itself_by_force_records_the_failure_in_its_repr(
     dashboard: FakeDashboard, read: Any
 ) -> None:
     killed = ended("The actor is dead because it was killed by `ray.kill`.", "RAY_KILL")
-    told = {"code": "MEMBER_SILENT", "message": "rank 1", **about(REPLICA, PLACE)}
-    marks = describe(REPLICA, [PLACE], "", failed=told)
+    failure = {"code": "MEMBER_SILENT", "message": "rank 1", **about(REPLICA, PLACE)}
+    marks = describe(REPLICA, [PLACE], "", failed=failure)
     [one] = found(dashboard, read, dead(killed, repr_name=marks, class_name="GangCoordinator"))
     assert (one.code, one.message, one.node_ids, one.gpu_uuids) == ("MEMBER_SILENT", "rank 1", ["n1"], ["GPU-aa"])
     assert one.at is not None
@@ -125,7 +127,7 @@ def retried(*earlier: str) -> dict[str, Any]:
 
 
 def tried(actor_id: str, *earlier: str) -> dict[str, Any]:
-    """One of several tries of one create, which Ray gave a card that strangers use."""
+    """One of several attempts to create a replica, for which Ray granted a card in foreign use."""
     return dead(raised(encode_failure("CARD_IN_USE", "card 0", about(retried(*earlier), PLACE))), actor_id=actor_id)
 
 
@@ -178,14 +180,14 @@ SUCCESS = ("org/m", "abc", ["n1"], ["GPU-aa"], "2026-03-04T12:00:00Z")
 def test_an_evicted_replica_that_was_ready_after_a_failure_is_a_success(dashboard: FakeDashboard, read: Any) -> None:
     killed = ended("killed by `ray.kill`", "RAY_KILL")
 
-    def gone(at: str = SUCCESS[-1], cause: Any = killed, restarts: str = "0", **more: Any) -> dict[str, Any]:
+    def ready(at: str = SUCCESS[-1], cause: Any = killed, restarts: str = "0", **more: Any) -> dict[str, Any]:
         return dead(cause, repr_name=describe({**REPLICA, **more}, [PLACE], at), actor_id="b2", num_restarts=restarts)
 
-    assert succeeded(dashboard, read, FAILED, gone()) == [SUCCESS]
-    assert succeeded(dashboard, read, FAILED, gone(cause=ended("by its node", "NODE_DIED"), restarts="1")) == [SUCCESS]
-    assert [one[1] for one in succeeded(dashboard, read, FAILED, gone(specHash="new"))] == ["new"], "on the same node"
-    for nothing in ([gone()], [FAILED, gone("2026-03-04T10:00:00Z")], [FAILED, gone("")], [FAILED, gone(restarts="2")],
-                    [FAILED, gone(cause=ended("died"))]):
+    assert succeeded(dashboard, read, FAILED, ready()) == [SUCCESS]
+    assert succeeded(dashboard, read, FAILED, ready(cause=ended("by its node", "NODE_DIED"), restarts="1")) == [SUCCESS]
+    assert [one[1] for one in succeeded(dashboard, read, FAILED, ready(specHash="new"))] == ["new"], "on the same node"
+    for nothing in ([ready()], [FAILED, ready("2026-03-04T10:00:00Z")], [FAILED, ready("")],
+                    [FAILED, ready(restarts="2")], [FAILED, ready(cause=ended("died"))]):
         assert succeeded(dashboard, read, *nothing) == []
 
 

@@ -1,4 +1,4 @@
-"""No answer costs more memory or time than its bounds, whoever sends it."""
+"""No answer takes more memory or time than its bounds."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_content_encoding_that_was_not_requested_is_refused(dashboard: FakeDas
     dashboard.behaviours["version"] = lambda handler: answer(handler, 200, b"x", headers={"Content-Encoding": packing})
     with client_of(dashboard) as client, pytest.raises(InventoryError, match="was not requested"):
         client.get_json("/api/version")
-    assert dashboard.heard[0].headers["accept-encoding"] == "gzip"
+    assert dashboard.requests[0].headers["accept-encoding"] == "gzip"
 
 
 @pytest.mark.parametrize("body", [b"no gzip at all", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"])

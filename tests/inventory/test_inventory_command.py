@@ -1,4 +1,4 @@
-"""`fleetctl inventory`: what it prints, where, and its exit code."""
+"""`fleetctl inventory`: its output, warnings and exit codes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def inventory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     return lambda *arguments: command.main(list(map(str, arguments)), standalone_mode=False)
 
 
-def test_json_is_the_document_and_reads_back(inventory, dashboard: FakeDashboard, capfd, tmp_path: Path):
+def test_json_output_is_the_document_and_is_read_back(inventory, dashboard: FakeDashboard, capfd, tmp_path: Path):
     assert inventory("--address", dashboard.url, "--namespace", "invfleet", "--format", "json") == 0
     out, err = capfd.readouterr()
     document = load_document(out, Inventory, where="out")
@@ -52,7 +52,7 @@ def test_json_is_the_document_and_reads_back(inventory, dashboard: FakeDashboard
     assert json.loads(capfd.readouterr().out) == json.loads(out)
 
 
-def test_the_cluster_may_be_named_by_the_fleet_file(inventory, dashboard: FakeDashboard, capfd, fleet_file: Path):
+def test_the_address_may_come_from_the_fleet_file(inventory, dashboard: FakeDashboard, capfd, fleet_file: Path):
     cluster = f"spec:\n  cluster: {{address: '{dashboard.url}', namespace: invfleet}}\n"
     fleet_file.write_text(fleet_file.read_text().replace("spec:\n", cluster, 1))
     assert inventory("-f", fleet_file, "--format", "json") == 0
@@ -66,7 +66,7 @@ def test_an_incomplete_reading_shows_what_is_known_and_exits_1(inventory, dashbo
     assert "vm-c4c267" in out or dashboard.rows("nodes")[0]["node_id"][:6] in out
     assert "Incomplete: no plan" in out
     assert "the cards could not be read" in err
-    assert "plan and apply refuse it" in err
+    assert "the inventory is incomplete; plan and apply refuse it" in err
 
 
 def test_an_ignored_slot_label_is_reported(inventory, capfd, tmp_path: Path, fleet_file: Path):
@@ -114,7 +114,7 @@ def small() -> Inventory:
     )
 
 
-def test_the_table_says_whose_the_slots_and_the_cordon_are():
+def test_the_table_shows_the_sources_of_slots_and_cordons():
     document = small()
     noted = document.nodes[0].model_copy(update={
         "slots": Slots(value=4, source="note of ana"), "cordon": Cordon(reason="new driver", by="ana")})
@@ -148,7 +148,7 @@ def test_equal_cards_share_a_row_and_their_model_is_beside_the_node():
 
 
 @pytest.mark.parametrize("width", [80, 90, 100])
-def test_the_number_of_a_replica_never_stands_alone(width: int):
+def test_the_id_of_a_replica_is_never_shown_without_its_model(width: int):
     document = small()
     names = ["mistralai/Mistral-Large-2411", "meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-405B-Instruct"]
     text = shown(document.model_copy(update={"replicas": [
@@ -156,7 +156,7 @@ def test_the_number_of_a_replica_never_stands_alone(width: int):
     assert not re.search(r"(^|\s)0,?$", text, re.MULTILINE)
 
 
-def test_the_table_says_how_much_foreign_memory_is_on_a_card_and_whose():
+def test_the_table_shows_foreign_memory_on_a_card_and_its_processes():
     document = small()
     assert "FOREIGN" not in shown(document, 200)
     used = {"memory_used": 23 << 30, "memory_foreign": 20 << 30,

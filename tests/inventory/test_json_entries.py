@@ -1,4 +1,4 @@
-"""Entries of a large JSON object, read while it comes in: each once, in bounded memory, and never fewer in silence."""
+"""Entries of a large JSON object, read while it arrives: each once, in bounded memory, none lost silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log says of one replica: a name is used again, and what an older replica of it did is no news."""
+"""The log of one replica: names are reused, and events of an earlier replica of the same name do not count."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ ENDED = {"since": "2026-03-04T12:00:00Z", "error": "signal 9"}
     ("ALIVE", None, UP, LOG, {"error": "signal 9"}),
     ("ALIVE", None, NO_TIMES, LOG, {}),
     ("ALIVE", None, UP, OLDER_ALONE, {}),
-], ids=["ended", "was never up", "has not ended", "nothing is known of it", "is back", "since when is not known",
-        "the older one ended"])
-def test_only_ends_after_the_start_of_this_replica_count(
+], ids=["ended", "was never ready", "has not ended", "is not in the log", "is ready again", "start unknown",
+        "an earlier replica ended"])
+def test_only_events_after_the_start_of_this_replica_count(
     state: Any, since: str | None, up: tuple[str, str], log: str, news: dict[str, str]
 ) -> None:
     replica = Replica(model="m", replica_id=0, state=state, since=since, restarts=1)

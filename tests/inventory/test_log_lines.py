@@ -1,4 +1,4 @@
-"""Lines of a log: their numbers wherever it is cut, and which of them are new."""
+"""Lines of a log: their numbers wherever the log is cut, and the new ones among them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CHUNKS = st.lists(st.sampled_from([b"\n", b"a\n", b"a\na\na\n", b"a", b"a\n\na",
 
 @given(CHUNKS, st.data())
 def test_numbers_and_news_are_exact_wherever_a_log_is_cut(chunks: list[bytes], data: st.DataObject) -> None:
-    """Through the guard's own stamps; lines that are alike are told apart."""
+    """By the guard's stamps, which distinguish equal lines."""
     stamps = supervisor.Stamps.__new__(supervisor.Stamps)
     stamps.lines, stamps.mid_line = 0, False
     written = b"".join(map(stamps.put, chunks)).removesuffix(b"\n")
@@ -28,12 +28,12 @@ def test_numbers_and_news_are_exact_wherever_a_log_is_cut(chunks: list[bytes], d
     lines, exact = lines_of(end, whole=cut == 0)
     if exact:
         assert [(line.number, line.text) for line in lines] == list(enumerate(texts[cut:], start=cut + 1))
-    seen = data.draw(st.integers(1, len(texts)))
-    known, _ = lines_of(b"\n".join(written.split(b"\n")[:seen]), whole=True)
+    read = data.draw(st.integers(1, len(texts)))
+    known, _ = lines_of(b"\n".join(written.split(b"\n")[:read]), whole=True)
     if exact:
         new, missing = after(known[-3:], lines)
-        assert [line.number for line in new] == list(range(max(cut, seen) + 1, len(texts) + 1))
-        assert missing == (max(0, cut - seen) if new else 0)
+        assert [line.number for line in new] == list(range(max(cut, read) + 1, len(texts) + 1))
+        assert missing == (max(0, cut - read) if new else 0)
 
 
 def test_a_line_without_a_stamp_has_the_time_of_the_one_before() -> None:
@@ -44,7 +44,7 @@ def test_a_line_without_a_stamp_has_the_time_of_the_one_before() -> None:
 
 
 def test_a_number_that_begins_again_loses_and_repeats_nothing() -> None:
-    """Two guards may write at the same time for a moment, or a huge line hide the last stamp."""
+    """Two guards may briefly write at the same time, or a huge line may hide the last stamp."""
     before = lines_of(stamped((1, "a"), (2, "b"), before=70).encode(), whole=False)[0]
     both = stamped((1, "a"), (2, "b"), before=70) + stamped((3, "c"), (3, "d"))
     lines = lines_of(both.encode(), whole=False)[0]
@@ -53,11 +53,11 @@ def test_a_number_that_begins_again_loses_and_repeats_nothing() -> None:
     assert after(new, lines) == ([], 0)
 
 
-@pytest.mark.parametrize(("seen", "lines", "new"), [
+@pytest.mark.parametrize(("known", "lines", "new"), [
     ("abc", "bcde", "de"), ("abc", "abc", ""), ("c", "abcd", "d"), ("ab", "b", ""), ("ab", "", ""),
 ])
-def test_without_stamps_new_lines_follow_the_last_ones(seen: str, lines: str, new: str) -> None:
-    found, missing = after([Line("", None, text.encode()) for text in seen],
+def test_without_stamps_new_lines_follow_the_last_ones(known: str, lines: str, new: str) -> None:
+    found, missing = after([Line("", None, text.encode()) for text in known],
                            [Line("", None, text.encode()) for text in lines])
     assert (b"".join(line.text for line in found).decode(), missing) == (new, 0)
 
@@ -67,7 +67,7 @@ def test_without_stamps_the_number_of_missing_lines_is_unknown() -> None:
     assert after([Line("", None, b"a")], lines) == (lines, None)
 
 
-def test_a_log_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_following_a_log_continues_after_the_last_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text(stamped((1, "a"), (2, "b")))
     log = supervisor.open_log(str(path))

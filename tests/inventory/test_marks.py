@@ -1,4 +1,4 @@
-"""What replicas tell of themselves, whole, half and malformed."""
+"""The reprs of replicas: complete, partial and malformed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEMBER = {"group": "main", "copy": 1, "role": "Leader", "rank": 0, "nodeId": "a"
 REPR = {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc", "members": [MEMBER]}
 
 
-def test_a_repr_has_fleet_claims_and_place_of_a_replica():
+def test_a_repr_has_the_fleet_claims_and_place_of_a_replica():
     marks = read_marks(json.dumps(REPR))
     assert (marks.fleet, marks.namespace, marks.spec_hash, marks.problems) == ("lab", "prod", "abc", ())
     [member] = marks.members
@@ -35,7 +35,7 @@ def test_a_newer_repr_is_read_as_far_as_possible():
 
 
 @pytest.mark.parametrize("members", ["", {}, 3, [3], [{"rank": "x"}], "[{}]"])
-def test_unreadable_members_are_named(members: object):
+def test_unreadable_members_are_reported(members: object):
     marks = read_marks(json.dumps({**REPR, "members": members}))
     assert marks.problems == ("the members in its repr cannot be read",)
     assert (marks.fleet, marks.members) == ("lab", ())
@@ -45,7 +45,7 @@ WEIGHTS = {"artifact": "1" * 64, "view": None, "port": 7000, "bytes": 5,
            "fetched": {"source": "peer", "from": "m/0", "left": []}}
 
 
-def test_a_member_names_the_weights_that_it_serves():
+def test_a_member_reports_the_weights_that_it_serves():
     [member] = read_marks(json.dumps({**REPR, "members": [{**MEMBER, "weights": {**WEIGHTS, "new": 1}}]})).members
     assert member.weights
     assert (member.weights.artifact, member.weights.port, member.weights.bytes) == ("1" * 64, 7000, 5)
@@ -55,17 +55,17 @@ def test_a_member_names_the_weights_that_it_serves():
 
 @pytest.mark.parametrize("weights", [3, [], {}, {**WEIGHTS, "port": 0}, {**WEIGHTS, "artifact": "x"},
                                      {**WEIGHTS, "view": "../.."}, {**WEIGHTS, "bytes": -1}])
-def test_weights_that_cannot_be_read_are_named_and_the_member_counts(weights: object):
+def test_unreadable_weights_are_reported_and_the_member_counts(weights: object):
     marks = read_marks(json.dumps({**REPR, "members": [{**MEMBER, "weights": weights}, MEMBER]}))
     assert marks.problems == ("the weights in its repr cannot be read",)
     assert [(member.gpus, member.weights) for member in marks.members] == [(5000, None), (5000, None)]
 
 
 @pytest.mark.parametrize("text", ["{", '{"v": 1', "{" * 100_000])
-def test_an_unreadable_repr_is_named(text: str):
+def test_an_unreadable_repr_is_reported(text: str):
     assert read_marks(text).problems == ("its repr is not complete JSON",)
 
 
 @given(st.text() | st.from_regex(r"\{.*\}"))
-def test_no_repr_can_break_the_reading(repr_name: str):
+def test_no_repr_breaks_the_reading(repr_name: str):
     read_marks(repr_name)

@@ -1,4 +1,4 @@
-"""Names of replicas: ours split at the last colon, both schemes of NDIF are seen for what they are."""
+"""Names of replicas: fleetctl's, split at the last colon, and both schemes of NDIF."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ keys = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(":/#{}
 
 
 @given(keys, st.integers(min_value=0, max_value=10**17))
-def test_any_key_comes_back_from_its_name(key: str, replica_id: int):
+def test_any_model_key_is_restored_from_its_actor_name(key: str, replica_id: int):
     assert parse_actor_name(f"ModelActor:{key}:{replica_id}") == ReplicaName(key, replica_id)
 
 
 @given(keys.filter(lambda key: ":" not in key), st.sampled_from(["0a1b2", UUID, UUID.replace("-", "")]))
-def test_an_id_in_front_is_ndifs(key: str, foreign: str):
+def test_a_name_with_the_id_in_front_is_ndifs(key: str, foreign: str):
     assert parse_actor_name(f"{foreign}:ModelActor:{key}") == ReplicaName(key, None)
 
 
@@ -43,7 +43,7 @@ def test_an_id_in_front_is_ndifs(key: str, foreign: str):
     ("FleetLock:lab", None),
     ("", None),
 ])
-def test_names_are_parsed(name: str, expected: ReplicaName | None):
+def test_names_are_parsed_into_scheme_key_and_id(name: str, expected: ReplicaName | None):
     assert parse_actor_name(name) == expected
 
 

@@ -1,4 +1,4 @@
-"""Rows of the state API: what nodes are called, and what a row may lack."""
+"""Rows of the state API: names of nodes, and fields that a row may lack."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_only_dead_nodes_are_dead_and_an_unknown_state_offers_nothing():
     assert node("a", state=None).state == "DRAINING"
 
 
-def test_an_invalid_start_time_is_unknown():
+def test_an_invalid_start_time_of_a_node_is_unknown():
     assert [node("a", start_time_ms=ms).started_at for ms in (1_700_000_000_000, 0, -1, 10**20, "?", None)] == [
         "2023-11-14T22:13:20Z", None, None, None, None, None]
 
 
-def test_a_bare_row_of_an_actor_is_read():
+def test_a_minimal_row_of_an_actor_is_read():
     actor = read_actor({"actor_id": "x", "state": "ALIVE"})
     assert actor is not None
     assert (actor.name, actor.namespace, actor.node_id, actor.placement_group_id) == ("", None, None, None)
@@ -54,14 +54,14 @@ def test_dead_actors_and_rows_without_an_id_are_not_live_actors():
     assert read_actor({"state": "ALIVE"}) is None
 
 
-def test_the_error_of_a_death_is_its_innermost_last_line():
+def test_the_error_of_a_dead_actor_is_the_last_line_of_the_innermost_cause():
     cause = {"actor_died_error_context": {"error_message": "The actor died.\nRuntimeError: out of memory\n", "pid": 3}}
     actor = read_actor({"actor_id": "x", "state": "RESTARTING", "death_cause": cause, "num_restarts": "2"})
     assert actor is not None
     assert (actor.error, actor.restarts) == ("RuntimeError: out of memory", 2)
 
 
-def test_the_error_of_a_replica_that_ray_has_restarted_is_the_reason_that_the_agent_packed():
+def test_the_error_of_a_restarted_replica_is_the_reason_recorded_by_the_agent():
     packed = encode_failure("ENGINE_EXITED", "it exited with code 1; last output: boom\nand more", {"at": "now"})
     cause = {"actor_died_error_context": {"error_message": f"Worker exits with an exit code 1. {packed}"}}
     actor = read_actor({"actor_id": "x", "state": "RESTARTING", "death_cause": cause})

@@ -1,4 +1,4 @@
-"""Notes of the cluster: the newest about a node counts, until it ends, by id and by name; damaged ones cost nothing."""
+"""Notes of the cluster: the newest note of a node counts until it ends, by id and name; damaged ones are ignored."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fleetctl.inventory.notes import note_text, with_draining, with_notes
 NOW = "2026-03-04T12:00:00Z"
 
 
-def note(verb: str, node: str = "id-a", name: str = "a", **said: str) -> Job:
-    return Job("j", "SUCCEEDED", {"verb": verb, "node": node, "nodeName": name, "who": "ana", **said})
+def note(verb: str, node: str = "id-a", name: str = "a", **more: str) -> Job:
+    return Job("j", "SUCCEEDED", {"verb": verb, "node": node, "nodeName": name, "who": "ana", **more})
 
 
 def noted(*jobs: Job, node_id: str = "id-a", name: str = "a") -> Node:
@@ -20,7 +20,7 @@ def noted(*jobs: Job, node_id: str = "id-a", name: str = "a") -> Node:
     return node
 
 
-def test_the_newest_cordon_counts_and_an_uncordon_takes_it_back() -> None:
+def test_the_newest_cordon_counts_until_an_uncordon() -> None:
     first, second = note("cordon", reason="one"), note("cordon", reason="two", until="2026-03-04T14:00:00+01:00")
     assert noted(first, second).cordon == Cordon(reason="two", until="2026-03-04T14:00:00+01:00", by="ana")
     assert noted(second, first).cordon == Cordon(reason="one", by="ana")
@@ -32,7 +32,7 @@ def test_the_newest_cordon_counts_and_an_uncordon_takes_it_back() -> None:
     ("2026-03-04T12:00:01Z", True), ("2026-03-04T12:00:00Z", False), ("2026-03-04T12:30:00+01:00", False),
     ("someday", True), ("2026-13-04T12:00:00Z", True), ("", True),
 ])
-def test_a_cordon_ends_by_itself_and_one_without_a_readable_end_does_not(until: str, holds: bool) -> None:
+def test_a_cordon_ends_at_its_time_and_one_with_an_unreadable_end_does_not(until: str, holds: bool) -> None:
     assert (noted(note("cordon", until=until)).cordon is not None) == holds
 
 
@@ -40,23 +40,23 @@ def test_an_ended_cordon_does_not_bring_back_an_older_one() -> None:
     assert noted(note("cordon"), note("cordon", until="2026-03-04T11:00:00Z")).cordon is None
 
 
-def test_a_machine_that_was_restarted_is_still_cordoned_by_its_name() -> None:
+def test_a_restarted_machine_stays_cordoned_by_its_name() -> None:
     assert noted(note("cordon"), node_id="id-new").cordon is not None
     assert noted(note("cordon"), node_id="id-a", name="a-id").cordon is not None
     assert noted(note("cordon"), node_id="id-b", name="b").cordon is None
     assert noted(note("cordon"), note("uncordon", node="id-new"), node_id="id-new").cordon is None
 
 
-def test_an_uncordon_has_its_time_until_the_node_is_cordoned_again() -> None:
+def test_the_time_of_an_uncordon_is_kept_until_the_next_cordon() -> None:
     good = Job("u", "SUCCEEDED", {"verb": "uncordon", "node": "id-a", "nodeName": "a"}, start_time_ms=1_772_625_600_123)
     assert noted(good).uncordoned_at == "2026-03-04T12:00:00Z"
     assert noted(note("cordon"), good).uncordoned_at == "2026-03-04T12:00:00Z"
     assert noted(good, note("cordon")).uncordoned_at is None
 
 
-@pytest.mark.parametrize(("said", "value"), [("4", 4), ("0", 0), ("", None), ("-1", None), ("1e9", None), ("x", None)])
-def test_a_note_of_slots_without_a_number_is_ignored(said: str, value: int | None) -> None:
-    slots = noted(note("slots", slots="2"), note("slots", slots=said)).slots
+@pytest.mark.parametrize(("text", "value"), [("4", 4), ("0", 0), ("", None), ("-1", None), ("1e9", None), ("x", None)])
+def test_a_note_of_slots_without_a_number_is_ignored(text: str, value: int | None) -> None:
+    slots = noted(note("slots", slots="2"), note("slots", slots=text)).slots
     assert (slots.value if slots else None) == value
     assert slots is None or slots.source == "note of ana"
 
@@ -67,7 +67,7 @@ def test_a_note_without_its_fields_is_ignored() -> None:
     assert note_text({"verb": "cordon"}) == "cordoned "
 
 
-def test_a_replica_drains_while_an_eviction_that_runs_names_it() -> None:
+def test_a_replica_is_draining_while_a_running_eviction_names_it() -> None:
     def drains(
         status: str = "RUNNING", verb: str = "evict", namespace: str = "fleet", fleet: str | None = "lab", **more: str
     ) -> bool:
@@ -84,6 +84,6 @@ def test_a_replica_drains_while_an_eviction_that_runs_names_it() -> None:
     assert not drains(verb="restart")
     assert not drains(namespace="other")
     assert not drains(fleet=None)
-    assert not drains(level="WARM"), "its weights are being loaded"
+    assert not drains(level="WARM"), "the replica is loading its weights"
     assert drains(level="WARM", ending='["m/1/0"]')
     assert drains(level="COLD")

@@ -1,4 +1,4 @@
-"""The oldest Ray: one number for client, agent, package and docs, and a plain answer from a cluster that is older."""
+"""The oldest supported Ray: the same in client, agent, package and docs; an older cluster gives a clear error."""
 
 from __future__ import annotations
 

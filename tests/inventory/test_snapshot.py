@@ -1,4 +1,4 @@
-"""Snapshots from a file: minimal ones by hand, and damaged ones with a clear word."""
+"""Snapshots from a file: minimal hand-written ones, and clear errors for damaged ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def written(tmp_path: Path, data: str | bytes) -> str:
     return str(path)
 
 
-def test_a_minimal_snapshot_is_enough(tmp_path: Path):
+def test_a_minimal_snapshot_is_accepted(tmp_path: Path):
     inventory = Snapshot(written(tmp_path, MINIMAL)).read()
     assert inventory.complete
     assert inventory.observed_at == "2026-03-04T12:00:00Z"
@@ -36,8 +36,8 @@ def test_a_minimal_snapshot_is_enough(tmp_path: Path):
     assert inventory.replicas[0].members[0].node_id == "somewhere-else"
 
 
-def test_a_member_may_name_its_node(tmp_path: Path):
-    """By hand one writes names. A replica on no node takes up nothing, and a plan would count its cards as free."""
+def test_a_member_may_have_the_name_of_its_node(tmp_path: Path):
+    """Hand-written snapshots use node names. A replica without a node would leave its cards free in a plan."""
     inventory = Snapshot(written(tmp_path, MINIMAL.replace("somewhere-else", "node-a"))).read()
     assert inventory.replicas[0].members[0].node_id == "a"
 
@@ -46,14 +46,14 @@ def test_more_gpus_than_cards_are_a_warning_once(tmp_path: Path):
     eight = "gpus: [" + ", ".join(f"{{index: {index}}}" for index in range(8)) + "]"
     assert Snapshot(written(tmp_path, MINIMAL.replace("name: node-a", f"name: node-a, {eight}"))).read().warnings == []
     text = MINIMAL.replace("name: node-a", f"name: node-a, {eight}").replace("GPU: 8", "GPU: 80000")
-    seen = Snapshot(written(tmp_path, text)).read()
-    assert seen.warnings == [
+    inventory = Snapshot(written(tmp_path, text)).read()
+    assert inventory.warnings == [
         "node-a offers 80000 GPUs to Ray but reports 8 cards; which of them Ray grants is unknown"]
-    assert Snapshot(written(tmp_path, seen.model_dump_json(by_alias=True))).read().warnings == seen.warnings
+    assert Snapshot(written(tmp_path, inventory.model_dump_json(by_alias=True))).read().warnings == inventory.warnings
 
 
-def test_mistakes_in_a_snapshot_by_hand_are_warnings(tmp_path: Path):
-    """A key that is ignored, or a member that holds a ten thousandth of a card, makes a wrong plan in silence."""
+def test_mistakes_in_a_handwritten_snapshot_are_warnings(tmp_path: Path):
+    """An ignored key, or a member with 1/10000 of a card, would silently give a wrong plan."""
     text = MINIMAL.replace("gpus: 10000", "gpus: 1").replace("{total:", "{totals: {GPU: 1}, total:") + "nods: []\n"
     assert Snapshot(written(tmp_path, text)).read().warnings == [
         "nodes[0].resources.totals is not a key of an Inventory and is ignored; did you mean total?",
@@ -82,39 +82,39 @@ def test_unknown_keys_of_a_newer_minor_version_are_ignored(tmp_path: Path):
     (MINIMAL.replace("replicas:", "- {id: a, name: node-b}\nreplicas:"), "two nodes with the id 'a'"),
     (MINIMAL.replace("replicas:", "- {id: b, name: node-a}\nreplicas:"), "two nodes with the name 'node-a'"),
 ])
-def test_a_damaged_snapshot_is_refused_with_the_place(tmp_path: Path, data: str | bytes, words: str):
+def test_a_damaged_snapshot_is_refused_with_its_place(tmp_path: Path, data: str | bytes, words: str):
     with pytest.raises(DocumentError) as caught:
         Snapshot(written(tmp_path, data)).read()
     assert words in caught.value.message
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path):
+def test_a_missing_snapshot_file_is_named(tmp_path: Path):
     with pytest.raises(DocumentError, match="cannot be read: No such file"):
         Snapshot(str(tmp_path / "none")).read()
 
 
-def test_nodes_given_as_a_file_get_the_command_that_writes_one():
+def test_a_node_shape_given_as_a_file_gets_the_command_that_writes_a_snapshot():
     with pytest.raises(DocumentError) as caught:
         Snapshot("8xH100").read()
     assert "fleetctl inventory --add-node 8xH100 --format json" in (caught.value.hint or "")
 
 
-@pytest.mark.parametrize(("text", "said"), [
+@pytest.mark.parametrize(("text", "message"), [
     ('{\n "kind": "Inventory",\n "nodes": [\n  {"id": "a"},\n ]\n}', ":4:14: not JSON: a comma before ]"),
     ('{"kind": "Inventory",}', ":1:21: not JSON: a comma before }"),
     ('{"kind": "Inventory" "nodes": []}', ":1:22: not JSON"),
     ('{"kind": "Inventory",', "incomplete JSON"),
     (MINIMAL.replace("GPU: 8", "memory: 1Ti"), "1Ti is not a number of bytes; did you mean 1099511627776?"),
 ])
-def test_a_typing_error_is_named_at_its_place(tmp_path: Path, text: str, said: str):
+def test_invalid_json_and_units_are_reported_with_their_place(tmp_path: Path, text: str, message: str):
     with pytest.raises(DocumentError) as caught:
         Snapshot(written(tmp_path, text)).read()
-    assert said in caught.value.message
+    assert message in caught.value.message
 
 
-def test_a_whole_card_is_not_1_and_a_name_may_have_another_ending(tmp_path: Path):
-    seen = Snapshot(written(tmp_path, MINIMAL.replace("gpus: 10000", "gpus: 2"))).read()
-    assert seen.warnings[0].endswith("did you mean 20000, 2 whole cards?")
+def test_wrong_gpu_units_and_file_extensions_get_a_suggestion(tmp_path: Path):
+    inventory = Snapshot(written(tmp_path, MINIMAL.replace("gpus: 10000", "gpus: 2"))).read()
+    assert inventory.warnings[0].endswith("did you mean 20000, 2 whole cards?")
     (tmp_path / "lab.yaml").write_text(MINIMAL)
     with pytest.raises(DocumentError) as caught:
         Snapshot(str(tmp_path / "lab.yml")).read()

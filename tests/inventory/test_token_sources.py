@@ -1,4 +1,4 @@
-"""Where the token comes from, in Ray's own order, and that it is never shown."""
+"""The sources of the token in Ray's order; the token is never shown."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ def test_the_variable_wins_over_the_named_file_and_that_over_the_default(tmp_pat
     assert find_token({}, home) == "from-home"
 
 
-def test_a_named_file_that_is_not_there_is_an_error_and_no_reason_to_look_further(tmp_path: Path):
+def test_a_named_token_file_that_does_not_exist_is_an_error_and_ends_the_search(tmp_path: Path):
     home = home_with(tmp_path, "from-home")
     with pytest.raises(InventoryError, match="missing cannot be read: No such file"):
         find_token({"RAY_AUTH_TOKEN_PATH": str(tmp_path / "missing")}, home)
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
-def test_an_empty_file_is_an_error(tmp_path: Path, text: str):
+def test_an_empty_token_file_is_an_error(tmp_path: Path, text: str):
     with pytest.raises(InventoryError, match="is empty"):
         find_token({}, home_with(tmp_path, text))
 
 
 @pytest.mark.parametrize("token", ["two words", "two\nlines", "schl\u00fcssel", "bell\x07"])
-def test_a_token_no_header_can_carry_is_refused_without_showing_it(tmp_path: Path, token: str):
+def test_a_token_that_is_invalid_in_a_header_is_refused_without_showing_it(tmp_path: Path, token: str):
     with pytest.raises(InventoryError) as caught:
         find_token({"RAY_AUTH_TOKEN": token}, tmp_path)
     assert token not in caught.value.message

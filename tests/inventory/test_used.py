@@ -1,4 +1,4 @@
-"""What is in use on a node: what lists tell, what Ray's own sum says beyond it, and never twice."""
+"""The used resources of a node: by Ray's lists, and what Ray's sum has beyond them, each counted once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def actor(name: str = "", *, gpus: int = 0, node: str | None = None, group: str 
 
 def listed(actors: list[LiveActor], planned: dict[str, list[tuple[str, int]]] | None = None,
            dead: frozenset[str] = frozenset(), groups: tuple[PlacementGroup, ...] = ()) -> dict[str, int]:
-    """GPUs by node; `planned` = (node, share) of each member, by the name of the actor, for all that start."""
+    """Used GPUs by node; `planned` = (node, share) of the members of each starting actor, by its name."""
     plans = {one.actor_id: Marks("lab", spec_hash="h", members=tuple(
         ReplicaMember(rank=rank, node_id=node, gpus=share) for rank, (node, share) in enumerate(members)))
         for one in actors if (members := (planned or {}).get(one.name))}
@@ -38,7 +38,7 @@ def group(name: str, *bundles: tuple[str, int]) -> PlacementGroup:
     return PlacementGroup(name, tuple((node, Claim(gpus)) for node, gpus in bundles))
 
 
-def test_a_running_actor_counts_on_its_node():
+def test_a_running_actor_uses_resources_of_its_node():
     assert listed([actor(gpus=5000, node="a"), actor(gpus=2500, node="a"), actor(gpus=10000, node="b")]) == {
         "a": 7500, "b": 10000}
 
@@ -49,7 +49,7 @@ def test_an_actor_inside_a_placement_group_counts_through_the_group_alone():
 
 
 @pytest.mark.parametrize("namespace", ["fleet", "other"])
-def test_a_starting_replica_counts_where_it_was_planned(namespace: str):
+def test_a_starting_replica_uses_resources_of_its_planned_nodes(namespace: str):
     starting = actor("ModelActor:m:0", gpus=5000, state="PENDING_CREATION", namespace=namespace)
     assert listed([starting], {"ModelActor:m:0": [("a", 5000)]}) == {"a": 5000}
 
@@ -62,7 +62,7 @@ GANG = {"ModelActor:m:0": [("a", 10000), ("b", 20000)]}
 
 
 @pytest.mark.parametrize("state", ["PENDING_CREATION", "RESTARTING"])
-def test_a_gang_that_is_not_up_keeps_its_room(state: str):
+def test_a_gang_that_is_not_running_keeps_its_resources(state: str):
     assert listed([actor("ModelActor:m:0", node="a", state=state)], GANG) == {"a": 10000, "b": 20000}
 
 
@@ -107,7 +107,7 @@ def test_resources_from_a_group_are_read_by_rays_names():
     ("-0.0/4.0 GPU", Claim()),
 ])
 def test_rays_sum_is_used_plus_reserved(text: str, used: Claim):
-    """As `parse_usage` of Ray 2.49 to 2.60 writes it: of a reservation it counts only what is used."""
+    """As written by `parse_usage` of Ray 2.49 to 2.60, which counts only the used part of a reservation."""
     assert read_sum(text).used == used
 
 
@@ -123,14 +123,14 @@ def test_a_dashboard_without_sums_has_none(table: object):
 
 
 @given(st.integers(0, 1 << 42))
-def test_rounded_memory_is_not_taken_for_an_unknown_holder(memory: int):
-    """Ray rounds to two decimals of a unit; where that explains the difference, the exact number counts."""
-    told = read_sum(f"{rounded(memory)}/8.00TiB memory")
-    assert told.at_least(Claim(memory=memory)).memory == memory
+def test_memory_rounded_by_ray_is_no_unknown_holder(memory: int):
+    """Ray rounds to two decimals of a unit; a difference within that rounding is no unknown holder."""
+    ray_sum = read_sum(f"{rounded(memory)}/8.00TiB memory")
+    assert ray_sum.at_least(Claim(memory=memory)).memory == memory
 
 
 def rounded(size: int) -> str:
-    """As Ray's `format_memory`."""
+    """Format bytes like Ray's `format_memory`."""
     for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= factor:
             return f"{size / factor:.2f}{unit}"
@@ -138,6 +138,6 @@ def rounded(size: int) -> str:
 
 
 def test_the_larger_of_both_counts_resource_by_resource():
-    told = RaySum(Claim(30000, 0, 8 * GIB), memory_error=GIB // 100)
-    assert told.at_least(Claim(20000, 5000, 2 * GIB)) == Claim(30000, 5000, 8 * GIB)
-    assert told.at_least(Claim(40000, 0, 9 * GIB)) == Claim(40000, 0, 9 * GIB)
+    ray_sum = RaySum(Claim(30000, 0, 8 * GIB), memory_error=GIB // 100)
+    assert ray_sum.at_least(Claim(20000, 5000, 2 * GIB)) == Claim(30000, 5000, 8 * GIB)
+    assert ray_sum.at_least(Claim(40000, 0, 9 * GIB)) == Claim(40000, 0, 9 * GIB)

@@ -1,4 +1,4 @@
-"""An address that takes long: somebody is told, the time is bounded, and the error says how far it came."""
+"""A slow address: the wait is reported and bounded, and the error names the step that failed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fleetctl.inventory.request_errors import why_failed
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of a socket that takes connections and never says a word."""
+    """The address of a socket that accepts connections and never sends a byte."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen(16)
@@ -31,10 +31,10 @@ def silent() -> Iterator[str]:
 
 
 class Held:
-    """Answers once its client has reported the wait; on the client's clock only what is held takes time."""
+    """Answers once its client has reported the wait; on the client's clock only held requests take time."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.reports = 0
         self.now = 0.0
         self._free = threading.Event()
 
@@ -42,7 +42,7 @@ class Held:
         return self.now
 
     def on_waiting(self) -> None:
-        self.told += 1
+        self.reports += 1
         self._free.set()
 
     def __call__(self, handler: BaseHTTPRequestHandler) -> None:
@@ -58,25 +58,25 @@ def test_a_wait_is_reported_once_and_again_after_a_fast_answer(
     monkeypatch.setattr("fleetctl.inventory.fetch.time", held)
     with DashboardClient(dashboard.url, bounds=Bounds(waiting_s=0.2), on_waiting=held.on_waiting) as client:
         client.get_json("/api/version")
-        assert held.told == 0
+        assert held.reports == 0
         client.get_json("/api/v0/nodes")
-        assert held.told == 1
+        assert held.reports == 1
         client.get_json("/api/version")
         client.get_json("/api/v0/nodes")
-    assert held.told == 2
+    assert held.reports == 2
 
 
 def test_concurrent_waits_are_reported_once(silent: str):
-    told: list[str] = []
+    reports: list[str] = []
     bounds = Bounds(waiting_s=0.1, silent_s=0.5)
-    with DashboardClient(f"http:{silent}", bounds=bounds, on_waiting=lambda: told.append("now")) as client, \
+    with DashboardClient(f"http:{silent}", bounds=bounds, on_waiting=lambda: reports.append("now")) as client, \
             ThreadPoolExecutor(5) as pool:
         waiting = [pool.submit(client.get, "/api/version") for _ in range(5)]
         assert all(isinstance(one.exception(), ClusterUnreachable) for one in waiting)
-    assert told == ["now"]
+    assert reports == ["now"]
 
 
-def test_an_address_that_takes_the_connection_and_never_answers_is_given_up(silent: str):
+def test_an_address_that_accepts_and_never_answers_is_given_up(silent: str):
     with DashboardClient(f"http:{silent}", bounds=Bounds(silent_s=0.3)) as client, \
             pytest.raises(ClusterUnreachable, match=r"accepted the connection but never answered within 0\.3 s"):
         client.get_json("/api/version")
@@ -89,7 +89,7 @@ def test_an_unfinished_tls_handshake_is_reported(silent: str):
     assert "does that port speak TLS?" in caught.value.hint
 
 
-def test_a_name_that_cannot_be_looked_up_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch):
+def test_a_name_that_cannot_be_resolved_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch):
     never = threading.Event()
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: never.wait(30) and [])
     with DashboardClient("http://ray-head:8265", bounds=Bounds(silent_s=0.3), sleep=lambda _: None) as client, \
@@ -100,7 +100,7 @@ def test_a_name_that_cannot_be_looked_up_in_time_is_given_up(monkeypatch: pytest
 
 def test_an_address_that_has_answered_before_gets_more_time(dashboard: FakeDashboard):
     held = dashboard.behaviours["nodes"] = Held()
-    bounds = Bounds(silent_s=2, waiting_s=2.5)  # on_waiting comes, and lets go, when a silent one is given up already
+    bounds = Bounds(silent_s=2, waiting_s=2.5)  # on_waiting releases the answer after silent_s is over
     with DashboardClient(dashboard.url, bounds=bounds, on_waiting=held.on_waiting) as client:
         client.get_json("/api/version")
         assert client.get_json("/api/v0/nodes") == {}
@@ -131,7 +131,7 @@ def os_error(number: int) -> OSError:
     (httpx.LocalProtocolError("Illegal header value b'hush'"), None, "the request itself cannot be sent"),
     (httpx.UnsupportedProtocol("no such scheme"), None, "no such scheme"),
 ], ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None)
-def test_the_cause_is_explained(error: Exception, cause: Exception | None, words: str):
+def test_the_cause_of_an_unreachable_address_is_explained(error: Exception, cause: Exception | None, words: str):
     error.__cause__ = cause
     found = why_failed("http://ray-head:8265", "/api/version", error)
     assert isinstance(found, ClusterUnreachable)

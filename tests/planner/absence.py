@@ -1,4 +1,4 @@
-"""The inventory as it would be without some replicas, and with some more nodes. Shares no code with the planner."""
+"""The inventory without some replicas, and with additional nodes. Shares no code with the planner."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def name_of(replica: Replica) -> str:
 
 
 def without(inventory: Inventory, names: Collection[str]) -> Inventory:
-    """Return the inventory once the replicas of these names are gone, with all that they held given back."""
-    gone = [replica for replica in inventory.replicas if name_of(replica) in names and replica.state != "DEAD"]
-    members = [member for replica in gone for member in replica.members]
+    """Return the inventory without the named replicas and with their resources freed."""
+    removed = [replica for replica in inventory.replicas if name_of(replica) in names and replica.state != "DEAD"]
+    members = [member for replica in removed for member in replica.members]
     return inventory.model_copy(update={
-        "replicas": [replica for replica in inventory.replicas if replica not in gone],
+        "replicas": [replica for replica in inventory.replicas if replica not in removed],
         "nodes": [_given_back(node, [member for member in members if member.node_id == node.id])
                   for node in inventory.nodes],
     })

@@ -1,4 +1,4 @@
-"""An independent checker: is this plan right for this fleet and this inventory? Shares no code with the planner.
+"""An independent check of a plan against its fleet and inventory. Shares no code with the planner.
 
 It replays the actions in order on a simulated cluster whose cards are handed out by Ray's rule.
 """
@@ -45,7 +45,7 @@ def check_plan(plan: Plan, fleet: ResolvedFleet, inventory: Inventory) -> None:
         _check_spread(action, models[action.model], nodes, crowds)
         for member in action.members:
             node = nodes[member.node_id]
-            assert node.takes_new, f"{action.id}: {member.node} takes nothing new"
+            assert node.takes_new, f"{action.id}: {member.node} accepts no new replicas"
             cards = node.take(member.gpus, member.vram, member.cpus, member.memory)
             assert cards is not None, f"{action.id}: {member.node} is over-committed"
     _check_explained(plan, models, nodes, crowds)
@@ -64,7 +64,7 @@ def value_on(node: SimNode, label: str) -> str | None:
 
 
 def crowded_values(fleet: ResolvedFleet, inventory: Inventory, adopt: str | None) -> Crowds:
-    """How many live replicas of each model touch each value of its spread label."""
+    """The number of live replicas of each model per value of its spread label."""
     labels = {node.id: {"ray.io/node-id": node.id, **node.labels} for node in inventory.nodes}
     spreads = {model.key: spread for model in fleet.models if (spread := spread_of(model))}
     crowds: Crowds = Counter()
@@ -84,7 +84,7 @@ def _check_spread(action: Action, model: ResolvedModel, nodes: dict[str, SimNode
     for value in touched:
         crowds[action.model, value] += 1
         if spread[1] is not None:
-            assert value is not None, f"{action.id} stands on a node without {spread[0]}"
+            assert value is not None, f"{action.id} is on a node without {spread[0]}"
             assert crowds[action.model, value] <= spread[1], f"{action.id}: {spread[0]}={value} has too many"
 
 
@@ -171,28 +171,28 @@ def _check_geometry(action: Action, model: ResolvedModel, nodes: dict[str, SimNo
                    for copy in range(group.copies) for rank, member in enumerate(ranks)]
     assert [(m.group, m.copy_index, m.role, m.rank) for m in action.members] == [part[:4] for part in wanted]
     gangs: dict[tuple[str, int], list[str]] = {}
-    for member, (_, _, _, _, asked) in zip(action.members, wanted, strict=True):
+    for member, (_, _, _, _, spec) in zip(action.members, wanted, strict=True):
         node = nodes[member.node_id]
         assert node.node.name == member.node
-        assert selects(asked.node_selector, {"ray.io/node-id": node.node.id, **node.node.labels})
-        want = asked.resources
+        assert selects(spec.node_selector, {"ray.io/node-id": node.node.id, **node.node.labels})
+        want = spec.resources
         assert (member.vram, member.cpus, member.memory) == (want.vram, want.cpus, want.memory)
         shares = {node.share_for(want.gpus, want.vram, card) for card in node.cards}
         assert member.gpus in (shares if want.gpus or want.vram else {0})
         gangs.setdefault((member.group, member.copy_index), []).append(member.node_id)
-    for stands in gangs.values():
-        if len(stands) == 1:
+    for placed_on in gangs.values():
+        if len(placed_on) == 1:
             continue
-        assert max(stands.count(node) for node in stands) <= model.placement.ranks_per_node
+        assert max(placed_on.count(node) for node in placed_on) <= model.placement.ranks_per_node
         if isinstance(model.placement.same_label, str):
-            _check_one_value(stands, model.placement.same_label, nodes)
+            _check_one_value(placed_on, model.placement.same_label, nodes)
     whole = model.placement.same_label
     if isinstance(whole, SameLabel) and len(action.members) > 1:
         _check_one_value([member.node_id for member in action.members], whole.label, nodes)
 
 
-def _check_one_value(stands: list[str], label: str, nodes: dict[str, SimNode]) -> None:
-    values = {nodes[node].node.labels.get(label) for node in stands}
+def _check_one_value(placed_on: list[str], label: str, nodes: dict[str, SimNode]) -> None:
+    values = {nodes[node].node.labels.get(label) for node in placed_on}
     assert len(values) == 1
     assert None not in values
 

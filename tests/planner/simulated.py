@@ -14,7 +14,7 @@ WHOLE = 10_000
 
 
 def selects(selector: dict[str, str], labels: dict[str, str]) -> bool:
-    """Evaluate a selector by Ray's rules, read afresh: v, !v, in(a, b), !in(a, b)."""
+    """Evaluate a selector by Ray's rules, implemented independently: v, !v, in(a, b), !in(a, b)."""
     for key, text in selector.items():
         negated, rest = text.startswith("!"), text.removeprefix("!")
         values = re.split(r"\s*,\s*", rest[3:-1].strip()) if rest.startswith("in(") else [rest]
@@ -80,7 +80,7 @@ class SimNode:
         return share if share is not None and share <= WHOLE else None
 
     def choose(self, gpus: int, vram: int) -> list[int] | None:
-        """Return the cards Ray hands out for an explicit number of GPUs, or None if they will not do."""
+        """Return the cards Ray hands out for an explicit number of GPUs, or None if they do not fit."""
         if gpus >= WHOLE:
             count = gpus // WHOLE
             free = [card.index for card in self.cards
@@ -93,7 +93,7 @@ class SimNode:
         return [pick.index] if not pick.dirty and pick.has_vram(vram) else None
 
     def take(self, gpus: int, vram: int, cpus: int, memory: int) -> list[int] | None:
-        """Take a member; returns its cards, or None, and no change, when it does not fit."""
+        """Take a member and return its cards; None and no change if it does not fit."""
         cards = self.choose(gpus, vram) if gpus and self.exact else []
         if cards is None or self.cpus < cpus or self.memory < memory or self.gpus < gpus:
             return None
@@ -104,7 +104,7 @@ class SimNode:
         return cards
 
     def could_take(self, gpus: int, vram: int, cpus: int, memory: int) -> bool:
-        """Tell whether a member as a fleet file asks for it would fit."""
+        """Return whether a member of a fleet file would fit."""
         if self.cpus < cpus or self.memory < memory:
             return False
         if not gpus and not vram:
@@ -123,7 +123,7 @@ class SimNode:
 def simulate(
     inventory: Inventory, policies: tuple[NodePolicy, ...], fleet: str, adopt: str | None
 ) -> dict[str, SimNode]:
-    """Return the simulated nodes by id, with everything granted that the inventory shows."""
+    """Return the simulated nodes by id, including all grants in the inventory."""
     live = live_replicas(inventory)
     return {node.id: _sim_node(node, policies, live, fleet, adopt) for node in inventory.nodes}
 
@@ -131,8 +131,8 @@ def simulate(
 def _sim_node(
     node: Node, policies: tuple[NodePolicy, ...], live: list[Replica], fleet: str, adopt: str | None
 ) -> SimNode:
-    told = node.labels.get("fleet.io/replica-slots", "")
-    cap = int(told) if told.isascii() and told.isdigit() and told[0] != "0" else None
+    label = node.labels.get("fleet.io/replica-slots", "")
+    cap = int(label) if label.isascii() and label.isdigit() and label[0] != "0" else None
     reserve, gpu_memory, cordon = 0, None, False
     for policy in policies:
         if selects(policy.selector, {"ray.io/node-id": node.id, **node.labels}):
@@ -148,8 +148,8 @@ def _sim_node(
                      unified=gpu.unified) for gpu in node.gpus]
     cards += [SimCard(index, gpu_memory, 0, reserve=reserve) for index in range(len(cards), int(total.gpu))]
     exact = _grant(cards, node, [member for _, member in here])
-    told = sum(card.share for card in cards)
-    gpus_used = max(round(used.gpu * WHOLE) if used else 0, sum(member.gpus for _, member in here), told)
+    granted = sum(card.share for card in cards)
+    gpus_used = max(round(used.gpu * WHOLE) if used else 0, sum(member.gpus for _, member in here), granted)
     slots: dict[str, int] = {}
     for replica in live:
         mine = replica.fleet is not None and replica.fleet in (fleet, adopt) and replica.replica_id is not None
@@ -159,7 +159,7 @@ def _sim_node(
         node, cap, cordon, cards, max(0, round(total.gpu * WHOLE) - gpus_used),
         max(0, round(total.cpu * WHOLE) - max(round(used.cpu * WHOLE) if used else 0, sum(m.cpus for _, m in here))),
         max(0, int(total.memory - max(used.memory if used else 0, sum(m.memory for _, m in here)))),
-        exact=exact and gpus_used == told, slots=slots,
+        exact=exact and gpus_used == granted, slots=slots,
     )
 
 

@@ -1,10 +1,10 @@
-"""States the placement problem of a small fleet in the short forms of planner_worlds, as the packer sees it."""
+"""The packer's placement problem for a small fleet in the short forms of short_forms."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from planner_worlds import short_fleet, short_inventory
+from short_forms import short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -37,7 +37,7 @@ def problem_of(models: list[dict[str, Any]], nodes: list[dict[str, Any]], **more
 
 
 def realized(problem: Problem, layout: Layout) -> tuple[Level, ...]:
-    """Return the levels a layout reaches on the ledger, which has the last word."""
+    """Return the levels a layout reaches on the ledger."""
     mark = problem.ledger.mark()
     placed = realize(problem, layout, Placer(problem.ledger))
     problem.ledger.undo(mark)

@@ -1,4 +1,4 @@
-"""The certificate against every possible order and choice of nodes on small worlds, and the counts it names."""
+"""The certificate against every possible order and choice of nodes on small clusters, and the counts it names."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory
+from short_forms import plan_for, short_fleet, short_inventory
 from simulated import SimNode, selects, simulate
 from stated import problem_of
 
@@ -54,7 +54,7 @@ def best_counts(fleet: ResolvedFleet, inventory: Inventory) -> tuple[int, ...]:
 
 
 def _try_all(
-    fleet: ResolvedFleet, nodes: tuple[SimNode, ...], counts: tuple[int, ...], found: set, seen: set[str]
+    fleet: ResolvedFleet, nodes: tuple[SimNode, ...], counts: tuple[int, ...], found: set, visited: set[str]
 ) -> None:
     found.add(counts)
     for place, model in enumerate(fleet.models):
@@ -67,9 +67,9 @@ def _try_all(
             if copy.take(want.gpus, want.vram, want.cpus, want.memory) is not None:
                 after = (*nodes[:number], copy, *nodes[number + 1:])
                 more = tuple(count + (index == place) for index, count in enumerate(counts))
-                if str((more, after)) not in seen:
-                    seen.add(str((more, after)))
-                    _try_all(fleet, after, more, found, seen)
+                if str((more, after)) not in visited:
+                    visited.add(str((more, after)))
+                    _try_all(fleet, after, more, found, visited)
 
 
 def bound_of(models: list[dict], nodes: list[dict]) -> tuple[int, str]:

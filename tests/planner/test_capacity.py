@@ -1,4 +1,4 @@
-"""How many more would fit: counted by the planner, counted again by a simulated cluster, and placed by a plan."""
+"""How many more replicas fit: counted by the planner, by a simulated cluster, and by a plan that places them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 from applied import apply_plan
 from how_many import cases
 from hypothesis import assume, given, settings
-from planner_worlds import plan_for, short_fleet, short_inventory
+from planning_inputs import PlanningInputs, planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory
 from simulated import simulate
-from world_strategies import worlds
 
 from fleetctl.documents.capacity import CapacityRow, Room
 from fleetctl.documents.fleet import Spread
@@ -41,14 +41,14 @@ def test_a_shape_fits_as_many_times_as_there_is_room(shape: str, fits: int) -> N
     assert found.at_most >= fits
 
 
-def test_the_reason_against_one_more_has_its_arithmetic() -> None:
+def test_the_reason_against_one_more_shows_its_arithmetic() -> None:
     found = room("8")
     assert (found.code, found.status, found.at_most) == ("INSUFFICIENT_GPU", "optimal", 1)
     assert "needs 8 free GPUs" in found.message
     assert "short 4" in found.message
 
 
-def test_equal_nodes_that_take_equally_many_share_an_entry() -> None:
+def test_equal_nodes_with_equal_counts_share_an_entry() -> None:
     nodes = [{"name": f"n{number}", "gpus": 8, "labels": {"ray.io/accelerator-type": "H200"}} for number in range(3)]
     found = room("4", {"nodes": [*nodes, {"name": "small", "gpus": 4}]})
     assert [(equal.hardware, equal.members_each, equal.nodes) for equal in found.where] == [
@@ -60,7 +60,7 @@ def test_the_members_of_gangs_are_counted_on_their_nodes() -> None:
     assert {name: equal.members_each for equal in found.where for name in equal.nodes} == {"a": 1, "b": 1}
 
 
-def test_counting_stops_at_the_limit_and_says_so() -> None:
+def test_counting_stops_at_the_limit_and_reports_that() -> None:
     found = room("0.001", limit=50)
     assert (found.fits, found.capped, found.code, found.status) == (50, True, None, "feasible")
 
@@ -78,7 +78,7 @@ def test_shares_of_unequal_cards_of_one_node_are_packed() -> None:
     assert (answer.rows[0].now.fits, answer.rows[0].now.method) == (23, "slots per model")
 
 
-def test_the_plan_takes_its_replicas_first() -> None:
+def test_the_count_after_the_plan_excludes_room_of_planned_replicas() -> None:
     fleet = short_fleet({"models": [{"key": "m", "replicas": 3, "gpus": 2}, {"key": "n", "replicas": 1, "gpus": 4}]})
     answer = capacity(Scenario(fleet, short_inventory(TWO_NODES)))
     rows = {row.model: (row.create, row.now.fits, row.after_plan.fits if row.after_plan else None)
@@ -86,7 +86,7 @@ def test_the_plan_takes_its_replicas_first() -> None:
     assert rows == {"m": (3, 6, 1), "n": (1, 3, 0)}
 
 
-def test_the_fleets_policies_apply_to_a_typed_shape() -> None:
+def test_policies_of_the_fleet_apply_to_a_typed_shape() -> None:
     fleet = short_fleet({"nodes": [{"selector": {"ray.io/node-id": "a"}, "cordon": True}]})
     answer = capacity(Scenario(fleet, short_inventory(TWO_NODES)), shapes=["1"])
     assert answer.rows[0].now.fits == 4
@@ -102,10 +102,10 @@ def test_models_of_one_shape_with_a_cap_are_counted_separately() -> None:
 
 def test_one_model_can_be_counted_and_an_unknown_one_gets_the_nearest_name() -> None:
     models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("org/one", "org/two")]
-    world = Scenario(short_fleet({"models": models}), short_inventory(TWO_NODES))
-    assert [row.model for row in capacity(world, models=["org/two"]).rows] == ["org/two"]
+    scenario = Scenario(short_fleet({"models": models}), short_inventory(TWO_NODES))
+    assert [row.model for row in capacity(scenario, models=["org/two"]).rows] == ["org/two"]
     with pytest.raises(UsageError) as caught:
-        capacity(world, models=["org/tow"])
+        capacity(scenario, models=["org/tow"])
     assert "org/two" in (caught.value.hint or "")
 
 
@@ -124,16 +124,16 @@ def by_key(fleet: ResolvedFleet, inventory: Inventory, *, single: bool = False) 
 
 
 @settings(max_examples=cases(25), deadline=None)
-@given(worlds(exact=True))
-def test_a_simulated_cluster_takes_exactly_as_many(world: tuple[ResolvedFleet, Inventory]) -> None:
-    fleet, inventory = world
+@given(planning_inputs(exact=True))
+def test_a_simulated_cluster_holds_exactly_the_counted_number(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     rows = by_key(fleet, inventory, single=True)
     for model in filter(is_single, fleet.models):
         want = model.workers[0].members[0]
         if want.resources.vram and not want.resources.gpus:
-            continue  # a share that differs by card: see the bound
+            continue  # a share that differs by card: covered by the test of the bound
         if isinstance(model.placement.spread, Spread):
-            continue  # a limit that this count does not know
+            continue  # this count ignores such limits
         taken = 0
         for node in simulate(inventory, fleet.policies, fleet.name, None).values():
             cap = node.cap if node.cap is not None else None if want.resources.gpus or want.resources.vram else 1
@@ -155,11 +155,11 @@ def selected(selector: dict[str, str], labels: dict[str, str]) -> bool:
 
 
 @settings(max_examples=cases(25), deadline=None)
-@given(worlds(exact=True))
-def test_what_fits_after_the_plan_is_what_fits_once_it_is_applied(world: tuple[ResolvedFleet, Inventory]) -> None:
-    fleet, inventory = world
+@given(planning_inputs(exact=True))
+def test_the_count_after_the_plan_equals_the_count_once_it_is_applied(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     claims = [member.resources for model in fleet.models for group in model.workers for member in group.members]
-    # a share that runs and claims no memory is taken to hold its part of the card's; a planned one is not
+    # a running share without a memory claim counts with its part of the card's memory, a planned one does not
     assume(all(one.vram or not one.gpus for one in claims) or not any(one.vram for one in claims))
     before = by_key(fleet, inventory, single=True)
     after = by_key(fleet, apply_plan(plan_for(fleet, inventory), fleet, inventory), single=True)
@@ -170,9 +170,9 @@ def test_what_fits_after_the_plan_is_what_fits_once_it_is_applied(world: tuple[R
 
 
 @settings(max_examples=cases(12), deadline=None)
-@given(worlds())
-def test_no_count_is_above_its_bound_and_the_rest_is_explained(world: tuple[ResolvedFleet, Inventory]) -> None:
-    for row in by_key(*world).values():
+@given(planning_inputs())
+def test_no_count_exceeds_its_bound_and_a_lower_count_has_a_reason(inputs: PlanningInputs) -> None:
+    for row in by_key(*inputs).values():
         for found in filter(None, (row.now, row.after_plan)):
             assert found.fits <= found.at_most
             assert found.code

@@ -34,7 +34,7 @@ def test_equal_cards_go_by_index() -> None:
     assert picked(offer(card(0), card(1)), Claim(gpus=2500)) == (0,)
 
 
-def test_a_share_never_adds_up_over_cards() -> None:
+def test_free_shares_of_several_cards_never_add_up() -> None:
     assert picked(offer(card(0, 5000), card(1, 5000)), Claim(gpus=8000)) is None
 
 
@@ -66,21 +66,21 @@ def test_whole_cards_are_risky_when_ray_might_hand_out_others(dirty: bool, risky
     assert taken.risky is risky
 
 
-def test_memory_alone_is_a_share_rounded_up() -> None:
+def test_a_claim_of_memory_alone_is_a_share_rounded_up() -> None:
     assert share_of(7 * GIB, 24 * GIB) == 2917
     taken = take(offer(card(0)), Claim(vram=7 * GIB))
     assert taken is not None
     assert (taken.gpus, taken.left.cards[0].free_share, taken.left.cards[0].free_vram) == (2917, 7083, 17 * GIB)
 
 
-def test_memory_alone_is_priced_by_the_card_it_lands_on() -> None:
+def test_a_claim_of_memory_alone_is_a_share_of_its_own_card() -> None:
     mixed = offer(Card(0, 10_000, 80 * GIB, 80 * GIB), Card(1, 10_000, 20 * GIB, 20 * GIB))
     taken = take(mixed, Claim(vram=40 * GIB))
     assert taken is not None
     assert (taken.gpus, taken.indices) == (5000, (0,))
 
 
-def test_memory_on_a_card_of_unknown_memory_is_not_promised() -> None:
+def test_a_memory_claim_is_refused_on_a_card_of_unknown_memory() -> None:
     assert picked(offer(card(0, vram=None)), Claim(vram=GIB)) is None
     assert picked(offer(card(0, vram=None)), Claim(gpus=10_000, vram=GIB)) is None
     assert picked(offer(card(0, vram=None)), Claim(gpus=10_000)) == (0,)
@@ -97,7 +97,7 @@ def test_a_claim_without_cards_takes_cpu_only() -> None:
     (Claim(gpus=10_000), 1), (Claim(gpus=20_000), 0), (Claim(gpus=2500), 6), (Claim(gpus=2500, vram=10 * GIB), 2),
     (Claim(vram=12 * GIB), 2), (Claim(cpus=10_000), 3), (Claim(gpus=2500, cpus=20_000), 1),
 ])
-def test_the_count_is_never_below_what_fits(claim: Claim, most: int) -> None:
+def test_the_counted_number_is_never_below_the_number_that_fits(claim: Claim, most: int) -> None:
     on = offer(card(0), card(1, 5000, vram=6), cpus=30_000)
     assert OfferTable([on]).most_of(claim).tolist() == [most]
     fitted = 0

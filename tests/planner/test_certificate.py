@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from oracle.hard_cases import FAMILIES
-from planner_worlds import plan_for, short_fleet, short_inventory
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.plan import Certificate
 from fleetctl.planner.placement.claims import ReplicaShape
@@ -38,8 +38,8 @@ def test_a_plan_that_places_everything_needs_no_argument() -> None:
     assert written(0, 0, most=0).method == "nothing is missing"
 
 
-def test_a_proof_always_has_its_argument() -> None:
-    """Even if the packer placed everything it got: it does not get models that run under another fleet."""
+def test_a_proof_always_names_its_method() -> None:
+    """Also if the packer placed everything: models claimed by another fleet never reach the packer."""
     other = {"model": "a", "id": 0, "node": "n", "gpus": 1, "cards": [0], "fleet": "other"}
     found = certificate_of([{"key": "a", "replicas": 1, "gpus": 1}, {"key": "b", "replicas": 1, "gpus": 1}],
                            [{"name": "n", "gpus": 4}], replicas=[other])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner_worlds import short_fleet, short_inventory
+from short_forms import short_fleet, short_inventory
 
 from fleetctl.planner.placement.claims import Claim
 from fleetctl.planner.placement.ledger.cards import Offer
@@ -20,7 +20,7 @@ def ledger() -> Ledger:
     return Scenario(fleet, inventory).ledger()
 
 
-def test_the_dead_node_is_closed_and_the_others_have_the_given_offers() -> None:
+def test_a_copy_closes_the_dead_node_and_gives_others_the_given_offers() -> None:
     first = ledger()
     supposed = first.copied(dead=0, offers={1: first.offer(2)}, ended=[("m", (1,))])
     assert [supposed.nodes[place].open for place in range(3)] == [False, True, True]
@@ -29,7 +29,7 @@ def test_the_dead_node_is_closed_and_the_others_have_the_given_offers() -> None:
     assert (supposed.slots(1, "m"), supposed.slots(0, "m")) == (frozenset(), frozenset({3}))
 
 
-def test_the_first_ledger_does_not_change() -> None:
+def test_changing_a_copy_leaves_the_original_unchanged() -> None:
     first = ledger()
     before: list[Offer] = [first.offer(place) for place in range(3)]
     supposed = first.copied(dead=0, offers={1: first.offer(2)}, ended=[("m", (0, 1))])

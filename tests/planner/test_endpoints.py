@@ -23,7 +23,7 @@ def replica(model: str, number: int, *members: dict[str, Any], **more: Any) -> d
     return {"model": model, "replicaId": number, "fleet": "lab", "members": list(members) or [member()], **more}
 
 
-def seen(*replicas: dict[str, Any], node: str = "ALIVE") -> Inventory:
+def cluster(*replicas: dict[str, Any], node: str = "ALIVE") -> Inventory:
     return Inventory.model_validate({
         "observedAt": "2026-03-04T12:00:00Z", "source": "x", "nodes": [{"id": "n1", "name": "node-a", "state": node}],
         "replicas": list(replicas)})
@@ -55,51 +55,51 @@ def urls(found: Any) -> list[str]:
     {"draining": True}, {"level": "WARM"}, {"fleet": "other"}, {"fleet": None},
 ])
 def test_only_ready_replicas_of_the_fleet_serve(more: dict[str, Any]):
-    found = endpoints_of(seen(replica("org/m", 0), replica("org/m", 1, member(port=9001), **more)), fleet())
+    found = endpoints_of(cluster(replica("org/m", 0), replica("org/m", 1, member(port=9001), **more)), fleet())
     assert urls(found) == ["http://10.0.0.1:9000/v1"]
 
 
 def test_a_replica_on_a_dead_node_serves_nothing():
-    assert urls(endpoints_of(seen(replica("org/m", 0), node="DEAD"), fleet())) == []
+    assert urls(endpoints_of(cluster(replica("org/m", 0), node="DEAD"), fleet())) == []
 
 
 def test_every_leader_of_every_group_and_copy_serves_and_no_worker():
     gang = replica("org/m", 0, member(), member(rank=1, port=9001), member(copy=1, port=9002),
                    member("decode", port=9003))
-    found = endpoints_of(seen(gang), None)
+    found = endpoints_of(cluster(gang), None)
     assert [(one.group, one.copy_index, one.port) for model in found.models for one in model.endpoints] == [
         ("main", 0, 9000), ("main", 1, 9002), ("decode", 0, 9003)]
 
 
 def test_two_replicas_of_a_model_on_one_node_are_two_endpoints_with_separate_ids_and_addresses():
-    [model] = endpoints_of(seen(replica("m", 0), replica("m", 1, member(port=9001))), None).models
+    [model] = endpoints_of(cluster(replica("m", 0), replica("m", 1, member(port=9001))), None).models
     assert [(one.replica_id, one.node, one.host_port) for one in model.endpoints] == [
         (0, "node-a", "10.0.0.1:9000"), (1, "node-a", "10.0.0.1:9001")]
 
 
 def test_a_member_without_an_address_is_not_an_endpoint():
-    assert urls(endpoints_of(seen(replica("org/m", 0, member(address=None))), None)) == []
+    assert urls(endpoints_of(cluster(replica("org/m", 0, member(address=None))), None)) == []
 
 
 def test_the_file_sets_the_served_name_and_models_that_are_not_ready_have_a_row():
     serving = "serving: {name: small, path: /api, groups: [decode], weight: 3}"
     there = replica("org/m", 0, member("prefill"), member("decode", port=9001))
-    [model] = endpoints_of(seen(there), fleet(serving)).models
+    [model] = endpoints_of(cluster(there), fleet(serving)).models
     assert (model.name, model.weight, [one.url for one in model.endpoints]) == (
         "small", 3, ["http://10.0.0.1:9001/api"])
-    [empty] = endpoints_of(seen(), fleet(serving)).models
+    [empty] = endpoints_of(cluster(), fleet(serving)).models
     assert (empty.key, empty.endpoints) == ("org/m", [])
 
 
 def test_without_a_file_all_replicas_started_by_any_fleet_are_listed():
-    found = endpoints_of(seen(replica("b", 1), replica("b", 0), replica("a", 0, fleet="other"),
+    found = endpoints_of(cluster(replica("b", 1), replica("b", 0), replica("a", 0, fleet="other"),
                               replica("c", 0, fleet=None)), None)
     assert [(model.key, [one.replica_id for one in model.endpoints]) for model in found.models] == [
         ("a", [0]), ("b", [0, 1])]
 
 
 def test_an_ipv6_address_is_in_brackets():
-    assert urls(endpoints_of(seen(replica("m", 0, member(address="fd00::7"))), None)) == ["http://[fd00::7]:9000/v1"]
+    assert urls(endpoints_of(cluster(replica("m", 0, member(address="fd00::7"))), None)) == ["http://[fd00::7]:9000/v1"]
 
 
 def test_serving_changes_no_spec():

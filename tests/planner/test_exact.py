@@ -1,4 +1,4 @@
-"""The exact tier: the lemma its bound rests on, optima of small fleets that the ledger confirms, and its limits."""
+"""The exact tier: the lemma behind its bound, optima of small fleets confirmed by the ledger, and its limits."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.exhaustive import TooLarge, try_everything
-from oracle.families import BLIND, FAMILIES, draw_world
+from oracle.families import BLIND, FAMILIES, draw_inputs
 from oracle.optimum import best_possible
 from oracle.question import ask_about
-from planner_worlds import plan_for
+from short_forms import plan_for
 from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim
@@ -45,7 +45,9 @@ Members = st.fixed_dictionaries({size: st.integers(0, 5) for size in (1, 2, 4, 8
 
 @settings(max_examples=cases(100), deadline=None, derandomize=True)
 @given(Free, Members)
-def test_dividing_sizes_fit_exactly_when_every_size_has_slots_enough(free: list[int], members: dict[int, int]) -> None:
+def test_members_of_dividing_sizes_fit_exactly_if_every_size_has_enough_slots(
+    free: list[int], members: dict[int, int]
+) -> None:
     enough = all(sum(size // slot * count for size, count in members.items() if size >= slot)
                  <= sum(cards // slot for cards in free) for slot in members)
     sizes = sorted(Counter(members).elements(), reverse=True)
@@ -61,9 +63,9 @@ def _fits(free: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
 
 
 @pytest.mark.parametrize("family", [family for family in FAMILIES if family not in BLIND])
-def test_the_solver_finds_the_optimum_and_the_ledger_takes_it(family: str) -> None:
+def test_the_ledger_accepts_the_optimum_of_the_solver(family: str) -> None:
     for seed in range(500, 504):
-        fleet, inventory = draw_world(family, seed)
+        fleet, inventory = draw_inputs(family, seed)
         problem = stated(fleet, inventory)
         if not problem.demands:
             continue
@@ -77,11 +79,11 @@ def test_the_solver_finds_the_optimum_and_the_ledger_takes_it(family: str) -> No
             assert realized(problem, layout_at(by_node, top.values)) == top.levels
 
 
-def test_what_fits_under_blind_choice_is_found_with_rays_rule() -> None:
+def test_the_optimum_under_rays_card_choice_is_found() -> None:
     """Compared with every order and every choice of nodes."""
     judged = 0
     for seed in range(12):
-        fleet, inventory = draw_world("blind", seed, "tiny")
+        fleet, inventory = draw_inputs("blind", seed, "tiny")
         problem = stated(fleet, inventory)
         with suppress(TooLarge):
             best = try_everything(ask_about(fleet, inventory))
@@ -147,7 +149,7 @@ def test_a_slot_cap_holds_on_every_node() -> None:
                for count in Counter(piece.demand for piece in pieces).values())
 
 
-def test_levels_already_reached_need_no_layout() -> None:
+def test_no_layout_is_computed_for_levels_already_reached() -> None:
     problem = problem_of([{"replicas": 3, "gpus": 4}], [{"gpus": 8}])
     reached = (Level(served=1, units=80_000, replicas=2),)
     found = examine(problem, reached)
@@ -174,7 +176,7 @@ def test_the_bound_on_replicas_is_for_plans_as_good_as_the_one_found() -> None:
 
 
 def test_the_solver_writes_nothing_to_standard_output(capfd: pytest.CaptureFixture[str]) -> None:
-    """HiGHS 1.12 prints a line of its own where it solves one of its points once more; a plan as JSON may be there."""
-    plan_for(*draw_world("card-sizes", 43))
+    """HiGHS 1.12 prints a line when it re-solves a point, which would corrupt a plan printed as JSON."""
+    plan_for(*draw_inputs("card-sizes", 43))
     ctypes.CDLL(None).fflush(None)
     assert capfd.readouterr().out == ""

@@ -1,11 +1,11 @@
-"""New nodes: no more are requested while one that joined does not report its cards yet, or has less than promised."""
+"""New nodes: none is requested while a joined node does not report its cards yet or has fewer than promised."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from planner_worlds import plan_for, short_fleet, short_inventory
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.fleet import Policy
 from fleetctl.documents.plan import Plan
@@ -31,10 +31,10 @@ def test_a_node_that_has_just_joined_counts_as_the_requested_one() -> None:
         "WAITS_FOR_NODES", "would run on p nodes that have just joined and do not report their cards yet")
     assert planned({"name": "a", "joined": "20s"}).growth[0].nodes == 0
     assert planned({"name": "a", "joined": "20s"}, replicas=2).growth[0].nodes == 1
-    assert planned({"name": "a", "joined": "5m"}).growth[0].nodes == 1, "its cards will never be known"
+    assert planned({"name": "a", "joined": "5m"}).growth[0].nodes == 1, "its cards will not be reported any more"
 
 
-def test_a_type_has_no_more_than_its_nodes_have() -> None:
+def test_a_type_offers_no_more_than_its_nodes_have() -> None:
     less: dict[str, Any] = {"name": "a", "vram": "80Gi", "cpus": 16, "memory": "60Gi"}
     [row] = planned(less, memory="62Gi").blocked
     assert row.code == "INSUFFICIENT_MEMORY"
@@ -46,8 +46,8 @@ def test_new_nodes_do_not_change_the_actions_of_a_plan() -> None:
     fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": 5, "gpus": 1}, {"key": "n", "replicas": 2,
                                                                                            "gpus": 2}]})
     without = short_fleet({"models": [{"key": "m", "replicas": 5, "gpus": 1}, {"key": "n", "replicas": 2, "gpus": 2}]})
-    seen = short_inventory({"nodes": [{"gpus": 2, "labels": LABELS, **node} for node in nodes]})
-    grown, plain = plan_for(fleet, seen), plan_for(without, seen)
+    inventory = short_inventory({"nodes": [{"gpus": 2, "labels": LABELS, **node} for node in nodes]})
+    grown, plain = plan_for(fleet, inventory), plan_for(without, inventory)
     assert grown.actions == plain.actions
     assert grown.certificate.model_copy(update={"on_new_nodes": 0}) == plain.certificate
     assert (grown.certificate.placed, grown.certificate.on_new_nodes) == (3, 3)
@@ -57,10 +57,10 @@ def test_new_nodes_do_not_change_the_actions_of_a_plan() -> None:
 
 def test_replicas_that_wait_for_new_nodes_count_against_the_policy() -> None:
     fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": 3, "gpus": 2}]})
-    seen = short_inventory({"nodes": [{"name": "a", "gpus": 2, "labels": LABELS}]})
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 2, "labels": LABELS}]})
 
     def found(**policy: Any) -> list[str]:
-        plan = plan_for(replace(fleet, policy=Policy.model_validate(policy)), seen)
+        plan = plan_for(replace(fleet, policy=Policy.model_validate(policy)), inventory)
         assert plan.exit_code == (4 if plan.policy else 3)
         return [one.found for one in plan.policy]
 
@@ -69,8 +69,8 @@ def test_replicas_that_wait_for_new_nodes_count_against_the_policy() -> None:
     assert found(maxNewGpus=5) == ["takes 6 GPUs (2 replicas on new nodes)"]
 
 
-def world(replicas: int, *running: str) -> Scenario:
-    """`a` and `b` are of the type, which allows four nodes; replicas with two cards run on the given nodes."""
+def growing(replicas: int, *running: str) -> Scenario:
+    """Nodes `a` and `b` of a type that allows four; a replica with two cards runs on each node in `on`."""
     nodes = [{"name": name, "gpus": 2, "vram": "80Gi", "cpus": 16, "labels": LABELS} for name in ("a", "b")]
     live = [{"model": "m", "id": number, "node": node, "gpus": 2} for number, node in enumerate(running)]
     fleet = short_fleet({"grow": [TYPE], "models": [{"key": "m", "replicas": replicas, "gpus": 2}]})
@@ -78,17 +78,18 @@ def world(replicas: int, *running: str) -> Scenario:
 
 
 def test_capacity_counts_with_the_nodes_that_may_be_added() -> None:
-    [row] = capacity(world(3, "a")).rows
+    [row] = capacity(growing(3, "a")).rows
     assert row.after_plan
     assert row.with_new_nodes
     assert (row.now.fits, row.after_plan.fits, row.with_new_nodes.fits) == (1, 0, 1), "the plan waits for one of two"
     assert [(one.hardware, one.nodes) for one in row.with_new_nodes.where] == [("2xGPU(80Gi)", ["new-p-2"])]
-    [plain] = capacity(replace(world(3), fleet=short_fleet({"models": [{"key": "m", "replicas": 3, "gpus": 2}]}))).rows
+    fixed = short_fleet({"models": [{"key": "m", "replicas": 3, "gpus": 2}]})
+    [plain] = capacity(replace(growing(3), fleet=fixed)).rows
     assert plain.with_new_nodes is None
 
 
 def test_the_map_draws_new_nodes_with_the_replicas_that_would_run_there() -> None:
-    drawn = placement_map(world(3, "a"))
+    drawn = placement_map(growing(3, "a"))
     assert [(node.name, node.new, [piece.replica for card in node.cards for piece in card.pieces])
             for node in drawn.nodes] == [
         ("a", False, ["m/0"] * 2), ("b", False, ["m/1"] * 2), ("new-p-1", True, ["m/2"] * 2)]
@@ -97,11 +98,11 @@ def test_the_map_draws_new_nodes_with_the_replicas_that_would_run_there() -> Non
 
 
 def test_what_if_counts_replicas_that_would_run_on_new_nodes() -> None:
-    answer = what_if(world(2, "a", "b"), Changes(lose=("a",)), each_node=True)
+    answer = what_if(growing(2, "a", "b"), Changes(lose=("a",)), each_node=True)
     assert [(row.name, row.nodes) for row in answer.growth] == [("p", 1)]
     assert (answer.before.on_new_nodes, answer.after.blocked, answer.after.on_new_nodes) == (0, 1, 1)
     assert answer.each_node
     assert [[(model.missing, model.on_new_nodes) for model in loss.models] for loss in answer.each_node] == [[(1, 1)]]
-    full = what_if(world(4, "a", "b"), Changes(), each_node=True).each_node
+    full = what_if(growing(4, "a", "b"), Changes(), each_node=True).each_node
     assert full
     assert [(model.missing, model.on_new_nodes) for loss in full for model in loss.models] == [(1, 1)]

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from how_many import cases
 from hypothesis import given, settings
-from planner_worlds import plan_for, short_fleet, short_inventory
+from planning_inputs import PlanningInputs, planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory
 from simulated import WHOLE, simulate
-from world_strategies import worlds
 
-from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.placement_map import MapNode, PlacementMap
 from fleetctl.errors import InventoryError
-from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.questions.occupancy import placement_map
 from fleetctl.planner.questions.scenario import NO_FLEET, Scenario
 
@@ -27,7 +25,7 @@ def cards(node: MapNode) -> list[list[tuple[str, str | None, int]]]:
     return [[(piece.holder, piece.replica, piece.share) for piece in card.pieces] for card in node.cards]
 
 
-def test_each_replica_is_on_the_cards_it_names() -> None:
+def test_each_replica_is_drawn_on_the_cards_it_reports() -> None:
     (node,) = drawn({"nodes": [{"name": "a", "gpus": 3, "vram": "80Gi"}], "replicas": [
         {"model": "m", "id": 0, "node": "a", "gpus": 2, "cards": [0, 2]},
         {"model": "n", "id": 4, "node": "a", "gpus": 0.25, "cards": [1]}]}).nodes
@@ -43,7 +41,7 @@ def test_a_replica_that_reports_no_card_is_drawn_on_a_granted_share_and_marked_a
     assert (piece.replica, piece.share, piece.certain) == ("m/0", 5_000, False)
 
 
-def test_unclaimed_grants_are_unknown_and_replicas_of_others_are_foreign() -> None:
+def test_grants_without_a_replica_are_unknown_and_replicas_of_no_fleet_are_foreign() -> None:
     inventory = {"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi", "used": {"GPU": 2}}], "replicas": [
         {"model": "m", "foreign": "ab:ModelActor:m", "fleet": None, "node": "a", "gpus": 1, "cards": [0]}]}
     (node,) = drawn(inventory).nodes
@@ -53,11 +51,11 @@ def test_unclaimed_grants_are_unknown_and_replicas_of_others_are_foreign() -> No
 def test_a_given_plan_is_drawn_instead_of_a_new_one() -> None:
     models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("m", "n")]
     inventory = {"nodes": [{"name": "a", "gpus": 2, "vram": "80Gi"}]}
-    world = Scenario(short_fleet({"models": models}), short_inventory(inventory))
-    plan = plan_for(world.fleet, world.inventory, targets=("n",))
-    (node,) = placement_map(world, plan).nodes
+    scenario = Scenario(short_fleet({"models": models}), short_inventory(inventory))
+    plan = plan_for(scenario.fleet, scenario.inventory, targets=("n",))
+    (node,) = placement_map(scenario, plan).nodes
     assert [held for card in cards(node) for held in card] == [("new", "n/0", 10_000)]
-    elsewhere = Scenario(world.fleet, short_inventory({"nodes": [{"name": "a", "gpus": 0}]}))
+    elsewhere = Scenario(scenario.fleet, short_inventory({"nodes": [{"name": "a", "gpus": 0}]}))
     with pytest.raises(ValueError, match="no longer fits on a"):
         placement_map(elsewhere, plan)
 
@@ -97,7 +95,7 @@ def test_dead_draining_cordoned_and_dirty_are_marked() -> None:
     assert by_name["odd"].cards[0].dirty
 
 
-def test_the_legend_begins_with_the_model_that_holds_most() -> None:
+def test_the_legend_begins_with_the_model_that_holds_the_most_cards() -> None:
     answer = drawn({"nodes": [{"name": "a", "gpus": 4}], "replicas": [
         {"model": "small", "id": 0, "node": "a", "gpus": 0.5, "cards": [0]},
         {"model": "large", "id": 0, "node": "a", "gpus": 2, "cards": [1, 2]}]})
@@ -112,9 +110,9 @@ def test_an_incomplete_inventory_is_drawn_but_not_planned_on() -> None:
 
 
 @settings(max_examples=cases(25), deadline=None)
-@given(worlds())
-def test_pieces_and_free_share_fill_every_card(world: tuple[ResolvedFleet, Inventory]) -> None:
-    answer = placement_map(Scenario(*world))
+@given(planning_inputs())
+def test_pieces_and_free_share_fill_every_card(inputs: PlanningInputs) -> None:
+    answer = placement_map(Scenario(*inputs))
     for card in (card for node in answer.nodes for card in node.cards):
         assert sum(piece.share for piece in card.pieces) + card.free_share == WHOLE
         assert all(piece.share > 0 for piece in card.pieces)
@@ -122,11 +120,11 @@ def test_pieces_and_free_share_fill_every_card(world: tuple[ResolvedFleet, Inven
 
 
 @settings(max_examples=cases(25), deadline=None)
-@given(worlds(exact=True))
-def test_what_is_free_is_what_a_simulated_cluster_has_left_after_the_plan(
-    world: tuple[ResolvedFleet, Inventory]
+@given(planning_inputs(exact=True))
+def test_free_shares_equal_those_of_a_simulated_cluster_after_the_plan(
+    inputs: PlanningInputs
 ) -> None:
-    fleet, inventory = world
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     nodes = simulate(inventory, fleet.policies, fleet.name, None)
     for member in (member for action in plan.actions for member in action.members):

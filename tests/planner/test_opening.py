@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from planner_worlds import plan_for, short_fleet, short_inventory
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.loading import load_plan
@@ -36,12 +36,12 @@ def test_each_node_has_the_policy_of_its_own_labels() -> None:
     assert [node.policy.reserve_vram for node in ledger.nodes] == [0, 0, 0, 1 << 30]
 
 
-def test_equal_nodes_under_different_policies_offer_different_things() -> None:
+def test_equal_nodes_under_different_policies_have_different_offers() -> None:
     ledger = opened(NODES, [{"selector": {"pool": "x"}, "reserve": {"vram": "4Gi"}}])
     assert [ledger.offer(place).cards[0].free_vram for place in range(4)] == [20 << 30, 24 << 30, 20 << 30, 24 << 30]
 
 
-def test_nodes_that_hold_the_same_on_the_same_cards_offer_the_same() -> None:
+def test_nodes_with_the_same_grants_on_the_same_cards_share_an_offer() -> None:
     ledger = opened(NODES, [], *({"model": "m", "id": number, "node": node, "gpus": 1, "vram": "8Gi", "uuids": [uuid]}
                                  for number, (node, uuid) in enumerate([("a", "GPU-a-1"), ("b", "GPU-b-1"),
                                                                         ("c", "GPU-c-0")])))
@@ -61,9 +61,9 @@ def test_a_shared_offer_equals_the_offer_computed_for_the_node_alone() -> None:
 
 
 def test_reported_slots_stay_and_the_others_are_the_lowest_free() -> None:
-    def slots(*told: int | None) -> set[int]:
+    def slots(*reported: int | None) -> set[int]:
         live = short_inventory({"replicas": [{"model": "m", "id": number, "node": "a", "slot": slot}
-                                             for number, slot in enumerate(told)]}).replicas
+                                             for number, slot in enumerate(reported)]}).replicas
         return set(held_slots(live)["a"])
 
     assert slots(None) == slots(0) == {0}

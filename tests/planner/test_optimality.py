@@ -1,7 +1,7 @@
 """Plans for random small fleets (over 2,000 in `make test-placement`) against the true optimum, found by CP-SAT.
 
-Where a certificate says optimal, the plan equals the optimum; elsewhere it has at least 97 % of it at the first place
-where the two differ (see oracle/verdict.py); no bound is below the optimum; and the checker accepts every plan.
+If the certificate claims optimality, the plan equals the optimum; otherwise it reaches at least 97 % of it at the first
+difference (see oracle/verdict.py). No bound is below the optimum, and the checker accepts every plan.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from how_many import cases
 from oracle.exhaustive import TooLarge
-from oracle.families import BLIND, FAMILIES, Size, draw_world
+from oracle.families import BLIND, FAMILIES, Size, draw_inputs
 from oracle.judge import Judged, judge
 from oracle.question import ask_about
 
@@ -34,8 +34,8 @@ def test_plans_are_optimal_if_they_claim_it_and_close_otherwise(family: str, siz
     judged = [judge(family, seed, size) for seed in range(count)]
     assert complaints(judged) == []
     assert below_the_floor(judged) == []
-    assert sum(one.best.proven for one in judged) >= 0.9 * count, "the oracle itself must know most answers"
-    assert sum(bool(one.plan.blocked) for one in judged) >= count // 5, "most fleets should be short of something"
+    assert sum(one.best.proven for one in judged) >= 0.9 * count, "the oracle must prove most optima"
+    assert sum(bool(one.plan.blocked) for one in judged) >= count // 5, "most fleets should lack room for some replicas"
 
 
 @pytest.mark.parametrize("family", sorted(BLIND))
@@ -43,7 +43,7 @@ def test_plans_are_optimal_if_they_claim_it_and_close_otherwise(family: str, siz
 def test_with_blind_card_choice_no_rule_is_broken_and_no_claim_is_false(
     family: str, size: Size, count: int
 ) -> None:
-    """The optimum of CP-SAT may be out of reach there; the next test checks how near a plan comes."""
+    """The optimum of CP-SAT may be unreachable here; the next test checks how close a plan gets."""
     assert complaints([judge(family, seed, size) for seed in range(count)]) == []
 
 
@@ -58,9 +58,9 @@ def test_with_blind_card_choice_plans_are_compared_with_every_order_and_choice(f
     assert len(judged) >= BLIND_TINY // 2
 
 
-def test_the_families_make_fleets_of_at_most_forty_nodes_and_two_hundred_members() -> None:
+def test_fleets_of_the_families_have_at_most_forty_nodes_and_two_hundred_members() -> None:
     for family in FAMILIES:
         for size in ("small", "big"):
-            question = ask_about(*draw_world(family, 0, size))
+            question = ask_about(*draw_inputs(family, 0, size))
             assert len(question.nodes) <= 41
             assert sum(ask.size * ask.missing for ask in question.asks) <= 210

@@ -1,7 +1,7 @@
-"""The order in which things are written never changes how much is placed: models, groups, Workers, nodes, documents.
+"""The order of models, groups, Workers, nodes and documents never changes how much is placed.
 
-Compared is what the objective counts: for every priority the models served, the GPU share placed, the replicas placed.
-Which replica stands where may differ, since the file's order breaks ties.
+The tests compare what the objective counts: per priority the models served, the GPU share and the replicas placed.
+The nodes of replicas may differ, since the file's order breaks ties.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 from how_many import cases
-from oracle.families import FAMILIES, Size, draw_short, draw_world
+from oracle.families import FAMILIES, Size, draw_inputs, draw_short
 from oracle.optimum import Level
 from oracle.question import ask_about
 from oracle.reorder import reordered, shuffled
 from oracle.verdict import levels_of
-from planner_worlds import plan_for, short_fleet, short_inventory
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_bytes
@@ -37,7 +37,7 @@ def placed(fleet: ResolvedFleet, inventory: Inventory) -> dict[int, Level]:
 def test_reordering_does_not_change_how_much_is_placed(family: str, size: Size, count: int) -> None:
     differ = []
     for seed in range(5000, 5000 + count):
-        fleet, inventory = draw_world(family, seed, size)
+        fleet, inventory = draw_inputs(family, seed, size)
         as_written = placed(fleet, inventory)
         for again in range(2):
             shuffled = placed(*reordered(fleet, inventory, Random(f"{seed}/{again}")))
@@ -47,7 +47,7 @@ def test_reordering_does_not_change_how_much_is_placed(family: str, size: Size, 
 
 
 def documents(fleet: dict[str, Any], parts: int, random: Random) -> tuple[bytes, bytes]:
-    """Return one file with all models, and one with the same models dealt out to documents in another order."""
+    """Return one document with all models, and the same models in several documents in another order."""
     whole = {**HEAD, "spec": {"nodes": fleet.get("nodes", []), "models": [_written(one) for one in fleet["models"]]}}
     gangs: list[dict[str, Any]] = [{**HEAD, "spec": {"models": []}} for _ in range(parts)]
     for model in whole["spec"]["models"]:
@@ -57,14 +57,14 @@ def documents(fleet: dict[str, Any], parts: int, random: Random) -> tuple[bytes,
 
 
 def _written(short: dict[str, Any]) -> dict[str, Any]:
-    """Write a short model as a person would, from what the short form makes of it."""
+    """Write a short model in full, as in a fleet file."""
     model = short_fleet({"models": [short]}).models[0]
     workers = [group.model_dump(mode="json", by_alias=True, exclude_unset=True) for group in model.workers]
     for group, parsed in zip(workers, model.workers, strict=True):
         for member, full in zip(group["members"], parsed.members, strict=True):
-            asked = full.resources
-            member["resources"] = {"gpus": asked.gpus / 10_000, "vram": asked.vram, "cpus": asked.cpus / 10_000,
-                                   "memory": asked.memory}
+            claim = full.resources
+            member["resources"] = {"gpus": claim.gpus / 10_000, "vram": claim.vram, "cpus": claim.cpus / 10_000,
+                                   "memory": claim.memory}
     placement = model.placement.model_dump(mode="json", by_alias=True, exclude_unset=True)
     return {"key": model.key, "replicas": model.replicas, "priority": model.priority, "placement": placement,
             "workers": workers}

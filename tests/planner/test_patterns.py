@@ -1,4 +1,4 @@
-"""Patterns: column generation for odd sizes, shared cards, and nodes whose CPU runs out before the cards."""
+"""Patterns: column generation for odd sizes, shared cards, and nodes whose CPUs run out before their cards."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_cpu_hungry_and_cpu_light_members_are_mixed_on_every_node() -> None:
     assert reaches(problem, packed(problem)) == [(2, 4_800_000, 480)]
 
 
-def test_shares_that_fill_a_card_only_together_find_each_other() -> None:
+def test_shares_that_fill_a_card_only_together_are_combined() -> None:
     nodes: list[dict[str, Any]] = [{"gpus": 4, "cpus": 64}] * 50
     shares = {0.22: 200, 0.23: 200, 0.55: 200}
     problem = problem_of([{"gpus": share, "replicas": count} for share, count in shares.items()], nodes)
     assert reaches(problem, packed(problem)) == [(3, 2_000_000, 600)]
 
 
-def test_odd_sizes_fill_nodes_to_the_last_card() -> None:
+def test_odd_sizes_fill_every_card_of_the_nodes() -> None:
     """8 = 5 + 3 and 7 + 1: every card of 60 nodes is taken, and no other mix does that."""
     nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 64}] * 60
     problem = problem_of([{"gpus": 5, "replicas": 30}, {"gpus": 3, "replicas": 30}, {"gpus": 7, "replicas": 30},
@@ -59,7 +59,7 @@ def test_odd_sizes_fill_nodes_to_the_last_card() -> None:
     assert reaches(problem, packed(problem)) == [(4, 4_800_000, 120)]
 
 
-def test_a_higher_priority_has_all_it_can_get_before_a_lower_one_gets_any() -> None:
+def test_a_higher_priority_gets_all_it_can_before_a_lower_one() -> None:
     nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 40}] * 45
     problem = problem_of([{"gpus": 0, "cpus": 30, "replicas": 1, "priority": 9},
                           {"gpus": 0.5, "cpus": 5, "replicas": 500, "priority": 5},
@@ -80,7 +80,7 @@ def test_replicas_of_one_member_are_packed_around_the_gangs() -> None:
     assert Counter(one.demand.shape.key for one in placed) == {"m0": 1, "m1": 20, "m2": 10}
 
 
-def test_a_model_that_rounding_leaves_out_gets_its_first_replica_and_the_patterns_go_around_it() -> None:
+def test_a_model_left_out_by_rounding_gets_its_first_replica_and_patterns_fill_the_rest() -> None:
     """7 + 1, 4 + 4 and 4 with all of the 0.3 fit on three nodes; the patterns leave the model of 0.3 of a card out."""
     problem = problem_of([{"gpus": 0.3, "cpus": 3, "replicas": 4}, {"gpus": 4, "cpus": 6, "replicas": 4},
                           {"gpus": 7, "cpus": 19, "replicas": 4}, {"gpus": 1, "cpus": 7, "replicas": 1}],
@@ -92,7 +92,7 @@ def test_a_model_that_rounding_leaves_out_gets_its_first_replica_and_the_pattern
     assert levels_of(demands, counts) == (Level(4, 212_000, 9),)
 
 
-def test_memory_that_ray_ignores_decides_which_shares_are_together() -> None:
+def test_memory_that_ray_ignores_decides_which_shares_share_a_node() -> None:
     """Ray puts a second half on the card of the first; its 40Gi are not there, so two of them never share a node
     unless something else filled that card up."""
     nodes: list[dict[str, Any]] = [{"gpus": 2, "vram": "48Gi"}] * 3
@@ -101,7 +101,7 @@ def test_memory_that_ray_ignores_decides_which_shares_are_together() -> None:
     assert reaches(problem, packed(problem)) == [(2, 60_000, 12)]
 
 
-def test_if_nothing_is_better_another_equally_good_layout_is_returned() -> None:
+def test_without_a_better_layout_another_equally_good_one_is_returned() -> None:
     problem = problem_of([{"gpus": 1, "replicas": 20}], [{"gpus": 8}] * 2)
     first = packed(problem)
     assert reaches(problem, first) == [(1, 160_000, 16)]
@@ -133,14 +133,14 @@ def test_order_of_models_and_nodes_does_not_change_what_is_placed(seed: int) -> 
     assert len(found) == 1
 
 
-def test_work_is_bounded_by_steps_and_the_result_so_far_is_valid() -> None:
+def test_the_search_stops_after_its_steps_with_a_valid_result() -> None:
     nodes: list[dict[str, Any]] = [{"gpus": 8, "cpus": 96}] * 50
     problem = problem_of([{"gpus": 1, "cpus": cpus, "replicas": 60} for cpus in (20, 15, 11, 7, 4, 2)], nodes)
     hurried = pack_by_patterns(problem, steps=1)
     assert reaches(problem, packed(problem)) >= reaches(problem, hurried)
 
 
-def test_a_higher_priority_that_is_complete_outweighs_any_node() -> None:
+def test_completing_a_higher_priority_outweighs_any_node() -> None:
     problem = problem_of([{"gpus": 1, "replicas": 1, "priority": 1}, {"gpus": 8, "replicas": 9}], [{"gpus": 8}])
     worth = stage_worth(problem, 0, [1, 0])
     assert worth.first[0] > worth.first[1]

@@ -1,6 +1,6 @@
-"""Defects measured in a peer, each as a test of the opposite outcome; the numbers are those of the list in the issue.
+"""Defects measured in Modelplane, each as a test of the opposite outcome; D1 to D19 number its list of defects.
 
-D1 to D4 and D16 are about what runs already: see test_never_down.py and cases/.
+D1 to D4 and D16 concern running replicas: see test_never_down.py and cases/. D13 is in cases/.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from checker import check_plan
-from planner_worlds import plan_for, short_fleet, short_inventory
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
@@ -23,7 +23,7 @@ Short = dict[str, Any]
 
 
 def plan(models: list[Short], nodes: list[Short], replicas: list[Short] | None = None, **fleet: Any) -> Plan:
-    """Plan, and have every plan checked."""
+    """Plan, and check the plan."""
     asked = short_fleet({"models": models, **fleet})
     inventory = short_inventory({"nodes": nodes, "replicas": replicas or []})
     made = plan_for(asked, inventory)
@@ -43,7 +43,7 @@ def live(model: str, number: int, *nodes: str, **more: Any) -> Short:
     return {"model": model, "id": number, "nodes": list(nodes), "gpus": 8, "cards": list(range(8)), **more}
 
 
-def test_d5_a_gang_that_grew_is_counted_as_it_runs_and_the_new_one_as_it_is_wanted() -> None:
+def test_d5_a_running_gang_counts_with_its_old_size_and_a_new_one_with_the_size_of_the_file() -> None:
     """The gang grows from 2 to 4 nodes and the target from 1 to 2, on 6 nodes: 2 + 4, and not one node twice."""
     made = plan([{"key": "g", "replicas": 2, "gang": {"gpus": 8, "workers": 3}}], eights(*"abcdef"),
                 [live("g", 0, "a", "b", hash="old")])
@@ -54,11 +54,11 @@ def test_d5_a_gang_that_grew_is_counted_as_it_runs_and_the_new_one_as_it_is_want
     assert (assignments(smaller), smaller.blocked[0].code) == ({}, "GANG_NEEDS_NODES")
 
 
-def test_d6_a_shape_that_outgrew_the_cluster_keeps_what_runs_and_is_never_assumed_to_fit() -> None:
+def test_d6_a_shape_too_large_for_the_cluster_is_blocked_and_running_replicas_stay() -> None:
     wanted = {"key": "g", "replicas": 1, "gang": {"gpus": 8, "workers": 7}}
     kept = plan([wanted], eights(*"abcd"), [live("g", 0, "a", "b", hash="old")])
     assert (kept.actions, kept.blocked, kept.summary.live) == ([], [], 1)
-    assert [one.code for one in kept.drift] == ["SPEC_CHANGED"], "it is said that it runs in another shape"
+    assert [one.code for one in kept.drift] == ["SPEC_CHANGED"], "drift reports that it runs in another shape"
     more = plan([{**wanted, "replicas": 2}], eights(*"abcd"), [live("g", 0, "a", "b", hash="old")])
     assert (more.actions, more.blocked[0].code) == ([], "GANG_NEEDS_NODES")
     copies = plan([{"key": "c", "replicas": 1, "gpus": 8, "copies": 9}], eights("a", "b"))
@@ -119,16 +119,10 @@ def _with_cards(memory: list[int]) -> Inventory:
     return inventory.model_copy(update={"nodes": [inventory.nodes[0].model_copy(update={"gpus": cards})]})
 
 
-def test_d12_copies_are_independent_and_may_stand_in_different_pools() -> None:
+def test_d12_copies_are_independent_and_may_be_in_different_pools() -> None:
     nodes = [*eights("x1", "x2", labels={"pool": "x"}), *eights("y1", labels={"pool": "y"})]
     made = plan([{"key": "m", "replicas": 1, "gpus": 8, "copies": 3}], nodes)
     assert sorted(assignments(made)["m/0"]) == ["x1", "x2", "y1"]
-
-
-def test_d13_eight_replicas_of_one_gpu_share_a_node_of_eight() -> None:
-    made = plan([{"key": "m", "replicas": 8, "gpus": 1}], eights("a"))
-    assert len(made.actions) == 8
-    assert made.certificate.status == "optimal"
 
 
 def test_d14_replicas_whose_nodes_are_gone_are_lost_not_running() -> None:
@@ -140,8 +134,8 @@ def test_d14_replicas_whose_nodes_are_gone_are_lost_not_running() -> None:
     assert {one.replica_id: one.nodes for one in made.lost} == {1: ["b"], 2: ["c"], 3: ["d"]}
 
 
-def test_d15_the_order_of_names_does_not_choose_between_a_full_domain_and_an_empty_one() -> None:
-    """Domain a has room for one gang and domain b for many: two replicas that need four nodes land where they fit."""
+def test_d15_names_do_not_decide_between_a_full_domain_and_an_empty_one() -> None:
+    """Domain a has room for one gang and domain b for many: two replicas that need four nodes fit."""
     nodes = [*eights("a1", "a2", labels={"fabric": "a"}), *eights(*(f"b{n}" for n in range(8)), labels={"fabric": "b"})]
     replicas = [live("other", 0, "a1", fleet=None)]
     gang = {"key": "g", "replicas": 2, "sameLabel": "fabric", "gang": {"gpus": 8, "workers": 3}}
@@ -150,37 +144,37 @@ def test_d15_the_order_of_names_does_not_choose_between_a_full_domain_and_an_emp
     assert {name[0] for where in assignments(made).values() for name in where} == {"b"}
 
 
-def test_d15_free_capacity_counts_and_a_tight_node_is_left_to_nobody_who_does_not_fit() -> None:
+def test_d15_free_capacity_counts_and_both_a_tight_and_an_empty_node_are_filled() -> None:
     nodes = [{"name": "a", "gpus": 1}, *eights("b")]
     made = plan([{"key": "m", "replicas": 9, "gpus": 1}], nodes)
     assert len(made.actions) == 9, "the node with one free card and the node with eight are both filled"
 
 
-@pytest.mark.parametrize(("selector", "said"), [
+@pytest.mark.parametrize(("selector", "message"), [
     ({"fleet.io/pol": "l4"}, "did you mean fleet.io/pool?"),
     ({"fleet.io/pool": "L4"}, "l4"),
     ({"vram": "80Gi"}, "no node has the label vram"),
 ])
-def test_d17_a_selector_that_nobody_can_satisfy_says_so_and_names_the_nearest(selector: Short, said: str) -> None:
+def test_d17_a_selector_that_matches_no_node_is_reported_with_the_nearest_label(selector: Short, message: str) -> None:
     made = plan([{"key": "m", "replicas": 1, "gpus": 1, "selector": selector}],
                 eights("a", labels={"fleet.io/pool": "l4"}))
     assert made.blocked[0].code == "NODE_SELECTOR_MISMATCH"
-    assert said in made.blocked[0].message
+    assert message in made.blocked[0].message
 
 
-@pytest.mark.parametrize(("vram", "card", "said"), [
+@pytest.mark.parametrize(("vram", "card", "message"), [
     ("80Gi", "81559Mi", "best is 79.65Gi of 80Gi"),
     ("141Gi", "140Gi", "best is 140Gi of 141Gi"),
 ])
-def test_d18_a_card_that_misses_by_a_little_is_told_with_the_arithmetic(vram: str, card: str, said: str) -> None:
+def test_d18_a_near_miss_of_card_memory_is_reported_with_its_arithmetic(vram: str, card: str, message: str) -> None:
     made = plan([{"key": "m", "replicas": 1, "gpus": 1, "vram": vram}], eights("a", vram=card))
     assert made.blocked[0].code == "INSUFFICIENT_VRAM"
-    assert said in made.blocked[0].message
+    assert message in made.blocked[0].message
     fits = plan([{"key": "m", "replicas": 1, "gpus": 1, "vram": card}], eights("a", vram=card))
-    assert len(fits.actions) == 1, "what the card really has is enough"
+    assert len(fits.actions) == 1, "the actual memory of the card is enough"
 
 
-def test_d19_eight_whole_cards_may_be_of_two_kinds() -> None:
+def test_d19_eight_whole_cards_may_have_two_sizes() -> None:
     inventory = _with_cards([80 << 30] * 4 + [141 << 30] * 4)
     fleet = short_fleet({"models": [{"key": "m", "replicas": 1, "gpus": 8, "vram": "70Gi"}]})
     made = plan_for(fleet, inventory)
@@ -190,7 +184,7 @@ def test_d19_eight_whole_cards_may_be_of_two_kinds() -> None:
 
 @contextmanager
 def counted(*functions: Callable[..., Any]) -> Iterator[list[int]]:
-    """Count the calls of some functions, wherever they were imported to; the count is the list's only item."""
+    """Count the calls of the functions, wherever they are imported; the count is the list's only item."""
     codes, count = {function.__code__ for function in functions}, [0]
 
     def watch(frame: FrameType, event: str, _: Any) -> None:
@@ -206,7 +200,7 @@ def counted(*functions: Callable[..., Any]) -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("free", [0, 9])
 def test_a_gang_of_eighty_gpus_is_refused_on_five_hundred_nodes_after_few_steps(free: int) -> None:
-    """A step is a look at what a node has left for one claim. Equal nodes are looked at once, not one by one."""
+    """A step checks the free room of one node for one claim. Equal nodes are checked once, not one by one."""
     nodes = [{"name": f"n{number:03}", "gpus": 8, "vram": "80Gi"} for number in range(500)]
     replicas = [{"model": "other", "id": number, "node": f"n{number:03}", "gpus": 1, "cards": [0], "fleet": None}
                 for number in range(free, 500)]

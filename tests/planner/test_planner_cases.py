@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from checker import check_plan
-from planner_worlds import plan_for, short_fleet, short_inventory
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl import errors
 from fleetctl.documents.plan import Plan
@@ -17,7 +17,7 @@ CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case(path: Path) -> None:
+def test_a_plan_is_as_the_case_expects(path: Path) -> None:
     case = yaml.safe_load(path.read_text())
     assert set(case) <= {"why", "inventory", "fleet", "options", "expect"}
     assert case["why"]

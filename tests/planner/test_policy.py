@@ -9,11 +9,10 @@ import pytest
 from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory
-from world_strategies import KEYS, worlds
+from planning_inputs import KEYS, PlanningInputs, planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.fleet import Policy
-from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.documents.position import Position
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -218,11 +217,11 @@ VERDICT = {"policy", "exit_code", "plan_id", "options"}
 
 
 @settings(max_examples=cases(40), suppress_health_check=list(HealthCheck))
-@given(worlds(), Policies)
+@given(planning_inputs(), Policies)
 def test_a_policy_changes_the_exit_code_and_never_the_actions(
-    world: tuple[ResolvedFleet, Inventory], policy: dict[str, Any]
+    inputs: PlanningInputs, policy: dict[str, Any]
 ) -> None:
-    fleet, inventory = world
+    fleet, inventory = inputs
     free, bound, forced = (plan_for(fleet, inventory), plan_for(under(fleet, **policy), inventory),
                            plan_for(under(fleet, **policy), inventory, force=True))
     assert free.model_dump(exclude=VERDICT) == bound.model_dump(exclude=VERDICT) == forced.model_dump(exclude=VERDICT)

@@ -1,4 +1,4 @@
-"""Pricing: nearly the best filling of a node, within every limit; and an order in which Ray's rule takes it."""
+"""Pricing: a nearly best filling of a node within every limit, and an order in which Ray's rule accepts it."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ def test_the_best_filling_is_within_three_percent_of_the_best_there_is(seed: int
     pricer = Pricer(Tally(problem), 0)
     wanted = np.array([demand.missing for demand in problem.demands])
     worth = np.array([random.uniform(0.1, 2) for _ in problem.demands])
-    asked = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
-    every = Holdings().of(problem.nodes[0].offer, list(asked.values()), wanted.tolist())
+    claims = {number: problem.kinds[demand.gangs[0].parts[0][0]][0] for number, demand in enumerate(problem.demands)}
+    every = Holdings().of(problem.nodes[0].offer, list(claims.values()), wanted.tolist())
     assert every is not None
     items = pricer.items
     found = pricer.best(worth[items], wanted[items], 3)
     for counts in found:
         pattern = [(int(items[place]), int(count)) for place, count in enumerate(counts) if count]
-        order = creation_order(problem.nodes[0].offer, pattern, asked)
+        order = creation_order(problem.nodes[0].offer, pattern, claims)
         assert Counter(order) == dict(pattern)
         assert all(count <= wanted[item] for item, count in pattern)
     assert found[0] @ worth[items] >= 0.97 * max(np.array(counts) @ worth for counts in every)
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=40))
-def test_two_fillings_are_put_together_exactly_within_the_limits(rows: list[tuple[int, int, int]]) -> None:
+def test_two_fillings_are_combined_exactly_within_the_limits(rows: list[tuple[int, int, int]]) -> None:
     limits = np.array([row[0] for row in rows], np.int64)
     left, right = (np.array([[0] * len(rows), [min(row[0], row[side]) for row in rows]], np.int32) for side in (1, 2))
     frame = Frame(np.array([3]), np.zeros(1), (3,), 10, limits, limits < 9)
@@ -59,7 +59,7 @@ def test_two_fillings_are_put_together_exactly_within_the_limits(rows: list[tupl
 
 
 def taken_in(order: Sequence[int], offer: Offer, claims: Mapping[int, Claim]) -> Offer:
-    """Return what is left of an offer when all items are created in this order."""
+    """Return the rest of an offer after all items are created in this order."""
     for item in order:
         taken = take(offer, claims[item])
         assert taken is not None
@@ -68,8 +68,8 @@ def taken_in(order: Sequence[int], offer: Offer, claims: Mapping[int, Claim]) ->
 
 
 @given(st.lists(st.lists(st.integers(1, 60), max_size=4), min_size=1, max_size=3))
-def test_any_packing_of_shares_can_be_issued(cards: list[list[int]]) -> None:
-    """Each card is filled exactly; whatever packing that is, an order of issue reaches one as good."""
+def test_every_packing_of_shares_has_an_order_of_creation(cards: list[list[int]]) -> None:
+    """Each card is filled exactly; for any such packing some order of creation reaches an equally good one."""
     offer = Offer(tuple(Card(index, sum(shares) * 25) for index, shares in enumerate(cards)),
                   sum(map(sum, cards)) * 25)
     sizes = sorted({share for shares in cards for share in shares})
@@ -80,8 +80,8 @@ def test_any_packing_of_shares_can_be_issued(cards: list[list[int]]) -> None:
     assert taken_in(order, offer, claims).free_gpus == 0
 
 
-def test_shares_that_fill_all_cards_of_a_large_node_are_issued_card_by_card() -> None:
-    """Six cards of 0.45 + 0.35 + 0.2 and two of five times 0.2: anything else leaves a share without a card."""
+def test_shares_that_fill_all_cards_of_a_large_node_are_created_card_by_card() -> None:
+    """Six cards of 0.45 + 0.35 + 0.2 and two of five times 0.2: any other packing leaves a share without a card."""
     offer = Offer(tuple(Card(index) for index in range(8)), 80_000)
     claims = {0: Claim(gpus=2_000), 1: Claim(gpus=3_500), 2: Claim(gpus=4_500)}
     order = creation_order(offer, [(0, 16), (1, 6), (2, 6)], claims)
@@ -89,8 +89,8 @@ def test_shares_that_fill_all_cards_of_a_large_node_are_issued_card_by_card() ->
     assert taken_in(order, offer, claims).free_gpus == 0
 
 
-def test_shares_that_need_memory_are_issued_in_an_order_that_finds_it() -> None:
-    """The small share must go in between: it alone keeps the second big one off the first one's card."""
+def test_shares_that_need_memory_are_created_in_an_order_that_finds_it() -> None:
+    """The small share must come second: only then does the second large share get another card than the first."""
     gib = 1 << 30
     offer = Offer((Card(0, 10_000, 48 * gib, 48 * gib), Card(1, 10_000, 48 * gib, 48 * gib)), 20_000)
     claims = {0: Claim(gpus=5_000, vram=40 * gib), 1: Claim(gpus=5_000, vram=2 * gib)}

@@ -1,4 +1,4 @@
-"""Promote: a new replica goes where one of its model is WARM, under its id, and never at the expense of another."""
+"""Promote: a new replica takes the node and id of a WARM replica of its model, never at another's expense."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from checker import check_plan
 from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory
-from world_strategies import worlds
+from planning_inputs import planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.documents.weights import Weights
@@ -43,8 +43,8 @@ def with_replicas(inventory: Inventory, replicas: list[Replica]) -> Inventory:
 
 
 @st.composite
-def warm_worlds(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[Replica]]:
-    fleet, inventory = draw(worlds())
+def warm_inputs(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[Replica]]:
+    fleet, inventory = draw(planning_inputs())
     fleet = replace(fleet, models=tuple(map(with_weights, fleet.models)))
     names = [node.id for node in inventory.nodes] or ["gone"]
     found = [warm(model, number, draw(st.lists(st.sampled_from(names), min_size=1, max_size=3, unique=True)),
@@ -57,15 +57,15 @@ def warm_worlds(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[Replica
 
 
 @settings(max_examples=cases(20), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(warm_worlds())
-def test_a_promote_costs_no_other_replica_its_place(world: tuple[ResolvedFleet, Inventory, list[Replica]]) -> None:
-    fleet, inventory, found = world
+@given(warm_inputs())
+def test_a_promote_costs_no_other_replica_its_place(inputs: tuple[ResolvedFleet, Inventory, list[Replica]]) -> None:
+    fleet, inventory, found = inputs
     useless = [one.model_copy(update={"members": [
         member.model_copy(update={"weights": member.weights and member.weights.model_copy(update={"artifact": OTHER})})
         for member in one.members]}) for one in found]
-    without, seen = plan_for(fleet, with_replicas(inventory, useless)), with_replicas(inventory, found)
-    plan = plan_for(fleet, seen)
-    check_plan(plan, fleet, seen)
+    without, warmed = plan_for(fleet, with_replicas(inventory, useless)), with_replicas(inventory, found)
+    plan = plan_for(fleet, warmed)
+    check_plan(plan, fleet, warmed)
     assert not any(action.op == "promote" for action in without.actions)
     assert [(row.key, row.create, row.blocked) for row in plan.models] == \
         [(row.key, row.create, row.blocked) for row in without.models]
@@ -81,7 +81,7 @@ def test_a_promote_costs_no_other_replica_its_place(world: tuple[ResolvedFleet, 
             assert by_name[name].fleet == "lab"
             assert [(one.group, one.copy_index, one.rank, one.node_id) for one in action.members] == \
                 [(one.group, one.copy_index, one.rank, one.node_id) for one in by_name[name].members]
-    assert moved_since(plan, seen) == []
+    assert moved_since(plan, warmed) == []
 
 
 def small(replicas: int = 1, gpus: float = 1, **more: Any) -> tuple[ResolvedFleet, ResolvedModel]:

@@ -10,33 +10,31 @@ from checker import check_plan
 from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for
+from planning_inputs import PlanningInputs, planning_inputs
+from short_forms import plan_for
 from simulated import live_replicas
-from world_strategies import worlds
 
 from fleetctl.documents.inventory import Inventory
-from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.stale import moved_since
 
-World = tuple[ResolvedFleet, Inventory]
 many = settings(max_examples=cases(60), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 some = settings(many, max_examples=cases(25))
 
 
 @many
-@given(worlds())
-def test_every_plan_keeps_the_rules(world: World) -> None:
-    """Nothing removed or over-committed, no half gang, everything missing placed or explained, bound >= placed."""
-    fleet, inventory = world
+@given(planning_inputs())
+def test_every_plan_keeps_all_rules(inputs: PlanningInputs) -> None:
+    """No removal, over-commitment or partial gang; missing replicas are placed or explained; bound >= placed."""
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     check_plan(plan, fleet, inventory)
     assert {action.op for action in plan.actions} <= {"create"}
 
 
 @many
-@given(worlds(exact=True))
-def test_a_plan_after_apply_is_empty(world: World) -> None:
-    fleet, inventory = world
+@given(planning_inputs(exact=True))
+def test_a_plan_after_apply_is_empty(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     check_plan(plan, fleet, inventory)
     after = apply_plan(plan, fleet, inventory)
@@ -47,9 +45,9 @@ def test_a_plan_after_apply_is_empty(world: World) -> None:
 
 
 @some
-@given(worlds(), st.integers(0, 1000))
-def test_the_order_of_the_inventory_does_not_matter(world: World, seed: int) -> None:
-    fleet, inventory = world
+@given(planning_inputs(), st.integers(0, 1000))
+def test_the_order_of_the_inventory_does_not_matter(inputs: PlanningInputs, seed: int) -> None:
+    fleet, inventory = inputs
     random = Random(seed)
     nodes, replicas = list(inventory.nodes), list(inventory.replicas)
     random.shuffle(nodes)
@@ -59,17 +57,17 @@ def test_the_order_of_the_inventory_does_not_matter(world: World, seed: int) -> 
 
 
 @some
-@given(worlds())
-def test_equal_input_gives_equal_bytes(world: World) -> None:
-    fleet, inventory = world
+@given(planning_inputs())
+def test_equal_input_gives_equal_bytes(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     again = Inventory.model_validate_json(inventory.model_dump_json(by_alias=True))
     assert plan_for(fleet, inventory).model_dump_json() == plan_for(fleet, again).model_dump_json()
 
 
 @some
-@given(worlds(), st.integers(0, 4))
-def test_lowering_targets_creates_less_and_removes_nothing(world: World, target: int) -> None:
-    fleet, inventory = world
+@given(planning_inputs(), st.integers(0, 4))
+def test_lowering_targets_creates_less_and_removes_nothing(inputs: PlanningInputs, target: int) -> None:
+    fleet, inventory = inputs
     models = tuple(replace(model, replicas=min(target, model.replicas)) for model in fleet.models)
     lowered = replace(fleet, models=models)
     plan = plan_for(lowered, inventory)
@@ -78,7 +76,7 @@ def test_lowering_targets_creates_less_and_removes_nothing(world: World, target:
 
 
 @some
-@given(worlds())
-def test_a_fresh_plan_is_never_stale(world: World) -> None:
-    fleet, inventory = world
+@given(planning_inputs())
+def test_a_fresh_plan_is_never_stale(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     assert moved_since(plan_for(fleet, inventory), inventory) == []

@@ -1,4 +1,4 @@
-"""Quotas, on random worlds: totals hold, replicas blocked by a quota are really over it, and nothing else changes."""
+"""Quotas on random fleets: totals hold, replicas blocked by a quota would exceed it, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from checker import check_plan
 from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory
-from world_strategies import worlds
+from planning_inputs import PlanningInputs, planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.fleet import Policy, Quota
 from fleetctl.documents.inventory import Inventory
@@ -32,7 +32,7 @@ def holds(quota: Quota, labels: Any) -> bool:
 
 
 def totals(quota: Quota, fleet: ResolvedFleet, inventory: Inventory, plan: Plan) -> tuple[int, int, int]:
-    """New replicas, all replicas and all GPUs of the models of a quota."""
+    """The new replicas, all replicas and all GPUs of the models of a quota."""
     keys = {model.key for model in fleet.models if holds(quota, model.labels)}
     state = sort_out(inventory, fleet.name, {model.key for model in fleet.models})
     live = [replica for key in keys for replica in state.models[key].live]
@@ -42,11 +42,11 @@ def totals(quota: Quota, fleet: ResolvedFleet, inventory: Inventory, plan: Plan)
 
 
 @settings(max_examples=cases(60), suppress_health_check=[HealthCheck.too_slow])
-@given(worlds(), st.lists(limits, min_size=1, max_size=3), st.data())
+@given(planning_inputs(), st.lists(limits, min_size=1, max_size=3), st.data())
 def test_no_plan_exceeds_a_quota_and_replicas_blocked_by_one_would_exceed_it(
-    world: tuple[ResolvedFleet, Inventory], quotas: list[dict[str, Any]], data: st.DataObject
+    inputs: PlanningInputs, quotas: list[dict[str, Any]], data: st.DataObject
 ) -> None:
-    fleet, inventory = world
+    fleet, inventory = inputs
     labelled = tuple(replace(model, labels=data.draw(st.sampled_from(TEAMS))) for model in fleet.models)
     fleet = replace(fleet, models=labelled, policy=Policy.model_validate({"quotas": quotas}))
     plan = plan_for(fleet, inventory)
@@ -72,15 +72,15 @@ def _is_over(quota: Quota, model: Any, after: tuple[int, int, int]) -> bool:
     _, replicas, gpus = after
     shape = replica_shape(model)
     some = any(not member.claim.gpus and member.claim.vram for group in shape.groups for member in group.members)
-    most = shape.gpu_units + 10_000 * shape.size * some  # VRAM alone takes at most a card
+    most = shape.gpu_units + 10_000 * shape.size * some  # a claim of only VRAM takes at most one card
     return (quota.replicas is not None and replicas + 1 > quota.replicas) or (
         quota.gpus is not None and gpus + most > quota.gpus)
 
 
 @settings(max_examples=cases(20), suppress_health_check=[HealthCheck.too_slow])
-@given(worlds())
-def test_a_quota_that_is_never_reached_changes_nothing(world: tuple[ResolvedFleet, Inventory]) -> None:
-    fleet, inventory = world
+@given(planning_inputs())
+def test_a_quota_that_is_never_reached_changes_nothing(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     wide = replace(fleet, policy=Policy.model_validate({"quotas": [{"gpus": 10_000, "replicas": 1_000_000}]}))
     assert plan_for(wide, inventory) == plan_for(fleet, inventory)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_worlds import short_inventory, short_model
+from short_forms import short_inventory, short_model
 
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
@@ -53,8 +53,8 @@ def test_gangs_bound_to_a_label_stay_inside_one_value() -> None:
     assert sorted(nodes_of(one, problem) for one in placed) == [["a1", "a2"]] * 2 + [["b1", "b2"]] * 2
 
 
-def test_gangs_of_two_values_never_make_a_replica_that_stays_inside_one() -> None:
-    """A layout from which no whole replica can be made in rack a: what is there belongs to none in rack b."""
+def test_gangs_in_two_label_values_never_form_a_replica_bound_to_one_value() -> None:
+    """In this layout rack a lacks members for a whole replica, and members in rack a cannot complete one in rack b."""
     nodes = [{"name": name, "gpus": 2, "labels": {"rack": name}} for name in ("a", "b")]
     groups = [{"name": name, "members": [{"role": "Standalone", "resources": {"gpus": gpus}}]}
               for name, gpus in (("prefill", 1), ("decode", 0.5))]
@@ -72,7 +72,7 @@ def test_every_model_of_a_class_gets_a_first_replica_before_others_get_more() ->
     assert [one.demand.shape.key for one in placed] == ["x", "y", "x"]
 
 
-def test_shares_are_created_in_the_order_the_layout_gives_them() -> None:
+def test_shares_are_created_in_the_order_of_the_layout() -> None:
     """0.6 + 0.4 and 0.5 + 0.5 fill two cards only if each card's shares come one after the other."""
     problem = problem_of([{"name": "a", "gpus": 2}], [
         {"key": key, "replicas": count, "gpus": share} for key, count, share in
@@ -82,7 +82,7 @@ def test_shares_are_created_in_the_order_the_layout_gives_them() -> None:
     assert [one.demand.shape.key for one in placed] == ["four", "six", "five", "five"]
 
 
-def test_what_the_ledger_refuses_is_left_out() -> None:
+def test_members_that_the_ledger_refuses_are_left_out() -> None:
     problem = problem_of([{"name": "a", "gpus": 1}], [{"key": "m", "replicas": 2, "gpus": 1}])
     placed = realize(problem, Layout((2,), {0: (Piece(0, 0, 0),) * 2}), Placer(problem.ledger))
     assert [one.demand.shape.key for one in placed] == ["m"]

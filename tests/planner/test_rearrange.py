@@ -8,7 +8,7 @@ from checker import check_plan
 from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory, short_model
+from short_forms import plan_for, short_fleet, short_inventory, short_model
 
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
@@ -21,7 +21,7 @@ from fleetctl.planner.placement.objective import score, wanted_levels
 
 
 def first_pass(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> tuple[list[Demand], list[Placed], Placer]:
-    """In file order and not otherwise clever, so that something is left to improve."""
+    """Place in file order and without optimizing, so that something is left to improve."""
     ledger = open_ledger(short_inventory({"nodes": nodes}), (), sort_out(short_inventory({"nodes": nodes}), "lab", ()))
     demands = [Demand(replica_shape(short_model(model)), model["replicas"], 0, model.get("priority", 0), place)
                for place, model in enumerate(models)]
@@ -29,7 +29,7 @@ def first_pass(nodes: list[dict[str, Any]], models: list[dict[str, Any]]) -> tup
     return demands, [one for demand in demands for one in place_some(demand, demand.missing, placer)], placer
 
 
-def test_small_ones_make_room_for_a_big_one() -> None:
+def test_small_replicas_make_room_for_a_large_one() -> None:
     nodes = [{"name": name, "gpus": 4} for name in "ab"]
     demands, placed, placer = first_pass(nodes, [
         {"key": "odd", "replicas": 2, "gpus": 3}, {"key": "pair", "replicas": 1, "gpus": 2},
@@ -38,14 +38,14 @@ def test_small_ones_make_room_for_a_big_one() -> None:
     better = rearrange(demands, placed, placer, opening=[0, 0], steps=500, enough=wanted_levels(demands))
     served = {one.demand.shape.key for one in better}
     assert len(served) == 2
-    assert "whole" in served, "4 + 3 GPUs are more than 3 + 3, and as many models"
+    assert "whole" in served, "4 + 3 GPUs are more than 3 + 3, for the same number of models"
 
 
 @settings(max_examples=cases(30))
 @given(st.lists(st.tuples(st.sampled_from([0.3, 0.5, 0.7, 1, 2, 3]), st.integers(1, 6)), min_size=2, max_size=5))
-def test_it_never_gets_worse_and_the_ledger_holds_the_result(asked: list[tuple[float, int]]) -> None:
+def test_rearranging_never_places_less_and_the_ledger_has_the_result(demand: list[tuple[float, int]]) -> None:
     nodes = [{"name": name, "gpus": gpus} for name, gpus in (("a", 2), ("b", 3), ("c", 4))]
-    models = [{"key": f"m{place}", "replicas": count, "gpus": gpus} for place, (gpus, count) in enumerate(asked)]
+    models = [{"key": f"m{place}", "replicas": count, "gpus": gpus} for place, (gpus, count) in enumerate(demand)]
     demands, placed, placer = first_pass(nodes, models)
     fresh = open_ledger(short_inventory({"nodes": nodes}), (), sort_out(short_inventory({"nodes": nodes}), "lab", ()))
     before = score(placed, demands, 0, 0)
@@ -61,7 +61,7 @@ def test_it_never_gets_worse_and_the_ledger_holds_the_result(asked: list[tuple[f
             assert held == frozenset(range(len(held))), "slots without gaps"
 
 
-def test_a_rearranged_plan_keeps_every_rule() -> None:
+def test_rearranging_keeps_every_rule() -> None:
     nodes = [{"name": f"n{number}", "gpus": 8} for number in range(6)]
     models = [{"key": f"m{size}-{number}", "replicas": 4, "gpus": size}
               for size in (3, 5, 2, 0.6) for number in range(2)]

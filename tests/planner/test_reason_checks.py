@@ -1,4 +1,4 @@
-"""Why an offer does not take a claim: exactly if `take` refuses it, with amounts that show why."""
+"""Why an offer refuses a claim: reported exactly if `take` refuses it, with amounts that show why."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Claims = st.builds(
 
 @many
 @given(_offers(), Claims)
-def test_a_claim_is_refused_where_it_cannot_be_taken_and_the_amounts_show_it(offer: Offer, claim: Claim) -> None:
+def test_a_claim_that_does_not_fit_is_refused_with_amounts_that_show_why(offer: Offer, claim: Claim) -> None:
     found = check_offer(offer, claim)
     assert (found.code == Code.FITS) == (take(offer, claim) is not None)
     assert found.code == Code.FITS or found.have < found.need
@@ -61,7 +61,7 @@ def test_cards_are_blamed_before_cpus_and_cpus_before_memory(offer: Offer, claim
 
 @many
 @given(st.lists(_offers(), min_size=1, max_size=6), Claims)
-def test_the_table_gives_each_offer_the_check_it_has_alone(offers: list[Offer], claim: Claim) -> None:
+def test_the_table_gives_each_offer_the_same_check_as_computing_it_alone(offers: list[Offer], claim: Claim) -> None:
     policy = effective_policy((), {})
     nodes = [LedgerNode(f"n{number}", f"n{number}", "ALIVE", {}, policy) for number in range(len(offers))]
     table, places = NodeTable(Ledger.opened(nodes, offers)), np.arange(len(offers))
@@ -103,7 +103,7 @@ def test_the_first_rule_that_stops_a_claim_is_named(on: Offer, claim: Claim, che
     assert check_offer(on, claim) == check
 
 
-def test_a_refusal_has_need_and_offer_in_words() -> None:
+def test_a_refusal_states_what_is_needed_and_offered() -> None:
     on = Offer((Card(0, 4000, 3 * GIB, 16 * GIB), Card(1, SHARE, 16 * GIB, 16 * GIB)), 14_000, 20_000, GIB)
     assert refusal(on, Claim(gpus=20_000)) == ("2 free GPUs", "1")
     assert refusal(on, Claim(gpus=4000, vram=4 * GIB)) == (

@@ -1,4 +1,4 @@
-"""Every code a plan can give is explained in the docs, and the docs explain no others."""
+"""The docs explain exactly the codes that a plan can have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_docs_explain_exactly_the_codes_there_are() -> None:
     assert set(re.findall(r"^\| `([A-Z_]+)` \|", section, flags=re.MULTILINE)) == CODES
 
 
-def test_every_code_of_a_node_has_its_place_in_the_order() -> None:
+def test_the_order_of_checks_covers_every_code_of_a_node() -> None:
     assert {code.name for code in Code} - {"FITS"} == CODES - {
         "GANG_NEEDS_NODES", "SAME_LABEL_DOMAIN", "CLAIMED_BY_FLEET", "QUOTA", "UPDATE_NEEDS_ROOM", "COOLING_DOWN",
         "WAITS_FOR_NODES", "MAX_NODES"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner_worlds import short_fleet, short_inventory
+from short_forms import short_fleet, short_inventory
 
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
@@ -16,8 +16,8 @@ def _ask(models: int, **parts: object) -> tuple[Inquiry, list[str]]:
     nodes = [{"name": f"n{number:03}", "gpus": 8} for number in range(200)]
     replicas = [{"model": "tiny", "id": number, "node": node["name"], "gpus": 2, "cards": [0, 1]}
                 for number, node in enumerate(nodes)]
-    asked = [{"key": f"m{number}", "replicas": 2, **parts} for number in range(models)]
-    fleet = short_fleet({"models": [*asked, {"key": "tiny", "replicas": 200, "gpus": 2}]})
+    wanted = [{"key": f"m{number}", "replicas": 2, **parts} for number in range(models)]
+    fleet = short_fleet({"models": [*wanted, {"key": "tiny", "replicas": 200, "gpus": 2}]})
     inventory = short_inventory({"nodes": nodes, "replicas": replicas})
     shapes = {model.key: replica_shape(model) for model in fleet.models}
     state = sort_out(inventory, fleet.name, shapes)
@@ -25,33 +25,33 @@ def _ask(models: int, **parts: object) -> tuple[Inquiry, list[str]]:
     occupants = look_around(inventory.nodes, ledger.nodes, state.running, {model.key: model for model in fleet.models})
     inquiry = Inquiry(Placer(ledger), occupants, fleet.policies)
     before = list(ledger.numbers)
-    told = [inquiry.blocked(shapes[model["key"]], 2, 0) for model in asked]
+    blocked = [inquiry.blocked(shapes[model["key"]], 2, 0) for model in wanted]
     assert ledger.numbers == before
-    return inquiry, [one.model_copy(update={"model": ""}).model_dump_json() for one in told]
+    return inquiry, [one.model_copy(update={"model": ""}).model_dump_json() for one in blocked]
 
 
 def test_a_hundred_equal_models_cost_as_much_as_one() -> None:
-    one, (told,) = _ask(1, gpus=8)
-    many, all_told = _ask(100, gpus=8)
-    assert set(all_told) == {told}
+    one, (answer,) = _ask(1, gpus=8)
+    many, answers = _ask(100, gpus=8)
+    assert set(answers) == {answer}
     assert many.search.steps == one.search.steps > 0
 
 
-def test_a_gang_of_eighty_gpus_is_answered_in_few_steps() -> None:
-    inquiry, (told,) = _ask(1, gang={"gpus": 8, "workers": 9})
-    assert "needs 10 nodes with 8 free GPUs, 0 found; 1200 GPUs are free but spread over 200 nodes" in told
+def test_a_gang_of_eighty_gpus_is_explained_in_few_steps() -> None:
+    inquiry, (answer,) = _ask(1, gang={"gpus": 8, "workers": 9})
+    assert "needs 10 nodes with 8 free GPUs, 0 found; 1200 GPUs are free but spread over 200 nodes" in answer
     assert inquiry.search.steps <= 40
 
 
-def test_the_steps_of_one_plan_are_limited_and_the_plan_says_so() -> None:
+def test_the_steps_of_one_plan_are_limited_and_the_plan_reports_it() -> None:
     inquiry, _ = _ask(1, gpus=8)
-    notes, asked = [], list[int]()
-    for memory in range(1, 900):  # every one is another claim, so that nothing is known of it yet
+    notes, steps = [], list[int]()
+    for memory in range(1, 900):  # a different claim each time, so that no earlier answer applies
         fleet = short_fleet({"models": [{"key": "late", "replicas": 1, "gpus": 8, "memory": memory}]})
         late = inquiry.blocked(replica_shape(fleet.models[0]), 1, 0)
         notes.append(late.no_remedy)
-        asked.append(inquiry.search.steps)
+        steps.append(inquiry.search.steps)
         assert late.would_fit[0].nodes == 1
     assert notes[0] == ""
     assert notes[-1] == "which replicas would have to go was not computed: too much else is blocked in this plan"
-    assert asked[-1] == asked[-2]
+    assert steps[-1] == steps[-2]

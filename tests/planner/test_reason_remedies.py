@@ -1,4 +1,4 @@
-"""The remedies in a plan do help: nodes to add, replicas in the way; and the counted amounts exist."""
+"""The remedies in a plan work: nodes to add and replicas to end; and the counted amounts exist."""
 
 from __future__ import annotations
 
@@ -12,21 +12,19 @@ from applied import apply_plan
 from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory
+from planning_inputs import PlanningInputs, planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory
 from simulated import SimNode, live_replicas, selects, simulate
-from world_strategies import worlds
 
 from fleetctl.documents.fleet import Spread
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Blocked, Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
-World = tuple[ResolvedFleet, Inventory]
-
 
 @st.composite
-def crowded(draw: st.DrawFn) -> World:
-    """Return a cluster with little room left: replicas on one node or two, gangs and shares that wait for a place."""
+def crowded(draw: st.DrawFn) -> PlanningInputs:
+    """Return a nearly full cluster: replicas on one or two nodes, and gangs and shares that do not fit."""
     nodes = [{"name": f"n{number}", "gpus": 4, "cpus": 16, "labels": {"fabric": draw(st.sampled_from("xxy"))}}
              for number in range(draw(st.integers(2, 4)))]
     replicas: list[dict[str, Any]] = []
@@ -49,24 +47,24 @@ def crowded(draw: st.DrawFn) -> World:
         {"gpus": 3, "copies": 2, "sameLabel": {"label": "fabric", "scope": "replica"}},
         {"gang": {"gpus": 2, "workers": 1}, "copies": 2, "sameLabel": {"label": "fabric", "scope": "replica"}},
     ]))
-    models = [{"key": "waits", "replicas": draw(st.integers(1, 3)), "priority": 3, **waiting}]
+    models = [{"key": "waiting", "replicas": draw(st.integers(1, 3)), "priority": 3, **waiting}]
     models += [{"key": key, "replicas": draw(st.integers(0, 4)), "priority": priority,
                 "gpus": draw(st.sampled_from([1, 2]))}
                for key, priority in (("low", 0), ("same", 3), ("high", 6))]
     return short_fleet({"models": models}), short_inventory({"nodes": nodes, "replicas": replicas})
 
 
-crowded_or_not = st.one_of(worlds(exact=True), crowded(), crowded())
+crowded_or_not = st.one_of(planning_inputs(exact=True), crowded(), crowded())
 many = settings(max_examples=cases(20), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
-def _told(plan: Plan, fleet: ResolvedFleet) -> list[tuple[Blocked, ResolvedModel]]:
+def _explained(plan: Plan, fleet: ResolvedFleet) -> list[tuple[Blocked, ResolvedModel]]:
     models = {model.key: model for model in fleet.models}
     return [(blocked, models[blocked.model]) for blocked in plan.blocked if blocked.code != "CLAIMED_BY_FLEET"]
 
 
 def _would_create(fleet: ResolvedFleet, model: ResolvedModel, inventory: Inventory, more: int) -> int:
-    """Return how many of `more` replicas of one model are placed when nothing else is asked for."""
+    """Return how many of `more` replicas of one model are placed if the fleet has no other model."""
     counted = [replica for replica in live_replicas(inventory)
                if replica.model == model.key and replica.fleet == fleet.name and replica.level == "HOT"]
     alone = replace(fleet, models=(replace(model, replicas=len(counted) + more, surge=0),))
@@ -79,11 +77,11 @@ def _size(model: ResolvedModel) -> int:
 
 @many
 @given(crowded_or_not)
-def test_the_addition_makes_one_fit_and_for_all_it_makes_all_fit(world: World) -> None:
-    fleet, inventory = world
+def test_the_added_nodes_make_one_replica_fit_and_those_for_all_make_all_fit(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     after = apply_plan(plan, fleet, inventory)
-    for blocked, model in _told(plan, fleet):
+    for blocked, model in _explained(plan, fleet):
         one, everything = [add.nodes for add in blocked.would_fit], [add.nodes_for_all for add in blocked.would_fit]
         if not blocked.would_fit:
             continue
@@ -94,11 +92,11 @@ def test_the_addition_makes_one_fit_and_for_all_it_makes_all_fit(world: World) -
 
 @many
 @given(crowded_or_not)
-def test_one_node_less_than_the_addition_is_not_enough(world: World) -> None:
-    fleet, inventory = world
+def test_one_node_fewer_than_the_addition_is_not_enough(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     after = apply_plan(plan, fleet, inventory)
-    for blocked, model in _told(plan, fleet):
+    for blocked, model in _explained(plan, fleet):
         if len(blocked.would_fit) != 1:
             continue
         [add] = blocked.would_fit
@@ -110,25 +108,25 @@ def test_one_node_less_than_the_addition_is_not_enough(world: World) -> None:
 
 @many
 @given(crowded_or_not)
-def test_without_the_replicas_in_the_way_one_more_fits(world: World) -> None:
-    fleet, inventory = world
+def test_without_the_replicas_in_the_way_one_more_fits(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
-    for blocked, model in _told(plan, fleet):
+    for blocked, model in _explained(plan, fleet):
         if not blocked.make_room:
             continue
-        gone = {one.replica for one in blocked.make_room}
+        ended = {one.replica for one in blocked.make_room}
         assert model.key not in {one.model for one in blocked.make_room if one.owner == "fleet"}
-        assert _would_create(fleet, model, _left(plan, fleet, inventory, gone), 1) == 1
+        assert _would_create(fleet, model, _after(plan, fleet, inventory, ended), 1) == 1
 
 
 @many
 @given(crowded_or_not)
-def test_no_smaller_set_of_the_same_step_makes_room_on_one_node(world: World) -> None:
-    """For models of one member: no replicas of an earlier step would help, and no smaller set of the same step."""
-    fleet, inventory = world
+def test_on_one_node_no_smaller_set_of_replicas_makes_room(inputs: PlanningInputs) -> None:
+    """For models of one member: neither replicas of an earlier step nor a smaller set of the same step would help."""
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     priorities = {model.key: model.priority for model in fleet.models}
-    for blocked, model in _told(plan, fleet):
+    for blocked, model in _explained(plan, fleet):
         if not blocked.make_room or _size(model) > 1:
             continue
         needed = {one.replica for one in blocked.make_room if not one.surplus}
@@ -142,37 +140,38 @@ def test_no_smaller_set_of_the_same_step_makes_room_on_one_node(world: World) ->
                    and priorities.get(replica.model, 0) < model.priority]
         names = sorted({*others, *needed} - {name for name in others if name.startswith(f"{model.key}/")})
         for size in range(1, len(blocked.make_room)):
-            for gone in combinations(names, size):
-                assert _would_create(fleet, model, _left(plan, fleet, inventory, set(gone)), 1) == 0
+            for ended in combinations(names, size):
+                assert _would_create(fleet, model, _after(plan, fleet, inventory, set(ended)), 1) == 0
 
 
-def _left(plan: Plan, fleet: ResolvedFleet, inventory: Inventory, gone: set[str]) -> Inventory:
-    """Return the inventory after the plan was carried out, had those in `gone` never been there."""
-    kept = plan.model_copy(update={"actions": [action for action in plan.actions if action.id not in gone]})
-    return apply_plan(kept, fleet, without(inventory, gone))
+def _after(plan: Plan, fleet: ResolvedFleet, inventory: Inventory, ended: set[str]) -> Inventory:
+    """Return the inventory after the plan is applied, without the replicas named in `ended`."""
+    kept = plan.model_copy(update={"actions": [action for action in plan.actions if action.id not in ended]})
+    return apply_plan(kept, fleet, without(inventory, ended))
 
 
 @many
 @given(crowded_or_not)
-def test_the_counted_amounts_exist(world: World) -> None:
-    fleet, inventory = world
+def test_the_counted_amounts_exist(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     nodes = simulate(apply_plan(plan, fleet, inventory), fleet.policies, fleet.name, None)
     alive = [node for node in nodes.values() if node.node.state != "DEAD"]
-    for blocked, model in _told(plan, fleet):
+    for blocked, model in _explained(plan, fleet):
         if blocked.counted is None or _size(model) > 1 or not all(node.exact for node in alive):
             continue
         if isinstance(model.placement.spread, Spread):
-            continue  # its limit keeps nodes out, too
-        member, told = model.workers[0].members[0], blocked.counted
+            continue  # the limit of a spread also excludes nodes
+        member, counted = model.workers[0].members[0], blocked.counted
         want = member.resources
         wants_cards = bool(want.gpus or want.vram)
         selected = [node for node in alive
                     if selects(member.node_selector, {"ray.io/node-id": node.node.id, **node.node.labels})]
         usable = [node for node in selected if node.takes_new and _has_slot(node, model.key, wants_cards)]
         free = [_free(node, want.gpus >= 10_000) if wants_cards else 0 for node in usable]
-        assert (told.nodes, told.selected, told.usable, told.fitting) == (len(alive), len(selected), len(usable), 0)
-        assert (told.free_gpus, told.on_nodes, told.most_on_one) == (
+        assert (counted.nodes, counted.selected, counted.usable, counted.fitting) == (
+            len(alive), len(selected), len(usable), 0)
+        assert (counted.free_gpus, counted.on_nodes, counted.most_on_one) == (
             sum(free), sum(amount > 0 for amount in free), max(free, default=0))
         assert sum(reason.node_count for reason in blocked.reasons) == (len(alive) or len(nodes))
 

@@ -1,4 +1,4 @@
-"""The bound over groups of nodes is never below the truth, and equal to it if proven."""
+"""The bound over groups of nodes is never below the optimum, and equal to it if proven."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle.families import FAMILIES, draw_world
+from oracle.families import FAMILIES, draw_inputs
 from oracle.optimum import best_possible
 from oracle.question import ask_about
 from stated import problem_of, stated
@@ -26,7 +26,7 @@ def test_the_bound_is_never_below_the_optimum(family: str, packings: bool, monke
     if not packings:
         monkeypatch.setattr(pool_rows, "MAX_PACKING_COLUMNS", 0)
     for seed in SEEDS:
-        fleet, inventory = draw_world(family, seed)
+        fleet, inventory = draw_inputs(family, seed)
         best = best_possible(ask_about(fleet, inventory), deterministic_time=1)
         if best.levels:
             relaxation = relax(stated(fleet, inventory))
@@ -35,7 +35,7 @@ def test_the_bound_is_never_below_the_optimum(family: str, packings: bool, monke
             assert most_replicas(relaxation) >= best.replicas
 
 
-def test_whole_cards_of_dividing_sizes_are_exact_over_pools() -> None:
+def test_the_bound_over_pools_is_exact_for_whole_cards_of_dividing_sizes() -> None:
     models = [{"replicas": 9, "gpus": size} for size in (8, 4, 2, 1)]
     problem = problem_of(models, [{"gpus": gpus} for gpus in (8, 7, 6, 5, 3)])
     assert len(relax(problem).pools) == 1
@@ -47,12 +47,12 @@ def test_free_shares_do_not_add_up_over_cards() -> None:
     assert climb(relax(problem)).levels == (Level(served=2, units=18_000, replicas=5),)
 
 
-def test_a_card_in_shares_is_no_whole_card() -> None:
+def test_a_card_with_shares_on_it_is_not_a_whole_card() -> None:
     problem = problem_of([{"replicas": 2, "gpus": 2}, {"replicas": 1, "gpus": 0.1}], [{"gpus": 4}])
     assert climb(relax(problem)).levels == (Level(served=2, units=21_000, replicas=2),)
 
 
-def test_higher_priorities_come_first_and_stay() -> None:
+def test_higher_priorities_come_first_and_are_never_reduced() -> None:
     models = [{"replicas": 4, "gpus": 1, "priority": 0}, {"replicas": 1, "gpus": 3, "priority": 5}]
     assert climb(relax(problem_of(models, [{"gpus": 4}]))).levels == (Level(1, 30_000, 1), Level(1, 10_000, 1))
 
@@ -72,7 +72,7 @@ def test_gangs_are_not_split_over_domains() -> None:
     assert climb(relax(problem)).levels == (Level(served=1, units=320_000, replicas=2),)
 
 
-def test_mixed_ranks_of_a_gang_need_nodes_of_their_own_together() -> None:
+def test_unlike_ranks_of_a_gang_need_distinct_nodes() -> None:
     workers = [{"name": "main", "members": [{"role": "Leader", "resources": {"gpus": 1}},
                                             {"role": "Worker", "count": 2, "resources": {"gpus": 2}}]}]
     assert most_replicas(relax(problem_of([{"replicas": 1, "workers": workers}], [{"gpus": 8}] * 2))) == 0
@@ -86,7 +86,7 @@ def test_order_of_models_and_nodes_does_not_matter() -> None:
 
 @settings(max_examples=cases(60), deadline=None, derandomize=True)
 @given(st.lists(st.integers(1, 10), min_size=1, max_size=4, unique=True), st.integers(1, 12))
-def test_every_packing_of_a_card_is_inside_a_maximal_one(shares: list[int], room: int) -> None:
+def test_every_packing_of_a_card_is_part_of_a_maximal_one(shares: list[int], room: int) -> None:
     found = maximal_packings([Piece(share, 0) for share in shares], room, 0, 10_000)
     for packing in _all_packings(shares, room):
         assert any(all(a <= b for a, b in zip(packing, one, strict=True)) for one in found)
@@ -100,7 +100,7 @@ def _all_packings(shares: list[int], room: int) -> list[tuple[int, ...]]:
             for rest in _all_packings(shares[1:], room - count * shares[0])]
 
 
-def test_packings_hold_the_memory_of_the_card_too() -> None:
+def test_packings_stay_within_the_memory_of_the_card() -> None:
     assert maximal_packings([Piece(1, 6), Piece(2, 0)], 6, 10, 100) == ((0, 3), (1, 2))
 
 

@@ -1,4 +1,4 @@
-"""In-place updates: what reloads, what does not and why; nothing else in a plan depends on them."""
+"""In-place updates: which replicas reload, which do not and why; the rest of the plan is unaffected."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_worlds import before, plan_for
 from published import validator
-from test_weight_sources import NAMES, ONE, OTHER, model, world
+from short_forms import before, plan_for
+from test_weight_sources import NAMES, ONE, OTHER, cluster_of, model
 
 from fleetctl.apply.prepare import ApplyOptions, apply_request
 from fleetctl.apply.record import apply_record
@@ -32,17 +32,18 @@ OLD = {"artifact": OTHER}
 
 
 def in_place(fleet: ResolvedFleet, reload: HttpReload | None = RELOAD) -> ResolvedFleet:
-    """The fleet, updated in place, with the hashes that a file would have."""
+    """The fleet with in-place updates and the spec hashes of its file."""
     return replace(fleet, models=tuple(
         replace(one, reload=reload, engine_hash=engine_hash(one.workers, one.placement),
                 spec_hash=hash_of_shape(shape_as_set(one.workers, one.placement))) for one in fleet.models))
 
 
 def outdated(count: int, wanted: int | None = None, **more: Any) -> tuple[ResolvedFleet, Inventory]:
-    """A model with `count` replicas that run other weights; `more` is added to each."""
+    """A model with `count` replicas that run other weights; `more` adds fields to each."""
     replicas = [{"model": "m", "id": number, "node": NAMES[number], "serves": OLD, "hash": "old"}
                 for number in range(count)]
-    fleet, inventory = world([model("m") | {"replicas": count if wanted is None else wanted, "priority": 7}], replicas)
+    target = count if wanted is None else wanted
+    fleet, inventory = cluster_of([model("m") | {"replicas": target, "priority": 7}], replicas)
     fleet = in_place(fleet)
     return fleet, with_each(inventory, engine_hash=fleet.models[0].engine_hash, **more)
 
@@ -68,7 +69,7 @@ def test_replicas_with_only_other_weights_reload_and_the_plan_can_be_saved_and_s
     assert (first["actorId"], first["runs"], first["specHash"]) == ("actor0", "old", fleet.models[0].spec_hash)
     assert (first["http"]["path"], first["members"][0]["weights"]["artifact"]) == ("/reload", ONE)
     assert set(apply_record(plan)["shapes"]) == {fleet.models[0].spec_hash}
-    [recorded] = apply_record(plan)["models"]  # so that later plans can say what it runs
+    [recorded] = apply_record(plan)["models"]  # lets later plans name the running spec
     assert (recorded["key"], recorded["specHash"], recorded["priority"]) == ("m", fleet.models[0].spec_hash, 7)
     assert '"dir": "$(FLEET' in saved
     assert '"dir": "***"' in render_plan_json(plan)
@@ -81,13 +82,13 @@ def test_replicas_with_only_other_weights_reload_and_the_plan_can_be_saved_and_s
 def test_a_plan_without_reloads_has_no_trace_of_them() -> None:
     fleet, inventory = outdated(1)
     for without in (replace(fleet, models=tuple(replace(one, reload=None) for one in fleet.models)),
-                    in_place(world([{"key": "m", "replicas": 0, "gpus": 1}], [])[0])):
+                    in_place(cluster_of([{"key": "m", "replicas": 0, "gpus": 1}], [])[0])):
         text = saved_plan_json(plan_for(without, inventory))
         assert json.loads(text)["formatVersion"] == "1.0"
         assert '"reload' not in text
 
 
-@pytest.mark.parametrize(("more", "policy", "said"), [
+@pytest.mark.parametrize(("more", "policy", "expected"), [
     ({"engine_hash": "another"}, {}, "not in place: more than index or view of its weights has changed"),
     ({"engine_hash": None}, {}, "not in place: more than index or view of its weights has changed"),
     ({"state": "RESTARTING"}, {}, "not in place: not ready"),
@@ -95,14 +96,14 @@ def test_a_plan_without_reloads_has_no_trace_of_them() -> None:
     ({"draining": True}, {}, "not in place: not ready"),
     ({}, {"protected_models": ["m"]}, "not in place: the model is protected"),
 ])
-def test_replicas_that_do_not_reload_are_kept_and_the_plan_says_why(
-    more: dict[str, Any], policy: dict[str, Any], said: str
+def test_replicas_that_do_not_reload_are_kept_and_the_plan_has_the_reason(
+    more: dict[str, Any], policy: dict[str, Any], expected: str
 ) -> None:
     fleet, inventory = outdated(1)
     fleet = replace(fleet, policy=fleet.policy.model_copy(update=policy))
     plan = plan_for(fleet, with_each(inventory, **{"engine_hash": fleet.models[0].engine_hash, **more}))
     assert (plan.reloads, plan.actions, plan.format_version) == ([], [], "1.0")
-    assert said in reason(plan)
+    assert expected in reason(plan)
 
 
 def test_after_three_failed_reloads_a_model_cools_and_is_then_tried_with_one_replica() -> None:
@@ -121,7 +122,7 @@ def test_after_three_failed_reloads_a_model_cools_and_is_then_tried_with_one_rep
     assert "m/0, m/1 not in place: cooling until" in reason(cooling)
     assert "3 x RELOAD_FAILED: HTTP 500" in reason(cooling)
     assert len(plan_for(fleet, failed("3m", "2m", "1m"), ignore_cooldown=True).reloads) == 2
-    assert [one.id for one in plan_for(fleet, failed("9m", "8m", "7m")).reloads] == ["m/0"]  # it has cooled
+    assert [one.id for one in plan_for(fleet, failed("9m", "8m", "7m")).reloads] == ["m/0"]  # its cooldown is over
     one_node = [one.model_copy(update={"node_ids": [NAMES[0]]}) for one in failed("3m", "2m", "1m").failures]
     pair = plan_for(fleet, inventory.model_copy(update={"failures": one_node}))
     assert [one.id for one in pair.reloads] == ["m/1"]
@@ -151,7 +152,7 @@ def test_a_spec_that_ended_an_engine_is_not_reloaded_automatically_again() -> No
     assert len(plan_for(fleet, inventory.model_copy(update={"failures": [other]})).reloads) == 2
 
 
-def test_a_replica_with_an_unknown_spec_reloads_first_whatever_the_file_has() -> None:
+def test_a_replica_with_an_unknown_spec_always_reloads_first() -> None:
     fleet, inventory = outdated(2)
     replicas = [inventory.replicas[0], inventory.replicas[1].model_copy(update={"spec_hash": UNKNOWN_SPEC})]
     plan = plan_for(fleet, inventory.model_copy(update={"replicas": replicas}))

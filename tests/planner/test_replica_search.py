@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner_worlds import short_inventory, short_model
+from short_forms import short_inventory, short_model
 
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger
@@ -33,7 +33,7 @@ def test_a_dead_end_of_the_greedy_pass_is_searched() -> None:
 
 
 def test_the_gang_with_most_ranks_is_placed_first() -> None:
-    """Prefills first would fill a node each pair, and the last of three decodes find one node for its two ranks."""
+    """If prefills went first, each pair would fill a node, leaving one node for the two ranks of the last decode."""
     placer = placer_over([{"name": name, "gpus": 2, "labels": {"rack": "r"}} for name in "abcdef"])
     prefill = {"name": "prefill", "copies": 2, "members": [{"role": "Standalone", "resources": {"gpus": 1}}]}
     decode = {"name": "decode", "members": [{"role": role, "resources": {"gpus": 1}} for role in ("Leader", "Worker")]}

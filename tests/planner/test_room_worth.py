@@ -77,12 +77,12 @@ claims = st.builds(
 
 @settings(max_examples=cases(25), deadline=None)
 @given(st.lists(offers, min_size=1, max_size=5), st.lists(claims, min_size=1, max_size=12), st.data())
-def test_it_returns_a_node_exactly_if_one_holds_the_member(
-    some: list[Offer], asked: list[Claim], data: st.DataObject
+def test_the_placer_finds_a_node_exactly_if_one_holds_the_member(
+    some: list[Offer], drawn: list[Claim], data: st.DataObject
 ) -> None:
     book = ledger(*some)
     placer = expecting(book, *[(claim, (), 1) for claim in data.draw(st.lists(claims, max_size=4))])
-    for claim in asked:
+    for claim in drawn:
         mark, candidates = book.mark(), placer.candidates((claim, ()))
         holding = [place for place in range(len(some)) if book.fit(book.numbers[place], claim) is not None]
         assert sorted(node for _, node in candidates.in_order()) == holding
@@ -96,36 +96,36 @@ def test_it_returns_a_node_exactly_if_one_holds_the_member(
 
 @settings(max_examples=cases(15), deadline=None)
 @given(st.lists(claims, min_size=1, max_size=8), st.randoms(use_true_random=False))
-def test_neither_the_order_of_what_is_expected_nor_what_was_undone_matters(
-    asked: list[Claim], random: Random
+def test_neither_the_order_of_expected_members_nor_undone_placements_change_the_choice(
+    drawn: list[Claim], random: Random
 ) -> None:
-    wanted = [(claim, (), place + 1) for place, claim in enumerate(asked)]
+    wanted = [(claim, (), place + 1) for place, claim in enumerate(drawn)]
     book = ledger(offer(4, 16), offer(2, 64), offer(4, 16))
     placer = expecting(book, *wanted)
-    before = [best(placer, claim) for claim in asked]
+    before = [best(placer, claim) for claim in drawn]
     mark = book.mark()
-    for claim in asked:
+    for claim in drawn:
         node = best(placer, claim)
         if node is not None:
             book.take(node, claim)
     book.undo(mark)
-    assert [best(placer, claim) for claim in asked] == before
+    assert [best(placer, claim) for claim in drawn] == before
     random.shuffle(wanted)
-    assert [best(expecting(book, *wanted), claim) for claim in asked] == before
+    assert [best(expecting(book, *wanted), claim) for claim in drawn] == before
 
 
-def test_a_share_goes_where_the_rest_of_the_card_is_of_no_use_anyway() -> None:
+def test_a_share_goes_to_a_card_whose_rest_fits_no_expected_member() -> None:
     book = ledger(offer(1, 32), offer(1, 32))
     book.take(1, gpus(0.6))
     assert best(expecting(book, (gpus(0.6), (), 1), (gpus(0.3), (), 1)), gpus(0.3)) == 1
 
 
-def test_cpu_is_taken_where_the_cards_can_do_without() -> None:
+def test_cpus_are_taken_on_nodes_whose_cards_do_not_need_them() -> None:
     placer = expecting(ledger(offer(8, 96), offer(2, 104)), (gpus(1, cpus=12), (), 10), (gpus(0, cpus=12), (), 6))
     assert best(placer, gpus(0, cpus=12)) == 1
 
 
-def test_room_that_only_some_can_use_is_left_to_them() -> None:
+def test_room_that_only_some_models_can_use_is_kept_for_them() -> None:
     labels = [{"model": "a"}, {"model": "b"}]
     only_a = (("model", "a"),)
     placer = expecting(ledger(offer(4, 64), offer(4, 64), labels=labels), (gpus(1), only_a, 4), (gpus(1), (), 4))
@@ -133,7 +133,7 @@ def test_room_that_only_some_can_use_is_left_to_them() -> None:
     assert best(placer, gpus(1), only_a) == 0
 
 
-def test_among_equals_the_fuller_node_then_the_least_spread_wins() -> None:
+def test_among_equal_nodes_the_fuller_then_the_least_spread_wins() -> None:
     book = ledger(offer(4, 64), offer(4, 64), offer(4, 64))
     placer = expecting(book, (gpus(1), (), 12))
     candidates, spread = placer.candidates((gpus(1), ())), {0: 5, 1: 5, 2: 3}.__getitem__
@@ -143,13 +143,13 @@ def test_among_equals_the_fuller_node_then_the_least_spread_wins() -> None:
     assert candidates.best({0, 2}.__contains__, spread) == 2
 
 
-def test_certainty_about_the_card_comes_first() -> None:
+def test_a_node_with_a_certain_card_comes_first() -> None:
     clean = offer(2, 8)
     dirty = clean._replace(cards=(clean.cards[0]._replace(foreign=GIB), *clean.cards[1:]))
     assert best(expecting(ledger(dirty, clean), (gpus(1), (), 3)), gpus(1)) == 1
 
 
-def test_what_is_missing_counts_and_the_rest_of_the_room_goes_to_more_of_the_same() -> None:
+def test_missing_replicas_count_and_the_remaining_room_goes_to_more_of_the_same_kind() -> None:
     one, two = shape(gpus(1)), shape(gpus(2), count=2)
     assert expected_kinds([Expected(one, 3, 5), Expected(two, 0, 1)], 12 * SHARE) == [
         ((gpus(1), ()), 8.0), ((gpus(2), ()), 2.0)]
@@ -165,11 +165,11 @@ def test_the_cost_of_a_packing_is_computed_from_its_nodes() -> None:
     once = worth.harm(before, book.numbers[0], worth.area_of[0])
     book.take(0, gpus(1))
     assert once > 0
-    assert worth.harm(before, book.numbers[0], worth.area_of[0]) < 2 * once, "the second card was of no use any more"
+    assert worth.harm(before, book.numbers[0], worth.area_of[0]) < 2 * once, "the second card alone had no use left"
 
 
 def test_prices_charge_a_member_for_what_is_scarce() -> None:
-    """Two members of one card each; CPUs are too few for the big one, so the small one is better."""
+    """Two members of one card each; CPUs are scarce for the large one, so the small one is better."""
     shares = np.array([[SHARE, SHARE]])
     heavy, light = bid_prices([gpus(1, cpus=12), gpus(1, cpus=4)], np.array([100.0, 100.0]), ROOM, shares)
     assert 0 < light < heavy <= MICRO
@@ -198,7 +198,7 @@ def test_the_central_path_ends_within_its_gap_of_the_optimum(gap: float, off: fl
     assert (program.cost(price) > program.gain).all()
 
 
-def test_worth_is_the_best_filling_that_cpu_allows() -> None:
+def test_the_worth_of_a_node_is_its_best_filling_within_its_cpus() -> None:
     """Members of 0.5 card, 4 CPUs, worth half a card, on nodes of two cards."""
     tables = node_worth([gpus(0.5, cpus=4)], np.array([MICRO // 2]), [np.array([SHARE // 2])], 2, MICRO // 8, 0)
     whole, part = [SHARE, SHARE], [SHARE, SHARE // 2]
@@ -207,5 +207,5 @@ def test_worth_is_the_best_filling_that_cpu_allows() -> None:
 
 
 @pytest.mark.parametrize("members", [[], [(gpus(1, cpus=2), (), 3)]])
-def test_a_fleet_without_nodes_has_no_place(members: list[tuple[Claim, Selector, int]]) -> None:
+def test_without_nodes_no_replica_is_placed(members: list[tuple[Claim, Selector, int]]) -> None:
     assert best(expecting(ledger(), *members), gpus(1)) is None

@@ -1,4 +1,4 @@
-"""Spread: a written one comes before tightness and after the objective; one with a limit is never broken."""
+"""Spread: an explicit spread outranks tightness but not the objective; a limit is never exceeded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from checker import check_plan, crowded_values, spread_of, value_on
 from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory, short_model
+from short_forms import plan_for, short_fleet, short_inventory, short_model
 from simulated import SimNode, selects, simulate
 
 from fleetctl.documents.inventory import Inventory
@@ -43,9 +43,9 @@ def nodes_used(plan: Plan, key: str = "m") -> Counter[str]:
 
 
 def planned(models: list[dict[str, Any]], nodes: list[dict[str, Any]], **inventory: Any) -> Plan:
-    fleet, seen = short_fleet({"models": models}), short_inventory({"nodes": nodes, **inventory})
-    plan = plan_for(fleet, seen)
-    check_plan(plan, fleet, seen)
+    fleet, cluster = short_fleet({"models": models}), short_inventory({"nodes": nodes, **inventory})
+    plan = plan_for(fleet, cluster)
+    check_plan(plan, fleet, cluster)
     return plan
 
 
@@ -58,26 +58,26 @@ def test_gpu_models_are_spread_over_nodes(label: str, gpus: float, replicas: int
     assert sorted(nodes_used(plan).values(), reverse=True) == counts
 
 
-def test_without_a_spread_the_tightest_fit_still_wins() -> None:
+def test_without_a_spread_the_tightest_fit_wins() -> None:
     assert nodes_used(planned([{"key": "m", "replicas": 4, "gpus": 0.5}], hosts(a=2, b=4, c=8))) == {"a": 4}
 
 
 def test_a_certain_card_comes_before_spread() -> None:
-    """On a, Ray might hand out a card that something foreign uses."""
+    """On node a, Ray might hand out a card in foreign use."""
     nodes = [{**hosts(a=2)[0], "vram": "24Gi", "measured": {0: 9 << 30}}, {**hosts(b=2)[0], "vram": "24Gi"}]
     live = [{"model": "m", "id": 0, "node": "b", "gpus": 1, "cards": [0]}]
     plan = planned([{"key": "m", "replicas": 2, "gpus": 1, "spread": NODE}], nodes, replicas=live)
     assert nodes_used(plan) == {"b": 1}
 
 
-def test_placing_comes_before_spread_and_spread_uses_the_rest() -> None:
+def test_placing_more_comes_before_spread_and_spread_uses_the_remaining_freedom() -> None:
     plan = planned([{"key": "m", "replicas": 3, "gpus": 1, "spread": NODE}, {"key": "pair", "replicas": 1, "gpus": 2}],
                    hosts(a=2, b=2, c=1))
     assert plan.summary.create == 4
     assert sorted(nodes_used(plan).values()) == [1, 2]
 
 
-def test_a_fleet_that_is_short_of_room_keeps_the_spread_that_costs_nothing() -> None:
+def test_a_fleet_short_of_room_keeps_the_spread_that_costs_no_replica() -> None:
     """Not everything fits, so the optimizing tiers decide; they ignore spreads."""
     models = [{"key": "m", "replicas": 6, "gpus": 1, "spread": NODE}, {"key": "odd", "replicas": 9, "gpus": 3}]
     plan = planned(models, hosts(**{f"n{number}": 4 for number in range(6)}))
@@ -86,14 +86,14 @@ def test_a_fleet_that_is_short_of_room_keeps_the_spread_that_costs_nothing() -> 
 
 
 def test_a_full_fleet_is_spread_beyond_single_moves() -> None:
-    """More is wanted than there is, and no node has room to move one of its replicas to."""
+    """Demand exceeds room, and no node has room for a replica moved from another."""
     models = [{"key": f"m{number}", "replicas": 12, "gpus": 1 + number % 2, "spread": NODE} for number in range(24)]
     plan = planned(models, hosts(**{f"n{number}": 8 for number in range(48)}))
     assert plan.blocked
     assert max(count for model in models for count in nodes_used(plan, model["key"]).values()) <= 2
 
 
-def test_what_runs_is_counted_and_never_moved() -> None:
+def test_running_replicas_count_for_the_spread_and_are_never_moved() -> None:
     live = [{"model": "m", "id": number, "node": "a"} for number in range(3)]
     plan = planned([{"key": "m", "replicas": 6, "gpus": 1, "spread": NODE}], hosts(a=8, b=8, c=2), replicas=live)
     assert (sorted(nodes_used(plan)), sorted(nodes_used(plan).values())) == (["b", "c"], [1, 2])
@@ -106,7 +106,7 @@ def test_nodes_without_the_label_are_one_value() -> None:
     assert nodes_used(plan)["a"] == 2
 
 
-def test_ranks_of_a_gang_stay_on_the_values_it_touches_already() -> None:
+def test_ranks_of_a_gang_prefer_label_values_that_the_gang_already_touches() -> None:
     nodes = [{"name": f"{zone}{number}", "gpus": 1, "labels": {"zone": zone}} for zone in "ab" for number in range(4)]
     gang = {"key": "m", "replicas": 2, "gang": {"gpus": 1, "workers": 3}, "spread": "zone"}
     zones = [{member.node[0] for member in action.members} for action in planned([gang], nodes).actions]
@@ -146,14 +146,14 @@ def test_for_a_gang_that_would_fit_on_new_nodes_their_number_is_shown() -> None:
 
 
 def test_the_bound_with_moves_respects_the_limit() -> None:
-    """Moving m/0 to b does not help: m may be on each node once, and wide needs the cards of two nodes."""
+    """Moving m/0 to b does not help: a node takes m once, and wide needs the cards of two nodes."""
     live = [{"model": "m", "id": 0, "node": "a", "gpus": 1, "cards": [0]}]
     models = [{"key": "m", "replicas": 3, "gpus": 1, "spread": {"label": NODE, "maxPerValue": 1}}]
     plan = planned(models, hosts(a=2, b=2), replicas=live)
     assert (plan.certificate.placed, plan.certificate.upper_bound, plan.certificate.repacked_bound) == (1, 1, None)
 
 
-def small_world(random: Random) -> tuple[ResolvedFleet, Inventory]:
+def small_case(random: Random) -> tuple[ResolvedFleet, Inventory]:
     nodes = [{"name": f"n{number}", "gpus": random.choice([1, 2, 2, 4]),
               "labels": {"zone": random.choice("abc")} if random.random() < 0.9 else {}}
              for number in range(random.randint(2, 4))]
@@ -170,22 +170,22 @@ def small_world(random: Random) -> tuple[ResolvedFleet, Inventory]:
 
 
 class TooLarge(Exception):
-    """There are too many ways to try them all."""
+    """Too many packings to try them all."""
 
 
 def least_crowding(fleet: ResolvedFleet, inventory: Inventory, wanted: Counts) -> int:
-    """The least sum of squared crowds of any packing with so many replicas of each model, by trying them all."""
-    seen: set[object] = set()
+    """The least sum of squared crowds over all packings with the given number of replicas per model."""
+    visited: set[object] = set()
     start = tuple(simulate(inventory, (), fleet.name, None).values())
     spreads = {model.key: spread_of(model) for model in fleet.models}
 
     def below(nodes: tuple[SimNode, ...], left: Counter[str], crowd: Counter[tuple[str, str | None]]) -> Iterator[int]:
         state = (tuple((tuple(card.share for card in node.cards), node.gpus) for node in nodes),
                  tuple(sorted(left.items())), frozenset(crowd.items()))
-        if state in seen:
+        if state in visited:
             return
-        seen.add(state)
-        if len(seen) > 2_000:
+        visited.add(state)
+        if len(visited) > 2_000:
             raise TooLarge
         if not left.total():
             yield sum(count * count for count in crowd.values())
@@ -203,10 +203,10 @@ def least_crowding(fleet: ResolvedFleet, inventory: Inventory, wanted: Counts) -
     return min(below(start, Counter(wanted), Counter()))
 
 
-def test_no_packing_of_as_many_replicas_is_less_crowded() -> None:
+def test_no_packing_of_equally_many_replicas_is_less_crowded() -> None:
     compared = short_of_room = 0
     for seed in range(cases(30)):
-        fleet, inventory = small_world(Random(seed))
+        fleet, inventory = small_case(Random(seed))
         plan = plan_for(fleet, inventory)
         check_plan(plan, fleet, inventory)
         try:
@@ -229,13 +229,13 @@ def test_no_packing_of_as_many_replicas_is_less_crowded() -> None:
 @given(st.lists(st.tuples(
     st.sampled_from([0.3, 0.5, 1, 2]), st.integers(1, 5), st.sampled_from([None, NODE_ID, "zone"]),
 ), min_size=2, max_size=4))
-def test_spreading_out_places_as_many_is_never_more_crowded_and_is_on_the_ledger(
-    asked: list[tuple[float, int, str | None]]
+def test_spreading_out_places_equally_many_is_never_more_crowded_and_is_on_the_ledger(
+    wanted: list[tuple[float, int, str | None]]
 ) -> None:
     nodes = [{"name": name, "gpus": gpus, "labels": {"zone": zone}}
              for name, gpus, zone in (("a", 2, "x"), ("b", 3, "x"), ("c", 4, "y"), ("d", 1, "z"))]
     models = [{"key": f"m{place}", "replicas": count, "gpus": gpus, **({"spread": spread} if spread else {})}
-              for place, (gpus, count, spread) in enumerate(asked)]
+              for place, (gpus, count, spread) in enumerate(wanted)]
     demands = [Demand(replica_shape(short_model(model)), model["replicas"], 0, 0, place)
                for place, model in enumerate(models)]
     inventory, shapes = short_inventory({"nodes": nodes}), {demand.shape.key: demand.shape for demand in demands}
@@ -257,7 +257,7 @@ def test_spreading_out_places_as_many_is_never_more_crowded_and_is_on_the_ledger
             assert held == frozenset(range(len(held))) == fresh.slots(node, demand.shape.key), "slots without gaps"
 
 
-def test_an_undo_restores_the_crowds() -> None:
+def test_undo_restores_the_counts_per_value() -> None:
     inventory = short_inventory({"nodes": hosts(a=2, b=2)})
     shapes = {"m": replica_shape(short_model({"key": "m", "replicas": 2, "gpus": 1, "spread": NODE}))}
     ledger = open_ledger(inventory, (), sort_out(inventory, "lab", shapes), shapes)

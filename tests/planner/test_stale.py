@@ -1,4 +1,4 @@
-"""A saved plan is stale if something it relies on has changed, and only then."""
+"""A saved plan is stale if and only if something it relies on has changed."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import pytest
 from how_many import cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory, short_node, short_replica
-from world_strategies import worlds
+from planning_inputs import PlanningInputs, planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory, short_node, short_replica
 
-from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
-from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.stale import moved_since
 
-World = tuple[ResolvedFleet, Inventory]
 some = settings(max_examples=cases(20))
 
 NODES: list[dict[str, Any]] = [{"name": "a", "gpus": 2, "labels": {"pool": "x"}}, {"name": "b", "gpus": 2}]
@@ -51,7 +48,7 @@ def test_a_lost_replica_changes_only_the_highest_id() -> None:
                  replicas=[{"model": "m", "id": 0, "node": "gone"}]) == ["m: highest id none when planned, 0 now"]
 
 
-def test_models_the_plan_does_not_act_on_may_change() -> None:
+def test_models_without_actions_may_change() -> None:
     plan = made(models=[MODEL, {"key": "idle", "replicas": 0, "gpus": 1}])
     assert moved(plan, replicas=[{"model": "idle", "id": 0, "node": "b"}, {"model": "new", "id": 0, "node": "b"}]) == []
 
@@ -106,7 +103,7 @@ def test_a_replica_of_ours_on_another_level_raises_the_highest_id() -> None:
         "m: highest id none when planned, 1 now"]
 
 
-def test_a_taken_name_that_the_plan_does_not_use_is_fine() -> None:
+def test_a_taken_name_that_the_plan_does_not_use_is_allowed() -> None:
     theirs = [{"model": "m", "id": 0, "node": "b", "fleet": None}]
     plan = plan_for(short_fleet({"models": [MODEL]}), short_inventory({"nodes": NODES, "replicas": theirs}))
     assert [action.replica_id for action in plan.actions] == [1, 2]
@@ -145,7 +142,7 @@ def test_less_free_than_the_total_claims_of_the_plan_is_reported() -> None:
         "node a: less is free than m/1 claims: needs 1 free GPU, has 0"]
 
 
-def test_less_free_but_still_enough_is_fine() -> None:
+def test_less_but_enough_free_is_allowed() -> None:
     assert moved(made(), nodes=[{**NODES[0], "used": {"CPU": 50}}]) == []
     assert moved(made(), nodes=[{**NODES[0], "used": {"CPU": 60}}]) == [
         "node a: less is free than m/1 claims: needs 4 free CPUs, has 0"]
@@ -170,9 +167,9 @@ def test_the_selector_of_each_rank_counts() -> None:
 
 
 @some
-@given(worlds())
-def test_a_node_that_joins_does_not_make_a_plan_stale_whatever_runs_on_it(world: World) -> None:
-    fleet, inventory = world
+@given(planning_inputs())
+def test_a_node_that_joins_does_not_make_a_plan_stale_whatever_runs_on_it(inputs: PlanningInputs) -> None:
+    fleet, inventory = inputs
     joined = short_node({"name": "unrelated", "gpus": 8, "labels": {"pool": "x", "zone": "z"}})
     theirs = short_replica({"model": "theirs", "id": 0, "node": "unrelated", "gpus": 8, "fleet": None})
     now = inventory.model_copy(update={"nodes": [joined, *inventory.nodes], "replicas": [theirs, *inventory.replicas]})
@@ -180,22 +177,22 @@ def test_a_node_that_joins_does_not_make_a_plan_stale_whatever_runs_on_it(world:
 
 
 @some
-@given(worlds(), st.data())
-def test_a_target_node_that_is_gone_makes_the_plan_stale_and_is_named(world: World, data: st.DataObject) -> None:
-    fleet, inventory = world
+@given(planning_inputs(), st.data())
+def test_a_missing_target_node_makes_the_plan_stale_and_is_named(inputs: PlanningInputs, data: st.DataObject) -> None:
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     targets = sorted({member.node_id for action in plan.actions for member in action.members})
     assume(targets)
-    gone = data.draw(st.sampled_from(targets))
-    left = [node for node in inventory.nodes if node.id != gone]
-    told = moved_since(plan, inventory.model_copy(update={"nodes": left}))
-    assert f"node {gone}: was alive when planned, is not listed now" in told
+    missing = data.draw(st.sampled_from(targets))
+    left = [node for node in inventory.nodes if node.id != missing]
+    changes = moved_since(plan, inventory.model_copy(update={"nodes": left}))
+    assert f"node {missing}: was alive when planned, is not listed now" in changes
 
 
 @some
-@given(worlds(), st.data())
-def test_another_replica_of_a_planned_model_makes_the_plan_stale(world: World, data: st.DataObject) -> None:
-    fleet, inventory = world
+@given(planning_inputs(), st.data())
+def test_another_replica_of_a_planned_model_makes_the_plan_stale(inputs: PlanningInputs, data: st.DataObject) -> None:
+    fleet, inventory = inputs
     plan = plan_for(fleet, inventory)
     assume(plan.actions)
     model = data.draw(st.sampled_from(sorted({action.model for action in plan.actions})))

@@ -1,11 +1,11 @@
-"""What a node still offers, from what the inventory says about it."""
+"""What a node offers, computed from the inventory."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from planner_worlds import short_node, short_replica
+from short_forms import short_node, short_replica
 
 from fleetctl.planner.placement.ledger.cards import Offer
 from fleetctl.planner.placement.ledger.node_offer import offer_of
@@ -31,47 +31,47 @@ def test_a_node_without_card_stats_has_cards_of_unknown_memory() -> None:
     assert offer.empty
 
 
-def test_known_indices_go_to_their_cards() -> None:
+def test_grants_with_a_card_index_are_subtracted_from_those_cards() -> None:
     offer = offered({"gpus": 4, "vram": "24Gi"}, {"gpus": 2, "cards": [1, 3]}, {"gpus": 0.25, "cards": [2]})
     assert shares(offer) == [10_000, 0, 7500, 0]
     assert offer.free_gpus == 17_500
     assert not offer.empty
 
 
-def test_cards_known_by_uuid_are_those_whatever_index_the_member_saw() -> None:
-    """A container may count its only card as 0, whichever it is on the node."""
+def test_a_card_uuid_wins_over_the_index_that_the_member_reports() -> None:
+    """In a container the only card may have index 0, whatever its index on the node."""
     assert shares(offered({"gpus": 2, "vram": "24Gi"}, {"gpus": 1, "cards": [0], "uuids": ["GPU-a-1"]})) == [10_000, 0]
 
 
-def test_a_grant_without_index_is_laid_where_ray_would_lay_it() -> None:
+def test_a_grant_without_index_is_assigned_to_the_card_that_ray_would_choose() -> None:
     assert shares(offered({"gpus": 3}, {"gpus": 0.5, "cards": [2]}, {"gpus": 0.25})) == [10_000, 10_000, 2500]
     assert shares(offered({"gpus": 3}, {"gpus": 2})) == [0, 0, 10_000]
 
 
-def test_use_that_no_replica_explains_is_laid_too() -> None:
+def test_usage_that_no_replica_explains_is_assigned_to_cards_too() -> None:
     assert shares(offered({"gpus": 3, "used": {"GPU": 1.5}})) == [0, 5000, 10_000]
 
 
-def test_an_unknown_holder_is_where_memory_is_in_use() -> None:
+def test_a_grant_of_an_unknown_holder_is_assigned_to_a_card_with_memory_in_use() -> None:
     offer = offered({"gpus": 3, "vram": "24Gi", "measured": {2: "20Gi"}, "used": {"GPU": 1}})
     assert shares(offer) == [10_000, 10_000, 0]
     assert not any(card.dirty for card in offer.cards)
 
 
-def test_the_share_of_a_card_is_believed_and_not_counted_twice() -> None:
+def test_the_reported_share_of_a_card_is_trusted_and_not_counted_twice() -> None:
     node = {"gpus": 2, "vram": "24Gi", "share": {0: 0.5, 1: 0.0}, "used": {"GPU": 0.5}}
     assert shares(offered(node)) == [5000, 10_000]
     assert shares(offered(node, {"gpus": 0.5, "vram": "4Gi"})) == [5000, 10_000]
     assert shares(offered(node, {"gpus": 0.5, "cards": [0]})) == [5000, 10_000]
 
 
-def test_a_share_that_fits_on_no_single_card_is_taken_all_the_same() -> None:
+def test_a_share_that_fits_on_no_single_card_is_still_subtracted() -> None:
     offer = offered({"gpus": 2}, {"gpus": 0.5, "cards": [0]}, {"gpus": 0.5, "cards": [1]}, {"gpus": 0.8})
     assert sum(shares(offer)) == 2000
     assert offer.free_gpus == 2000
 
 
-def test_more_used_than_there_is_leaves_nothing() -> None:
+def test_usage_above_the_total_leaves_nothing_free() -> None:
     offer = offered({"gpus": 1, "cpus": 2, "memory": "1Gi", "used": {"GPU": 3, "CPU": 5, "memory": "9Gi"}})
     assert (shares(offer), offer.free_gpus, offer.free_cpus, offer.free_memory) == ([0], 0, 0, 0)
 
@@ -95,14 +95,14 @@ def test_dirty_is_more_than_the_larger_of_1gi_and_2_percent(memory: str, measure
     assert offered({"gpus": 1, "vram": memory, "measured": {0: measured}}).cards[0].dirty is dirty
 
 
-def test_the_policy_gives_memory_only_where_the_cluster_does_not() -> None:
+def test_the_policy_sets_card_memory_only_if_the_cluster_reports_none() -> None:
     policy = EffectivePolicy(gpu_memory=16 * GIB)
     assert offered({"gpus": 1}, policy=policy).cards[0].memory == 16 * GIB
     assert offered({"gpus": 1, "vram": "24Gi"}, policy=policy).cards[0].memory == 24 * GIB
 
 
-def test_a_node_said_to_have_tens_of_thousands_of_cards_is_laid_all_the_same() -> None:
-    """A document that counts in another unit is wrong, but it must not keep the planner busy for ever."""
+def test_a_node_with_a_wrong_number_of_cards_in_the_ten_thousands_is_computed_quickly() -> None:
+    """A document in the wrong unit is invalid, but must not block the planner indefinitely."""
     node = short_node({"name": "a", "gpus": 2})
     node = node.model_copy(update={"resources": node.resources.model_copy(update={
         "total": node.resources.total.model_copy(update={"gpu": 40_000.0}),

@@ -1,4 +1,4 @@
-"""Updates: ending one outdated replica by name after each plan never leaves fewer than wanted, and terminates."""
+"""Updates: evicting one outdated replica after each plan never leaves fewer than wanted, and terminates."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from applied import apply_plan
 from checker import check_plan
 from how_many import cases
 from hypothesis import HealthCheck, given, settings
-from planner_worlds import plan_for
-from world_strategies import worlds
+from planning_inputs import PlanningInputs, planning_inputs
+from short_forms import plan_for
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -20,7 +20,7 @@ from fleetctl.planner.questions.changes import without_replica
 MOST = 12
 
 
-def test_of_200_000_models_none_falls_below_its_target_and_all_become_current() -> None:
+def test_updating_never_leaves_fewer_than_the_target_and_ends_with_all_current() -> None:
     draw = random.Random(12).randrange
     for _ in range(200_000):
         wanted, current, outdated, surge = draw(MOST), draw(MOST), draw(MOST), draw(1, 4)
@@ -34,7 +34,7 @@ def test_of_200_000_models_none_falls_below_its_target_and_all_become_current() 
             assert current + outdated >= least
         current += to_create(wanted, current, outdated, surge)
         assert current == goal
-        assert to_create(wanted, current, outdated, surge) == 0, "creations stop"
+        assert to_create(wanted, current, outdated, surge) == 0, "creations must stop"
 
 
 def test_without_a_surge_every_live_replica_counts() -> None:
@@ -43,10 +43,10 @@ def test_without_a_surge_every_live_replica_counts() -> None:
 
 
 @settings(max_examples=cases(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(worlds(exact=True))
-def test_one_eviction_after_each_plan_updates_all_that_have_room(world: tuple[ResolvedFleet, Inventory]) -> None:
-    """Through the planner: the live count never falls below min(target, before), no more are current than planned."""
-    fleet, inventory = world
+@given(planning_inputs(exact=True))
+def test_one_eviction_after_each_plan_updates_all_that_have_room(inputs: PlanningInputs) -> None:
+    """With the planner: the live count never falls below min(target, before), and no more are current than planned."""
+    fleet, inventory = inputs
     fleet = replace(fleet, models=tuple(replace(model, surge=model.surge or 1) for model in fleet.models))
     before = {key: len(state.live) for key, state in _states(fleet, inventory).items()}
     while True:

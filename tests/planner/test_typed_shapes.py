@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from planner_worlds import short_inventory
+from short_forms import short_inventory
 
 from fleetctl.errors import UsageError
 from fleetctl.planner.placement.claims import Claim
@@ -25,7 +25,7 @@ GIB = 1 << 30
     ("cpus=500m", 1, Claim(cpus=5_000)),
     ("vram=10Gi", 1, Claim(vram=10 * GIB)),
 ])
-def test_a_shape_is_what_was_typed(text: str, members: int, claim: Claim) -> None:
+def test_a_typed_shape_has_the_typed_values(text: str, members: int, claim: Claim) -> None:
     shape = typed_shape(text)
     assert shape.size == members
     assert {seat.claim for seat in shape.seats} == {claim}
@@ -42,7 +42,7 @@ def test_the_key_of_a_typed_shape_cannot_be_a_models() -> None:
     assert " " in typed_shape("8").key
 
 
-@pytest.mark.parametrize(("text", "said"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("", "not a shape"), ("lots", "not a shape"), ("gpu=8", "gpus=8"),
     ("gpus=8,colour=red", "colour"), ("gpus=1.5", "1.5"),
     ("gpus=1,vram=16GB", "16G"), ("gpus=nan", "nan"), ("gpus=1e999", "1e999"), ("vram=0", "must claim something"),
@@ -52,10 +52,10 @@ def test_the_key_of_a_typed_shape_cannot_be_a_models() -> None:
     ("gpus=1,ranksPerNode=0000001999999", "whole number"),
     ("A100-80G", "write gpus=1,selector=ray.io/accelerator-type=A100-80G"),
 ])
-def test_an_invalid_shape_is_a_usage_error_that_says_why(text: str, said: str) -> None:
+def test_an_invalid_shape_is_a_usage_error_that_says_why(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         typed_shape(text)
-    assert said in f"{caught.value.message} {caught.value.hint}"
+    assert message in f"{caught.value.message} {caught.value.hint}"
 
 
 INVENTORY = short_inventory({"nodes": [
@@ -78,7 +78,7 @@ def test_new_nodes_get_unused_names() -> None:
 
 
 @pytest.mark.parametrize("text", ["like:big-1 x2", "like:big-1x2", "8xH200 x2", "8xH200x2", "8xH200 *2"])
-def test_several_nodes_can_be_typed_in_every_likely_way(text: str) -> None:
+def test_a_number_of_nodes_can_be_written_in_several_ways(text: str) -> None:
     nodes, words = new_nodes(text, INVENTORY)
     assert len({node.id for node in nodes}) == 2
     assert words == "2 x 8xH200 like big-1"
@@ -98,11 +98,11 @@ def test_a_node_can_be_given_in_full() -> None:
     assert (total.gpu, total.cpu, total.memory, len(node.gpus)) == (2, 16, 1 << 40, 2)
 
 
-@pytest.mark.parametrize(("text", "said"), [
+@pytest.mark.parametrize(("text", "message"), [
     ("like:big", "big-1"), ("8xX9", "vram="), ("gpus=0.5", "whole"), ("gpus=8,lable=a=b", "label"), ("gpus=65", "64"),
     ("8xH200 x99999", "10000"), ("gpus=1,label=pool", "label"), ("", "8xH200"), ("8xH200x99999", "not a shape"),
 ])
-def test_an_invalid_node_is_a_usage_error_that_says_why(text: str, said: str) -> None:
+def test_an_invalid_node_is_a_usage_error_that_says_why(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         new_nodes(text, INVENTORY)
-    assert said in f"{caught.value.message} {caught.value.hint}"
+    assert message in f"{caught.value.message} {caught.value.hint}"

@@ -1,4 +1,4 @@
-"""A WARM replica does not count in a plan, except for its id; it serves its weights like any other."""
+"""A WARM replica counts in a plan only with its id; it still serves its weights."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory, short_replica
-from test_properties import World, some
-from world_strategies import KEYS, worlds
+from planning_inputs import KEYS, PlanningInputs, planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory, short_replica
+from test_properties import some
 
 from fleetctl.documents.inventory import Inventory
 
@@ -22,7 +22,7 @@ Warm = st.lists(st.fixed_dictionaries({
 
 
 def without_ids(value: Any) -> Any:
-    """A plan's document without the ids of new replicas, including those that remedies would leave out."""
+    """A plan's document without the ids of new replicas, including those named in remedies."""
     if isinstance(value, dict):
         named = ("replica_id", "id", "replica") if "replica_id" in value else ()
         return {key: without_ids(one) for key, one in value.items() if key not in ("plan_id", "highestId", *named)}
@@ -30,9 +30,9 @@ def without_ids(value: Any) -> Any:
 
 
 @some
-@given(worlds(), Warm)
-def test_replicas_that_are_warm_change_nothing_but_ids(world: World, warm: list[dict[str, Any]]) -> None:
-    fleet, inventory = world
+@given(planning_inputs(), Warm)
+def test_warm_replicas_change_only_the_ids_in_a_plan(inputs: PlanningInputs, warm: list[dict[str, Any]]) -> None:
+    fleet, inventory = inputs
     rows = [short_replica(one) for one in warm]
     with_them = inventory.model_copy(update={"replicas": [*rows, *inventory.replicas]})
     plan, before = plan_for(fleet, with_them), plan_for(fleet, inventory)

@@ -1,4 +1,4 @@
-"""Sources of weights: of the same artifact, ready, near, and never overloaded."""
+"""Sources of weights: same artifact, ready, near, and never overloaded."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planner_worlds import plan_for, short_fleet, short_inventory
 from published import validator
+from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.agent.weights.views import view_id
 from fleetctl.apply.prepare import ApplyOptions, apply_request
@@ -40,9 +40,9 @@ def model(
     return {"key": key, "replicas": 1, "workers": [{"name": "main", "members": members}], **more}
 
 
-def world(models: list[dict[str, Any]], replicas: list[dict[str, Any]], gpus: int = 4,
-          racks: dict[str, str] | None = None) -> tuple[ResolvedFleet, Inventory]:
-    """Return a fleet, and eight nodes on which `replicas` run: model, id, node and served weights."""
+def cluster_of(models: list[dict[str, Any]], replicas: list[dict[str, Any]], gpus: int = 4,
+               racks: dict[str, str] | None = None) -> tuple[ResolvedFleet, Inventory]:
+    """Return a fleet and an inventory of eight nodes with `replicas`: model, id, node and served weights."""
     nodes = [{"name": name, "gpus": gpus, "labels": {"rack": racks[name]} if racks and name in racks else {}}
              for name in NAMES]
     inventory = short_inventory({"nodes": nodes, "replicas": [
@@ -63,7 +63,7 @@ def sources(plan: Plan, member: int = 0) -> list[str]:
 
 
 @st.composite
-def placed_worlds(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[dict[str, Any]]]:
+def placed_anywhere(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[dict[str, Any]]]:
     """Return a fleet, an inventory, and replicas placed anywhere."""
     index, views = st.sampled_from([ONE, OTHER]), st.sampled_from([None, FILES, SHARD])
     sizes = [draw(st.sampled_from([1, 1, 2, 4])) for _ in range(2)]
@@ -75,7 +75,7 @@ def placed_worlds(draw: st.DrawFn) -> tuple[ResolvedFleet, Inventory, list[dict[
     actions = [{"model": f"m{at}", "replicaId": number, "members": [
         {"group": "main", "copy": 0, "rank": rank, "nodeId": draw(st.sampled_from(NAMES))} for rank in range(sizes[at])
     ]} for number, at in enumerate(draw(st.lists(st.integers(0, 1), max_size=12)))]
-    return *world(models, replicas, racks={name: draw(st.sampled_from("ab")) for name in NAMES}), actions
+    return *cluster_of(models, replicas, racks={name: draw(st.sampled_from("ab")) for name in NAMES}), actions
 
 
 def part_of(view: dict[str, Any] | None, rank: int, action: dict[str, Any]) -> str:
@@ -84,7 +84,7 @@ def part_of(view: dict[str, Any] | None, rank: int, action: dict[str, Any]) -> s
 
 
 @settings(max_examples=cases(40), deadline=None, derandomize=True)
-@given(placed_worlds(), st.randoms(use_true_random=False))
+@given(placed_anywhere(), st.randoms(use_true_random=False))
 def test_no_source_serves_too_many_nodes_or_weights_it_does_not_have(
     drawn: tuple[ResolvedFleet, Inventory, list[dict[str, Any]]], random: Any
 ) -> None:
@@ -102,7 +102,7 @@ def test_no_source_serves_too_many_nodes_or_weights_it_does_not_have(
                 served = ready[source["replica"]].weights
                 assert served
                 assert served.artifact == weights["artifact"]
-                assert served.view is source["view"] is None  # no view here has the id of the others
+                assert served.view is source["view"] is None  # views of this model differ from those of the others
                 if source["nodeId"] != own and "wave" not in source:
                     fetches[source["replica"]].add((own, part_of(weights["view"], member["rank"], action)))
             nodes = [source["nodeId"] for source in weights["sources"]]
@@ -120,34 +120,34 @@ def test_no_source_serves_too_many_nodes_or_weights_it_does_not_have(
 def test_the_nearest_source_comes_first_by_the_label_of_same_label() -> None:
     replicas = [{"model": "m", "id": number, "node": node, "serves": {"artifact": ONE}}
                 for number, node in enumerate(NAMES[1:5])]
-    fleet, inventory = world([model("m", replicas=5, sameLabel="rack")], replicas,
+    fleet, inventory = cluster_of([model("m", replicas=5, sameLabel="rack")], replicas,
                              racks={**dict.fromkeys(NAMES, "far"), "n0": "near", "n4": "near"})
     for node in inventory.nodes[1:]:
-        node.resources.total.__dict__["gpu"] = 0  # so it goes to n0
+        node.resources.total.__dict__["gpu"] = 0  # which puts the replica on n0
     plan = plan_for(fleet, inventory)
     assert [member.node for member in plan.actions[0].members] == ["n0"]
     assert sources(plan) == ["m/3", "m/0", "m/1"]
 
 
 def test_a_rank_takes_its_part_from_the_same_rank_or_a_whole_copy_and_never_from_another_rank() -> None:
-    first = plan_for(*world([model("m", SHARD, gang=2)], [])).actions[0]
+    first = plan_for(*cluster_of([model("m", SHARD, gang=2)], [])).actions[0]
     assert [member.weights.sources for member in first.members if member.weights] == [[], []]
     both = [{"model": "m", "id": 2, "node": "n5", "serves": {"artifact": ONE, "view": "a" * 16, "whole": True}}]
     parts = [view_id({"shard": {**SHARD["shard"], "of": "2"}}, rank, 2, ONE) for rank in range(2)]
     replicas = [{"model": "m", "id": rank, "node": NAMES[7 - rank], "serves": {"artifact": ONE, "view": part}}
                 for rank, part in enumerate(parts)]
-    fleet, inventory = world([model("m", SHARD, gang=2) | {"replicas": 3}], replicas)
+    fleet, inventory = cluster_of([model("m", SHARD, gang=2) | {"replicas": 3}], replicas)
     plan = plan_for(fleet, inventory)
     assert [sources(plan, rank) for rank in range(2)] == [["m/0"], ["m/1"]]
     told = [member.weights.sources[0].bytes for member in plan.actions[0].members if member.weights]
     assert told == [1 << 30, 1 << 30]
-    plan = plan_for(*world([model("m", SHARD, gang=2) | {"replicas": 4}], replicas + both))
+    plan = plan_for(*cluster_of([model("m", SHARD, gang=2) | {"replicas": 4}], replicas + both))
     assert [sorted(sources(plan, rank)) for rank in range(2)] == [["m/0", "m/2"], ["m/1", "m/2"]]
 
 
 def test_a_fetch_for_several_members_counts_once_and_the_excess_waits_for_a_later_wave() -> None:
     replicas = [{"model": "m", "id": 0, "node": "n7", "gpus": 4, "serves": {"artifact": ONE}}]
-    plan = plan_for(*world([model("m") | {"replicas": 15}], replicas, gpus=2))
+    plan = plan_for(*cluster_of([model("m") | {"replicas": 15}], replicas, gpus=2))
     by_node = {action.members[0].node: [(one.replica, one.wave) for one in action.members[0].weights.sources]
                for action in plan.actions if action.members[0].weights}
     assert len(plan.actions) == 14
@@ -159,9 +159,9 @@ def test_a_fetch_for_several_members_counts_once_and_the_excess_waits_for_a_late
     validator("plan").validate(json.loads(saved))
 
 
-def test_a_wave_is_five_times_the_one_before_and_in_each_the_nearest_come_first() -> None:
+def test_each_wave_is_five_times_larger_and_the_nearest_nodes_come_first() -> None:
     replicas = [{"model": "m", "id": number, "node": f"n{number}", "serves": {"artifact": ONE}} for number in range(2)]
-    _, inventory = world([model("m")], replicas, racks={"n0": "x", "n1": "y", **dict.fromkeys(NAMES[2:], "y")})
+    _, inventory = cluster_of([model("m")], replicas, racks={"n0": "x", "n1": "y", **dict.fromkeys(NAMES[2:], "y")})
 
     def waves(nodes: list[str]) -> list[tuple[int, list[str]]]:
         chosen = sources_for([Fetch(node, ONE, None, ("rack",)) for node in nodes], inventory)
@@ -174,9 +174,9 @@ def test_a_wave_is_five_times_the_one_before_and_in_each_the_nearest_come_first(
 
 def test_a_saved_plan_with_weights_loads_unchanged_and_fits_its_schema() -> None:
     replicas = [{"model": "m", "id": 0, "node": "n7", "serves": {"artifact": ONE}}]
-    plan = plan_for(*world([model("m", SHARD, gang=2) | {"replicas": 2}], replicas))
+    plan = plan_for(*cluster_of([model("m", SHARD, gang=2) | {"replicas": 2}], replicas))
     saved = saved_plan_json(plan)
-    assert load_plan(saved, "saved") == plan  # its id is checked, too
+    assert load_plan(saved, "saved") == plan  # its id is checked too
     validator("plan").validate(json.loads(saved))
     request = apply_request(plan, "job", "ana", ApplyOptions(), may_replan=False)
     asked = request["plan"]["actions"][0]["members"][1]["weights"]
@@ -187,12 +187,12 @@ def test_a_saved_plan_with_weights_loads_unchanged_and_fits_its_schema() -> None
 
 
 def test_a_member_without_weights_has_no_weights_key_in_a_plan() -> None:
-    fleet, inventory = world([{"key": "m", "replicas": 1, "gpus": 1}], [])
+    fleet, inventory = cluster_of([{"key": "m", "replicas": 1, "gpus": 1}], [])
     assert "weights" not in plan_for(fleet, inventory).model_dump_json()
 
 
 def test_a_prefetch_gives_every_node_a_source_since_few_fetch_at_a_time() -> None:
-    fleet, inventory = world([model("m", SHARD, gang=2)], [
+    fleet, inventory = cluster_of([model("m", SHARD, gang=2)], [
         {"model": "m", "id": 0, "node": "n0", "serves": {"artifact": ONE, "whole": True}}])
     [one] = fleet.models
     [part] = parts_of(one)

@@ -9,10 +9,9 @@ import pytest
 from applied import apply_plan
 from how_many import cases
 from hypothesis import HealthCheck, assume, given, settings
-from planner_worlds import plan_for, short_fleet, short_inventory
-from world_strategies import worlds
+from planning_inputs import PlanningInputs, planning_inputs
+from short_forms import plan_for, short_fleet, short_inventory
 
-from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.what_if import ModelChange, WhatIf
 from fleetctl.errors import InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
@@ -24,8 +23,8 @@ NODES = [{"name": name, "gpus": 4, "vram": "80Gi", "labels": {"pool": name[0]}} 
 
 
 def ask(fleet: dict[str, Any], inventory: dict[str, Any], *, each_node: bool = False, **supposed: Any) -> WhatIf:
-    world = Scenario(short_fleet(fleet), short_inventory(inventory))
-    return what_if(world, Changes(**supposed), each_node=each_node)
+    scenario = Scenario(short_fleet(fleet), short_inventory(inventory))
+    return what_if(scenario, Changes(**supposed), each_node=each_node)
 
 
 def live(model: str, number: int, node: str, gpus: float = 4, **more: Any) -> dict[str, Any]:
@@ -78,7 +77,7 @@ def test_a_gang_that_loses_two_nodes_frees_the_third_once() -> None:
                  "replicas": [{"model": "g", "id": 0, "nodes": ["a1", "a2", "b1"], "gpus": 2}]}
     fleet = {"models": [gang, {"key": "m", "replicas": 1, "gpus": 4}]}
     answer = ask(fleet, inventory, lose=("a1", "a2"))
-    assert answer.after.create == 0, "2 of the 4 GPUs of b1 are somebody else's"
+    assert answer.after.create == 0, "a foreign actor holds 2 of the 4 GPUs of b1"
     assert ask({"models": [gang, {"key": "m", "replicas": 1, "gpus": 2}]}, inventory, lose=("a1", "a2")
                ).after.create == 1
 
@@ -99,9 +98,9 @@ def test_a_cordon_takes_a_selector(typed: str) -> None:
 
 def test_a_hypothetical_cordon_is_named_by_its_flag() -> None:
     answer = ask({"models": [M]}, {"nodes": NODES[:1]}, cordon=("a1",))
-    told = answer.model_dump_json()
-    assert "--cordon" in told
-    assert "spec.nodes" not in told
+    document = answer.model_dump_json()
+    assert "--cordon" in document
+    assert "spec.nodes" not in document
 
 
 def test_a_new_node_makes_room() -> None:
@@ -135,7 +134,7 @@ def test_unmanaged_replicas_that_would_be_lost_are_named() -> None:
     assert answer.unmanaged_lost == ["n/3", "ab:ModelActor:x"]
 
 
-@pytest.mark.parametrize(("supposed", "said"), [
+@pytest.mark.parametrize(("supposed", "message"), [
     ({"lose": ("a3",)}, "did you mean a"), ({"cordon": ("c1",)}, "did you mean"),
     ({"cordon": ("pool=c",)}, "did you mean pool="),
     ({"scale": ("mm=1",)}, "did you mean m?"), ({"scale": ("m",)}, "MODEL=N"), ({"scale": ("m=-1",)}, "MODEL=N"),
@@ -143,10 +142,10 @@ def test_unmanaged_replicas_that_would_be_lost_are_named() -> None:
     ({"cordon": ("pool=[",)}, "selector"), ({}, "--lose-node"),
     ({"add": ("like:a9",)}, "did you mean a"),
 ])
-def test_an_invalid_change_is_a_usage_error_with_a_hint(supposed: dict[str, Any], said: str) -> None:
+def test_an_invalid_change_is_a_usage_error_with_a_hint(supposed: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as caught:
         ask({"models": [M]}, {"nodes": NODES}, **supposed)
-    assert said in f"{caught.value.message} {caught.value.hint}"
+    assert message in f"{caught.value.message} {caught.value.hint}"
 
 
 def test_an_ambiguous_node_name_is_refused() -> None:
@@ -169,16 +168,16 @@ def test_the_answer_does_not_change_the_scenario() -> None:
 
 
 def alone(fleet: ResolvedFleet) -> bool:
-    """No model spans nodes."""
+    """Return whether every model fits on one node."""
     return all(len(model.workers) == 1 and model.workers[0].copies == 1 and len(model.workers[0].members) == 1
                for model in fleet.models)
 
 
 @settings(max_examples=cases(15), deadline=None)
-@given(worlds())
-def test_a_lost_node_is_like_one_that_never_existed(world: tuple[ResolvedFleet, Inventory]) -> None:
-    """Independently: remove the node and its replicas from the inventory, and plan."""
-    fleet, inventory = world
+@given(planning_inputs())
+def test_losing_a_node_equals_planning_without_it(inputs: PlanningInputs) -> None:
+    """The independent answer: plan on an inventory without the node and its replicas."""
+    fleet, inventory = inputs
     for node in [node for node in inventory.nodes if node.state != "DEAD"][:2]:
         answer = what_if(Scenario(fleet, inventory), Changes(lose=(node.id,)))
         bare = inventory.model_copy(update={
@@ -192,21 +191,22 @@ def test_a_lost_node_is_like_one_that_never_existed(world: tuple[ResolvedFleet, 
 
 
 @settings(max_examples=cases(15), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-@given(worlds(exact=True))
-def test_each_node_agrees_with_losing_that_node(world: tuple[ResolvedFleet, Inventory]) -> None:
-    drawn, inventory = world
-    fleet = replace(drawn, models=tuple(replace(one, surge=0) for one in drawn.models))  # each counts what is live
+@given(planning_inputs(exact=True))
+def test_each_node_agrees_with_losing_that_node(inputs: PlanningInputs) -> None:
+    drawn, inventory = inputs
+    fleet = replace(drawn, models=tuple(replace(one, surge=0) for one in drawn.models))  # every live replica counts
     keys = {model.key for model in fleet.models}
-    assume(all(one.fleet in (fleet.name, None) or one.model not in keys for one in inventory.replicas))  # no claim ends
+    # No claim of another fleet may end with a node.
+    assume(all(one.fleet in (fleet.name, None) or one.model not in keys for one in inventory.replicas))
     plan = plan_for(fleet, inventory)
-    assume(alone(fleet) or not plan.blocked)  # what a lost gang gives back may help one that waits
+    assume(alone(fleet) or not plan.blocked)  # resources freed by a lost gang may help a blocked replica
     settled = Scenario(fleet, apply_plan(plan, fleet, inventory))
     losses = what_if(settled, Changes(), each_node=True).each_node or []
     ids = {node.name: node.id for node in inventory.nodes}
-    told = {name: {model.model: (model.lost, model.replaced, model.missing, model.surplus) for model in loss.models}
-            for loss in losses for name in loss.nodes}
-    assert set(told) == {node.name for node in inventory.nodes if node.state != "DEAD"}
-    for name, models in told.items():
+    by_node = {name: {one.model: (one.lost, one.replaced, one.missing, one.surplus) for one in loss.models}
+               for loss in losses for name in loss.nodes}
+    assert set(by_node) == {node.name for node in inventory.nodes if node.state != "DEAD"}
+    for name, models in by_node.items():
         answer = what_if(settled, Changes(lose=(ids[name],)))
         assert models == {row.key: fate(row) for row in answer.models if row.lost}
 

@@ -1,4 +1,4 @@
-"""Random fleets as documents, and single changes of them with the effect each has."""
+"""Random fleets as documents, and single changes with their effects."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ FLEETS: st.SearchStrategy[Json] = st.builds(
 
 
 def as_yaml(document: Json, *, shuffle: random.Random | None = None) -> str:
-    """The document as block YAML; with `shuffle` in another order of keys, with other quotes and with comments."""
+    """The document as block YAML; with `shuffle` other quotes, comments, and another order of keys."""
     if shuffle is None:
         return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=10_000)
     text = yaml.safe_dump(_shuffled(document, shuffle), sort_keys=False, allow_unicode=True, width=10_000,

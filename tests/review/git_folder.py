@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class GitFolder:
-    """A folder with a git repository, and git run in it."""
+    """A folder with a git repository, in which git runs."""
 
     folder: Path
     environ: dict[str, str] = field(repr=False)

@@ -13,7 +13,7 @@ from fleetctl.review.inputs import read_sides
 
 def targets(repository: GitFolder, base: str | None = None, head: str | None = None, files: tuple[str, ...] = (),
             stdin: str = "") -> tuple[str, int | None, str, int | None]:
-    """Both sides as (name, replicas of the one model, name, replicas); None = the side has no fleet."""
+    """Both sides as (name, replicas of the only model, name, replicas); None = the side has no fleet."""
     sides = read_sides(*places_of(base, head, files, repository.environ), stdin.encode)
     shown: list[str | int | None] = []
     for side in sides:
@@ -23,7 +23,7 @@ def targets(repository: GitFolder, base: str | None = None, head: str | None = N
 
 @pytest.fixture
 def history(repository: GitFolder) -> GitFolder:
-    """main: 3 (tag v1), then 4; branch side from v1: 7; the working tree: 9. Checked out: side."""
+    """Replicas: 3 on main (tag v1), then 4; 7 on branch side from v1, checked out; 9 in the working tree."""
     repository.git("tag", "v1")
     repository.commit({"fleets/prod.yaml": fleet("org/a", replicas=4)})
     repository.git("checkout", "--quiet", "-b", "side", "v1")
@@ -58,7 +58,7 @@ TREE = "the working tree"
     ("other.yaml", "-", (), ("other.yaml", 20, "-", 1)),
     ("other.yaml", None, ("-",), ("other.yaml", 20, TREE, 1)),
 ])
-def test_the_meaning_of_the_arguments(
+def test_arguments_choose_the_two_sides(
     history: GitFolder, base: str | None, head: str | None, files: tuple[str, ...],
     expected: tuple[str, int, str, int],
 ) -> None:
@@ -67,7 +67,7 @@ def test_the_meaning_of_the_arguments(
 
 @pytest.fixture
 def moved(history: GitFolder) -> GitFolder:
-    """fleets/prod.yaml of `history` is new/lab.yaml in the next commit, with 8 replicas."""
+    """The next commit of `history` moves fleets/prod.yaml to new/lab.yaml, with 8 replicas."""
     history.git("checkout", "--quiet", "--force", "side")
     history.git("rm", "--quiet", "--cached", "-r", ".")
     (history.folder / "fleets").rename(history.folder / "new")
@@ -90,20 +90,20 @@ def test_a_renamed_file_is_compared_with_its_old_name(
     assert load_base((file,), base.removesuffix("...") if head else base, moved.environ).fleet
 
 
-def test_a_renamed_file_that_is_named_in_both_places_is_read_once(moved: GitFolder) -> None:
+def test_a_renamed_file_given_under_both_names_is_read_once(moved: GitFolder) -> None:
     expected = ("HEAD~1", 7, TREE, 8)
     assert targets(moved, "HEAD~1", None, ("new/lab.yaml", "fleets/prod.yaml")) == expected
     assert targets(moved, "HEAD~1", None, ("fleets", "new/lab.yaml")) == expected
 
 
-def test_a_file_that_is_not_committed_yet_is_followed_once_it_is_added(moved: GitFolder) -> None:
+def test_an_uncommitted_rename_is_followed_once_it_is_added(moved: GitFolder) -> None:
     (moved.folder / "new/lab.yaml").rename(moved.folder / "lab.yaml")
     assert targets(moved, None, None, ("lab.yaml",)) == ("HEAD", None, TREE, 8)
     moved.git("add", "--all")
     assert targets(moved, None, None, ("lab.yaml",)) == ("HEAD", 8, TREE, 8)
 
 
-def test_a_new_file_is_not_a_rename_of_one_that_stays(history: GitFolder) -> None:
+def test_a_new_file_is_not_a_rename_of_a_remaining_one(history: GitFolder) -> None:
     history.commit({"copy.yaml": fleet("org/a", replicas=7)})
     assert targets(history, "HEAD~1", None, ("copy.yaml",)) == ("HEAD~1", None, TREE, 7)
 

@@ -33,8 +33,8 @@ def side(text: str) -> Side:
     return Side(Revision(name="side"), loaded.fleet, loaded.documents)
 
 
-def world(nodes: int = 2, live: dict[str, int] | None = None) -> Inventory:
-    """A number of nodes with 8 GPUs; `live` replicas of 1 GPU by model, all on the first node."""
+def inventory_of(nodes: int = 2, live: dict[str, int] | None = None) -> Inventory:
+    """An inventory of nodes with 8 GPUs; `live` replicas of 1 GPU by model, all on the first node."""
     total = {"GPU": 8, "CPU": 64, "memory": 1 << 40}
     replicas = [
         {"model": key, "replicaId": number, "fleet": "lab", "specHash": "x",
@@ -72,14 +72,15 @@ def effects(found: PlanChange) -> dict[str, tuple[str, str]]:
 
 def test_replicas_due_anyway_are_not_attributed_to_the_change() -> None:
     found = change(fleet(small("a", replicas=2), small("b", replicas=3)),
-                   fleet(small("a", replicas=2), small("b", replicas=4)), world(live={"b": 1}))
+                   fleet(small("a", replicas=2), small("b", replicas=4)), inventory_of(live={"b": 1}))
     assert (found.create, found.also_without, found.no_longer, found.blocked) == (1, 4, 0, 0)
     assert effects(found) == {"b": ("changed", "1 more to create")}
     assert found.base == BASE
 
 
 def test_a_model_blocked_because_another_takes_its_place_is_a_side_effect() -> None:
-    found = change(fleet(big("a", replicas=2)), fleet(big("a", replicas=2), big("b", replicas=1, priority=9)), world())
+    base, head = fleet(big("a", replicas=2)), fleet(big("a", replicas=2), big("b", replicas=1, priority=9))
+    found = change(base, head, inventory_of())
     assert effects(found) == {
         "a": ("sideEffect", "affected by another change: 1 fewer to create, 1 more blocked"),
         "b": ("added", "new in the file: 1 to create")}
@@ -87,26 +88,26 @@ def test_a_model_blocked_because_another_takes_its_place_is_a_side_effect() -> N
 
 
 def test_a_removed_model_keeps_its_replicas_running_and_creates_no_more() -> None:
-    found = change(fleet(small("a", replicas=3), small("b")), fleet(small("b")), world(live={"a": 2}))
+    found = change(fleet(small("a", replicas=3), small("b")), fleet(small("b")), inventory_of(live={"a": 2}))
     runs_on = "removed from the file: 2 live replicas become unmanaged and keep running"
     assert effects(found) == {"a": ("removed", f"{runs_on}; 1 replica would have been created")}
-    [gone] = found.models
-    assert (gone.before is not None, gone.after) == (True, None)
+    [removed] = found.models
+    assert (removed.before is not None, removed.after) == (True, None)
     assert (found.create, found.no_longer) == (0, 1)
 
 
 def test_a_lowered_target_keeps_running_replicas() -> None:
-    found = change(fleet(small("a", replicas=3)), fleet(small("a", replicas=1)), world(live={"a": 3}))
+    found = change(fleet(small("a", replicas=3)), fleet(small("a", replicas=1)), inventory_of(live={"a": 3}))
     assert effects(found) == {"a": ("changed", "2 more held")}
 
 
 def test_only_new_drift_is_counted() -> None:
     old, new = (fleet(small("a", placement={"spread": label}), small("b")) for label in ("zone", "rack"))
     spec_hash = next(model.spec_hash for model in side(old).fleet.models if model.key == "a")  # type: ignore[union-attr]
-    inventory = world(live={"a": 2, "b": 1})
+    inventory = inventory_of(live={"a": 2, "b": 1})
     running = [one.model_copy(update={"spec_hash": spec_hash}) for one in inventory.replicas]
     found = change(old, new, inventory.model_copy(update={"replicas": running}))
-    assert found.drift == 2  # b ran with another spec already
+    assert found.drift == 2  # the replica of b had another spec before the change
     assert effects(found) == {"a": ("changed", "2 more reported as drift")}
 
 
@@ -114,7 +115,7 @@ def test_nodes_that_fetch_weights_because_of_the_change_are_counted() -> None:
     weights = {"from": [{"path": "/m"}], "index": "a" * 64}
     at_zero = {"replicas": 0, "workers": [group("main", member(weights=weights))]}
     keeps = fleet(model("a", **at_zero, cold={"nodes": {}}))
-    known = world()
+    known = inventory_of()
     known = known.model_copy(update={"nodes": [node.model_copy(update={"cold": []}) for node in known.nodes]})
     assert effects(change(fleet(model("a", **at_zero)), keeps, known)) == {
         "a": ("changed", "2 more nodes to fetch weights")}
@@ -129,7 +130,7 @@ def test_nodes_that_fetch_weights_because_of_the_change_are_counted() -> None:
 def test_every_changed_model_is_named_even_if_its_counts_are_the_same() -> None:
     old, new = (fleet(*(small(key, replicas=count, placement={"spread": label}) for key, count in
                         (("a", 0), ("b", 2))), small("c")) for label in ("zone", "rack"))
-    found = change(old, new, world())
+    found = change(old, new, inventory_of())
     assert effects(found) == {"a": ("changed", "changed; no replica is affected now"),
                               "b": ("changed", "changed; still 2 to create")}
     assert all(one.before == one.after for one in found.models)
@@ -137,29 +138,29 @@ def test_every_changed_model_is_named_even_if_its_counts_are_the_same() -> None:
 
 def test_a_policy_that_stops_a_model_is_a_side_effect_of_the_fleet() -> None:
     text = fleet(small("a", replicas=2))
-    found = change(text, text.replace("spec:\n", "spec:\n  nodes: [{cordon: true}]\n"), world())
+    found = change(text, text.replace("spec:\n", "spec:\n  nodes: [{cordon: true}]\n"), inventory_of())
     assert effects(found) == {
         "a": ("sideEffect", "affected by another change: 2 fewer to create, 2 more blocked")}
 
 
 def test_without_a_base_fleet_everything_is_attributed_to_the_change() -> None:
-    found = change(None, fleet(small("a", replicas=2)), world(live={"a": 1}))
+    found = change(None, fleet(small("a", replicas=2)), inventory_of(live={"a": 1}))
     assert (found.create, found.also_without) == (1, 0)
     assert effects(found) == {"a": ("added", "new in the file: 1 to create, 1 live already")}
 
 
-def test_a_change_of_nothing_but_text_causes_nothing() -> None:
+def test_a_change_of_only_comments_has_no_effect() -> None:
     text = fleet(small("a", replicas=2))
-    found = change(text, f"# more\n{text}", world())
+    found = change(text, f"# more\n{text}", inventory_of())
     assert (found.create, found.also_without, found.models, found.differences) == (0, 2, [], [])
 
 
-def test_the_plan_id_covers_the_change() -> None:
+def test_the_plan_id_covers_the_effect_of_the_change() -> None:
     base, head = fleet(small("a")), fleet(small("a", replicas=2))
-    plan = planned(side(head), world())
-    whole = with_change(plan, change(base, head, world()))
+    plan = planned(side(head), inventory_of())
+    whole = with_change(plan, change(base, head, inventory_of()))
     assert whole.plan_id != plan.plan_id
-    assert load_plan(saved_plan_json(whole), "the saved plan") == whole  # refuses an id that does not fit
+    assert load_plan(saved_plan_json(whole), "the saved plan") == whole  # refuses an id that does not match
     alone = with_change(plan.model_copy(update={"change": None}), PlanChange(base=BASE, create=0, blocked=0,
                                                                              also_without=0))
     assert alone.plan_id == plan_id(alone.model_dump(mode="json", by_alias=True))
@@ -174,7 +175,7 @@ def test_the_counts_add_up_to_both_plans(
     before: dict[str, int], after: dict[str, int], live: dict[str, int], nodes: int
 ) -> None:
     texts = [fleet(*(small(key, replicas=count) for key, count in targets.items())) for targets in (before, after)]
-    inventory = world(nodes, live)
+    inventory = inventory_of(nodes, live)
     old, new = (planned(side(text), inventory).summary for text in texts)
     found = change(*texts, inventory)
     assert found.create + found.also_without == new.create
@@ -190,5 +191,5 @@ def test_the_counts_add_up_to_both_plans(
 @pytest.mark.parametrize("nodes", [1, 2])
 def test_equal_input_gives_equal_bytes(nodes: int) -> None:
     texts = fleet(small("a", replicas=9), small("b")), fleet(small("b", replicas=9), small("c"))
-    one, other = (change(*texts, world(nodes)).model_dump_json() for _ in range(2))
+    one, other = (change(*texts, inventory_of(nodes)).model_dump_json() for _ in range(2))
     assert one == other

@@ -66,7 +66,7 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, str, Any, Any]]] = {
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), CHANGES.values(), ids=CHANGES)
-def test_a_change_is_told_as_it_is(
+def test_a_change_is_reported_with_its_message_and_effect(
     side: Sides, old: str, new: str, expected: tuple[str, str, str, Any, Any]
 ) -> None:
     [one] = found(side, old, new)
@@ -141,7 +141,7 @@ def test_a_new_cap_is_additive_for_models_limited_to_one_per_node(side: Sides) -
     [one] = found(side, entries("maxReplicasPerModel: 4"), "", CPU_ONLY)
     assert one.effect == "drift"
     [one] = found(side, entries("maxReplicasPerModel: 4"), "", CPU_ONLY, model())
-    assert one.effect == "drift"  # for one of them
+    assert one.effect == "drift"  # for one of the two
 
 
 def test_another_fleet_name_keeps_everything_and_names_adopt_from(side: Sides) -> None:
@@ -153,7 +153,7 @@ def test_another_fleet_name_keeps_everything_and_names_adopt_from(side: Sides) -
     assert diff.fleet == "prod"
 
 
-def test_places_count_over_all_files(side: Sides) -> None:
+def test_list_positions_count_over_all_files(side: Sides) -> None:
     one, two = fleet(model("a"), spec=entries("cordon: true")), fleet(model("b"), spec=entries("gpuMemory: 1Gi"))
     changed = two.replace("1Gi", "2Gi")
     [difference] = compare(side(one, two, name="old"), side(one, changed, name="new")).differences

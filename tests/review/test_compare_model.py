@@ -133,7 +133,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("old", "new", "expected"), CHANGES.values(), ids=CHANGES)
-def test_a_change_is_told_as_it_is(
+def test_a_change_is_reported_with_its_message_and_effect(
     side: Sides, old: str, new: str, expected: list[tuple[str, str, str, Any, Any]]
 ) -> None:
     differences = found(side, old, new)
@@ -174,7 +174,7 @@ NO_CHANGE = {
     "models in another order": (fleet(model("a"), model("b")), fleet(model("b"), model("a"))),
     "comments and quotes": (fleet(model()), fleet(model()).replace("replicas: 1", "'replicas': 1  # one")),
     "a default instead of a value": (fleet(model(priority=7)), fleet(model(), spec="defaults: {priority: 7}\n")),
-    "a default nobody has": (fleet(model(priority=7)), fleet(model(priority=7), spec="defaults: {priority: 1}\n")),
+"an unused default": (fleet(model(priority=7)), fleet(model(priority=7), spec="defaults: {priority: 1}\n")),
     "a null in a placement": (fleet(model()), fleet(model(placement={"spread": None}))),
 }
 
@@ -191,7 +191,7 @@ def test_a_fleet_in_several_files_is_the_same_fleet(side: Sides) -> None:
     assert compare(side(whole, name="old"), side(*parts, name="new")).differences == []
 
 
-def test_a_fleet_on_a_base_is_the_same_fleet(side: Sides, tmp_path: Path) -> None:
+def test_a_fleet_that_extends_a_base_is_the_same_fleet(side: Sides, tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text(fleet(model("a", replicas=1), model("b")))
     overlay = ("apiVersion: fleetctl/v1\nkind: Fleet\nextends: ../base.yaml\nmetadata: {name: lab}\n"
                "spec:\n  models:\n  - {key: a, replicas: 3}\n")
@@ -211,7 +211,7 @@ def test_a_changed_default_is_a_difference_of_every_affected_model_at_its_own_li
     assert {(one.new_source.line, one.new_source.column) for one in differences if one.new_source} == {(5, 24)}
 
 
-def test_both_places_are_those_of_the_values(side: Sides) -> None:
+def test_both_places_point_at_the_values(side: Sides) -> None:
     old = of(member(engine=engine(args=["--a", "1", "--b"])), replicas=2)
     new = "# one more line\n" + of(member(engine=engine(args=["--a", "2", "--b"])), replicas=3)
     for difference in found(side, old, new):
@@ -257,7 +257,7 @@ def test_a_name_with_underscores_is_compared_like_any_other(side: Sides) -> None
     assert [one.path for one in found(side, old, new)] == [f"{IN_MAIN}.engine.env.__PRIVATE"]
 
 
-def test_two_masked_values_never_look_unchanged(side: Sides) -> None:
+def test_masked_values_are_never_reported_as_unchanged(side: Sides) -> None:
     [difference] = found(side, of(member(engine=engine())),
                          of(member(engine=engine(env={"TOKEN": "x", "FROM": {"fromNode": "HF_TOKEN"}}))))
     assert (difference.old, difference.new) == ("***", "***")
@@ -302,7 +302,7 @@ def test_models_are_in_the_new_order_and_removed_ones_last(side: Sides) -> None:
     assert [one.model for one in found(side, old, new)] == ["c", "n", "a", "b", "x"]
 
 
-def test_sizes_and_counts(side: Sides) -> None:
+def test_the_summary_counts_models_replicas_gpus_and_effects(side: Sides) -> None:
     gang = group("main", member("Leader", resources={"gpus": 8}), member("Worker", count=3, resources={"gpus": 8}),
                  copies=2)
     diff = compare(side(fleet(model("a", replicas=2), model("c")), name="old"),
@@ -323,7 +323,7 @@ def test_with_surge_a_changed_spec_says_how_many_replicas_are_created(side: Side
         "are evicted by name"))
 
 
-def test_a_reordering_is_named_as_such_also_with_surge(side: Sides) -> None:
+def test_a_reordering_is_reported_as_such_also_with_surge(side: Sides) -> None:
     def written(*names: str) -> str:
         return fleet(model(workers=[group(name) for name in names], replicas=2, update={"mode": "surge"}))
 

@@ -71,19 +71,19 @@ def test_one_change_is_one_difference_of_one_model_with_its_effect(document: Jso
 
 @settings(max_examples=cases(12))
 @given(FLEETS, st.data())
-def test_the_way_back_has_the_same_differences_with_the_sides_exchanged(document: Json, data: st.DataObject) -> None:
+def test_the_reverse_comparison_has_the_same_differences_reversed(document: Json, data: st.DataObject) -> None:
     new = document
     for name in data.draw(st.lists(st.sampled_from(sorted(set(CHANGES) - {"replicas down"})), min_size=1, max_size=4)):
         new = changed(new, data.draw(st.integers(0, len(document["spec"]["models"]) - 1)), name)
     there, back = diff(as_yaml(document), as_yaml(new)), diff(as_yaml(new), as_yaml(document))
-    told = {(one.model, one.path, repr(one.old), repr(one.new)) for one in there.differences}
-    assert told == {(one.model, one.path, repr(one.new), repr(one.old)) for one in back.differences}
+    forward = {(one.model, one.path, repr(one.old), repr(one.new)) for one in there.differences}
+    assert forward == {(one.model, one.path, repr(one.new), repr(one.old)) for one in back.differences}
     assert (there.before, there.after) == (back.after, back.before)
 
 
 @settings(max_examples=cases(12))
 @given(FLEETS, FLEETS)
-def test_any_two_fleets_can_be_compared_and_every_difference_is_whole(old: Json, new: Json) -> None:
+def test_any_two_fleets_can_be_compared_and_every_difference_is_complete(old: Json, new: Json) -> None:
     texts = [as_yaml(old), as_yaml(new)]
     found = diff(*texts)
     assert sum(found.summary.values()) == len(found.differences)

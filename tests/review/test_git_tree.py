@@ -1,4 +1,4 @@
-"""A git commit as a tree of files: it reads like the disk did at the commit, links included."""
+"""A git commit as a tree of files: it reads like the disk at that commit, links included."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tree_at(repository: GitFolder, name: str = "HEAD", path: str = ".") -> GitTr
     return GitTree(found, found.commit(name))
 
 
-def test_a_commit_reads_like_the_disk_did(repository: GitFolder) -> None:
+def test_a_commit_reads_like_the_disk_at_that_time(repository: GitFolder) -> None:
     repository.commit({f"odd/{name}": fleet(f"org/{number}") for number, name in enumerate(ODD_NAMES)} | {
         "odd/deeper/x.yaml": "x", "top.yaml": "top"})
     tree = tree_at(repository)
@@ -35,7 +35,7 @@ def test_a_commit_reads_like_the_disk_did(repository: GitFolder) -> None:
             assert tree.read(path, 1 << 20) == DISK.read(path, 1 << 20)
 
 
-def test_a_whole_folder_loads_as_from_the_disk(repository: GitFolder) -> None:
+def test_a_folder_of_a_commit_loads_as_from_the_disk(repository: GitFolder) -> None:
     repository.commit({f"fleets/{name}": fleet(f"org/{number}") for number, name in enumerate(ODD_NAMES)})
     in_git, on_disk = load_fleet(["fleets"], tree=tree_at(repository)), load_fleet(["fleets"])
     assert in_git == on_disk
@@ -52,7 +52,7 @@ def test_a_commit_does_not_depend_on_the_files_on_disk(repository: GitFolder) ->
     assert not tree.is_file("fleets/new.yaml")
 
 
-def test_reading_stops_at_the_limit(repository: GitFolder) -> None:
+def test_a_file_is_read_up_to_the_limit(repository: GitFolder) -> None:
     assert tree_at(repository).read("fleets/prod.yaml", 3) == b"api"
 
 
@@ -151,7 +151,7 @@ def test_a_worktree_reads_its_own_head(repository: GitFolder, tmp_path: Path, mo
     assert tree_at(side, "main").read("fleets/prod.yaml", 3) == b"api"
 
 
-def test_a_submodule_is_not_a_file(repository: GitFolder) -> None:
+def test_a_submodule_is_not_read_as_a_file(repository: GitFolder) -> None:
     repository.git("update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},module")
     repository.git("commit", "--quiet", "--message", "module")
     tree = tree_at(repository)

@@ -16,12 +16,12 @@ from fleetctl.workflow.git_facts import git_facts
 
 
 def no_stdin() -> bytes:
-    raise AssertionError("nobody named standard input")
+    raise AssertionError("standard input must not be read")
 
 
 @pytest.fixture
 def trap(repository: GitFolder, tmp_path: Path) -> Path:
-    """Make the repository run a program wherever git allows; returns the file that the program would write."""
+    """Configure every program that git can run; return the file that they would write."""
     sprung = tmp_path / "sprung"
     program = tmp_path / "trap.sh"
     program.write_text(f"#!/bin/sh\necho \"$0 $@\" >> {sprung}\ncat 2>/dev/null\n")
@@ -71,9 +71,9 @@ def test_a_renamed_file_is_found_without_running_programs(repository: GitFolder,
 
 
 @pytest.mark.parametrize("required", ["true", "false"])
-def test_the_git_facts_of_a_plan_run_no_programs_either(repository: GitFolder, trap: Path, required: str) -> None:
+def test_reading_the_git_facts_of_a_plan_runs_no_program(repository: GitFolder, trap: Path, required: str) -> None:
     repository.git("config", "filter.t.required", required)
-    # written again, so that git reads it to see whether it has changed
+    # rewritten, so that git must read it to detect changes
     file = repository.folder / "fleets/prod.yaml"
     file.write_text(file.read_text())
     facts = git_facts(["fleets/prod.yaml"], repository.environ)
@@ -93,7 +93,7 @@ def test_a_filter_of_any_name_is_not_run(repository: GitFolder, trap: Path, name
 
 
 def test_a_filter_from_the_users_own_configuration_is_run(repository: GitFolder, tmp_path: Path) -> None:
-    """For example Git LFS, set up for the user and not for a repository: without it changes cannot be detected."""
+    """For example Git LFS, configured for the user and not by a repository; change detection needs it."""
     (tmp_path / "home").mkdir()
     repository.git("config", "--global", "filter.upper.clean", "tr a-z A-Z")
     repository.commit({".gitattributes": "*.yaml filter=upper\n", "fleets/prod.yaml": "shout"})
@@ -104,6 +104,6 @@ def test_a_filter_from_the_users_own_configuration_is_run(repository: GitFolder,
     assert not facts.dirty
 
 
-def test_the_trap_works(repository: GitFolder, trap: Path) -> None:
+def test_the_trap_runs_a_program_with_plain_git(repository: GitFolder, trap: Path) -> None:
     repository.git("--paginate", "diff", "HEAD~1", "HEAD")
     assert trap.exists()

@@ -1,4 +1,4 @@
-"""Reading both sides: missing files are an empty fleet, and all problems of both are reported at once."""
+"""Reading both sides: missing files are an empty fleet, and the problems of both sides are reported at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def sides(repository: GitFolder, *files: str, base: str | None = None, head: str
 
 
 def targets(repository: GitFolder, *files: str) -> list[int | None]:
-    """The replicas of the one model on both sides; None = the side has no fleet."""
+    """The replicas of the only model on both sides; None = the side has no fleet."""
     return [side.fleet.models[0].replicas if side.fleet else None for side in sides(repository, *files)]
 
 
@@ -42,7 +42,7 @@ def test_a_moved_file_is_named_on_both_sides(repository: GitFolder) -> None:
     assert compare(*sides(repository, "fleets/prod.yaml", "production.yaml")).differences == []
 
 
-def test_one_new_file_and_one_that_stayed(repository: GitFolder) -> None:
+def test_a_new_file_beside_an_unchanged_one_adds_only_its_model(repository: GitFolder) -> None:
     (repository.folder / "fleets/more.yaml").write_text(fleet("org/b", replicas=2))
     for files in (("fleets",), ("fleets/prod.yaml", "fleets/more.yaml")):
         [came] = compare(*sides(repository, *files)).differences

@@ -1,4 +1,4 @@
-"""Names of revisions: resolved like git does, safe with hostile names, with hints how to fetch missing ones."""
+"""Names of revisions: resolved as by git, safe with hostile names, with hints to fetch missing ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def found(repository: GitFolder) -> Repository:
     return repository_of(str(repository.folder), repository.environ)
 
 
-def test_every_way_to_name_a_commit(repository: GitFolder) -> None:
+def test_every_name_of_a_commit_is_resolved(repository: GitFolder) -> None:
     first = repository.git("rev-parse", "HEAD")
     repository.git("tag", "-a", "v1", "-m", "one")
     second = repository.commit({"x": "x"})
@@ -38,7 +38,7 @@ def test_a_name_that_is_not_a_commit_is_refused_and_not_run(repository: GitFolde
     ("..b", ("HEAD", "..", "b")), ("origin/main...HEAD~2", ("origin/main", "...", "HEAD~2")),
     ("main", None), ("../x.yaml", None), ("./a..b", None), ("/a..b", None), ("..", None), ("v1.2", None),
 ])
-def test_ranges(name: str, ends: tuple[str, str, str] | None) -> None:
+def test_ranges_are_split_into_two_revisions(name: str, ends: tuple[str, str, str] | None) -> None:
     assert parse_range(name) == ends
 
 
@@ -68,7 +68,7 @@ def test_branches_without_common_history_have_no_merge_base(repository: GitFolde
 
 @pytest.fixture
 def shallow(repository: GitFolder, tmp_path: Path) -> GitFolder:
-    """A clone as CI makes it: one branch, one commit deep."""
+    """A clone as in CI: one branch with one commit."""
     repository.git("checkout", "--quiet", "-b", "feature")
     repository.commit({"x": "x"})
     repository.git("clone", "--quiet", "--depth", "1", "--branch", "feature", f"file://{repository.folder}",
@@ -81,7 +81,7 @@ def test_a_branch_missing_from_the_clone_names_the_command_to_fetch_it(shallow: 
         with pytest.raises(RevisionError) as caught:
             found(shallow).commit(name)
         assert "git fetch origin main:refs/remotes/origin/main" in str(caught.value.hint)
-    # and the command is right
+    # and that command works
     shallow.git("fetch", "--quiet", "origin", "main:refs/remotes/origin/main")
     assert found(shallow).commit("origin/main").id
 
@@ -90,7 +90,7 @@ NO_BRANCHES = ["HEAD~9", "HEAD^2", "main~9", "origin/main^2", "main@{9}", "main:
 
 
 @pytest.mark.parametrize("name", NO_BRANCHES)
-def test_no_fetch_is_suggested_that_could_not_work(shallow: GitFolder, name: str) -> None:
+def test_no_impossible_fetch_is_suggested(shallow: GitFolder, name: str) -> None:
     with pytest.raises(RevisionError) as caught:
         found(shallow).commit(name)
     assert "refs/remotes" not in str(caught.value.hint)

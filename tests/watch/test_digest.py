@@ -9,7 +9,7 @@ import pytest
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.watch.watcher import cluster_digest
-from tests.planner.planner_worlds import before, plan_for, short_fleet, short_inventory
+from tests.planner.short_forms import before, plan_for, short_fleet, short_inventory
 
 GIB = 1 << 30
 NODES = [{"name": "a", "gpus": 2, "vram": "80Gi", "share": {0: 1, 1: 0}, "measured": {0: 70 * GIB, 1: GIB // 2}},

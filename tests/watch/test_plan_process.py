@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from planner.planner_worlds import short_fleet, short_inventory
+from planner.short_forms import short_fleet, short_inventory
 
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.planner.options import PlanFacts, PlanOptions

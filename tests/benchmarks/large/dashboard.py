@@ -1,8 +1,8 @@
 """A stand-in for the dashboard of a large cluster: `python -m tests.benchmarks.large.dashboard '{"nodes": 20, ...}'`.
 
-A process of its own, so that nobody counts its memory: it prints its address, and serves until its input ends. Rows are
-what Ray 2.60 was recorded to answer, filled in; lists are cut as Ray cuts them. Everything is rendered before the
-address is printed, so that a measurement is of the one who asks.
+A separate process, so that its memory is not measured: it prints its address and serves until its input ends. Rows are
+completed recordings of Ray 2.60; lists are cut as in Ray. All answers are rendered before the address is printed, so
+that only the client is measured.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from fleetctl.agent.mark import actor_name, describe
-from tests.benchmarks.large.world import KINDS, MEMORY, SHARE, Placed, Seat, World, unique_id
+from tests.benchmarks.large.cluster import KINDS, MEMORY, SHARE, LargeCluster, Placed, Seat, unique_id
 
 RECORDED = Path(__file__).parents[2] / "inventory" / "recorded"
 READY_AT = "2026-03-04T12:00:00Z"
@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 
 def recorded(part: str) -> Any:
-    """The JSON of one part as it was recorded."""
+    """The recorded JSON of one part."""
     return json.loads((RECORDED / f"{part}.json").read_text())
 
 
 @dataclass
 class Granted:
-    """What Ray has granted on one node: amounts, how much of them to bundles, cards, and what its workers say."""
+    """Ray's grants on one node: amounts, the part of them in bundles, shares by card, and its worker statistics."""
 
     gpus: float = 0.0
     bundled: float = 0.0
@@ -49,11 +49,11 @@ class Granted:
 
 
 class Rendered:
-    """All answers about one world, as bytes."""
+    """All answers of one cluster, as bytes."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self._granted = [Granted() for _ in range(world.nodes)]
+    def __init__(self, cluster: LargeCluster) -> None:
+        self.cluster = cluster
+        self._granted = [Granted() for _ in range(cluster.nodes)]
         self._templates = {row["class_name"]: row for row in recorded("actors_alive")["data"]["result"]["result"]}
         actors = sorted([*self._ours(), *self._foreign()], key=lambda row: row["actor_id"])
         by_state = {state: [row for row in actors if row["state"] == state]
@@ -61,12 +61,12 @@ class Rendered:
         self._of_state = {state: self._list(rows, len(actors)) for state, rows in by_state.items()}
         self._by_id = {row["actor_id"]: row for row in actors}
         self._logical = _document({"actors": {row["actor_id"]: as_logical(row) for row in actors}})
-        self._nodes = self._list([self._node(number) for number in range(world.nodes)], world.nodes)
-        self._summary = _document({"summary": [self._entry(number) for number in range(world.nodes)],
+        self._nodes = self._list([self._node(number) for number in range(cluster.nodes)], cluster.nodes)
+        self._summary = _document({"summary": [self._entry(number) for number in range(cluster.nodes)],
                                    "nodeLogicalResources": {node_id(number): self._sum(number)
-                                                            for number in range(world.nodes)}})
+                                                            for number in range(cluster.nodes)}})
         self._none = self._list([], 0)
-        self._groups = self._list([], max(world.groups, world.nodes // 2), matching=0)
+        self._groups = self._list([], max(cluster.groups, cluster.nodes // 2), matching=0)
         self._jobs, self._logs = json.dumps(list(self._all_jobs())).encode(), self._records()
         self._version = json.dumps(recorded("version")).encode()
 
@@ -84,20 +84,20 @@ class Rendered:
                 "/api/jobs/": self._jobs}.get(path)
 
     def _list(self, rows: Sequence[Row], total: int, matching: int | None = None) -> bytes:
-        """A list of the state API; Ray stops at the limit, and counts what it has met by then."""
-        kept = rows[:self.world.limit]
-        met = total if len(kept) == len(rows) and matching is None else min(total, self.world.limit)
+        """A list of the state API; Ray stops at the limit and counts the rows up to there."""
+        kept = rows[:self.cluster.limit]
+        met = total if len(kept) == len(rows) and matching is None else min(total, self.cluster.limit)
         return _document({"result": {"total": total, "num_after_truncation": met, "num_filtered": len(kept),
                                      "result": kept, "partial_failure_warning": "", "warnings": None}})
 
     def _ours(self) -> Iterator[Row]:
-        for number, replica in enumerate(self.world.replicas):
-            told = self._told(replica)
+        for number, replica in enumerate(self.cluster.replicas):
+            spec = self._spec(replica)
             places = [self._place(replica, rank, seat) for rank, seat in enumerate(replica.seats)]
             name, is_gang = actor_name(replica.model, replica.replica_id), len(replica.seats) > 1
             row = self._row("GangCoordinator" if is_gang else "ModelActor", "ours", number, replica.seats[0].node)
             row |= {"name": name, "ray_namespace": NAMESPACE, "job_id": OUR_JOB,
-                    "repr_name": describe(told, places, READY_AT)}
+                    "repr_name": describe(spec, places, READY_AT)}
             if replica.starting:
                 row |= {"state": "PENDING_CREATION", "node_id": None, "repr_name": "", "job_id": LATE_JOB}
             row["required_resources"] = {} if is_gang else _claim(KINDS[replica.kind][1])
@@ -114,12 +114,12 @@ class Rendered:
             yield row
 
     def _foreign(self) -> Iterator[Row]:
-        for number in range(self.world.foreign):
-            node = number % self.world.nodes
+        for number in range(self.cluster.foreign):
+            node = number % self.cluster.nodes
             row = self._row("Foreign", "foreign", number, node)
             name = ""
-            if number < self.world.named:  # as ours are called, or with an id as NDIF has them
-                name = (actor_name(f"org/whole-{number % self.world.models}", number) if number % 2 else
+            if number < self.cluster.named:  # named like a replica, or with an id like NDIF's
+                name = (actor_name(f"org/whole-{number % self.cluster.models}", number) if number % 2 else
                         f"ModelActor:org/theirs:{unique_id(number, digits=32)}")
             row |= {"name": name, "ray_namespace": "theirs", "job_id": THEIR_JOB, "required_resources": {"CPU": 0.01}}
             self._granted[node].cpus += 0.01
@@ -142,18 +142,18 @@ class Rendered:
         suffix = f"Group{row['placement_group_id']}" if bundled else ""
         granted.workers.append(worker_stats(row, {f"{what}{suffix}": slot for what, slot in slots.items()}))
 
-    def _told(self, replica: Placed) -> Row:
+    def _spec(self, replica: Placed) -> Row:
         gpus = KINDS[replica.kind][1]
         roles = ("Leader", "Worker") if len(replica.seats) > 1 else ("Standalone",)
         members = [{"group": "main", "copy": 0, "role": role, "rank": rank, "nodeId": node_id(seat.node), "slot": 0,
                     "gpus": gpus, "vram": 0, "cpus": SHARE, "memory": MEMORY}
                    for rank, (role, seat) in enumerate(zip(roles, replica.seats, strict=True))]
         return {"fleet": "lab", "namespace": NAMESPACE, "model": replica.model, "replicaId": replica.replica_id,
-                "specHash": self.world.spec_hashes.get(replica.model, "aaaa"), "members": members,
+                "specHash": self.cluster.spec_hashes.get(replica.model, "aaaa"), "members": members,
                 "lifecycle": {"restartMax": 5}}
 
     def _place(self, replica: Placed, rank: int, seat: Seat) -> Row:
-        return {"group": "main", "copy": 0, "role": self._told(replica)["members"][rank]["role"], "rank": rank,
+        return {"group": "main", "copy": 0, "role": self._spec(replica)["members"][rank]["role"], "rank": rank,
                 "nodeId": node_id(seat.node), "ip": _ip(seat.node), "port": 20_000 + seat.card,
                 "gpuIndices": [seat.card], "gpuUuids": [_card_uuid(seat)]}
 
@@ -190,7 +190,7 @@ class Rendered:
         yield theirs
 
     def _records(self) -> dict[str, bytes]:
-        starting = [self._told(replica) for replica in self.world.replicas if replica.starting]
+        starting = [self._spec(replica) for replica in self.cluster.replicas if replica.starting]
         lines = [json.loads(line) for line in recorded("job_log")["logs"].splitlines()]
         log = "".join(json.dumps({**line, "replicas": starting} if "replicas" in line else line,
                                  separators=(",", ":")) + "\n" for line in lines)
@@ -198,7 +198,7 @@ class Rendered:
 
 
 def worker_stats(row: Row, slots: Mapping[str, tuple[str, float]]) -> Row:
-    """What the node summary says of the worker of an actor."""
+    """The worker of an actor in the node summary."""
     counts = ("numPendingTasks", "numRunningTasks", "numObjectRefsInScope", "numLocalObjects", "numOwnedObjects",
               "numOwnedActors", "numInPlasma", "usedObjectStoreMemory", "numExecutedTasks", "taskQueueLength")
     return {
@@ -211,7 +211,7 @@ def worker_stats(row: Row, slots: Mapping[str, tuple[str, float]]) -> Row:
 
 
 def physical_stats() -> Row:
-    """What the agent of a node says of the machine, as far as it is of no use to us."""
+    """The node agent's report of the machine; fleetctl uses none of these fields."""
     disk = {"total": 1 << 41, "used": 1 << 40, "free": 1 << 40, "percent": 50.0}
     process = {"memoryInfo": {"rss": 1 << 27, "vms": 1 << 33, "shared": 1 << 24, "text": 1 << 20, "lib": 0,
                               "data": 1 << 30, "dirty": 0}, "cpuPercent": 0.5, "pid": 77, "createTime": 1.7e9,
@@ -224,7 +224,7 @@ def physical_stats() -> Row:
 
 
 def as_logical(row: Row) -> Row:
-    """An actor as the dashboard's own list has it: no namespace, and the resources of bundles under plain names."""
+    """An actor in the dashboard's own list: no namespace, and the resources of bundles under plain names."""
     resources = {name.partition("_group_")[0]: amount for name, amount in row["required_resources"].items()}
     return {
         "actorId": row["actor_id"], "jobId": row["job_id"], "pid": row["pid"], "state": row["state"],
@@ -250,7 +250,7 @@ def recorded_entry() -> Row:
 
 
 def node_id(number: int) -> str:
-    """Ray's id of a node."""
+    """The Ray id of a node."""
     return unique_id("node", number, digits=56)
 
 
@@ -271,16 +271,16 @@ def _document(data: Row) -> bytes:
 
 
 @contextmanager
-def serve(world: World) -> Iterator[tuple[str, list[str]]]:
-    """Serve a world on a free port of this machine; gives the address, and the paths that are asked for."""
-    rendered, heard = Rendered(world), []
+def serve(cluster: LargeCluster) -> Iterator[tuple[str, list[str]]]:
+    """Serve a cluster on a free local port; yields the address and the requested paths."""
+    rendered, requested = Rendered(cluster), []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
             parts = urlsplit(self.path)
-            heard.append(parts.path)
+            requested.append(parts.path)
             body = rendered.answer(parts.path, {key: values[-1] for key, values in parse_qs(parts.query).items()})
             self.send_response(404 if body is None else 200)
             self.send_header("Content-Length", str(len(body or b"")))
@@ -298,7 +298,7 @@ def serve(world: World) -> Iterator[tuple[str, list[str]]]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}", heard
+        yield f"http://127.0.0.1:{server.server_address[1]}", requested
     finally:
         server.shutdown()
         server.server_close()
@@ -306,8 +306,8 @@ def serve(world: World) -> Iterator[tuple[str, list[str]]]:
 
 
 def main() -> None:
-    """Serve the world of the one argument."""
-    with serve(World(**json.loads(sys.argv[1]))) as (url, _):
+    """Serve the cluster given as the only argument."""
+    with serve(LargeCluster(**json.loads(sys.argv[1]))) as (url, _):
         print(url, flush=True)
         sys.stdin.read()
 

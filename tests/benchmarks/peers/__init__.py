@@ -1,1 +1,1 @@
-"""Other schedulers' rules for choosing a node, for comparison on the same tasks and nodes."""
+"""Other schedulers' rules for choosing a node, compared on the same tasks and nodes."""

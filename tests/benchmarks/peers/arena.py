@@ -1,6 +1,6 @@
-"""The ground on which peers choose nodes: free CPU, memory and cards of all hosts, and one loop over the arrivals.
+"""Where peers choose nodes: free CPU, memory and cards of all hosts, and one loop over the arrivals.
 
-Scores depend on the host and the task alone, so they are kept per shape of task and renewed for hosts that changed.
+Scores depend only on the host and the task, so they are cached per shape of task and renewed for changed hosts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tests.benchmarks.placement.check import Stay
+from tests.benchmarks.placement.check import TaskPlacement
 from tests.benchmarks.placement.trace import Host, Task
 
 Floats = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ class Hosts:
     mib: Ints
     model: npt.NDArray[np.str_]
     most: Ints
-    """What each had at first: cards in thousandths, CPU, MiB; shape (hosts, 3)."""
+    """The capacity: cards in thousandths, CPU thousandths, MiB; shape (hosts, 3)."""
 
     def rows(self, rows: Ints) -> Hosts:
         """Return some of the hosts, as a copy."""
@@ -42,7 +42,7 @@ class Hosts:
         return free
 
     def fits(self, task: Task) -> npt.NDArray[np.bool_]:
-        """Tell which hosts can take a task."""
+        """Return which hosts have room for a task."""
         fits = (self.cpu >= task.cpu_milli) & (self.mib >= task.mib)
         if task.cards:
             fits &= (self.cards >= task.milli).sum(axis=1) >= task.cards
@@ -51,7 +51,7 @@ class Hosts:
         return fits
 
     def tightest(self, task: Task) -> Ints:
-        """Return the card a share goes to where the scheduler has no rule of its own: the fullest that holds it."""
+        """Return the card for a share if the scheduler has no rule for cards: the fullest that holds it."""
         tight: Ints = np.where(self.cards >= task.milli, self.cards, 1001).argmin(axis=1)
         return tight
 
@@ -70,7 +70,7 @@ class Policy(Protocol):
     random_ties: bool
 
     def choose(self, hosts: Hosts, task: Task) -> Choice:
-        """Score hosts that can all take the task."""
+        """Score hosts, all of which have room for the task."""
 
 
 def opened(hosts: Sequence[Host]) -> Hosts:
@@ -83,18 +83,18 @@ def opened(hosts: Sequence[Host]) -> Hosts:
     return Hosts(cards, cpu, mib, np.array([host.model for host in hosts]), most)
 
 
-def run(policy: Policy, hosts: Sequence[Host], arrivals: Sequence[Task], seed: int) -> list[Stay | None]:
-    """Let tasks arrive one by one; the answers in their order, None = nowhere."""
+def run(policy: Policy, hosts: Sequence[Host], arrivals: Sequence[Task], seed: int) -> list[TaskPlacement | None]:
+    """Place tasks one by one; return the placements in their order, None = refused."""
     now, random = opened(hosts), Random(seed)
     version = np.zeros(len(hosts), np.int64)
     known: dict[Task, tuple[Floats, Ints, Ints]] = {}
-    answers: list[Stay | None] = []
+    answers: list[TaskPlacement | None] = []
     for task in arrivals:
         if task not in known:
             known[task] = np.full(len(hosts), np.inf), np.zeros(len(hosts), np.int64), np.full(len(hosts), -1)
-        scores, card, seen = known[task]
-        _renew(policy, now, task, scores, card, np.flatnonzero(seen != version))
-        seen[:] = version
+        scores, card, scored = known[task]
+        _renew(policy, now, task, scores, card, np.flatnonzero(scored != version))
+        scored[:] = version
         place = _pick(scores, random, ties=policy.random_ties)
         if place is None:
             answers.append(None)
@@ -104,7 +104,7 @@ def run(policy: Policy, hosts: Sequence[Host], arrivals: Sequence[Task], seed: i
         now.cpu[place] -= task.cpu_milli
         now.mib[place] -= task.mib
         version[place] += 1
-        answers.append(Stay(task, place, cards))
+        answers.append(TaskPlacement(task, place, cards))
     return answers
 
 

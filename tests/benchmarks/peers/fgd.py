@@ -1,6 +1,6 @@
 """Fragmentation Gradient Descent, rewritten from its paper and the authors' scheduler (Weng et al., ATC 2023).
 
-Fragment of a host for a task of the target workload: all its free GPU where the task cannot run, else the cards too
+A host's fragment for a task of the target workload: all its free GPU if the task cannot run, otherwise the cards too
 small for it. A task goes where the expected fragment grows least. Unlike the authors' scheduler, which rounds scores to
 0..100 and draws among equals, this one takes the exact best and the first of equals.
 """
@@ -20,7 +20,7 @@ from tests.benchmarks.placement.trace import POPULAR, Task
 
 @dataclass(frozen=True)
 class Fgd:
-    """FGD for one target workload: tasks without their memory, as the authors have it, and how common each is."""
+    """FGD for one target workload: tasks without their memory, as in the authors' code, and their frequencies."""
 
     cards: Ints
     milli: Ints
@@ -32,7 +32,7 @@ class Fgd:
 
     @classmethod
     def of(cls, tasks: Sequence[Task]) -> Fgd:
-        """Return the policy for a trace: its target are the most popular shapes that cover 95 % of the tasks."""
+        """Return the policy for a trace; its target are the most popular shapes that cover 95 % of the tasks."""
         counts = Counter((task.cards, task.milli, task.cpu_milli, task.models) for task in tasks)
         popular = sorted(counts, key=lambda shape: (-counts[shape], shape))
         part = np.array([counts[shape] for shape in popular], np.float64)
@@ -42,34 +42,34 @@ class Fgd:
 
     def choose(self, hosts: Hosts, task: Task) -> Choice:
         """Score by the growth of the expected fragment, over every card that a share could go to."""
-        here = np.stack([np.isin(hosts.model, one) if one else np.ones(len(hosts.cpu), np.bool_)
+        allowed = np.stack([np.isin(hosts.model, one) if one else np.ones(len(hosts.cpu), np.bool_)
                          for one in self.models], axis=1)
-        before = self._fragment(hosts.cards, hosts.cpu, here)
+        before = self._fragment(hosts.cards, hosts.cpu, allowed)
         cpu = hosts.cpu - task.cpu_milli
         if task.cards == 1 and task.milli < 1000:
-            return self._best_card(hosts, task, before, cpu, here)
+            return self._best_card(hosts, task, before, cpu, allowed)
         free = hosts.cards == 1000
         taken = free & (free.cumsum(axis=1) <= task.cards)
-        after = self._fragment(np.where(taken, 0, hosts.cards), cpu, here)
+        after = self._fragment(np.where(taken, 0, hosts.cards), cpu, allowed)
         return Choice(np.round(after - before, 6), np.zeros(len(cpu), np.int64))
 
     def _best_card(
-        self, hosts: Hosts, task: Task, before: Floats, cpu: Ints, here: npt.NDArray[np.bool_]
+        self, hosts: Hosts, task: Task, before: Floats, cpu: Ints, allowed: npt.NDArray[np.bool_]
     ) -> Choice:
         scores = np.full(hosts.cards.shape, np.inf)
         for card in range(hosts.cards.shape[1]):
             rows = np.flatnonzero(hosts.cards[:, card] >= task.milli)
             cards = hosts.cards[rows]
             cards[:, card] -= task.milli
-            scores[rows, card] = np.round(self._fragment(cards, cpu[rows], here[rows]) - before[rows], 6)
+            scores[rows, card] = np.round(self._fragment(cards, cpu[rows], allowed[rows]) - before[rows], 6)
         return Choice(scores.min(axis=1), scores.argmin(axis=1))
 
-    def _fragment(self, cards: Ints, cpu: Ints, here: npt.NDArray[np.bool_]) -> Floats:
+    def _fragment(self, cards: Ints, cpu: Ints, allowed: npt.NDArray[np.bool_]) -> Floats:
         """Return the expected fragment of each host in thousandths of a card."""
         free = np.maximum(cards, 0)
         large = free[:, None, :] >= self.milli[:, None]
         total = free.sum(axis=1)[:, None]
-        runs = here & (cpu[:, None] >= self.cpu) & (large.sum(axis=2) >= self.cards) & (self.cards > 0)
+        runs = allowed & (cpu[:, None] >= self.cpu) & (large.sum(axis=2) >= self.cards) & (self.cards > 0)
         small = (free[:, None, :] * ~large).sum(axis=2)
         expected: Floats = np.where(runs, small, total) @ self.part
         return expected

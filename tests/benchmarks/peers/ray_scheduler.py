@@ -1,7 +1,7 @@
 """Ray's own autoscaler v2 scheduler (`ResourceDemandScheduler`) on fixed nodes: all demands at once, no node to launch.
 
-It counts the GPUs of a node as one number, so it promises room that no single card has. Both figures are of use: what
-it says fits, and what of that the cards hold when Ray's node agents hand them out, largest share first.
+It counts the GPUs of a node as one number, so it promises room that no single card has. Two results matter: the tasks
+that it reports to fit, and those that get cards when Ray's node agents hand them out, largest share first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tests.benchmarks.placement.check import Stay
+from tests.benchmarks.placement.check import TaskPlacement
 from tests.benchmarks.placement.trace import Host, Task
 
 MODEL = "gpu-model"
@@ -19,10 +19,10 @@ MIB = 1 << 20
 
 
 class Promised(NamedTuple):
-    """What Ray says fits, and the tasks that really get cards."""
+    """The tasks that Ray reports to fit, and the placements of those that get cards."""
 
     tasks: list[Task]
-    stays: list[Stay]
+    placements: list[TaskPlacement]
 
 
 def ray_scheduler(hosts: Sequence[Host], tasks: Sequence[Task]) -> Promised:
@@ -36,18 +36,18 @@ def ray_scheduler(hosts: Sequence[Host], tasks: Sequence[Task]) -> Promised:
         resource_requests=[_by_count(task, count) for task, count in sorted(shapes.items())],
         current_instances=[_instance(place, host) for place, host in enumerate(hosts)],
     )
-    # The public schedule() tells only what is infeasible; these are its own two steps for plain demands.
+    # The public schedule() returns only infeasible demands; these are its two steps for plain demands.
     context = ResourceDemandScheduler.ScheduleContext.from_schedule_request(request)
     ResourceDemandScheduler._sched_resource_requests(
         context, ResourceRequestUtil.ungroup_by_count(request.resource_requests))
     promised: list[Task] = []
-    stays: list[Stay] = []
+    placements: list[TaskPlacement] = []
     for node in context.get_nodes():
         place = int(node.ray_node_id)
-        here = [_task(one) for one in node.sched_requests[ResourceRequestSource.PENDING_DEMAND]]
-        promised += here
-        stays += _on_cards(hosts[place], place, here)
-    return Promised(promised, stays)
+        promised_here = [_task(one) for one in node.sched_requests[ResourceRequestSource.PENDING_DEMAND]]
+        promised += promised_here
+        placements += _on_cards(hosts[place], place, promised_here)
+    return Promised(promised, placements)
 
 
 def _bundle(task: Task) -> dict[str, float]:
@@ -68,13 +68,13 @@ def _by_count(task: Task, count: int) -> Any:
 
 
 def _task(request: Any) -> Task:
-    """Return the task a request was made of."""
-    asked = dict(request.resources_bundle)
-    gpu = round(1000 * asked.get("GPU", 0))
+    """Return the task of a request."""
+    bundle = dict(request.resources_bundle)
+    gpu = round(1000 * bundle.get("GPU", 0))
     models = tuple(request.label_selectors[0].label_constraints[0].label_values) if request.label_selectors else ()
     cards = max(1, gpu // 1000) if gpu else 0
-    return Task(cards, gpu // cards if cards else 0, round(1000 * asked.get("CPU", 0)),
-                round(asked.get("memory", 0) / MIB), models)
+    return Task(cards, gpu // cards if cards else 0, round(1000 * bundle.get("CPU", 0)),
+                round(bundle.get("memory", 0) / MIB), models)
 
 
 def _instance(place: int, host: Host) -> Any:
@@ -90,8 +90,8 @@ def _instance(place: int, host: Host) -> Any:
         node_kind=NodeKind.WORKER, node_id=str(place)))
 
 
-def _on_cards(host: Host, place: int, tasks: Sequence[Task]) -> Iterator[Stay]:
-    """Hand out cards as Ray's node agent does: whole ones that are free, a share where the least is left."""
+def _on_cards(host: Host, place: int, tasks: Sequence[Task]) -> Iterator[TaskPlacement]:
+    """Hand out cards like Ray's node agent: whole free cards, and a share of the fullest card that holds it."""
     free = [1000] * host.cards
     for task in sorted(tasks, key=lambda task: -task.gpu_milli):
         holding = sorted((left, card) for card, left in enumerate(free) if left >= task.milli)
@@ -100,4 +100,4 @@ def _on_cards(host: Host, place: int, tasks: Sequence[Task]) -> Iterator[Stay]:
         cards = tuple(card for _, card in holding[: task.cards])
         for card in cards:
             free[card] -= task.milli
-        yield Stay(task, place, cards)
+        yield TaskPlacement(task, place, cards)

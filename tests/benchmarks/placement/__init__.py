@@ -1,1 +1,1 @@
-"""Placement on a GPU cluster's trace: tasks that arrive one by one, or all of them as one fleet."""
+"""Placement on a trace of a GPU cluster: tasks that arrive one by one, or all as one fleet."""

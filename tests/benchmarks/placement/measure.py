@@ -1,4 +1,4 @@
-"""One policy on one trace with one seed: place, check, and report as one flat JSON object."""
+"""One policy on one trace with one seed: place, check and report as one flat JSON object."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.benchmarks.peers.fgd import Fgd
 from tests.benchmarks.peers.ray_scheduler import ray_scheduler
 from tests.benchmarks.peers.scores import AnyFit, FirstFit, MostAllocated, VolcanoBinpack
 from tests.benchmarks.placement import ours
-from tests.benchmarks.placement.check import Stay, gpu_alloc_pct, needlessly_refused, violations
+from tests.benchmarks.placement.check import TaskPlacement, gpu_alloc_pct, needlessly_refused, violations
 from tests.benchmarks.placement.trace import Task, Trace
 
 RAY = "ray-autoscaler-v2"
 OURS = "fleetctl"
 MERGES = {f"{OURS}, {size} a plan" + (", demand known" if known else ""): (size, known)
           for known in (False, True) for size in (1, 10, 100)}
-"""So many tasks a plan, and whether the file says from the start what it wants in all."""
+"""By name: the number of tasks per plan, and whether the file has the total demand from the start."""
 PEERS: dict[str, Callable[[Trace], Policy]] = {
     "random": lambda _: AnyFit(),
     "first-fit": lambda _: FirstFit(),
@@ -37,7 +37,7 @@ PEERS: dict[str, Callable[[Trace], Policy]] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is placed, and how."""
+    """A trace with the seed, mode and load of one run."""
 
     trace: Trace
     seed: int
@@ -45,64 +45,66 @@ class Run:
     load: float
 
     def arrivals(self) -> list[Task]:
-        """Return the tasks in order of arrival; peers see them so in both modes: sorted ones suit them worse."""
+        """Return the tasks in order of arrival; peers get this order in both modes, as sorted tasks suit them worse."""
         return self.trace.arrivals(self.seed, self.load)
 
 
 def peer_names(mode: str) -> list[str]:
-    """Return the peers; Ray's scheduler sees all tasks at once, so it stands beside the batch mode."""
+    """Return the peers; Ray's scheduler gets all tasks at once, so it is compared in batch mode."""
     return [*PEERS, RAY] if mode == "batch" else list(PEERS)
 
 
 def our_names(mode: str) -> list[str]:
-    """Return the ways in which the product places the tasks of a run."""
+    """Return the names of the product's policies in a mode."""
     return [OURS] if mode == "batch" else list(MERGES)
 
 
 def measure(name: str, what: Run, ray_hosts: int = 75) -> dict[str, Any]:
-    """Let one policy place the tasks of a run, and return what it reached."""
+    """Place the tasks of a run with one policy and return the measurements."""
     if name == RAY:
         return _ray(what, ray_hosts)
     arrivals = what.arrivals()
     began, busy = time.perf_counter(), time.process_time()
-    asked, answers = _place(name, what, arrivals)
+    handled, answers = _place(name, what, arrivals)
     seconds, busy = time.perf_counter() - began, time.process_time() - busy
-    line = _line(name, what, arrivals, [stay for stay in answers if stay is not None], seconds)
+    line = _line(name, what, arrivals, [placement for placement in answers if placement is not None], seconds)
     line["cpuSeconds"] = round(busy, 3)
     if what.mode == "online":
-        line["needlesslyRefused"] = needlessly_refused(what.trace.hosts, asked, answers)
+        line["needlesslyRefused"] = needlessly_refused(what.trace.hosts, handled, answers)
     return line
 
 
-def _place(name: str, what: Run, arrivals: Sequence[Task]) -> tuple[Sequence[Task], Sequence[Stay | None]]:
-    """Return the tasks in the order in which they were dealt with, and what each got."""
+def _place(name: str, what: Run, arrivals: Sequence[Task]) -> tuple[Sequence[Task], Sequence[TaskPlacement | None]]:
+    """Return the tasks in the order of placement, and the placement of each."""
     if name in PEERS:
         return arrivals, run(PEERS[name](what.trace), what.trace.hosts, arrivals, what.seed)
     if name == OURS:
         return arrivals, ours.batch(what.trace, arrivals)
     size, known = MERGES[name]
     answers = ours.merge_by_merge(what.trace, arrivals, size, known=known)
-    return [task for task, _ in answers], [stay for _, stay in answers]
+    return [task for task, _ in answers], [placement for _, placement in answers]
 
 
-def _line(name: str, what: Run, arrivals: Sequence[Task], stays: Sequence[Stay], seconds: float) -> dict[str, Any]:
-    wrong = violations(what.trace.hosts, stays)
+def _line(
+    name: str, what: Run, arrivals: Sequence[Task], placements: Sequence[TaskPlacement], seconds: float
+) -> dict[str, Any]:
+    wrong = violations(what.trace.hosts, placements)
     return {
         "benchmark": "openb", "policy": name, "trace": what.trace.name, "mode": what.mode, "load": what.load,
-        "seed": what.seed, "gpuAllocPct": round(gpu_alloc_pct(what.trace.hosts, stays), 4),
-        "tasksArrived": len(arrivals), "tasksPlaced": len(stays),
+        "seed": what.seed, "gpuAllocPct": round(gpu_alloc_pct(what.trace.hosts, placements), 4),
+        "tasksArrived": len(arrivals), "tasksPlaced": len(placements),
         "cpuOnlyArrived": sum(not task.cards for task in arrivals),
-        "cpuOnlyPlaced": sum(not stay.task.cards for stay in stays),
+        "cpuOnlyPlaced": sum(not placement.task.cards for placement in placements),
         "seconds": round(seconds, 3), "violations": len(wrong), **({"example": wrong[0]} if wrong else {}),
     }
 
 
 def _ray(what: Run, hosts: int) -> dict[str, Any]:
-    """Ray's scheduler on every n-th host, and ours on the very same sample."""
+    """Measure Ray's scheduler on every n-th host, and ours on the same sample."""
     every = max(1, len(what.trace.hosts) // hosts) if hosts else 0
     if not every:
         return {"benchmark": "openb", "policy": RAY, "trace": what.trace.name, "mode": what.mode, "violations": 0,
-                "note": "left out"}
+                "note": "skipped"}
     sample = Run(Trace(what.trace.name, what.trace.hosts[::every], what.trace.tasks), what.seed, what.mode, what.load)
     arrivals = sample.arrivals()
     began = time.perf_counter()
@@ -110,7 +112,7 @@ def _ray(what: Run, hosts: int) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     own = measure(OURS, sample)
     return {
-        **_line(RAY, sample, arrivals, promised.stays, seconds),
+        **_line(RAY, sample, arrivals, promised.placements, seconds),
         "sampledHosts": len(sample.trace.hosts),
         "promisedPct": round(100 * sum(task.gpu_milli for task in promised.tasks) / sample.trace.capacity, 4),
         "fleetctlGpuAllocPct": own["gpuAllocPct"], "fleetctlSeconds": own["seconds"],
@@ -119,7 +121,7 @@ def _ray(what: Run, hosts: int) -> dict[str, Any]:
 
 
 def published_fgd(pods: Path, load: float) -> float | None:
-    """Return the GPU allocation in percent that FGD's authors published for a trace and load, if it lies beside it."""
+    """Return the GPU allocation in percent published by FGD's authors, if the table is beside the trace."""
     table = pods.parent / "published_allocation.csv"
     if not table.exists():
         return None
@@ -131,7 +133,7 @@ def published_fgd(pods: Path, load: float) -> float | None:
 
 
 def about_machine() -> dict[str, Any]:
-    """Return what the figures were taken on."""
+    """Return the machine and the versions of a measurement."""
     return {
         "machine": machine_text(),
         "versions": {"fleetctl": __version__, "python": platform.python_version(),

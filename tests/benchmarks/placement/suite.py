@@ -1,7 +1,7 @@
 """All traces, both modes, several seeds: `python -m tests.benchmarks.placement.suite --seeds 42-51`.
 
 One JSON line per trace, mode and policy, with mean and standard deviation over the seeds. Traces are those in
-$FLEETCTL_BENCH_DATA/openb; without it the made-up one alone. The exit code is 1 if any placement broke a rule.
+$FLEETCTL_BENCH_DATA/openb, or else only the synthetic one. The exit code is 1 if any placement breaks a rule.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.benchmarks.openb import DATA, NODES
 from tests.benchmarks.placement.measure import Run, about_machine, measure, our_names, peer_names, published_fgd
-from tests.benchmarks.placement.trace import Trace, made_up_trace, read_trace
+from tests.benchmarks.placement.trace import Trace, read_trace, synthetic_trace
 
 AVERAGED = ("gpuAllocPct", "seconds", "cpuSeconds", "promisedPct", "fleetctlGpuAllocPct", "fleetctlSeconds")
 
@@ -37,12 +37,12 @@ def main() -> None:
 
 def _flags() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=_seeds, default=_seeds("42-44"), help="42-51 are those of the published runs")
+    parser.add_argument("--seeds", type=_seeds, default=_seeds("42-44"), help="the published runs have 42-51")
     parser.add_argument("--modes", nargs="+", choices=("online", "batch"), default=["online", "batch"])
     parser.add_argument("--traces", nargs="*", help="default, gpushare100 ...; all by default")
     parser.add_argument("--load", type=float, default=1.0)
     parser.add_argument("--no-peers", action="store_true")
-    parser.add_argument("--only", nargs="*", help="these policies alone, such as 'fleetctl, 10 a plan'")
+    parser.add_argument("--only", nargs="*", help="only these policies, such as 'fleetctl, 10 a plan'")
     return parser.parse_args()
 
 
@@ -53,8 +53,8 @@ def _seeds(text: str) -> list[int]:
 
 def _traces(names: list[str] | None) -> Iterator[tuple[Trace, float | None]]:
     if not os.environ.get(DATA):
-        print(f"{DATA} is not set: a made-up cluster instead of the traces", file=sys.stderr)
-        yield made_up_trace(), None
+        print(f"{DATA} is not set: using a synthetic cluster instead of the traces", file=sys.stderr)
+        yield synthetic_trace(), None
         return
     folder = Path(os.environ[DATA]) / "openb"
     for pods in sorted(folder.glob("openb_pod_list_*.csv")):

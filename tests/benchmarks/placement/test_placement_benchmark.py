@@ -1,4 +1,4 @@
-"""The placement benchmark itself: the protocol of arrival, the check, and that the product holds its ground."""
+"""The placement benchmark: the protocol of arrivals, the checks, and the product against its peers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tests.benchmarks import openb
 from tests.benchmarks.peers.arena import opened
 from tests.benchmarks.peers.fgd import Fgd
 from tests.benchmarks.peers.scores import MostAllocated, VolcanoBinpack
-from tests.benchmarks.placement.check import Stay, needlessly_refused, violations
+from tests.benchmarks.placement.check import TaskPlacement, needlessly_refused, violations
 from tests.benchmarks.placement.measure import Run, measure, published_fgd
-from tests.benchmarks.placement.trace import Host, Task, Trace, made_up_trace, read_trace
+from tests.benchmarks.placement.trace import Host, Task, Trace, read_trace, synthetic_trace
 
 pytestmark = pytest.mark.slow
 
@@ -21,8 +21,8 @@ HOSTS = (Host("a", 8_000, 1_000, 2, "x"), Host("b", 4_000, 1_000, 1, "y"))
 
 
 def small_trace() -> Trace:
-    """An eighth of the made-up cluster."""
-    whole = made_up_trace()
+    """An eighth of the synthetic cluster."""
+    whole = synthetic_trace()
     return Trace("small", whole.hosts[::8], whole.tasks)
 
 
@@ -32,8 +32,8 @@ def test_arrivals_follow_the_seed_and_stop_at_the_load() -> None:
     assert full[: len(half)] == half
     assert full != trace.arrivals(2, 1.0)
     largest = max(task.gpu_milli for task in trace.tasks)
-    asked = sum(task.gpu_milli for task in full)
-    assert trace.capacity - largest < asked <= trace.capacity
+    demand = sum(task.gpu_milli for task in full)
+    assert trace.capacity - largest < demand <= trace.capacity
 
 
 def test_a_trace_too_short_for_the_load_is_drawn_from_again() -> None:
@@ -61,20 +61,20 @@ def test_lists_are_read_in_the_order_of_names(tmp_path: Path) -> None:
     assert published_fgd(pods, 0.9) is None
 
 
-@pytest.mark.parametrize(("stays", "said"), [
-    ([Stay(Task(1, 600, 1, 1), 0, (0,)), Stay(Task(1, 600, 1, 1), 0, (0,))], "overcommitted"),
-    ([Stay(Task(1, 100, 9_000, 1), 0, (0,))], "overcommitted"),
-    ([Stay(Task(0, 0, 1, 1_001), 1, ())], "overcommitted"),
-    ([Stay(Task(2, 1000, 1, 1), 0, (1, 1))], "asks for 2 cards"),
-    ([Stay(Task(1, 1000, 1, 1, ("y",)), 0, (0,))], "may not run on x"),
+@pytest.mark.parametrize(("placements", "message"), [
+    ([TaskPlacement(Task(1, 600, 1, 1), 0, (0,)), TaskPlacement(Task(1, 600, 1, 1), 0, (0,))], "overcommitted"),
+    ([TaskPlacement(Task(1, 100, 9_000, 1), 0, (0,))], "overcommitted"),
+    ([TaskPlacement(Task(0, 0, 1, 1_001), 1, ())], "overcommitted"),
+    ([TaskPlacement(Task(2, 1000, 1, 1), 0, (1, 1))], "asks for 2 cards"),
+    ([TaskPlacement(Task(1, 1000, 1, 1, ("y",)), 0, (0,))], "may not run on x"),
 ])
-def test_the_check_finds_what_is_wrong(stays: list[Stay], said: str) -> None:
-    assert said in violations(HOSTS, stays)[0]
+def test_the_check_finds_what_is_wrong(placements: list[TaskPlacement], message: str) -> None:
+    assert message in violations(HOSTS, placements)[0]
 
 
 def test_the_check_passes_what_fits_and_sees_a_refusal() -> None:
     task = Task(1, 500, 1, 1)
-    assert violations(HOSTS, [Stay(task, 0, (0,)), Stay(task, 0, (0,)), Stay(task, 1, (0,))]) == []
+    assert violations(HOSTS, [TaskPlacement(task, host, (0,)) for host in (0, 0, 1)]) == []
     assert needlessly_refused(HOSTS, [task], [None]) == 1
     assert needlessly_refused(HOSTS, [Task(3, 1000, 1, 1)], [None]) == 0
 
@@ -118,7 +118,7 @@ def test_the_last_line_is_one_object_and_peers_come_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv(openb.DATA, raising=False)
-    monkeypatch.setattr("tests.benchmarks.openb.made_up_trace", small_trace)
+    monkeypatch.setattr("tests.benchmarks.openb.synthetic_trace", small_trace)
     monkeypatch.setattr("sys.argv", ["openb", "--seed", "1", "--json", "--policy", "fleetctl, 100 a plan"])
     with pytest.raises(SystemExit) as ended:
         openb.main()

@@ -1,9 +1,9 @@
-"""Hosts and tasks of a trace, read from its CSV files or made up, and the order in which tasks arrive.
+"""Hosts and tasks of a trace, read from its CSV files or synthetic, and the order in which tasks arrive.
 
 The protocol is that of FGD's published result tables (Weng et al., USENIX ATC 2023): tasks in the order of their names
 are shuffled with a seed; while their GPU demand is below 1.3 times the capacity, tasks drawn at random from the trace
-follow; if it is above, random ones are dropped. Nobody leaves. `load` cuts the list where the demand that has arrived
-reaches that part of the capacity.
+follow; if it is above, random ones are dropped. No task ends. `load` cuts the list when the demand so far reaches that
+part of the capacity.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ POPULAR = 0.95
 
 @dataclass(frozen=True, slots=True, order=True)
 class Task:
-    """What one task asks for: `cards` with `milli` thousandths of each; `models` = those it may run on, empty = all."""
+    """One task: `cards` with `milli` thousandths of each; `models` = allowed card models, empty = all."""
 
     cards: int
     milli: int
@@ -61,16 +61,16 @@ class Trace:
         return 1000 * sum(host.cards for host in self.hosts)
 
     def arrivals(self, seed: int, load: float) -> list[Task]:
-        """Return the tasks that arrive until `load` of the capacity is asked for."""
+        """Return the tasks that arrive until demand reaches `load` of the capacity."""
         random = Random(seed)
         order = list(self.tasks)
         random.shuffle(order)
-        asked, goal = sum(task.gpu_milli for task in order), OFFERED * self.capacity
-        while asked > goal:
-            asked -= order.pop(random.randrange(len(order))).gpu_milli
-        while asked < goal:
+        demand, goal = sum(task.gpu_milli for task in order), OFFERED * self.capacity
+        while demand > goal:
+            demand -= order.pop(random.randrange(len(order))).gpu_milli
+        while demand < goal:
             order.append(self.tasks[random.randrange(len(self.tasks))])
-            asked += order[-1].gpu_milli
+            demand += order[-1].gpu_milli
         arrived, reached = [], 0
         for task in order:
             reached += task.gpu_milli
@@ -80,7 +80,7 @@ class Trace:
         return arrived
 
     def target(self) -> dict[Task, float]:
-        """Return the popular shapes and how many of each would fill the cluster."""
+        """Return the popular shapes, each with the number that together fill the cluster."""
         counts = Counter(self.tasks)
         popular: dict[Task, float] = {}
         covered = 0
@@ -122,8 +122,8 @@ SYNTHETIC_TASKS: Sequence[tuple[int, Task]] = (
 )
 
 
-def made_up_trace() -> Trace:
-    """Return a small cluster with a mix of tasks in the manner of a real one, where no trace may be shipped."""
+def synthetic_trace() -> Trace:
+    """Return a small cluster and a realistic mix of tasks, used when no trace is available."""
     hosts = [Host(f"host-{kind}-{number:03}", host.cpu_milli, host.mib, host.cards, host.model)
              for kind, (count, host) in enumerate(SYNTHETIC_HOSTS) for number in range(4 * count)]
     tasks = [task for count, task in SYNTHETIC_TASKS for _ in range(12 * count)]

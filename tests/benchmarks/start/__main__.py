@@ -1,4 +1,4 @@
-"""How long starts take, beside a plain Ray script on the same idle cluster: `python -m tests.benchmarks.start --json`.
+"""How long starts take, against a plain Ray script on the same cluster: `python -m tests.benchmarks.start --json`.
 
 Runs alternate, each on a cluster that has settled. `--many 30 --delay 40` adds starts of many slow engines, which take
 minutes. With --json the last line is one JSON object.
@@ -28,7 +28,7 @@ from tests.e2e.cluster import RayCluster, eventually, running_cluster
 BY_HAND = Path(__file__).parent / "by_hand.py"
 NODES, CARDS = 4, 2
 SETTLE_S = 8.0
-"""Ray starts idle workers in place of those that were taken; until then nothing is measured."""
+"""The wait before each measurement: Ray replaces used idle workers meanwhile."""
 
 
 def fleet_file(folder: Path, count: int, delay_s: float, gpus: float) -> Path:
@@ -45,21 +45,21 @@ def fleet_file(folder: Path, count: int, delay_s: float, gpus: float) -> Path:
 
 
 class Bench:
-    """One cluster, and what is run on it in turns."""
+    """One cluster, and the measurements on it."""
 
     def __init__(self, cluster: RayCluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
         self.env = {**os.environ, "FLEETCTL_ADDRESS": cluster.address, "FLEETCTL_NAMESPACE": "bench"}
 
     def settle(self) -> None:
-        """Remove all replicas, and give Ray time to start what it starts in advance."""
+        """Remove all replicas and give Ray time to start its idle workers."""
         self.cluster.sweep(namespaces=["bench", "by-hand"])
         nodes = [f"n{number}" for number in range(NODES)]
         eventually(lambda: all(self.cluster.free(node=node, resource="GPU") == CARDS for node in nodes), "all are free")
         time.sleep(SETTLE_S)
 
     def by_hand(self, count: int, delay_s: float, gpus: float) -> float:
-        """Seconds from the first create to the last ready, of the plain script."""
+        """Seconds from the first create to the last ready in the plain script."""
         self.settle()
         done = subprocess.run([sys.executable, str(BY_HAND), self.cluster.gcs(), str(count), str(delay_s), str(gpus)],
                               capture_output=True, text=True, check=True, cwd=Path.cwd())
@@ -83,7 +83,7 @@ class Bench:
                 "last ready to end": ended - max(at["replicaReady"])}
 
     def evict(self) -> dict[str, float]:
-        """Seconds that an evict of one takes, after an apply."""
+        """Seconds to evict one replica after an apply."""
         time.sleep(SETTLE_S)
         begun = time.time()
         self._fleetctl("evict", "bench/0", "--yes")
@@ -94,7 +94,7 @@ class Bench:
                               text=True, check=True)
 
     def _posted(self, verb: str) -> float:
-        """When Ray took the last job of this kind, by its own word."""
+        """The start time of the last job of this kind, as reported by Ray."""
         request = urllib.request.Request(f"{self.cluster.address}/api/jobs/", headers={"User-Agent": "bench"})
         with urllib.request.urlopen(request) as answer:
             jobs = json.load(answer)
@@ -102,23 +102,23 @@ class Bench:
 
 
 def moment(text: str) -> float:
-    """Seconds since the epoch, of an event's time."""
+    """The seconds since the epoch of an event's time."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def summary(rows: list[dict[str, float]]) -> dict[str, Any]:
-    """Median, least and most of each phase."""
+    """The median, the least and the most of each phase."""
     return {key: {"median": round(statistics.median(row[key] for row in rows), 2),
                   "min": round(min(row[key] for row in rows), 2), "max": round(max(row[key] for row in rows), 2)}
             for key in rows[0]}
 
 
 def main() -> None:
-    """Measure in turns, and print."""
+    """Alternate both measurements and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.start", description=__doc__)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--many", type=int, default=0, help="also start so many slow engines, once each way")
-    parser.add_argument("--delay", type=float, default=40, help="seconds that a slow engine takes")
+    parser.add_argument("--many", type=int, default=0, help="also start N slow engines, once each way")
+    parser.add_argument("--delay", type=float, default=40, help="startup seconds of a slow engine")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     result: dict[str, Any] = {}
@@ -126,8 +126,8 @@ def main() -> None:
         cluster.add(names=[f"n{number}" for number in range(NODES)], gpus=CARDS)
         bench = Bench(cluster, Path(name))
         rows = []
-        bench.by_hand(8, 0, 1)  # the first of all warms the disk's cache
-        for run in range(options.runs):  # who comes after whom changes: what ran before leaves Ray other idle workers
+        bench.by_hand(8, 0, 1)  # the first start warms the disk cache
+        for run in range(options.runs):  # in alternating order: each leaves Ray different idle workers
             first = bench.by_hand(8, 0, 1) if run % 2 else 0
             applied = {**bench.apply(8, 0, 1), **bench.evict()}
             rows.append({"by hand: create to last ready": first or bench.by_hand(8, 0, 1), **applied})

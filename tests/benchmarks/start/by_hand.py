@@ -1,6 +1,6 @@
-"""The plain Ray script that starts are measured against: `by_hand.py GCS COUNT DELAY_S GPUS`; prints seconds as JSON.
+"""The plain Ray script to compare starts with: `by_hand.py GCS COUNT DELAY_S GPUS`; prints seconds as JSON.
 
-It does the least that starts an engine on a card: an actor each, which starts the process and asks until it is ready.
+It does the minimum to start engines on cards: one actor each, which starts the process and polls it until it is ready.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ray
 
 
 class Replica:
-    """One engine; up when it answers."""
+    """One engine; ready when it responds."""
 
     def __init__(self, delay_s: float) -> None:
         url = self._start(delay_s)
@@ -26,7 +26,7 @@ class Replica:
                     return
             except OSError:
                 time.sleep(0.1)
-            if self._engine.poll() is not None:  # another had taken its port
+            if self._engine.poll() is not None:  # another process had taken its port
                 url = self._start(delay_s)
 
     def _start(self, delay_s: float) -> str:
@@ -44,7 +44,7 @@ class Replica:
 
 
 def main() -> None:
-    """Create all at once, and wait until all are up."""
+    """Create all replicas at once and wait until all are ready."""
     address, count, delay_s, gpus = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
     ray.init(address=address, namespace="by-hand", log_to_driver=False, logging_level="ERROR")
     begun = time.time()

@@ -1,1 +1,1 @@
-"""Synthetic fleets whose best packing is known, because they are cut out of one."""
+"""Synthetic fleets with a known optimal packing: they are cut out of one."""

@@ -1,7 +1,7 @@
-"""An independent checker for large plans: replays every action on the synthetic world, card by card, by Ray's rule.
+"""An independent checker for large plans: replays every action on the synthetic fleet, card by card, by Ray's rule.
 
 Shares no code with the planner and reads the plan as plain JSON. A share goes to the card with the least share left
-that still holds it, lowest index first, blind to memory; whole cards to the lowest free ones with the memory asked for.
+that still holds it, lowest index first, ignoring memory; whole cards to the lowest free ones with the claimed memory.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
-from tests.benchmarks.synthetic.world import CARD, FLEET, Host, Member, Model, World
+from tests.benchmarks.synthetic.fleet import CARD, FLEET, Host, Member, Model, SyntheticFleet
 
 
 @dataclass(slots=True)
 class State:
-    """What is left of one host: share and memory by card, CPUs, memory, and slots in use by model."""
+    """The free resources of one host: share and memory by card, CPUs, memory, and used slots by model."""
 
     host: Host
     share: list[int]
@@ -30,7 +30,7 @@ class State:
     slots: dict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def pick(self, gpus: int, vram: int) -> list[int] | None:
-        """Return the cards Ray hands out, or None where they will not do."""
+        """Return the cards Ray hands out, or None if they do not fit."""
         if gpus >= CARD:
             free = [card for card, left in enumerate(self.share) if left == CARD and self.vram[card] >= vram]
             return free[: gpus // CARD] if len(free) >= gpus // CARD else None
@@ -39,7 +39,7 @@ class State:
         return [card] if card is not None and self.vram[card] >= vram else None
 
     def take(self, member: Member, gpus: int, *, cards: list[int] | tuple[int, ...] | None = None) -> str | None:
-        """Take a member that holds `gpus`; returns what is wrong, if anything."""
+        """Take a member with `gpus`; returns a problem or None."""
         cards = cards if cards is not None else self.pick(gpus, member.vram) if gpus else []
         if cards is None:
             return f"{gpus} GPU share with {member.vram} bytes each does not fit its cards"
@@ -51,16 +51,16 @@ class State:
         return "CPUs or memory are over-committed" if self.cpus < 0 or self.memory < 0 else None
 
 
-def check(world: World, plan: dict[str, Any]) -> list[str]:
-    """Return everything that is wrong with a plan of this world."""
-    states = {host.id: state_of(host) for host in world.hosts}
-    for held in world.held:
-        state = states[world.hosts[held.host].id]
+def check(fleet: SyntheticFleet, plan: dict[str, Any]) -> list[str]:
+    """Return the problems of a plan of this fleet."""
+    states = {host.id: state_of(host) for host in fleet.hosts}
+    for held in fleet.held:
+        state = states[fleet.hosts[held.host].id]
         state.take(held.member, held.member.gpus, cards=held.cards)
         if held.fleet == FLEET:
             state.slots[held.model].add(held.slot)
-    models = {model.key: model for model in world.models}
-    problems = [*_document(world, plan), *_ids(plan, models)]
+    models = {model.key: model for model in fleet.models}
+    problems = [*_document(fleet, plan), *_ids(plan, models)]
     for action in plan["actions"]:
         problems += [f"{action['id']}: {what}" for what in _action(action, models[action["model"]], states)]
     return problems
@@ -71,7 +71,7 @@ def state_of(host: Host) -> State:
     return State(host, [CARD] * len(host.cards), list(host.cards), host.cpus * CARD, host.memory)
 
 
-def _document(world: World, plan: dict[str, Any]) -> Iterator[str]:
+def _document(fleet: SyntheticFleet, plan: dict[str, Any]) -> Iterator[str]:
     text = json.dumps({key: value for key, value in plan.items() if key != "planId"}, sort_keys=True,
                       separators=(",", ":"), ensure_ascii=False)
     if hashlib.sha256(text.encode()).hexdigest() != plan["planId"]:
@@ -79,10 +79,10 @@ def _document(world: World, plan: dict[str, Any]) -> Iterator[str]:
     certificate, blocked = plan["certificate"], sum(one["replicas"] for one in plan["blocked"])
     if not certificate["placed"] == len(plan["actions"]) <= certificate["upperBound"] <= certificate["wanted"]:
         yield "the certificate contradicts itself"
-    if certificate["upperBound"] < world.planted:
-        yield f"the bound {certificate['upperBound']} is below the {world.planted} that can be placed"
-    if len(plan["actions"]) + blocked != world.planted:
-        yield f"{len(plan['actions'])} created and {blocked} blocked are not the {world.planted} missing"
+    if certificate["upperBound"] < fleet.planted:
+        yield f"the bound {certificate['upperBound']} is below the {fleet.planted} that can be placed"
+    if len(plan["actions"]) + blocked != fleet.planted:
+        yield f"{len(plan['actions'])} created and {blocked} blocked are not the {fleet.planted} missing"
     if any(one["op"] != "create" for one in plan["actions"]):
         yield "an action does not create"
 
@@ -94,7 +94,7 @@ def _ids(plan: dict[str, Any], models: dict[str, Model]) -> Iterator[str]:
     for key, ids in found.items():
         first = models[key].live
         if ids != list(range(first, first + len(ids))):
-            yield f"{key}: ids do not count on from {first}"
+            yield f"{key}: ids do not continue from {first}"
         if len(ids) > models[key].replicas - first:
             yield f"{key}: more created than wanted"
 
@@ -123,7 +123,7 @@ def _action(action: dict[str, Any], model: Model, states: dict[str, State]) -> I
 
 
 def _share(seat: Member, gpus: int, state: State) -> str | None:
-    """Check the share a member that asks for memory alone was given: it belongs to the size of its card."""
+    """Check the GPU share of a member; one that claims only memory takes that part of its card."""
     if seat.gpus or not seat.vram:
         return None if gpus == seat.gpus else f"{gpus} GPU share instead of {seat.gpus}"
     cards = state.pick(gpus, seat.vram)

@@ -1,10 +1,11 @@
-"""Fleets that are hard to pack and can be packed all the same: fragments, nested selectors, big gangs, mixed VRAM."""
+"""Fleets that are hard to pack but fit completely: fragments, nested selectors, large gangs, mixed VRAM."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from random import Random
 
+from tests.benchmarks.synthetic.fleet import CARD, GIB, MIB, Held, Host, Member, Model, SyntheticFleet
 from tests.benchmarks.synthetic.planted import (
     ACCELERATORS,
     CARDS,
@@ -14,15 +15,14 @@ from tests.benchmarks.synthetic.planted import (
     member_of,
     share_out,
 )
-from tests.benchmarks.synthetic.world import CARD, GIB, MIB, Held, Host, Member, Model, World
 
 FABRIC = 32
 WHOLE_HOST = CARDS * CARD
 MIXED = (("A10G", 24), ("A100-40G", 40), ("L40S", 48), ("H100", 80), ("H100-NVL", 96), ("H200", 141), ("MI300X", 192))
 
 
-def fragmented(nodes: int, replicas: int, models: int, rng: Random) -> World:
-    """Strangers hold odd shares of most cards; what is left is wanted to the last share."""
+def fragmented(nodes: int, replicas: int, models: int, rng: Random) -> SyntheticFleet:
+    """Foreign replicas hold odd shares of most cards; the demand takes all remaining shares."""
     hosts = hosts_of(nodes, ACCELERATORS[:1], rng)
     held: list[Held] = []
     free: list[Piece] = []
@@ -31,18 +31,18 @@ def fragmented(nodes: int, replicas: int, models: int, rng: Random) -> World:
         for card in range(CARDS):
             taken = rng.choice((0, 0, 0, 1, 3, 4, 5, 6, 7, 9, 10, 10, 10, 10)) * CARD // 10
             if taken:
-                held.append(_stranger(Piece(host, card * CARD, taken), hosts[host], len(held), rng))
+                held.append(_foreign(Piece(host, card * CARD, taken), hosts[host], len(held), rng))
             if not taken:
                 whole.append(card)
             else:
                 free += _odd_parts(host, card, CARD - taken, rng)
         free += _runs(host, whole, rng)
     rng.shuffle(free)
-    held += [_stranger(piece, hosts[piece.host], len(held) + number, rng)
+    held += [_foreign(piece, hosts[piece.host], len(held) + number, rng)
              for number, piece in enumerate(free[replicas:])]
     parts = share_out(free[:replicas], models, lambda piece: piece.size, rng)
     found = [_model(number, part, member_of(part[0], hosts[part[0].host], rng)) for number, part in enumerate(parts)]
-    return World("fragmented", hosts, found, held)
+    return SyntheticFleet("fragmented", hosts, found, held)
 
 
 def _odd_parts(host: int, card: int, left: int, rng: Random) -> list[Piece]:
@@ -55,7 +55,7 @@ def _odd_parts(host: int, card: int, left: int, rng: Random) -> list[Piece]:
 
 
 def _runs(host: int, cards: list[int], rng: Random) -> list[Piece]:
-    """Cut cards that are wholly free into claims of one, two or three cards, or into odd shares."""
+    """Cut completely free cards into claims of one, two or three cards, or into odd shares."""
     pieces: list[Piece] = []
     while cards:
         in_a_row = next((place for place, card in enumerate(cards) if card != cards[0] + place), len(cards))
@@ -68,14 +68,14 @@ def _runs(host: int, cards: list[int], rng: Random) -> list[Piece]:
     return pieces
 
 
-def _stranger(piece: Piece, host: Host, number: int, rng: Random) -> Held:
+def _foreign(piece: Piece, host: Host, number: int, rng: Random) -> Held:
     first = piece.offset // CARD
     cards = tuple(range(first, first + max(1, piece.size // CARD)))
     return Held(f"elsewhere/model-{number % 50}", number, piece.host, member_of(piece, host, rng), cards, 0, fleet=None)
 
 
-def selectors(nodes: int, replicas: int, models: int, rng: Random) -> World:
-    """Models that may stand anywhere compete with those bound to a zone, a rack, or all but one rack of a zone."""
+def selectors(nodes: int, replicas: int, models: int, rng: Random) -> SyntheticFleet:
+    """Models without a selector compete with models bound to a zone, a rack, or all but one rack of a zone."""
     hosts = hosts_of(nodes, ACCELERATORS[:1], rng)
     racks = max(1, models // 40)
     zones = 4 if racks >= 8 else 1
@@ -86,7 +86,7 @@ def selectors(nodes: int, replicas: int, models: int, rng: Random) -> World:
     scopes = {piece: _scope(hosts[piece.host], rng) for piece in pieces}
     parts = share_out(pieces, models, lambda piece: (piece.size, scopes[piece]), rng)
     rng.shuffle(parts)
-    return World("selectors", hosts, [
+    return SyntheticFleet("selectors", hosts, [
         _model(number, part, member_of(part[0], hosts[part[0].host], rng), dict(scopes[part[0]]))
         for number, part in enumerate(parts)
     ])
@@ -101,12 +101,12 @@ def _scope(host: Host, rng: Random) -> tuple[tuple[str, str], ...]:
         return (("topology.io/zone", zone),)
     if choice == 2:
         return (("topology.io/rack", rack),)
-    shut_out = "rack-0" if rack != "rack-0" else "rack-1"
-    return (("topology.io/rack", f"!{shut_out}"), ("topology.io/zone", f"in({zone}, zone-none)"))
+    excluded = "rack-0" if rack != "rack-0" else "rack-1"
+    return (("topology.io/rack", f"!{excluded}"), ("topology.io/zone", f"in({zone}, zone-none)"))
 
 
-def gangs(nodes: int, replicas: int, models: int, rng: Random) -> World:
-    """Fabrics tiled with gangs of 2 to 16 whole hosts, each inside one fabric; single replicas want the rest."""
+def gangs(nodes: int, replicas: int, models: int, rng: Random) -> SyntheticFleet:
+    """Fabrics filled with gangs of 2 to 16 whole hosts, each inside one fabric; single replicas take the rest."""
     hosts = hosts_of(nodes, ACCELERATORS[:1], rng)
     pieces: list[Piece] = []
     rest: list[int] = []
@@ -121,7 +121,7 @@ def gangs(nodes: int, replicas: int, models: int, rng: Random) -> World:
     pieces += halved(rest, replicas - len(pieces), rng)
     parts = share_out(pieces, models, lambda piece: piece.size, rng)
     rng.shuffle(parts)
-    return World("gangs", hosts, [_gang(number, part, hosts, rng) for number, part in enumerate(parts)])
+    return SyntheticFleet("gangs", hosts, [_gang(number, part, hosts, rng) for number, part in enumerate(parts)])
 
 
 def _gang(number: int, part: Sequence[Piece], hosts: Sequence[Host], rng: Random) -> Model:
@@ -135,22 +135,22 @@ def _gang(number: int, part: Sequence[Piece], hosts: Sequence[Host], rng: Random
     return Model(f"org-{number % 40}/model-{number}", len(part), (leader, worker), {}, "fleet.io/fabric")
 
 
-def vram(nodes: int, replicas: int, models: int, rng: Random) -> World:
-    """Seven sizes of card and no selector: memory alone says which card a model needs, and bigger ones will do too."""
+def vram(nodes: int, replicas: int, models: int, rng: Random) -> SyntheticFleet:
+    """Seven sizes of card and no selector: a model's memory decides which cards it fits, and larger ones fit too."""
     kinds = MIXED if models >= 60 else MIXED[2:4]
     hosts = hosts_of(nodes, kinds, rng)
     pieces = halved(range(nodes), replicas, rng)
     parts = share_out(pieces, models, lambda piece: (hosts[piece.host].accelerator, piece.size), rng)
     rng.shuffle(parts)
     smaller = {size * GIB: max([other * GIB for _, other in kinds if other < size], default=0) for _, size in kinds}
-    return World("vram", hosts, [
+    return SyntheticFleet("vram", hosts, [
         _model(number, part, _by_memory(part[0], hosts[part[0].host], smaller, rng))
         for number, part in enumerate(parts)
     ])
 
 
 def _by_memory(piece: Piece, host: Host, smaller: dict[int, int], rng: Random) -> Member:
-    """Return a claim that only this size of card, or a bigger one, can take; a share is asked for by memory alone."""
+    """Return a claim that fits only this size of card or a larger one; a share may be claimed by memory alone."""
     card, plain = host.cards[0], member_of(piece, host, rng)
     if piece.size >= CARD:
         low = smaller[card]

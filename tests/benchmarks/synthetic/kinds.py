@@ -1,15 +1,15 @@
-"""The kinds of synthetic world, by name."""
+"""The kinds of synthetic fleet, by name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
 
+from tests.benchmarks.synthetic.fleet import SyntheticFleet
 from tests.benchmarks.synthetic.hostile import fragmented, gangs, selectors, vram
 from tests.benchmarks.synthetic.planted import planted, pools, settled
-from tests.benchmarks.synthetic.world import World
 
-KINDS: dict[str, Callable[[int, int, int, Random], World]] = {
+KINDS: dict[str, Callable[[int, int, int, Random], SyntheticFleet]] = {
     "planted": planted,
     "settled": settled,
     "fragmented": fragmented,
@@ -21,6 +21,6 @@ KINDS: dict[str, Callable[[int, int, int, Random], World]] = {
 }
 
 
-def build(kind: str, nodes: int, replicas: int, models: int, rng: Random) -> World:
-    """Return a world of a kind; the numbers of models and replicas are kept where the kind allows it."""
+def build(kind: str, nodes: int, replicas: int, models: int, rng: Random) -> SyntheticFleet:
+    """Return a fleet of a kind, with the given numbers of models and replicas if the kind allows them."""
     return KINDS[kind](nodes, replicas, models, rng)

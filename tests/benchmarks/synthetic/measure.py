@@ -1,4 +1,4 @@
-"""One cold run, in a process of its own: fleet file and snapshot in, plan document out, each stage timed.
+"""One cold run in its own process: fleet file and snapshot in, plan document out, each stage timed.
 
 `python -m tests.benchmarks.synthetic.measure FOLDER` reads `fleet.yaml` and `inventory.json` of a folder, writes
 `plan.json` into it and prints one JSON object.
@@ -20,12 +20,12 @@ CERTIFICATE = (
     ("fleetctl.planner.placement.exact.exact", "examine"), ("fleetctl.planner.placement.exact.exact", "bound_replicas"),
     ("fleetctl.planner.repacked", "repacked_bound"),
 )
-"""What says how many could be placed at most: modules and names, imported again with each plan."""
+"""The computations of the upper bound: modules and names, imported again for each plan."""
 
 
 @contextmanager
 def timed(times: dict[str, float], name: str) -> Iterator[None]:
-    """Add the seconds of a block to `times`: of the clock as `<name>_s`, of the processor as `<name>_cpu_s`."""
+    """Add the seconds of a block to `times`: wall-clock as `<name>_s`, processor as `<name>_cpu_s`."""
     began, busy = time.perf_counter(), time.process_time()
     yield
     for kind, taken in (("s", time.perf_counter() - began), ("cpu_s", time.process_time() - busy)):
@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
         fleet = load_fleet([str(folder / "fleet.yaml")])
     with timed(times, "inventory"):
         inventory = Snapshot(str(folder / "inventory.json")).read()
-    tell_apart(times, "certificate", CERTIFICATE)
+    measure_separately(times, "certificate", CERTIFICATE)
     with timed(times, "plan"):
         plan = make_plan(fleet, inventory, PlanOptions(), PlanFacts(tool_version="benchmark"))
     with timed(times, "render"):
@@ -56,14 +56,14 @@ def main(folder: Path) -> None:
     }))
 
 
-def tell_apart(times: dict[str, float], name: str, functions: Sequence[tuple[str, str]]) -> None:
-    """Have the time in some functions told apart; it stays part of the stage that calls them."""
+def measure_separately(times: dict[str, float], name: str, functions: Sequence[tuple[str, str]]) -> None:
+    """Also measure the functions on their own; their time stays part of the calling stage."""
     for module_name, function_name in functions:
         module = import_module(module_name)
-        setattr(module, function_name, _told_apart(getattr(module, function_name), times, name))
+        setattr(module, function_name, _timed_function(getattr(module, function_name), times, name))
 
 
-def _told_apart(function: Callable[..., Any], times: dict[str, float], name: str) -> Callable[..., Any]:
+def _timed_function(function: Callable[..., Any], times: dict[str, float], name: str) -> Callable[..., Any]:
     def call(*args: Any, **more: Any) -> Any:
         with timed(times, name):
             return function(*args, **more)

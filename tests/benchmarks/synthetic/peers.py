@@ -1,4 +1,4 @@
-"""Peers on a synthetic world: first-fit in file order, and Ray's own scheduler where it can be asked."""
+"""Peers on a synthetic fleet: first-fit in file order, and Ray's own scheduler if it supports the fleet."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.benchmarks.synthetic.check import State, allows, state_of
+from tests.benchmarks.synthetic.fleet import MIB, Member, Model, SyntheticFleet
 from tests.benchmarks.synthetic.planted import ACCELERATOR_LABEL
-from tests.benchmarks.synthetic.world import MIB, Member, Model, World
 
 RAY_NODES, RAY_DEMANDS = 1000, 2000
-"""Beyond this Ray's scheduler takes hours: 1,000 nodes and 2,000 demands are minutes."""
+"""Above these Ray's scheduler takes hours; at 1,000 nodes and 2,000 demands it takes minutes."""
 
 
-def run_peers(world: World) -> Iterator[dict[str, Any]]:
-    """Yield one line per peer: what it placed, and how long it took."""
+def run_peers(fleet: SyntheticFleet) -> Iterator[dict[str, Any]]:
+    """Yield one line per peer: the number of placed replicas, and the seconds."""
     began = time.perf_counter()
-    placed = first_fit(world)
+    placed = first_fit(fleet)
     yield {"peer": "first-fit", "placed": placed, "seconds": round(time.perf_counter() - began, 4)}
-    why_not = _not_for_ray(world)
+    why_not = _not_for_ray(fleet)
     if why_not:
         yield {"peer": "ray-autoscaler-v2", "skipped": why_not}
         return
-    yield {"peer": "ray-autoscaler-v2", **ray(world)}
+    yield {"peer": "ray-autoscaler-v2", **ray(fleet)}
 
 
-def first_fit(world: World) -> int:
+def first_fit(fleet: SyntheticFleet) -> int:
     """Place model by model in file order, each member on the first node that takes it; return the replicas placed."""
-    states = [state_of(host) for host in world.hosts]
-    for held in world.held:
+    states = [state_of(host) for host in fleet.hosts]
+    for held in fleet.held:
         states[held.host].take(held.member, held.member.gpus, cards=held.cards)
     placed = 0
-    for model in world.models:
+    for model in fleet.models:
         allowed = [state for state in states if allows(model.selector, state.host)]
         domains = _domains(model, allowed)
         for _ in range(model.replicas - model.live):
@@ -43,7 +43,7 @@ def first_fit(world: World) -> int:
 
 
 def _domains(model: Model, allowed: list[State]) -> list[list[State]]:
-    """Return the nodes a replica may use together; as room only shrinks, a node that refused once is left out later."""
+    """Return the groups of nodes that a replica may use together, as lists that `_place` may shrink."""
     if model.same_label is None:
         return [allowed]
     by_value: dict[str, list[State]] = {}
@@ -59,7 +59,7 @@ def _place(model: Model, domain: list[State]) -> bool:
     while len(found) < len(seats) and place < len(domain):
         share = _fitting(seats[len(found)], domain[place])
         if share is None and len(model.members) == 1:
-            del domain[place]
+            del domain[place]  # room only shrinks: it would refuse again
             continue
         if share is not None:
             found.append((domain[place], share))
@@ -72,19 +72,19 @@ def _place(model: Model, domain: list[State]) -> bool:
 
 
 def _fitting(member: Member, state: State) -> int | None:
-    """Return the GPU share a member would take on a node, or None where it does not fit."""
+    """Return the GPU share a member would take on a node, or None if it does not fit."""
     if state.cpus < member.cpus or state.memory < member.memory:
         return None
     share = member.gpus or -(-10_000 * member.vram // state.host.cards[0])
     return share if state.pick(share, member.vram) else None
 
 
-def _not_for_ray(world: World) -> str | None:
-    """Say why Ray's scheduler is not asked: it knows no memory of cards, and gangs and held cards are not put to it."""
-    if len(world.hosts) > RAY_NODES or world.planted > RAY_DEMANDS:
+def _not_for_ray(fleet: SyntheticFleet) -> str | None:
+    """Return why Ray's scheduler is skipped: it ignores card memory, and gangs and held cards are not translated."""
+    if len(fleet.hosts) > RAY_NODES or fleet.planted > RAY_DEMANDS:
         return f"more than {RAY_NODES} nodes or {RAY_DEMANDS} demands"
-    if world.held or not all(_plain(model) for model in world.models):
-        return "this kind of world is not put to it"
+    if fleet.held or not all(_plain(model) for model in fleet.models):
+        return "this kind of fleet is not translated for it"
     return None
 
 
@@ -92,14 +92,14 @@ def _plain(model: Model) -> bool:
     return len(model.members) == 1 and model.members[0].gpus > 0 and not set(model.selector) - {ACCELERATOR_LABEL}
 
 
-def ray(world: World) -> dict[str, Any]:
-    """Put all demands to Ray's scheduler at once; `placed` = what it says fits, blind to the memory of cards."""
+def ray(fleet: SyntheticFleet) -> dict[str, Any]:
+    """Give all demands to Ray's scheduler at once; `placed` = the number it reports to fit, ignoring card memory."""
     from tests.benchmarks.peers.ray_scheduler import ray_scheduler
     from tests.benchmarks.placement.trace import Host, Task
 
     hosts = [Host(host.name, host.cpus * 1000, host.memory // MIB, len(host.cards), host.accelerator)
-             for host in world.hosts]
-    tasks = [_task(model, Task) for model in world.models for _ in range(model.replicas)]
+             for host in fleet.hosts]
+    tasks = [_task(model, Task) for model in fleet.models for _ in range(model.replicas)]
     began = time.perf_counter()
     promised = ray_scheduler(hosts, tasks)
     return {"placed": len(promised.tasks), "heldByCards": len(promised.stays),

@@ -1,6 +1,6 @@
-"""Fleets cut out of a perfect packing: full nodes are cut into pieces, the pieces are shared out to models.
+"""Fleets cut out of a perfect packing: full nodes are cut into pieces, which are distributed to models.
 
-So every replica can be placed, and no card is left over where all cards were cut: the hardest case for a packer.
+Every replica can be placed, and if all cards are cut none is left over: the hardest case for a packer.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from tests.benchmarks.synthetic.world import CARD, GIB, MIB, Held, Host, Member, Model, World
+from tests.benchmarks.synthetic.fleet import CARD, GIB, MIB, Held, Host, Member, Model, SyntheticFleet
 
 ACCELERATORS = (("H100", 80), ("H200", 141), ("L40S", 48))
 CARDS = 8
@@ -27,7 +27,7 @@ class Piece:
 
 
 def hosts_of(nodes: int, accelerators: Sequence[tuple[str, int]], rng: Random) -> list[Host]:
-    """Return hosts of eight cards, kinds of card mixed, in fabrics of 32."""
+    """Return hosts of eight cards, of random kinds of card, in fabrics of 32."""
     hosts = []
     for number in range(nodes):
         name, size = accelerators[rng.randrange(len(accelerators))]
@@ -37,7 +37,7 @@ def hosts_of(nodes: int, accelerators: Sequence[tuple[str, int]], rng: Random) -
 
 
 def halved(hosts: Sequence[int], count: int, rng: Random, smallest: int = SMALLEST) -> list[Piece]:
-    """Cut whole hosts into `count` pieces by halving random ones; fewer pieces than hosts leave hosts alone."""
+    """Cut hosts into `count` pieces by halving random ones; fewer pieces than hosts leave hosts unused."""
     whole = CARDS * CARD
     pieces = [Piece(host, 0, whole) for host in hosts[:count]]
     open_ones = list(pieces)
@@ -60,7 +60,7 @@ def halved(hosts: Sequence[int], count: int, rng: Random, smallest: int = SMALLE
 def share_out(
     pieces: Sequence[Piece], models: int, bucket: Callable[[Piece], Hashable], rng: Random
 ) -> list[list[Piece]]:
-    """Share pieces out to models; the pieces of one model are of one bucket. Fewer models where pieces run out."""
+    """Distribute pieces to models; a model's pieces are of one bucket. With too few pieces there are fewer models."""
     buckets: dict[Hashable, list[Piece]] = {}
     for piece in pieces:
         buckets.setdefault(bucket(piece), []).append(piece)
@@ -80,7 +80,7 @@ def share_out(
 
 
 def member_of(piece: Piece, host: Host, rng: Random, role: str = "Standalone", count: int = 1) -> Member:
-    """Return a claim that fits its piece: memory, CPUs and host memory at most in proportion."""
+    """Return a claim that fits its piece: card memory, CPUs and memory are at most in proportion."""
     card = host.cards[0]
     per_card = min(piece.size, CARD) * card // CARD
     cards = piece.size / CARD
@@ -91,13 +91,13 @@ def member_of(piece: Piece, host: Host, rng: Random, role: str = "Standalone", c
     )
 
 
-def planted(nodes: int, replicas: int, models: int, rng: Random) -> World:
-    """Whole hosts, halves, single cards and shares, on three kinds of card; all of it fits exactly."""
+def planted(nodes: int, replicas: int, models: int, rng: Random) -> SyntheticFleet:
+    """Whole hosts, halves, single cards and shares, on three kinds of card; everything fits exactly."""
     return planted_parts(nodes, replicas, models, rng)[0]
 
 
-def planted_parts(nodes: int, replicas: int, models: int, rng: Random) -> tuple[World, list[list[Piece]]]:
-    """Return a planted world, and where each of its models has its replicas."""
+def planted_parts(nodes: int, replicas: int, models: int, rng: Random) -> tuple[SyntheticFleet, list[list[Piece]]]:
+    """Return a planted fleet, and the pieces of each of its models."""
     hosts = hosts_of(nodes, ACCELERATORS if models >= 60 else ACCELERATORS[:1], rng)
     by_kind: dict[str, list[int]] = {}
     for number, host in enumerate(hosts):
@@ -111,27 +111,28 @@ def planted_parts(nodes: int, replicas: int, models: int, rng: Random) -> tuple[
         left -= part
     parts = share_out(pieces, models, lambda piece: (hosts[piece.host].accelerator, piece.size), rng)
     rng.shuffle(parts)
-    return World("planted", hosts, [named(number, part, hosts, rng) for number, part in enumerate(parts)]), parts
+    found = [model_of(number, part, hosts, rng) for number, part in enumerate(parts)]
+    return SyntheticFleet("planted", hosts, found), parts
 
 
-def settled(nodes: int, replicas: int, models: int, rng: Random) -> World:
-    """Everything runs as planted, but one model that was changed: half of its replicas are missing."""
-    world, parts = planted_parts(nodes, replicas, models, rng)
+def settled(nodes: int, replicas: int, models: int, rng: Random) -> SyntheticFleet:
+    """Everything runs as planted, except that half of one model's replicas are missing."""
+    fleet, parts = planted_parts(nodes, replicas, models, rng)
     changed = min(range(len(parts)), key=lambda number: (abs(len(parts[number]) - 50), number))
     slots: dict[tuple[int, int], int] = {}
-    for number, (model, part) in enumerate(zip(world.models, parts, strict=True)):
+    for number, (model, part) in enumerate(zip(fleet.models, parts, strict=True)):
         model.live = len(part) // 2 if number == changed else len(part)
         for replica_id, piece in enumerate(part[: model.live]):
             slot = slots[piece.host, number] = slots.get((piece.host, number), -1) + 1
             first = piece.offset // CARD
             cards = tuple(range(first, first + max(1, piece.size // CARD)))
-            world.held.append(Held(model.key, replica_id, piece.host, model.members[0], cards, slot))
-    rng.shuffle(world.held)
-    return World("settled", world.hosts, world.models, world.held)
+            fleet.held.append(Held(model.key, replica_id, piece.host, model.members[0], cards, slot))
+    rng.shuffle(fleet.held)
+    return SyntheticFleet("settled", fleet.hosts, fleet.models, fleet.held)
 
 
-def pools(count: int, rng: Random, *, nodes: int = 8, replicas: int = 10) -> World:
-    """`count` node pools, each with one model that wants `replicas` there; there is room for all of them."""
+def pools(count: int, rng: Random, *, nodes: int = 8, replicas: int = 10) -> SyntheticFleet:
+    """`count` node pools, each with one model of `replicas` replicas; there is room for all of them."""
     fitting = [size for size in (1, 2, 4) if CARDS // size * nodes >= replicas]
     hosts, models = [], []
     for pool in range(count):
@@ -141,11 +142,11 @@ def pools(count: int, rng: Random, *, nodes: int = 8, replicas: int = 10) -> Wor
         size = rng.choice(fitting) * CARD
         models.append(Model(f"org/model-{pool}", replicas, (Member(size, 40 * GIB, 8 * CARD, 64 * GIB),),
                             {"fleet.io/pool": f"pool-{pool}"}))
-    return World("pools", hosts, models)
+    return SyntheticFleet("pools", hosts, models)
 
 
-def named(number: int, part: Sequence[Piece], hosts: Sequence[Host], rng: Random) -> Model:
-    """Return the model that wants the pieces of one part; most select their kind of card."""
+def model_of(number: int, part: Sequence[Piece], hosts: Sequence[Host], rng: Random) -> Model:
+    """Return the model for the pieces of one part; most models select their kind of card."""
     host = hosts[part[0].host]
     selector = {ACCELERATOR_LABEL: host.accelerator} if rng.random() < 0.8 else {}
     return Model(f"org-{number % 40}/model-{number}", len(part), (member_of(part[0], host, rng),), selector)

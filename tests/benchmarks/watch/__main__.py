@@ -1,8 +1,8 @@
-"""How soon a watch reacts, and what it costs while nothing happens: `python -m tests.benchmarks.watch --json`.
+"""How soon a watch reacts, and what it costs while idle: `python -m tests.benchmarks.watch --json`.
 
-On a real Ray: from a push to the first replica that Ray lists, and from the end of a node to the replica in place of
-the one that was there. Both begin at a random moment of the interval. A watch cannot know of a lost node before Ray
-does: the time until Ray's own list has it as dead is told apart. With --json the last line is one JSON object.
+On a real Ray: from a push to the first replica that Ray lists, and from the end of a node to the replacement of its
+replica. Both begin at a random moment of the interval. A watch cannot detect a lost node before Ray does, so the time
+until Ray lists the node as dead is reported separately. With --json the last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CARDS, SETTLE_S, MIB = 2, 8.0, 1 << 20
 
 
 class Bench:
-    """A cluster, a repository, and the watch of it."""
+    """A cluster, a repository, and a watch of both."""
 
     def __init__(self, cluster: RayCluster, folder: Path, interval_s: float) -> None:
         self.cluster, self.interval_s = cluster, interval_s
@@ -44,7 +44,7 @@ class Bench:
 
     @contextmanager
     def watching(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Run the watch, which has a status page that nobody looks at."""
+        """Run the watch with a status page that no client opens."""
         self._want(one=2)
         with subprocess.Popen(
                 [sys.executable, "-m", "fleetctl", "watch", "--repo", str(self.repository.bare), "--path", "fleet.yaml",
@@ -57,7 +57,7 @@ class Bench:
                 process.kill()
 
     def commit(self) -> float:
-        """Seconds from a push to the first replica that Ray lists. It ends afterwards, and the target is as before."""
+        """Seconds from a push to the first replica that Ray lists. Restores the target and ends the replica."""
         before = self._random_moment()
         began = time.monotonic()
         self._want(one=3)
@@ -65,24 +65,25 @@ class Bench:
         took = time.monotonic() - began
         self._want(one=2)
         self._settled(3)
-        time.sleep(2 * self.interval_s)  # or it comes back: the watch has to know the lower target
+        time.sleep(2 * self.interval_s)  # the watch must read the lower target first, or it recreates the replica
         self.cluster.kill(namespace=self.fleet.name, name=next(row["name"] for row in self._rows() if row["id"] == new))
         self._settled(2)
         return took
 
     def node(self) -> tuple[float, float]:
-        """Seconds from the end of a node with a replica until Ray calls it dead, and from then to the replica in its
-        place. Another node comes first.
+        """Seconds from the end of a node with a replica until Ray lists it as dead, and from then to the replacement.
+
+        Adds another node first.
         """
         self._nodes.append(f"m{self._rng.random()}")
         self.cluster.add(names=self._nodes[-1:], gpus=CARDS)
         before = self._random_moment()
-        there = {row["node"] for row in self._rows()}
-        lost = next(name for name in self._nodes if self.cluster.node_id(name=name) in there)
+        used = {row["node"] for row in self._rows()}
+        lost = next(name for name in self._nodes if self.cluster.node_id(name=name) in used)
         self._nodes.remove(lost)
         lost_id, began = self.cluster.node_id(name=lost), time.monotonic()
         self.cluster.kill_node(name=lost)
-        eventually(lambda: not self.cluster.lives(node_id=lost_id), "Ray calls the node dead")
+        eventually(lambda: not self.cluster.lives(node_id=lost_id), "Ray lists the node as dead")
         dead = time.monotonic()
         self._first_new(before)
         ended = time.monotonic()
@@ -90,9 +91,9 @@ class Bench:
         return dead - began, ended - dead
 
     def idle(self, process: subprocess.Popen[bytes], seconds: float) -> dict[str, float]:
-        """What the watch takes while nothing changes: processor, its gits included, and memory at the end."""
+        """The cost of the watch while nothing changes: processor, including its git processes, and final memory."""
         self._settled(2)
-        time.sleep(2 * self.interval_s)  # or it plans once more: replicas have just started
+        time.sleep(2 * self.interval_s)  # replicas have just started, so it plans once more
         used, began = processor_s(process.pid), time.monotonic()
         time.sleep(seconds)
         share = (processor_s(process.pid) - used) / (time.monotonic() - began)
@@ -111,7 +112,7 @@ class Bench:
         return self._ids()
 
     def _ids(self) -> set[str]:
-        """Of actors: once all replicas of a model are gone, their names come again."""
+        """Ids of actors: names are reused once all replicas of a model are gone."""
         return {row["id"] for row in self._rows()}
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -141,11 +142,11 @@ def _summary(interval_s: float, took: list[float]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure in turns, and print."""
+    """Alternate both measurements and print the results."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.watch", description=__doc__)
-    parser.add_argument("--interval", type=float, default=10, help="of the watch, in seconds")
+    parser.add_argument("--interval", type=float, default=10, help="interval of the watch, in seconds")
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--idle", type=float, default=60, help="how long to measure it while nothing happens")
+    parser.add_argument("--idle", type=float, default=60, help="seconds to measure the idle watch")
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     flags = parser.parse_args()
     commits, ray, nodes = list[float](), list[float](), list[float]()

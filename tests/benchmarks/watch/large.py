@@ -1,6 +1,6 @@
-"""What a watch of a large cluster takes while nothing happens: `python -m tests.benchmarks.watch.large --json`.
+"""The cost of an idle watch of a large cluster: `python -m tests.benchmarks.watch.large --json`.
 
-It looks at the stand-in of a dashboard, whose cluster has all that the fleet wants. With --json the last line is one
+It observes a stand-in for a dashboard whose cluster has all replicas of the fleet. With --json the last line is one
 JSON object.
 """
 
@@ -20,39 +20,40 @@ from typing import Any
 
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.version import __version__
+from tests.benchmarks.large.cluster import LargeCluster
 from tests.benchmarks.large.dashboard import serve
-from tests.benchmarks.large.world import World
 from tests.benchmarks.watch.__main__ import MIB, processor_s
 
 DEFAULT_INTERVAL_S = 30
-READ_ONCE_A_LOOK = "/nodes"
+REQUESTED_ONCE_PER_LOOK = "/nodes"
 
 
-def measured(world: World, looks: int) -> dict[str, Any]:
-    """Run a watch for so many looks after the first plan."""
+def measured(cluster: LargeCluster, looks: int) -> dict[str, Any]:
+    """Run a watch for `looks` observations after the first plan."""
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "fleet.yaml"
-        file.write_text(world.fleet_text({}))
-        world = replace(world, spec_hashes={one.key: one.spec_hash for one in load_fleet([str(file)]).models})
-        with serve(world) as (url, heard), subprocess.Popen(
+        file.write_text(cluster.fleet_text({}))
+        cluster = replace(cluster, spec_hashes={one.key: one.spec_hash for one in load_fleet([str(file)]).models})
+        with serve(cluster) as (url, requested), subprocess.Popen(
                 [sys.executable, "-m", "fleetctl", "watch", "-f", str(file), "--address", url, "--interval", "1s",
                  "--listen", "127.0.0.1:0"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
             try:
-                _heard(heard, 3)  # a look, a plan, a look
+                _wait_for(requested, 3)  # an observation, another to plan, another
                 began = processor_s(process.pid)
-                _heard(heard, 3 + looks)
+                _wait_for(requested, 3 + looks)
                 used = processor_s(process.pid) - began
-                said = (Path("/proc") / str(process.pid) / "status").read_text().splitlines()
+                lines = (Path("/proc") / str(process.pid) / "status").read_text().splitlines()
             finally:
                 process.kill()
-    memory = {line.split(":")[0]: int(line.split()[1]) * 1024 / MIB for line in said if line.startswith(("VmR", "VmH"))}
-    return {"replicas": len(world.replicas), "look_ms": round(1000 * used / looks),
+    memory = {line.split(":")[0]: int(line.split()[1]) * 1024 / MIB for line in lines
+              if line.startswith(("VmR", "VmH"))}
+    return {"replicas": len(cluster.replicas), "look_ms": round(1000 * used / looks),
             "core_percent_at_30s": round(100 * used / looks / DEFAULT_INTERVAL_S, 1),
             "resident_mib": round(memory["VmRSS"]), "most_mib": round(memory["VmHWM"])}
 
 
-def _heard(heard: list[str], looks: int) -> None:
-    while heard.count(READ_ONCE_A_LOOK) < looks:
+def _wait_for(requested: list[str], looks: int) -> None:
+    while requested.count(REQUESTED_ONCE_PER_LOOK) < looks:
         time.sleep(0.05)
 
 
@@ -65,7 +66,7 @@ def main() -> None:
     parser.add_argument("--looks", type=int, default=10)
     parser.add_argument("--json", action="store_true", help="end with one JSON object")
     flags = parser.parse_args()
-    found = measured(World(nodes=flags.nodes, models=flags.models, idle=flags.idle), flags.looks)
+    found = measured(LargeCluster(nodes=flags.nodes, models=flags.models, idle=flags.idle), flags.looks)
     result = {"benchmark": "watch.large", "nodes": flags.nodes, "idle": flags.idle, "models": 3 * flags.models,
               "looks": flags.looks, **found,
               "load": round(os.getloadavg()[0], 1), "version": __version__, "python": platform.python_version(),

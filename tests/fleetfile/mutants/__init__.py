@@ -1,1 +1,1 @@
-"""Mutated fleet files through `fmt`, judged by a YAML reader that shares nothing with it; `make fuzz-fmt`."""
+"""Mutated fleet files formatted by `fmt` and judged by an independent YAML reader; `make fuzz-fmt`."""

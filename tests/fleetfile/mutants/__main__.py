@@ -1,4 +1,4 @@
-"""Mutated fleet files through `fmt`: `python -m tests.fleetfile.mutants --count 100000`. Exit code 1: harm was done."""
+"""Mutated fleet files through `fmt`: `python -m tests.fleetfile.mutants --count 100000`. Exit code 1 = a fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_SHOWN = 10
 
 
 def main() -> int:
-    """Print each file that was harmed, and at the end one JSON object."""
+    """Print each file with a fault, and one JSON object at the end."""
     parser = argparse.ArgumentParser(prog="python -m tests.fleetfile.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=100_000)

@@ -1,4 +1,4 @@
-"""What `fmt` may not change, by PyYAML's reader in plain Python: it shares no line with libyaml, nor with ours."""
+"""What `fmt` may not change, read by PyYAML in plain Python, independent of libyaml and of fleetctl's reader."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ from yaml.scanner import Scanner
 
 @dataclass(frozen=True)
 class Content:
-    """A file as it is read: its documents, as digests of their values, and its comments."""
+    """A file's content: digests of its documents' values, and its comments."""
 
     documents: list[str]
     comments: Counter[str]
 
 
 def content(text: str) -> Content:
-    """Return what a YAML text holds; raises yaml.YAMLError."""
+    """Return the content of a YAML text; raises yaml.YAMLError."""
     reader: Any = _Reader(text)
     documents = []
     while reader.check_node():
         documents.append(_digest(reader.get_node(), {}))
-    return Content(documents, _comments(text, reader.seen))
+    return Content(documents, _comments(text, reader.places))
 
 
 class _Reader(Reader, Scanner, Parser, Composer, Resolver):  # type: ignore[misc]  # the stubs have no common base
-    """PyYAML's stages, with the places of all tokens kept."""
+    """PyYAML's stages, recording the places of all tokens."""
 
     def __init__(self, text: str) -> None:
-        self.seen: list[tuple[int, int, bool]] = []
+        self.places: list[tuple[int, int, bool]] = []
         for stage in (Reader, Scanner, Parser, Composer, Resolver):
             stage.__init__(self, *([text] if stage is Reader else []))  # type: ignore[arg-type]
 
     def get_token(self) -> Any:
         token: Any = super().get_token()
         literal = isinstance(token, yaml.ScalarToken) and token.style in ("|", ">")
-        self.seen.append((token.start_mark.index, token.end_mark.index, literal))
+        self.places.append((token.start_mark.index, token.end_mark.index, literal))
         return token
 
 
 def _digest(node: Any, known: dict[int, str]) -> str:
-    """Return a digest of a value: the order of keys makes no difference, quotes and the form of text neither."""
+    """Return a digest of a value that ignores the order of keys, quotes and the style of text."""
     if id(node) not in known:
         known[id(node)] = "itself"
         if isinstance(node, yaml.ScalarNode):

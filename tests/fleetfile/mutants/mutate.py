@@ -1,6 +1,6 @@
-"""Fleet files that are slightly wrong, odd or untidy: real ones, changed line by line at random.
+"""Fleet files that are slightly invalid, odd or untidy: real files with random changes of lines.
 
-Every comment that is added has a number of its own, so that the loss of one cannot hide behind another.
+Every added comment has a unique number, so that the loss of one is always detected.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _TEXTS = ["|", ">", "|-", ">-", "|+", ">+", "|2", "|1-", "| # {note}", ">-  # {n
 
 
 def corpus() -> list[str]:
-    """Return the fleet files of this repository, those of the test cases too."""
+    """Return the fleet files of this repository, including those of the test cases."""
     folders = (REPOSITORY / "fleets", REPOSITORY / "tests/fleetfile/cases")
-    # PyYAML in Python, which judges, reads no `?` inside brackets
+    # the judge, PyYAML in Python, cannot read `?` inside brackets
     return [path.read_text().replace("o?e", "one") for folder in folders for path in sorted(folder.rglob("*.yaml"))
             if "bomb" not in path.name]
 
 
 class Mutator:
-    """One random file after another; equal seeds give equal files."""
+    """A sequence of random files; equal seeds give equal files."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -35,14 +35,14 @@ class Mutator:
         self.numbers = count()
 
     def mutant(self) -> str:
-        """Return the next file: a piece of a real one, changed in one to five places."""
+        """Return the next file: a piece of a real file, changed in one to five places."""
         lines = self.piece(self.random.choice(self.corpus).splitlines())
         for _ in range(self.random.randint(1, 5)):
             lines = self.random.choice(_CHANGES)(self, lines) or ["a: 1"]
         return self.random.choice(_ENDS)("\n".join(lines))
 
     def piece(self, lines: list[str]) -> list[str]:
-        """Return a whole short file, or of a long one some lines from the start of a list or a mapping on."""
+        """Return a whole short file, or some lines of a long one from the start of a list item or mapping."""
         if len(lines) <= MOST_LINES:
             return lines
         first = self.random.choice([0, *(at for at, line in enumerate(lines[:-5]) if line.lstrip().startswith("- "))])
@@ -51,7 +51,7 @@ class Mutator:
                 for line in lines[first : first + self.random.randint(5, MOST_LINES)]]
 
     def comment(self) -> str:
-        """Return a comment that no other place has."""
+        """Return a unique comment."""
         return f"# c{next(self.numbers)}"
 
     def at(self, lines: list[str]) -> int:
@@ -59,7 +59,7 @@ class Mutator:
         return self.random.randrange(len(lines))
 
     def split(self, lines: list[str]) -> tuple[int, str, str, str]:
-        """Return the number, head, value and note of a line with a key and a value; of another the head is ''."""
+        """Return the number, head, value and note of a line with a key and a value; the head of other lines is ''."""
         at = self.at(lines)
         match = _PAIR.fullmatch(lines[at])
         return (at, match["head"], match["value"], match["note"] or "") if match else (at, "", "", "")
@@ -100,7 +100,7 @@ def _value_below(one: Mutator, lines: list[str]) -> list[str]:
 def _indent(one: Mutator, lines: list[str]) -> list[str]:
     start = one.at(lines)
     end = one.random.randint(start, len(lines))
-    if one.random.randint(0, 1):  # all that is below a line
+    if one.random.randint(0, 1):  # everything below a line
         column = len(lines[start]) - len(lines[start].lstrip())
         start, end = start + 1, next((at for at in range(start + 1, len(lines)) if lines[at].strip() and
                                       not lines[at].startswith(" " * (column + 1))), len(lines))

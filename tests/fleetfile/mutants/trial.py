@@ -1,4 +1,4 @@
-"""One file through `fmt`: refused, or formatted with every comment, the same meaning, and nothing left to format."""
+"""One file through `fmt`: refused, or formatted with all comments, the same meaning, and a stable result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .judge import content
 
 
 def trial(text: str) -> tuple[str, str]:
-    """Return what became of a file, and what is wrong with that, '' if nothing.
+    """Return the outcome for a file, and its fault or ''.
 
     The first is `formatted`, `tidy` (it was already), the code of the problem that it was refused for, or `not judged`:
     PyYAML in Python refuses some that libyaml reads, such as a tab behind a colon.

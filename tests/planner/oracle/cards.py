@@ -47,7 +47,7 @@ def card_classes(node: SimNode, *, vram_matters: bool) -> Counter[CardClass]:
 
 
 def share_on(want: CardWant, card: CardClass) -> int | None:
-    """Return the share `want` means on such a card; None where it cannot lie there."""
+    """Return the share `want` takes of such a card; None if it does not fit."""
     gpus, vram = want
     if not card.holds(vram):
         return None
@@ -66,7 +66,7 @@ def most_on(want: CardWant, classes: Counter[CardClass]) -> int:
 
 @lru_cache(maxsize=10_000)
 def maximal_patterns(card: CardClass, wants: tuple[CardWant, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return the ways to fill one card with shares to which nothing can be added: counts by place in `wants`."""
+    """Return the maximal ways to fill one card with shares: counts by index in `wants`."""
     return tuple(_extend(card, wants, 0, (0, ) * len(wants)))
 
 
@@ -106,9 +106,9 @@ def _has_room(card: CardClass, counts: dict[CardWant, int]) -> bool:
 
 
 def _are_handed_out(card: CardClass, counts: dict[CardWant, int]) -> bool:
-    """Tell whether Ray can be brought to put these shares here: largest first is best, as it gets ahead of dirty cards.
+    """Return whether some order of creation makes Ray put these shares here; largest first is the best order.
 
-    (If a smaller share may go before a larger one, the two may swap: the larger is held by fewer dirty cards.)
+    If a smaller share may go before a larger one, the two may swap: fewer dirty cards can hold the larger.
     """
     free = card.free
     shares = [share_on(want, card) or 0 for want, count in counts.items() for _ in range(count)]
@@ -120,7 +120,7 @@ def _are_handed_out(card: CardClass, counts: dict[CardWant, int]) -> bool:
 
 
 def add_card_rows(model: Any, classes: Counter[CardClass], on_node: dict[CardWant, list[Any]]) -> None:
-    """Require that the members `on_node` (terms to add up, by what they want) fit the cards of one node together."""
+    """Require that the members `on_node` (lists of terms by claim) fit the cards of one node together."""
     whole = {want: terms for want, terms in on_node.items() if want[0] >= WHOLE}
     shares = {want: terms for want, terms in on_node.items() if want[0] < WHOLE}
     used: dict[CardClass, list[Any]] = {card: [] for card in classes}
@@ -146,7 +146,7 @@ def _add_whole(
             used[card].append(cards)
     sizes = {gpus // WHOLE for gpus, _ in whole}
     free = sum(count for card, count in classes.items() if card.free == WHOLE)
-    for size in sizes - {1}:  # implied, but not by the linear relaxation
+    for size in sizes - {1}:  # implied, but cuts off fractional solutions
         model.add(sum((gpus // WHOLE // size) * term for (gpus, _), terms in whole.items() for term in terms
                       if gpus // WHOLE >= size) <= free // size)
 

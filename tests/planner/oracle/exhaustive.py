@@ -1,4 +1,4 @@
-"""Every order and every choice of nodes, tried out: the truth for very small fleets.
+"""The optimum of a very small fleet, by trying every order and every choice of nodes.
 
 Ray's blind choice of cards is followed exactly, so this may be below what the oracle finds; where cards are all alike
 the two must agree, which is how the oracle itself is tested.
@@ -24,11 +24,11 @@ Missing = tuple[tuple[int, int], ...]
 
 
 class TooLarge(Exception):
-    """There are too many ways to try them all."""
+    """Too many packings to try them all."""
 
 
 def try_everything(question: Question) -> Optimum:
-    """Return the best vector any sequence of placements reaches; raises TooLarge."""
+    """Return the best vector of any sequence of placements; raises TooLarge."""
     if any(ask.size > MAX_MEMBERS for ask in question.asks):
         raise TooLarge
     search = _Search(question)
@@ -45,7 +45,7 @@ class _Search:
         self.known: dict[tuple[object, ...], Vector] = {}
 
     def best(self, nodes: Nodes, missing: Missing) -> Vector:
-        """Return the best that can still be added, by priority: served, GPU share, replicas."""
+        """Return the best possible additions by priority: served, GPU share, replicas."""
         state = (tuple(_state_of(node) for node in nodes), missing)
         if state not in self.known:
             if len(self.known) >= MAX_STATES:
@@ -69,31 +69,31 @@ class _Search:
 
 
 def _less(missing: Missing, place: int) -> Missing:
-    """Take one replica; it is a model's first as long as a model has none."""
+    """Subtract one replica; it is a model's first as long as some model has none."""
     replicas, unserved = missing[place]
     return (*missing[:place], (replicas - 1, max(0, unserved - 1)), *missing[place + 1:])
 
 
 def _with_one_more(nodes: Nodes, ask: Ask) -> Iterator[Nodes]:
-    """Yield the nodes as they are after one more replica, for every place it can have."""
+    """Yield the nodes after one more replica, for every way to place it."""
     seats = [(gang, copy, want) for gang in ask.gangs for copy in range(gang.copies)
              for want, count in gang.parts for _ in range(count)]
     free = {place for place, node in enumerate(nodes)
             if slots_left(node, ask.keys[0], wants_cards=ask.wants_cards) != 0 and _has_room(node, ask)}
-    seen = set()
-    for after, stands in _seated(nodes, seats, free, (), ask.as_one):
-        state = tuple(_state_of(node) for node in after), frozenset(stands)
-        if state not in seen:
-            seen.add(state)
-            held = (_with_slot(node, ask.keys[0]) if ask.capped and place in stands else node
+    visited = set()
+    for after, chosen in _seated(nodes, seats, free, (), ask.as_one):
+        state = tuple(_state_of(node) for node in after), frozenset(chosen)
+        if state not in visited:
+            visited.add(state)
+            held = (_with_slot(node, ask.keys[0]) if ask.capped and place in chosen else node
                     for place, node in enumerate(after))
-            values = {labels_of(after[place]).get(ask.label) for place in stands} if ask.label else set()
+            values = {labels_of(after[place]).get(ask.label) for place in chosen} if ask.label else set()
             yield tuple(_with_slot(node, _crowd(ask)) if labels_of(node).get(ask.label) in values else node
                         for node in held)
 
 
 def _crowd(ask: Ask) -> str:
-    """The name under which every node of a value remembers how many new replicas touch that value."""
+    """The key under which every node of a value counts the new replicas that touch it."""
     return f"{ask.keys[0]} by {ask.label}"
 
 
@@ -103,18 +103,18 @@ def _has_room(node: SimNode, ask: Ask) -> bool:
 
 
 def _seated(
-    nodes: Nodes, seats: list[tuple[Gang, int, Want]], free: set[int], stands: tuple[int, ...], as_one: str
+    nodes: Nodes, seats: list[tuple[Gang, int, Want]], free: set[int], chosen: tuple[int, ...], as_one: str
 ) -> Iterator[tuple[Nodes, tuple[int, ...]]]:
-    if len(stands) == len(seats):
-        yield nodes, stands
+    if len(chosen) == len(seats):
+        yield nodes, chosen
         return
-    gang, copy, want = seats[len(stands)]
-    mates = [place for (other, number, _), place in zip(seats, stands, strict=False) if (other, number) == (gang, copy)]
+    gang, copy, want = seats[len(chosen)]
+    mates = [place for (other, number, _), place in zip(seats, chosen, strict=False) if (other, number) == (gang, copy)]
     tried = set()
     for place in free:
         if not _may_join(nodes, gang, mates, place) or not allowed(want, nodes[place]):
             continue
-        if as_one and not _in_one_value(nodes, as_one, [*stands, place]):
+        if as_one and not _in_one_value(nodes, as_one, [*chosen, place]):
             continue
         node = nodes[place]
         alike = _state_of(node), tuple(sorted(node.node.labels.items()))
@@ -123,7 +123,7 @@ def _seated(
         tried.add(alike)
         copied = _copy(node)
         if _take(copied, want) is not None:
-            yield from _seated((*nodes[:place], copied, *nodes[place + 1:]), seats, free, (*stands, place),
+            yield from _seated((*nodes[:place], copied, *nodes[place + 1:]), seats, free, (*chosen, place),
                                as_one)
 
 

@@ -1,6 +1,6 @@
 """Random fleets by family and size. Equal seeds give equal fleets.
 
-Targets are set so that what is asked for is 80 to 140 % of the cards: not all has room, and what shall is the question.
+Targets demand 80 to 140 % of the cards, so that some replicas do not fit.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections import Counter
 from random import Random
 from typing import Literal
 
-from planner_worlds import short_fleet, short_inventory
+from short_forms import short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from oracle.hard_cases import BLIND, FAMILIES, Short
 
-World = tuple[ResolvedFleet, Inventory]
+PlanningInputs = tuple[ResolvedFleet, Inventory]
 Size = Literal["tiny", "small", "big", "large"]
 """Tiny: small enough to try everything. Small: 2 to 7 nodes. Big: 10 to 40, up to 200 members. Large: 60 to 120, up to
 600: CP-SAT proves most of them."""
@@ -24,14 +24,14 @@ MAX_MEMBERS, MAX_REPLICAS = 200, 60
 MAX_LARGE = 600
 
 
-def draw_world(family: str, seed: int, size: Size = "small") -> World:
+def draw_inputs(family: str, seed: int, size: Size = "small") -> PlanningInputs:
     """Return fleet and inventory number `seed` of a family."""
     fleet, inventory = draw_short(family, seed, size)
     return short_fleet(fleet), short_inventory(inventory)
 
 
 def draw_short(family: str, seed: int, size: Size = "small") -> tuple[Short, Short]:
-    """Return the same in short form."""
+    """Return the fleet and the inventory in short form."""
     random = Random(f"{family}/{seed}/{size if size in ('tiny', 'large') else size == 'big'}")
     nodes = random.randint(*{"tiny": (2, 3), "small": (2, 7), "big": (10, 40), "large": (60, 120)}[size])
     fleet, inventory = FAMILIES[family](random, nodes)
@@ -78,4 +78,4 @@ def _set_targets(random: Random, models: list[Short], inventory: Short, most: in
         model["replicas"] = max(0, missing) + live.count(model["key"])
 
 
-__all__ = ["BLIND", "FAMILIES", "draw_short", "draw_world"]
+__all__ = ["BLIND", "FAMILIES", "draw_inputs", "draw_short"]

@@ -1,6 +1,6 @@
-"""What makes placement hard, one family of random fleets for each, in the short forms of planner_worlds.
+"""Families of random fleets, each hard to place in one way, in the short forms of short_forms.
 
-A family draws shapes; how many replicas are asked for is decided in families.py.
+A family draws shapes; families.py sets the numbers of replicas.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _domains(random: Random, count: int) -> tuple[Short, Short]:
 
 
 def _pairs(random: Random, count: int) -> tuple[Short, Short]:
-    """Replicas of several groups that stay inside one value together, as prefill and decode in one fabric."""
+    """Replicas of several groups inside one label value, such as prefill and decode in one fabric."""
     nodes = _nodes(random, count + 1, random.choice([(8,), (8, 4)]))
     fabrics = "uvw"[:max(2, min(3, count // 2))]
     for node in nodes:
@@ -252,7 +252,7 @@ def _limits(random: Random, count: int) -> tuple[Short, Short]:
 
 
 def _blind(random: Random, count: int) -> tuple[Short, Short]:
-    """Shares that need memory, dirty and partly used cards: where Ray's blindness to memory makes the truth smaller."""
+    """Shares that need memory, dirty and partly used cards: Ray ignores memory, which lowers the optimum."""
     nodes = _nodes(random, count, (4, 2))
     for node in nodes:
         node["vram"] = random.choice(["24Gi", "48Gi", "80Gi"])
@@ -272,4 +272,4 @@ FAMILIES: dict[str, Callable[[Random, int], tuple[Short, Short]]] = {
     "card-sizes": _card_sizes, "mixed": _mixed, "limits": _limits, "blind": _blind,
 }
 BLIND = frozenset({"blind"})
-"""Families where the oracle's optimum is only a bound: it may choose cards, and Ray may not be told which."""
+"""Families for which the oracle's optimum is only a bound: the oracle chooses cards, a plan cannot."""

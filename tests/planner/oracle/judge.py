@@ -1,4 +1,4 @@
-"""One fleet, one plan, one optimum: everything a plan must keep to, as a list of what it does not."""
+"""Judge one plan against the optimum of its fleet: a list of broken rules and false claims."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import time
 from dataclasses import dataclass
 
 from checker import check_plan
-from planner_worlds import plan_for
+from short_forms import plan_for
 
 from fleetctl.documents.plan import Plan
 from oracle.exhaustive import try_everything
-from oracle.families import BLIND, Size, draw_world
+from oracle.families import BLIND, Size, draw_inputs
 from oracle.optimum import Optimum, best_possible
 from oracle.question import Question, ask_about
 from oracle.verdict import Verdict, compare, everything
 
 FLOOR = 0.97
-"""No plan is below this share of the optimum at the first place where the two differ."""
+"""The least share of the optimum that a plan must reach at the first difference."""
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What came out for one fleet. `wrong` = rules broken, claims that are not true; seconds are of the processor."""
+    """The result for one fleet. `wrong` = broken rules and false claims; seconds are processor time."""
 
     name: str
     question: Question
@@ -46,11 +46,11 @@ class Judged:
 
 
 def judge(family: str, seed: int, size: Size = "small", *, deterministic_time: float = 2.0) -> Judged:
-    """Plan one fleet and hold the plan against the optimum; a tiny one against every order and choice of nodes.
+    """Compare the plan of a fleet with the optimum; for a tiny fleet with every order and choice of nodes.
 
-    Raises TooLarge when a tiny fleet has too many of them.
+    Raises TooLarge if a tiny fleet has too many of those.
     """
-    fleet, inventory = draw_world(family, seed, size)
+    fleet, inventory = draw_inputs(family, seed, size)
     question = ask_about(fleet, inventory)
     truth = try_everything(question) if size == "tiny" else None
     start = time.process_time()
@@ -70,7 +70,7 @@ def judge(family: str, seed: int, size: Size = "small", *, deterministic_time: f
 
 
 def _false_claims(plan: Plan, best: Optimum, verdict: Verdict, *, exact: bool) -> list[str]:
-    """Return what is wrong; where the oracle is not `exact` it knows only that nothing is better than its optimum."""
+    """Return the false claims; if the oracle is not `exact`, its optimum is only an upper bound."""
     wrong = []
     certificate = plan.certificate
     if certificate.upper_bound < len(plan.actions):
@@ -78,7 +78,7 @@ def _false_claims(plan: Plan, best: Optimum, verdict: Verdict, *, exact: bool) -
     if verdict.ratio > 1 and best.proven:
         wrong.append(f"better than the optimum, so one of the two is wrong: {verdict.where}")
     if exact and certificate.status == "optimal" and verdict.ratio < 1:
-        wrong.append(f"says optimal, and is not: {verdict.where}")
+        wrong.append(f"claims to be optimal, but is not: {verdict.where}")
     if exact and certificate.upper_bound < best.replicas:
         wrong.append(f"the bound {certificate.upper_bound} is below the optimum's {best.replicas} replicas")
     return wrong

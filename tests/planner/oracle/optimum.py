@@ -1,4 +1,4 @@
-"""The best that any plan could place, by CP-SAT: all hard rules, and the order of priorities, as one integer program.
+"""The optimum over all plans, by CP-SAT: all hard rules and the order of priorities as one integer program.
 
 Members are counted per node and kind, not named: gangs with at most r ranks on a node can be put together from such
 counts whenever no node has more than r members per gang (de Werra's equitable edge colouring of a bipartite multigraph:
@@ -22,7 +22,7 @@ LARGEST_WEIGHT = 1 << 40
 
 
 class Level(NamedTuple):
-    """What stands at one priority: models newly served, GPU share in 1/10000, new replicas."""
+    """The result at one priority: models newly served, GPU share in 1/10000, new replicas."""
 
     served: int
     units: int
@@ -31,7 +31,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best found, by priority from high to low; `proven` = nothing better exists."""
+    """The best levels found, by priority from high to low; `proven` = none better exist."""
 
     levels: dict[int, Level]
     proven: bool
@@ -55,7 +55,7 @@ class _Counted:
 
 
 def best_possible(question: Question, *, deterministic_time: float) -> Optimum:
-    """Return the lexicographic optimum; after that much of CP-SAT's own work, the best found so far."""
+    """Return the lexicographic optimum, or the best found within CP-SAT's deterministic time."""
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -93,7 +93,7 @@ def _level(counted: list[_Counted], priority: int, values: list[int]) -> Level:
 
 
 def _stages(counted: list[_Counted], priorities: list[int]) -> list[tuple[Any, int]]:
-    """Return what to maximise, one after another, each with the most it could be."""
+    """Return the objectives in order, each with an upper bound."""
     stages: list[tuple[Any, int]] = []
     for priority in priorities:
         level = [one for one in counted if one.ask.priority == priority]
@@ -108,7 +108,7 @@ def _stages(counted: list[_Counted], priorities: list[int]) -> list[tuple[Any, i
 
 
 def _together(stages: list[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
-    """Join stages into one weighted objective as long as the weights stay small enough to be exact."""
+    """Combine stages into one weighted objective while the weights are small enough to be exact."""
     groups: list[list[tuple[Any, int]]] = []
     size = LARGEST_WEIGHT
     for value, most in stages:
@@ -147,7 +147,7 @@ def _place(
     model: Any, question: Question, ask: Ask, most: int, replicas: Any, standing: list[dict[Want, list[Any]]],
     cards: list[Counter[CardClass]],
 ) -> dict[int, list[Any]]:
-    """Add the members of up to `most` replicas; returns how many stand on each node, as terms to add up."""
+    """Add the members of up to `most` replicas; returns the terms that count the members on each node."""
     where: dict[int, list[Any]] = {}
     together = [model.new_int_var(0, most, "") for _ in _domains(question, ask.as_one)] if ask.as_one else []
     if ask.as_one:
@@ -188,7 +188,7 @@ def _domains(question: Question, label: str) -> list[list[int]]:
 
 
 def _on(question: Question, ask: Ask, value: str) -> list[int]:
-    """The nodes of one value of the ask's spread label."""
+    """The nodes with one value of the ask's spread label."""
     return [place for place, node in enumerate(question.nodes) if labels_of(node).get(ask.label) == value]
 
 
@@ -215,7 +215,7 @@ def _one_by_one(
     model: Any, question: Question, ask: Ask, replicas: Any, standing: list[dict[Want, list[Any]]],
     cards: list[Counter[CardClass]],
 ) -> None:
-    """Place replica by replica, as a slot is taken per replica and node, however many of its members stand there."""
+    """Place replica by replica: a replica takes one slot per node, whatever its number of members there."""
     exists = [model.new_int_var(0, 1, "") for _ in range(ask.missing)]
     model.add(sum(exists) == replicas)
     for earlier, later in pairwise(exists):

@@ -1,7 +1,7 @@
-"""A fleet and an inventory as the oracle reads them: what is asked for, and what the nodes still have.
+"""The oracle's input: missing replicas and free resources, from a fleet and an inventory.
 
 Made from the documents and the simulated cluster of the tests; shares no code with the planner. Models that ask for
-the same thing at the same priority are one `Ask`: nobody can tell their replicas apart.
+the same claim at the same priority are one `Ask`: their replicas are interchangeable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 
 
 class Want(NamedTuple):
-    """What one member takes, and where: `gpus`, `cpus` in 1/10000, `vram` bytes per card, `memory` bytes."""
+    """A member's claim and selector: `gpus`, `cpus` in 1/10000, `vram` bytes per card, `memory` bytes."""
 
     gpus: int
     vram: int
@@ -29,12 +29,12 @@ class Want(NamedTuple):
 
 
 class Gang(NamedTuple):
-    """`copies` gangs of one replica, each of `parts`: (what, how many)."""
+    """`copies` gangs of one replica, each of `parts`: (want, count)."""
 
     parts: tuple[tuple[Want, int], ...]
     copies: int
     label: str
-    """The members stand inside one value of this label; empty = anywhere."""
+    """All members are inside one value of this label; empty = anywhere."""
     per_node: int
 
     @property
@@ -44,7 +44,7 @@ class Gang(NamedTuple):
 
 @dataclass(frozen=True)
 class Ask:
-    """Interchangeable models: how many new replicas are missing, and how many of the models have none at all."""
+    """Interchangeable models: the number of missing replicas, and of models without any replica."""
 
     keys: tuple[str, ...]
     priority: int
@@ -52,17 +52,17 @@ class Ask:
     missing: int
     unserved: int
     capped: bool
-    """Some node could run out of slots for it; such an ask is one model."""
+    """A node may run out of slots for it; such an ask has a single model."""
     label: str = ""
-    """Its replicas are spread over this label with a limit; such an ask is one model. Empty = they are not."""
+    """The label of a spread with a limit, empty without one; an ask with a label has a single model."""
     room: tuple[tuple[str, int], ...] = ()
     """How many more replicas may touch each value."""
     as_one: str = ""
-    """All gangs of a replica stand inside one value of this label; empty = each gang for itself."""
+    """All gangs of a replica are inside one value of this label; empty = no such rule."""
 
     @property
     def units(self) -> int:
-        """GPU share one replica takes, in 1/10000."""
+        """The GPU share of one replica, in 1/10000."""
         return sum(want.gpus * count * gang.copies for gang in self.gangs for want, count in gang.parts)
 
     @property
@@ -76,7 +76,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Question:
-    """Everything the oracle needs. `live` = replicas of ours that run, by model."""
+    """Everything the oracle needs. `live` = the fleet's own live replicas, by model."""
 
     asks: tuple[Ask, ...]
     nodes: tuple[SimNode, ...]
@@ -88,7 +88,7 @@ class Question:
 
 
 def ask_about(fleet: ResolvedFleet, inventory: Inventory) -> Question:
-    """State the question a plan for `fleet` on `inventory` answers."""
+    """Return the question that a plan for `fleet` on `inventory` answers."""
     nodes = tuple(node for node in simulate(inventory, fleet.policies, fleet.name, None).values() if node.takes_new)
     live = _live(fleet, inventory)
     together: dict[tuple[object, ...], list[ResolvedModel]] = {}
@@ -119,7 +119,7 @@ def _room(model: ResolvedModel, nodes: tuple[SimNode, ...], crowds: Crowds) -> t
 
 
 def _as_one(model: ResolvedModel) -> str:
-    """The label that binds all members of a replica together; a replica of one member may stand anywhere."""
+    """The label that binds all members of a replica together; empty for a replica of one member."""
     bound = model.placement.same_label
     members = sum(group.copies * (member.count or 1) for group in model.workers for member in group.members)
     return bound.label if isinstance(bound, SameLabel) and members > 1 else ""
@@ -137,9 +137,9 @@ def _gangs(model: ResolvedModel) -> tuple[Gang, ...]:
 def _gang(model: ResolvedModel, group: WorkerGroup) -> Gang:
     counts: Counter[Want] = Counter()
     for member in group.members:
-        asked = member.resources
+        claim = member.resources
         selector = tuple(sorted(member.node_selector.items()))
-        counts[Want(asked.gpus, asked.vram, asked.cpus, asked.memory, selector)] += member.count or 1
+        counts[Want(claim.gpus, claim.vram, claim.cpus, claim.memory, selector)] += member.count or 1
     parts = tuple(sorted(counts.items()))
     if counts.total() == 1:
         return Gang(parts, group.copies, "", 1)
@@ -165,5 +165,5 @@ def labels_of(node: SimNode) -> dict[str, str]:
 
 
 def allowed(want: Want, node: SimNode) -> bool:
-    """Tell whether a member's selector lets it stand on a node."""
+    """Return whether a member's selector matches a node."""
     return selects(dict(want.selector), labels_of(node))

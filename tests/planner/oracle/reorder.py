@@ -1,4 +1,4 @@
-"""The same world written in another order: nothing that is shuffled here means anything."""
+"""The same fleet and inventory in another order that does not change their meaning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Item = TypeVar("Item")
 
 
 def reordered(fleet: ResolvedFleet, inventory: Inventory, random: Random) -> tuple[ResolvedFleet, Inventory]:
-    """Shuffle models, groups, members, nodes, cards and replicas; node policies stay, as later ones win."""
+    """Shuffle models, groups, members, nodes, cards and replicas, but not node policies: later ones win."""
     models = []
     for model in shuffled(fleet.models, random):
         groups = [_shuffled_members(group, random) for group in shuffled(model.workers, random)]

@@ -1,4 +1,4 @@
-"""How good are the plans, family by family: `python -m tests.planner.oracle.survey --seed 1 --count 50`.
+"""Quality of plans by family: `python -m tests.planner.oracle.survey --seed 1 --count 50`.
 
 Prints for every family how often the plan equals the optimum, how often its certificate says optimal, and the worst
 ratio; then the worst fleets, each to be looked at again with `--family F --seed S --count 1 --show`. `--without TIER`
@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from random import Random
 
-from planner_worlds import plan_for
+from short_forms import plan_for
 
 from oracle.exhaustive import TooLarge
-from oracle.families import FAMILIES, Size, draw_short, draw_world
+from oracle.families import FAMILIES, Size, draw_inputs, draw_short
 from oracle.judge import Judged, judge
 from oracle.optimum import Level
 from oracle.question import ask_about
@@ -26,7 +26,7 @@ from oracle.tiers import TIERS, without
 from oracle.verdict import levels_of
 
 HEAD = (f"{'family':11} {'fleets':>5} {'proven':>6} {'equal':>6} {'claimed':>7} {'loose':>6} {'<97%':>6} {'worst':>6} "
-        f"{'plan ms':>8} {'max':>6} {'cpsat':>6} {'wrong':>6}  where the worst plan differs")
+        f"{'plan ms':>8} {'max':>6} {'cpsat':>6} {'wrong':>6}  first difference of the worst plan")
 LEGEND = """
 proven: the oracle proved its optimum.  equal: plan = optimum.  claimed: the certificate says optimal.
 loose: the plan is optimal, and its certificate does not say so.  <97%: below 97 % at the first difference.
@@ -49,7 +49,7 @@ def line(family: str, judged: Sequence[Judged]) -> str:
 
 
 def show(family: str, seed: int, *, size: Size, judged: Judged) -> None:
-    """Print a fleet in short form, what the plan makes of it, and what the oracle found."""
+    """Print a fleet in short form, its plan and the optimum."""
     fleet, inventory = draw_short(family, seed, size)
     for what in (inventory["nodes"], inventory.get("replicas", []), fleet.get("nodes", [])):
         for one in what:
@@ -57,17 +57,17 @@ def show(family: str, seed: int, *, size: Size, judged: Judged) -> None:
     new = Counter(action.model for action in judged.plan.actions)
     for model in fleet["models"]:
         print(f"  {json.dumps(model)} placed {new[model['key']]}")
-    world = draw_world(family, seed, size)
-    placed = levels_of(judged.plan, world[0], ask_about(*world))
+    inputs = draw_inputs(family, seed, size)
+    placed = levels_of(judged.plan, inputs[0], ask_about(*inputs))
     print("  plan   ", {priority: tuple(level) for priority, level in placed.items()})
     print("  optimum", {priority: tuple(level) for priority, level in judged.best.levels.items()},
           "proven" if judged.best.proven else "the best found")
-    print("  says   ", judged.plan.certificate.model_dump())
+    print("  claims ", judged.plan.certificate.model_dump())
 
 
 def differences(family: str, seed: int, judged: Judged, *, times: int, size: Size) -> list[str]:
-    """Return where another order of models, groups, members or nodes places another amount."""
-    fleet, inventory = draw_world(family, seed, size)
+    """Return each shuffle of models, groups, members or nodes that changes how much is placed."""
+    fleet, inventory = draw_inputs(family, seed, size)
     as_written = levels_of(judged.plan, fleet, judged.question)
     found = []
     for again in range(times):
@@ -83,7 +83,7 @@ def _short(levels: dict[int, Level]) -> dict[int, tuple[int, int, int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="How good are the plans, family by family?")
+    parser = argparse.ArgumentParser(description="Quality of plans by family.")
     parser.add_argument("--seed", type=int, default=1, help="first seed of each family")
     parser.add_argument("--count", type=int, default=50, help="fleets per family")
     parser.add_argument("--family", action="append", choices=list(FAMILIES), help="only this family (again for more)")
@@ -95,7 +95,7 @@ def main() -> None:
                         help="fleets of 2 or 3 nodes, held against every order and choice instead of CP-SAT")
     parser.add_argument("--budget", type=float, default=2.0, help="CP-SAT's deterministic time per solve")
     parser.add_argument("--worst", type=int, default=5, help="how many of the worst fleets to list")
-    parser.add_argument("--reorder", type=int, default=0, help="plan each fleet so often again, in another order")
+    parser.add_argument("--reorder", type=int, default=0, help="plan each fleet N more times, in another order")
     parser.add_argument("--show", action="store_true", help="print every fleet, its plan and the optimum")
     parser.add_argument("--without", choices=sorted(TIERS), help="switch a tier of the packer off")
     options = parser.parse_args()
@@ -104,7 +104,7 @@ def main() -> None:
 
 
 def survey(options: argparse.Namespace) -> None:
-    """Judge the fleets that were asked for, and print what came out."""
+    """Judge the selected fleets and print the results."""
     print(HEAD, flush=True)
     everyone: list[Judged] = []
     unequal: list[str] = []
@@ -123,7 +123,7 @@ def survey(options: argparse.Namespace) -> None:
 
 
 def sum_up(everyone: Sequence[Judged], unequal: Sequence[str], worst: int) -> None:
-    """Print the sum over all families, the worst fleets, and whatever is wrong."""
+    """Print the sum over all families, the worst fleets, and everything wrong."""
     print(line("all", everyone))
     print(LEGEND)
     for one in sorted(everyone, key=lambda one: one.verdict.ratio)[:worst]:

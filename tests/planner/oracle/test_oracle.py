@@ -1,4 +1,4 @@
-"""The oracle itself: it agrees with trying everything on tiny fleets, and with what a person can count."""
+"""The oracle itself: it agrees with exhaustive search on tiny fleets, and with counts by hand."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from how_many import cases
-from planner_worlds import short_fleet, short_inventory
+from short_forms import short_fleet, short_inventory
 
 from oracle.exhaustive import TooLarge, try_everything
-from oracle.families import BLIND, FAMILIES, draw_world
+from oracle.families import BLIND, FAMILIES, draw_inputs
 from oracle.judge import judge
 from oracle.optimum import Optimum, best_possible
 from oracle.question import Question, ask_about
@@ -34,15 +34,15 @@ def eights(count: int, **more: Any) -> list[Short]:
 
 
 def tiny_questions(family: str) -> Iterator[tuple[Question, Optimum]]:
-    """Questions small enough to try everything, each with what that finds."""
+    """Yield questions small enough for exhaustive search, each with its optimum."""
     for seed in range(cases(60)):
-        question = ask_about(*draw_world(family, seed, "tiny"))
+        question = ask_about(*draw_inputs(family, seed, "tiny"))
         with suppress(TooLarge):
             yield question, try_everything(question)
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES.keys() - BLIND))
-def test_it_agrees_with_trying_everything(family: str) -> None:
+def test_the_oracle_agrees_with_exhaustive_search(family: str) -> None:
     tried = list(islice(tiny_questions(family), cases(5)))
     assert len(tried) == cases(5)
     for question, truth in tried:
@@ -50,7 +50,7 @@ def test_it_agrees_with_trying_everything(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", sorted(BLIND))
-def test_where_ray_is_blind_it_is_never_below_what_trying_everything_finds(family: str) -> None:
+def test_the_oracle_is_never_below_exhaustive_search_when_ray_ignores_memory(family: str) -> None:
     tried = list(islice(tiny_questions(family), cases(15)))
     assert len(tried) == cases(15)
     for question, truth in tried:
@@ -75,7 +75,7 @@ def test_a_model_with_a_live_replica_is_served_already() -> None:
     assert optimum(models, eights(1), replicas=live) == {0: (1, 10_000, 1)}
 
 
-def test_ranks_of_a_gang_stand_on_different_nodes_unless_they_may_share() -> None:
+def test_ranks_of_a_gang_are_on_different_nodes_unless_ranks_per_node_allows_more() -> None:
     gang = {"key": "g", "replicas": 9, "gang": {"gpus": 2, "workers": 2}}
     assert optimum([gang], eights(2)) == {0: (0, 0, 0)}
     assert optimum([gang], eights(3)) == {0: (1, 240_000, 4)}
@@ -94,7 +94,7 @@ def test_all_copies_of_a_group_belong_to_one_replica() -> None:
     assert optimum([{"key": "c", "replicas": 3, "gpus": 3, "copies": 2}], eights(2)) == {0: (1, 120_000, 2)}
 
 
-def test_shares_are_kept_per_card() -> None:
+def test_shares_of_two_cards_do_not_add_up() -> None:
     assert optimum([{"key": "s", "replicas": 9, "gpus": 0.6}], [{"name": "a", "gpus": 2}]) == {0: (1, 12_000, 2)}
     models = [{"key": "s", "replicas": 2, "gpus": 0.6}, {"key": "t", "replicas": 9, "gpus": 0.4}]
     assert optimum(models, [{"name": "a", "gpus": 2}]) == {0: (2, 20_000, 4)}
@@ -119,7 +119,7 @@ def test_a_plan_without_a_tier_keeps_all_rules_and_claims_nothing_false(tier: st
         assert judge("mixed", 4).wrong == ()
 
 
-def test_a_tier_that_is_switched_off_is_not_asked() -> None:
+def test_switching_a_tier_off_changes_the_plan() -> None:
     with without("solver"):
         assert not judge("mixed", 4).equal
     assert judge("mixed", 4).equal

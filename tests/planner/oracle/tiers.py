@@ -1,4 +1,4 @@
-"""The packer with one of its tiers switched off, to see what that tier is good for."""
+"""The packer with one of its tiers switched off, to measure what that tier gains."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ TIERS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "rearrange": (rearrange, "rearrange", _as_it_was),
     "reduce": (reduce, "reduce_problem", _as_large),
 }
-"""By name: the module of a tier, its function there, and what is done instead."""
+"""By name: the module and function of a tier, and its replacement."""
 
 
 @contextmanager
 def without(tier: str | None) -> Iterator[None]:
-    """Switch a tier off for a while."""
+    """Switch a tier off inside the context."""
     with nullcontext() if tier is None else mock.patch.object(*TIERS[tier]):
         yield

@@ -1,4 +1,4 @@
-"""How far a plan is from the optimum, and whether what it claims about itself is true.
+"""How far a plan is from the optimum, and whether its claims are true.
 
 Compared is the vector of design: for each priority from high to low (models with a live or placed replica, GPU share
 placed, replicas placed). The ratio of a plan is taken at the first place where it differs from the optimum: what the
@@ -21,7 +21,7 @@ STAGES = ("models served", "GPU share", "replicas")
 
 @dataclass(frozen=True)
 class Verdict:
-    """`ratio` at the first difference (1 = none, above 1 = better than what the oracle found in its time)."""
+    """`ratio` at the first difference (1 = none, above 1 = better than the oracle's unproven best)."""
 
     ratio: float
     where: str
