@@ -24,6 +24,8 @@ MARGIN_S = 120.0
 USUAL_STARTUP_S = 1800.0
 """Startup timeout of a model that is in no fleet file."""
 STATUS_HINT = "`fleetctl status` shows the replicas"
+CONTINUE_HINT = "run the same command again to continue"
+"""For a step of `replace` or `drain`, whose remaining replicas must not simply end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,8 @@ def run_explicit(
                 **({"level": order.level} if order.level else {}), **starter.metadata()}
     jobs.submit(client, job, order.verb, _request(order, job, starter.name), namespace=order.namespace,
                 metadata=metadata, follow_up=STATUS_HINT)
-    wording = Wording(NOUNS[order.verb], afterwards=STATUS_HINT, died=f"{STATUS_HINT}; then {order.verb} the rest")
+    rest = f"{STATUS_HINT}; then {order.verb} the rest"
+    wording = Wording(NOUNS[order.verb], afterwards=STATUS_HINT, died=CONTINUE_HINT if starter.step_of else rest)
     follower, begun = Follower(client, job, wording, wait_timeout_s=order.longest_s), False
 
     def receive(event: Event) -> None:
