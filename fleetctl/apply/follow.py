@@ -34,7 +34,7 @@ class Wording:
 APPLY = Wording(
     "apply",
     afterwards="`fleetctl apply --attach {job}` follows it, `fleetctl status` shows the replicas",
-    died="what it created continues; apply again, and it continues from what runs",
+    died="what it created continues; run the same command again, and it continues from what runs",
 )
 
 
