@@ -120,7 +120,7 @@ ALLOWED = {
     "cli/signals.py": {"_end": "itself, at a signal"},
     "cli/stop.py": {"_stop": "`fleetctl stop` stops the job of an apply; what it created goes on"},
     "cli/watch_server.py": {"serving": "its own HTTP server, at the end of the watch"},
-    "inventory/address.py": {"_looked_up": "the timer that would have reported the wait"},
+    "inventory/address.py": {"_look_up": "the timer that would have reported the wait"},
     "forge/github.py": {
         "GitHub._thread": "the text of a comment on a pull request, by HTTP's word for it",
         "GitHub._issues": "the text of an issue, by HTTP's word for it",
