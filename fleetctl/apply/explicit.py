@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleetctl.apply import jobs
-from fleetctl.apply.follow import Follower, Wording
+from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter
 from fleetctl.documents.events import Event, RunSummary
@@ -24,8 +24,6 @@ MARGIN_S = 120.0
 USUAL_STARTUP_S = 1800.0
 """Startup timeout of a model that is in no fleet file."""
 STATUS_HINT = "`fleetctl status` shows the replicas"
-CONTINUE_HINT = "run the same command again to continue"
-"""For a step of `replace` or `drain`, whose remaining replicas must not simply end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +77,9 @@ def run_explicit(
                 **({"level": order.level} if order.level else {}), **starter.metadata()}
     jobs.submit(client, job, order.verb, _request(order, job, starter.name), namespace=order.namespace,
                 metadata=metadata, follow_up=STATUS_HINT)
-    rest = f"{STATUS_HINT}; then {order.verb} the rest"
-    wording = Wording(NOUNS[order.verb], afterwards=STATUS_HINT, died=CONTINUE_HINT if starter.step_of else rest)
+    # a step of `replace` or `drain` must not advise to end the rest
+    died = CONTINUE_HINT if starter.step_of else f"{STATUS_HINT}; then {order.verb} the rest"
+    wording = Wording(NOUNS[order.verb], afterwards=STATUS_HINT, died=died)
     follower, begun = Follower(client, job, wording, wait_timeout_s=order.longest_s), False
 
     def receive(event: Event) -> None:
