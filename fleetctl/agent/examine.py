@@ -35,9 +35,9 @@ def examine_node(needs: List[Mapping[str, Any]]) -> Dict[str, Any]:
 
 
 def disk(path: str) -> Dict[str, Any]:
-    """Return the size of a path's file system and the space available to us, in bytes."""
+    """Return a path's file system: the space in all and available to us, in bytes, and its device number."""
     usage = shutil.disk_usage(path)
-    return {"path": path, "total": usage.total, "free": usage.free}
+    return {"path": path, "total": usage.total, "free": usage.free, "device": os.stat(path).st_dev}
 
 
 def unmet_needs(needs: List[Mapping[str, Any]], environ: Mapping[str, str]) -> List[Dict[str, Any]]:

@@ -49,12 +49,13 @@ def _ask(plan: Mapping[str, Any]) -> Optional[str]:
     if options.get("targets") or options.get("excludes") or options.get("selector"):
         # the plan leaves models out, and their needs are not known
         after = _at_least_before(after, with_joined([before], alive_nodes())[0])
-    if not any(row["keeps"] or row["nodes"] for row in (*before, *after)):
-        return None
+    if not any(row["keeps"] or row["nodes"] for row in after):
+        if fleet not in asking_fleets():
+            return None
+        after = []
     trouble = _why_unsupported()
     if trouble is None:
-        write_part(fleet, after)
-        request_nodes()
+        request_part(fleet, after)
     return trouble
 
 
@@ -132,10 +133,13 @@ def read_part(fleet: str) -> Part:
     return part
 
 
-def write_part(fleet: str, part: Part) -> None:
-    """Store a fleet's part of the request."""
+def request_part(fleet: str, part: Part) -> None:
+    """Store a fleet's part of the request, and request the nodes of all fleets.
+
+    An empty part is removed only after the request, so that the next run repeats an interrupted withdrawal.
+    """
     key = PREFIX + fleet.encode()
-    if part:
-        _internal_kv_put(key, json.dumps(part).encode(), overwrite=True, namespace=KV_NAMESPACE)
-    else:
+    _internal_kv_put(key, json.dumps(part).encode(), overwrite=True, namespace=KV_NAMESPACE)
+    request_nodes()
+    if not part:
         _internal_kv_del(key, namespace=KV_NAMESPACE)

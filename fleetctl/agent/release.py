@@ -9,7 +9,7 @@ from typing import Any, Mapping
 
 from .cluster import alive_nodes, busy_nodes
 from .events import EventStream
-from .floor import asking_fleets, read_part, request_nodes, with_joined, write_part
+from .floor import asking_fleets, read_part, request_part, with_joined
 
 
 def run_release(request: Mapping[str, Any], events: EventStream) -> int:
@@ -28,6 +28,5 @@ def run_release(request: Mapping[str, Any], events: EventStream) -> int:
                     "requested", name=row["name"], new=row["nodes"], unused=free, inUse=used)
     if request["dryRun"]:
         return events.end(0, "nothing was changed")
-    write_part(fleet, [])
-    request_nodes()
+    request_part(fleet, [])
     return events.end(0, "nothing was ended; a node that no other fleet requests goes once it is idle")

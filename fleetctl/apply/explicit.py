@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fleetctl.apply import jobs
-from fleetctl.apply.follow import Follower, Wording
+from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter
 from fleetctl.documents.events import Event, RunSummary
@@ -77,7 +77,9 @@ def run_explicit(
                 **({"level": order.level} if order.level else {}), **starter.metadata()}
     jobs.submit(client, job, order.verb, _request(order, job, starter.name), namespace=order.namespace,
                 metadata=metadata, follow_up=STATUS_HINT)
-    wording = Wording(NOUNS[order.verb], afterwards=STATUS_HINT, died=f"{STATUS_HINT}; then {order.verb} the rest")
+    # a step of `replace` or `drain` must not advise to end the rest
+    died = CONTINUE_HINT if starter.step_of else f"{STATUS_HINT}; then {order.verb} the rest"
+    wording = Wording(NOUNS[order.verb], afterwards=STATUS_HINT, died=died)
     follower, begun = Follower(client, job, wording, wait_timeout_s=order.longest_s), False
 
     def receive(event: Event) -> None:

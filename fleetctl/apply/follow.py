@@ -20,6 +20,7 @@ FIRST_S, QUICK_S, SLOW_S = 0.2, 0.3, 1.0
 UNREACHABLE_S = 60.0
 """How long the dashboard may be unreachable before the client stops following; the run itself does not need it."""
 STOP_PATIENCE_S = 10.0
+CONTINUE_HINT = "run the same command again to continue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class Wording:
 APPLY = Wording(
     "apply",
     afterwards="`fleetctl apply --attach {job}` follows it, `fleetctl status` shows the replicas",
-    died="what it created continues; apply again, and it continues from what runs",
+    died="what it created continues; run the same command again, and it continues from what runs",
 )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.apply import jobs
-from fleetctl.apply.follow import Follower, Wording
+from fleetctl.apply.follow import CONTINUE_HINT, Follower, Wording
 from fleetctl.apply.outcome import raise_if_refused
 from fleetctl.apply.record import Starter
 from fleetctl.documents.cold import FetchedWeights, NodeCache
@@ -32,7 +32,7 @@ NODE_S, MARGIN_S = 60.0, 60.0
 REPAIR, PRUNE, PREFETCH = "repair", "prune", "prefetch"
 DOCTOR = Wording("doctor job", *["`fleetctl doctor` shows the remaining problems"] * 2)
 PRUNE_WORDING = Wording("prune job", *["`fleetctl prune --dry-run` shows what is still there"] * 2)
-PREFETCH_WORDING = Wording(PREFETCH, *["run the same command again to continue"] * 2)
+PREFETCH_WORDING = Wording(PREFETCH, *[CONTINUE_HINT] * 2)
 _LOCKS = TypeAdapter(list[LeftLock])
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from fleetctl.apply.follow import Wording
+from fleetctl.apply.follow import CONTINUE_HINT, Wording
 from fleetctl.apply.node_jobs import JobRunner
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
@@ -22,7 +22,7 @@ app = command_app(
     exit_codes="0 withdrawn, or no nodes were requested, 1 error, or not confirmed, 64 usage")
 RELEASE = "release"
 AFTERWARDS = "`fleetctl release-nodes FLEET --dry-run` shows what is requested"
-WORDING = Wording("job", afterwards=AFTERWARDS, died=AFTERWARDS)
+WORDING = Wording("job", afterwards=AFTERWARDS, died=CONTINUE_HINT)
 
 
 @app.command()

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
-from fleetctl.documents.diagnosis import Diagnosed
+from fleetctl.documents.diagnosis import Diagnosed, Disk
 from fleetctl.documents.quantity import format_bytes, grouped
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.notes import cordon_note, has_ended
@@ -77,12 +77,12 @@ def check_disks(evidence: Evidence) -> Iterator[Diagnosed]:
     for node in evidence.alive:
         examined = (evidence.nodes or {}).get(node.id)
         disks = [*(examined.disks if examined else ()), *evidence.vitals.disks.get(node.id, ())]
-        reported: set[int] = set()
+        reported: list[Disk] = []
         for disk in disks:
             used = 1 - disk.free / disk.total if disk.total > 1 else 0  # a node in Kubernetes reports 1 byte
-            if used < NEARLY or disk.total in reported:
+            if used < NEARLY or any(map(disk.may_be, reported)):
                 continue
-            reported.add(disk.total)
+            reported.append(disk)
             yield Diagnosed(
                 code="DISK_FULL", severity="error" if used >= FULL else "warning", area="node", subject=node.name,
                 message=f"the disk of {disk.path} is {used:.0%} full: {format_bytes(disk.free)} of "

@@ -81,11 +81,18 @@ class Unmet(Stored):
 
 
 class Disk(Stored):
-    """The file system of a path, in bytes."""
+    """The file system of a path, in bytes; `device` = its number on the node, None if not reported."""
 
     path: str
     total: int
     free: int
+    device: int | None = None
+
+    def may_be(self, other: Disk) -> bool:
+        """Return whether both are the same disk, as far as is known: without a device, if the sizes are equal."""
+        if self.device is None or other.device is None:
+            return self.total == other.total
+        return self.device == other.device
 
 
 class OrphanProcess(Stored):

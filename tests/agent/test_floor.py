@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from typing import Any
 
@@ -132,3 +133,29 @@ def test_a_node_that_joined_counts_for_one_fleet_when_another_is_released(
     living += ["b"]
     assert released("old", {"b"}, monkeypatch)[0] == "h100: 1 new, 1 unused and 0 in use no longer requested"
     assert asked[-1] == {(8.0, "h100"): 2}, "a and b, on which only the current fleet runs"
+
+
+def withdrawn(fleet: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Withdraw a fleet's part, by the verb or by an apply that needs no node."""
+    if by == "release":
+        released(fleet, set(), monkeypatch)
+    else:
+        ask_for_nodes(plan(fleet), Events())
+
+
+@pytest.mark.parametrize("by", ["release", "apply"])
+def test_a_withdrawal_that_is_killed_before_the_request_is_repeated(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Ray keeps the old request, and with it the nodes, until there is another."""
+    ask_for_nodes(plan("old", needs("a", 2)), Events())
+    del asked[:]
+    with monkeypatch.context() as killed:
+        killed.setattr(floor, "request_nodes", lambda: sys.exit(137))
+        with pytest.raises(SystemExit):
+            withdrawn("old", by, monkeypatch)
+    withdrawn("old", by, monkeypatch)
+    assert asked == [{}]
+    withdrawn("old", by, monkeypatch)
+    assert asked == [{}], "it is withdrawn once"
+    assert released("old", set(), monkeypatch) == ["fleet old requests no nodes; fleets that do: none"]

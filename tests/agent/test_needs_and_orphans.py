@@ -111,3 +111,10 @@ def test_a_port_is_taken_by_others_or_ours_or_could_be(start: Start, monkeypatch
     monkeypatch.setattr(examine, "outgoing_range", lambda: (0, -1))
     assert examine.port(number) is None
     assert processes.parent_and_start(os.getpid())[0] == os.getppid()
+
+
+def test_paths_on_one_disk_report_the_same_device(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    device = examine.disk(str(tmp_path))["device"]
+    assert examine.disk(str(tmp_path / "below"))["device"] == device
+    assert examine.disk("/proc")["device"] != device

@@ -75,11 +75,17 @@ def test_an_agent_that_could_not_begin_is_an_error(cluster: ClusterStandIn, clie
         evict(client)
 
 
-def test_an_agent_that_died_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
+@pytest.mark.parametrize(("step_of", "advice"), [
+    (None, "`fleetctl status` shows the replicas; then evict the rest"),
+    ("replace-1", "run the same command again to continue"),
+], ids=["evict", "replace"])
+def test_an_agent_that_died_is_an_error_and_the_hint_fits_the_command(
+        cluster: ClusterStandIn, client: DashboardClient, step_of: str | None, advice: str) -> None:
+    """After `replace` or `drain` the remaining replicas still serve: the user must not evict them."""
     cluster.on_submit = lambda _: [("FAILED", event(0, "version"))]
     with pytest.raises(ApplyError, match="without a summary") as caught:
-        evict(client)
-    assert "then evict the rest" in (caught.value.hint or "")
+        run_explicit(client, order_of("evict"), "j", Starter("ann", step_of=step_of), lambda _: None)
+    assert caught.value.hint == advice
 
 
 @pytest.mark.parametrize(("verb", "begun"), [("evict", False), ("evict", True), ("restart", True)])

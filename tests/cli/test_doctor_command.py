@@ -133,6 +133,22 @@ def test_a_fault_is_found_and_its_command_can_be_run(cli, cluster: ClusterStandI
         assert (words[0], cli(*words[1:], typed="n\n").code != 64) == ("fleetctl", True)
 
 
+FULL_DISKS = [{"path": "/logs", "total": 100, "free": 1, "device": 1}, {"path": "/logs/ray", "total": 100, "free": 1,
+              "device": 1}, {"path": "/tmp", "total": 100, "free": 1, "device": 2}]
+
+
+@pytest.mark.parametrize(("disks", "named"), [
+    (FULL_DISKS, ["/logs", "/tmp"]),
+    ([{**disk, "device": None} for disk in FULL_DISKS], ["/logs"]),
+], ids=["by device", "an agent that reports no device"])
+def test_each_full_disk_is_named_once_even_if_two_have_the_same_size(
+        cli, cluster: ClusterStandIn, disks: list[dict[str, Any]], named: list[str]) -> None:
+    of_node_a(cluster, disk={"/": {"total": 100, "free": 1}})
+    examined(cluster, disks=disks)
+    found = json.loads(cli("doctor", "--nodes", "--format", "json").out)["findings"]
+    assert [one["message"].split(" is ")[0] for one in found] == [f"the disk of {path}" for path in named]
+
+
 def failed_on_node_a(cluster: ClusterStandIn, *uuids: str) -> None:
     set_node_a(cluster, gpus=cards(3))
     for model in ("org/x", "org/y", "org/z"):
