@@ -50,7 +50,7 @@ def test_a_member_that_ray_killed_for_memory_is_reported_in_one_line(monkeypatch
 
 
 def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray only reports that the group waits, and the node has nothing free."""
+    """Ray only reports that the group is pending, and the node has nothing free."""
     waited: list[float] = []
     monkeypatch.setattr(cluster, "ray", SimpleNamespace(nodes=lambda: [
         {"NodeID": "n1", "Alive": True}, {"NodeID": "n2", "Alive": not waited}]))
@@ -63,7 +63,7 @@ def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch:
 
 
 class Searching:
-    """A coordinator whose seating fails as given, and its searches for clean cards."""
+    """A coordinator whose placement fails as given, with scripted searches for clean cards."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *refused: list[StartFailed], found: bool = True) -> None:
         self.told: list[str] = []
@@ -88,13 +88,17 @@ def refusals(*places: int) -> list[StartFailed]:
     return [StartFailed("CARD_IN_USE", f"in use on {MEMBERS[at]['node']}", MEMBERS[at]) for at in places]
 
 
-def test_a_gang_asks_again_once_the_dirty_cards_of_all_its_nodes_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_requests_cards_again_once_the_dirty_cards_of_all_its_nodes_are_held(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Searching(monkeypatch, refusals(0, 1), [])
     found.coordinator._take_seats()
     assert found.told == ["ask", "end members", "give back", "search a b", "ask", "release a", "release b"]
 
 
-def test_a_gang_asks_three_times_at_most_and_keeps_what_it_holds_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_requests_cards_at_most_three_times_and_keeps_the_held_cards_in_between(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Searching(monkeypatch, refusals(0), refusals(1), refusals(1), [])
     with pytest.raises(StartFailed, match="in use on b"):
         found.coordinator._take_seats()

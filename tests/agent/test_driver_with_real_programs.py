@@ -1,4 +1,4 @@
-"""The driver through a real library and a real program: Ray's binding and `nvidia-smi` say the same of one host."""
+"""The driver through a real library and a real program: NVML and `nvidia-smi` report the same for one host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nvidia(tmp_path_factory: pytest.TempPathFactory) -> Nvidia:
 
 @pytest.fixture(scope="module")
 def asked(nvidia: Nvidia, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
-    """Ask an agent's driver about a host, in one process, as Ray's binding is slow to import."""
+    """Query a host's driver as the agent does, in one process, because Ray's binding is slow to import."""
     env = {**os.environ, **nvidia.host(tmp_path_factory.mktemp("host") / "cards").env}
     with subprocess.Popen([sys.executable, "-c", ASK], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           text=True) as process:
@@ -50,7 +50,7 @@ def asked(nvidia: Nvidia, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 @pytest.mark.slow
-def test_memory_and_processes_are_what_the_file_says_until_they_end(
+def test_memory_and_processes_are_those_of_the_file_until_the_processes_end(
     nvidia: Nvidia, asked: Asked, tmp_path: Path
 ) -> None:
     host = nvidia.host(tmp_path / "cards", "card GPU-a 81559 NVIDIA H100", "card GPU-b 81559 NVIDIA H100")
@@ -66,7 +66,9 @@ def test_memory_and_processes_are_what_the_file_says_until_they_end(
 
 
 @pytest.mark.slow
-def test_mig_devices_and_one_memory_for_host_and_card(nvidia: Nvidia, asked: Asked, tmp_path: Path) -> None:
+def test_mig_devices_and_memory_that_host_and_card_share_are_reported(
+    nvidia: Nvidia, asked: Asked, tmp_path: Path
+) -> None:
     divided = nvidia.host(tmp_path / "mig", "card GPU-a 81559 NVIDIA H100", "part MIG-1 9856 H100 MIG 1g.10gb",
                           "part MIG-2 19968 H100 MIG 2g.20gb")
     divided.use("MIG-2", os.getpid(), 9000)
