@@ -11,8 +11,7 @@ MIB = 1 << 20
 
 @dataclass
 class Device:
-    """A card or a MIG device. Memory in MiB; None = not reported. `parts` = the devices in its MIG slots, if
-    divided."""
+    """A card or a MIG device. Memory in MiB; None = not reported. `parts` = the devices in its MIG slots."""
 
     uuid: str
     total: int | None = 81_559
@@ -32,8 +31,7 @@ class NVMLError_NotSupported(NVMLError):
 
 @dataclass
 class Nvml:
-    """The binding. `old` = the binding of Ray 2.49, with only one memory query; `old_driver` supports only that
-    query."""
+    """The binding. `old` = that of Ray 2.49, with only one memory query; `old_driver` supports only that query."""
 
     devices: list[Device] = field(default_factory=list)
     trouble: str | None = None

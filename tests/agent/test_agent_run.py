@@ -285,8 +285,8 @@ def test_the_wait_for_a_missing_client_is_bounded(
     cluster.scripts = {"a/0": REFUSED}
     summary = cluster.run("a/0", mayReplan=True)
     assert outcomes(summary) == [("a", 0, "blocked")]
-    [told] = [fields["message"] for kind, fields in cluster.events if kind == "notReplanned"]
-    assert "no client has answered" in told
+    [message] = [fields["message"] for kind, fields in cluster.events if kind == "notReplanned"]
+    assert "no client has answered" in message
 
 
 def test_a_new_plan_is_requested_at_most_three_times(cluster: ScriptedCluster) -> None:

@@ -1,4 +1,4 @@
-"""The checks of an eviction to WARM or COLD, without Ray: no HOT replica is left half evicted, or evicted for stale
+"""The checks of an eviction to WARM or COLD, without Ray: no HOT replica is half evicted, or evicted for stale
 state."""
 
 from __future__ import annotations

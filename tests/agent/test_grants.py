@@ -83,8 +83,7 @@ def test_the_grant_of_another_replica_of_this_run_explains_only_itself(node: Nod
 
 
 def test_a_grant_that_was_already_counted_explains_nothing_when_its_worker_starts(node: Node) -> None:
-    """Two slow workers: the first grant is already missing from what was free before the second, and its worker
-    starts later."""
+    """Two slow workers: the first grant was made before the second replica was created; its worker starts later."""
     first = node.create(1)
     node.free = 3.0
     second = node.create(1)

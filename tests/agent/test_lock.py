@@ -97,8 +97,7 @@ def test_old_entries_are_deleted_but_never_the_highest(keys: Keys) -> None:
 def test_a_job_with_an_outdated_number_does_not_get_the_lock_with_it(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its read and its write other jobs took the lock and deleted entries: the number is free, but not the
-    highest."""
+    """Between read and write, other jobs took the lock and deleted entries: the number is free, but not the highest."""
     take("a").release()
     put, entered = keys.put, []
 

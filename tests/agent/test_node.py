@@ -1,5 +1,4 @@
-"""The variables by which an engine sees its cards: only granted cards, and no two variables that contradict each
-other."""
+"""The variables by which an engine sees its cards: only granted cards, and no variables that contradict each other."""
 
 from __future__ import annotations
 

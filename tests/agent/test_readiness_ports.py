@@ -59,8 +59,8 @@ def test_an_answer_from_another_server_does_not_make_an_engine_ready(run: Run, f
     with socket.create_server(("127.0.0.1", free_port)):
         assert actor.read_report("failed", "ready") == {
             "failed": "PORT_IN_USE",
-            "message": f"port {free_port} is served by {this_process()}, which does not belong to this engine, on node-a;"
-                       f" {ADVICE}"}
+            "message": f"port {free_port} is served by {this_process()}, which does not belong to this engine,"
+                       f" on node-a; {ADVICE}"}
 
 
 @pytest.fixture
