@@ -13,7 +13,7 @@ from engine_run import Run, server
 from marked_processes import eventually
 
 from fleetctl.agent.engine import ADVICE
-from tests import programs
+from fleetctl.demo import lifecycle
 
 
 def test_an_engine_that_listens_only_on_ipv6_is_ready_and_found(run: Run) -> None:
@@ -65,7 +65,7 @@ def test_an_answer_from_another_server_does_not_make_an_engine_ready(run: Run, f
 
 @pytest.fixture
 def free_port() -> int:
-    return programs.free_port()
+    return lifecycle.free_port()
 
 
 def test_an_engine_whose_port_another_process_serves_is_not_alive(run: Run, free_port: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster_stand_in import ClusterStandIn, Steps, event, summary
-from published import validator
+from published_schemas import validator
 from shown import Cli
 
 from fleetctl.documents.inventory import Inventory

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, event, summary
-from published import validator
+from published_schemas import validator
 
 from fleetctl.cli import process
 from fleetctl.doctor import cluster, replicas

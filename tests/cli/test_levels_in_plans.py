@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from cluster_stand_in import ClusterStandIn, Steps, event, ready, summary
-from published import validator
+from published_schemas import validator
 from shown import Cli
 
 from fleetctl.agent import prefetch

@@ -13,7 +13,7 @@ import pytest
 from e2e_world import World, member, model
 from poller import Poller
 
-from tests.programs import Nginx, eventually
+from tests.external_programs import Nginx, eventually
 
 pytestmark = pytest.mark.ray
 DRAIN = ("--drain", "7s")

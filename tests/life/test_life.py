@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 from command_line import ADDRESS, CommandLine, Done, command_line
-from how_many import cases
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from random_cases import cases
 from ray_stand_in import FAILS, Actor, RayStandIn
 
 from fleetctl.fleetfile.load import inspect_bytes

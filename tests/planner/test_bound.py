@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory
+from random_cases import cases
 from simulated import SimNode, selects, simulate
 from stated import problem_of
 

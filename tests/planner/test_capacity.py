@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from applied import apply_plan
-from how_many import cases
 from hypothesis import assume, given, settings
 from planner_worlds import plan_for, short_fleet, short_inventory
+from random_cases import cases
 from simulated import simulate
 from world_strategies import worlds
 

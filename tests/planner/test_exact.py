@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.exhaustive import TooLarge, try_everything
@@ -16,6 +15,7 @@ from oracle.families import BLIND, FAMILIES, draw_world
 from oracle.optimum import best_possible
 from oracle.question import ask_about
 from planner_worlds import plan_for
+from random_cases import cases
 from stated import problem_of, realized, stated
 
 from fleetctl.planner.placement.claims import Claim

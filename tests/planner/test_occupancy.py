@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from planner_worlds import plan_for, short_fleet, short_inventory
+from random_cases import cases
 from simulated import WHOLE, simulate
 from world_strategies import worlds
 

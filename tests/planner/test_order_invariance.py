@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import yaml
-from how_many import cases
 from oracle.families import FAMILIES, Size, draw_short, draw_world
 from oracle.optimum import Level
 from oracle.question import ask_about
 from oracle.reorder import reordered, shuffled
 from oracle.verdict import levels_of
 from planner_worlds import plan_for, short_fleet, short_inventory
+from random_cases import cases
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_bytes

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from checker import check_plan
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory, short_model
+from random_cases import cases
 
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.opening import open_ledger

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_worlds import before, plan_for
-from published import validator
+from published_schemas import validator
+from random_cases import cases
 from test_weight_sources import NAMES, ONE, OTHER, model, world
 
 from fleetctl.apply.prepare import ApplyOptions, apply_request

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory, short_node, short_replica
+from random_cases import cases
 from world_strategies import worlds
 
 from fleetctl.documents.inventory import Inventory

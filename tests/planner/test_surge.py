@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from applied import apply_plan
 from checker import check_plan
-from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from planner_worlds import plan_for
+from random_cases import cases
 from world_strategies import worlds
 
 from fleetctl.documents.inventory import Inventory

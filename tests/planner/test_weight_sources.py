@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from copy import deepcopy
 from typing import Any
 
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from planner_worlds import plan_for, short_fleet, short_inventory
-from published import validator
+from published_schemas import validator
+from random_cases import cases
 
 from fleetctl.agent.weights.views import view_id
 from fleetctl.apply.prepare import ApplyOptions, apply_request

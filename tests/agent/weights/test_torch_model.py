@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import needed
+from external_programs import needed
 from weights_world import fetch, serving
 
 from fleetctl.agent.weights.index import write_index

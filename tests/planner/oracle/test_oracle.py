@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from how_many import cases
 from planner_worlds import short_fleet, short_inventory
+from random_cases import cases
 
 from oracle.exhaustive import TooLarge, try_everything
 from oracle.families import BLIND, FAMILIES, draw_world
