@@ -33,7 +33,7 @@ def unstamped(log: Path) -> str:
 
 
 class ActorStandIn:
-    """A start actor stand-in; `read_report` returns its next report."""
+    """A running actor stand-in; `read_report` returns its next report."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path, temp: Path) -> None:
         self.process = process
