@@ -1,4 +1,4 @@
-"""Runs action.yml as GitHub's runner does: expressions in values alone, each `run` a bash script with its own env."""
+"""Runs action.yml as GitHub's runner does: expressions only in values, each `run` a bash script with its own env."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def load_action() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class ActionRun:
-    """How a run of the action ended: the first step that failed ends it."""
+    """The result of a run of the action; the first step that fails ends it."""
 
     code: int
     log: str
@@ -35,13 +35,13 @@ class ActionRun:
 
 
 class ActionRunner:
-    """One runner: its temporary folder lives on, so the action's own environment is made once."""
+    """One runner: its temporary folder is kept, so the action's own environment is made once."""
 
     def __init__(self, folder: Path) -> None:
         self.action_path, self.temp = folder / "action", folder / "temp"
         self._bin = offline_python(folder / "bin")
         self.temp.mkdir()
-        for name in ("fleetctl", "requirements"):  # the checkout of the action, without what only tests need
+        for name in ("fleetctl", "requirements"):  # the checkout of the action, without the files that only tests need
             shutil.copytree(ROOT / name, self.action_path / name)
 
     def install(self) -> ActionRun:
@@ -49,11 +49,11 @@ class ActionRunner:
         return self._steps(load_action()["runs"]["steps"][:-1], {}, {}, ROOT)
 
     def use(self, environment: Path) -> None:
-        """Take an environment that is there, where the steps before the last one would make one."""
+        """Use an existing environment, in place of the one that the steps before the last would make."""
         (self.temp / "fleetctl").symlink_to(environment)
 
     def run(self, inputs: Mapping[str, str], environ: Mapping[str, str], place: Path) -> ActionRun:
-        """Run the last step, which is fleetctl's own, as a job with `environ` would in the checkout `place`."""
+        """Run the last step, fleetctl's own, as a job with `environ` does in the checkout `place`."""
         return self._steps(load_action()["runs"]["steps"][-1:], inputs, environ, place)
 
     def _steps(self, steps: list[dict[str, Any]], inputs: Mapping[str, str], environ: Mapping[str, str], place: Path
@@ -82,7 +82,7 @@ class ActionRunner:
               ) -> subprocess.CompletedProcess[str]:
         assert step["shell"] == "bash"
         script = self.temp / "step.sh"
-        script.write_text(step["run"])  # as it stands: no expression may be in it
+        script.write_text(step["run"])  # verbatim: it may contain no expression
         env = {"PATH": f"{self._bin}:{os.environ['PATH']}", "HOME": str(self.temp), "RUNNER_TEMP": str(self.temp),
                "GITHUB_ACTION_PATH": str(self.action_path), **OFFLINE, **environ,
                **{name: evaluate(value, known) for name, value in step.get("env", {}).items()}}
@@ -93,7 +93,7 @@ class ActionRunner:
 
 
 def evaluate(text: str, known: Mapping[str, str]) -> str:
-    """Evaluate the few expressions there are: names, and `a || b`."""
+    """Evaluate the few kinds of expression in use: names, and `a || b`."""
     def value(match: re.Match[str]) -> str:
         return next((found for name in match[1].split("||") if (found := known.get(name.strip(), ""))), "")
 

@@ -1,4 +1,4 @@
-"""A repository as a forge's runner checks it out: the merge of a pull request into main."""
+"""A repository, checked out as a forge's runner does: the merge of a pull request into main."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ IDENTITY = {"GIT_AUTHOR_NAME": "Ann", "GIT_AUTHOR_EMAIL": "ann@example.com", "GI
 
 @dataclass(frozen=True)
 class Remote:
-    """A repository that runners fetch from. Nobody pushes to it: the person who commits works in it, at the desk."""
+    """A repository that runners fetch from. No test pushes to it: commits are made directly in its work tree,
+    `desk`."""
 
     desk: Path
 
@@ -31,7 +32,7 @@ class Remote:
         return git(self.desk, "rev-parse", "HEAD")
 
     def check_out(self, target: Path, branch: str, *, depth: int = 2) -> Path:
-        """Make the checkout a runner gets for a pull request of `branch` into main: of the merge commit."""
+        """Make the checkout that a runner gets for a pull request of `branch` into main: the merge commit."""
         git(self.desk, "checkout", "-q", "--detach", "main")
         git(self.desk, "merge", "-q", "--no-ff", "-m", f"merge {branch}", branch)
         git(self.desk, "update-ref", "refs/pull/7/merge", "HEAD")
@@ -69,7 +70,7 @@ def pull_request_event(path: Path, base: str, head: str, *, fork: bool = False) 
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run git in a folder and return what it says."""
+    """Run git in a folder and return its output."""
     environ = {"PATH": os.environ["PATH"], "HOME": str(folder), **IDENTITY}
     done = subprocess.run(["git", *arguments], cwd=folder, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,7 +1,7 @@
 """A real HTTP server that stands in for a Ray dashboard: nodes and actors to read, packages and jobs to write.
 
-It keeps what it is sent, as Ray does, and writes down every request. What the agent would do in the cluster is played:
-`on_submit` returns steps for a submitted job, each a status and the log so far, and every look at the job takes one.
+It keeps what it receives, as Ray does, and records every request. The agent is simulated: `on_submit` returns steps
+for a submitted job, each a status and the log so far, and every read of the job takes one step.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ Answer = tuple[int, str]
 
 
 def event(seq: int, kind: str, message: str = "", **fields: Any) -> str:
-    """One line of the agent's, with its line end."""
+    """A line of the agent's log, with its line end."""
     record = {"seq": seq, "time": "2026-03-04T12:00:00.000Z", "type": kind, "level": "info", "message": message}
     return json.dumps({**record, **fields}, separators=(",", ":")) + "\n"
 
 
 def summary(seq: int, *outcomes: dict[str, Any], code: int = 0, **fields: Any) -> str:
-    """The agent's last line."""
+    """The last line of the agent's log."""
     ready = sum(outcome["outcome"] == "ready" for outcome in outcomes)
     return event(seq, "runSummary", fields.pop("message", f"{ready} of {len(outcomes)} ready"),
                  outcomes=list(outcomes), exitCode=code, **{"interrupted": False, **fields})
 
 
 def ready(model: str, replica_id: int, node: str = "node-a") -> dict[str, Any]:
-    """The outcome of a replica that is ready."""
+    """The outcome of a ready replica."""
     return {"model": model, "replicaId": replica_id, "outcome": "ready", "nodes": [node], "message": "",
             "address": "10.0.0.7:7001", "seconds": 1.25}
 
 
 def all_ready(request: dict[str, Any]) -> Steps:
-    """The play of an agent that creates all that is planned, and everything becomes ready."""
+    """The steps of an agent that creates everything planned, all of which becomes ready."""
     plan = request["plan"]
     lines = event(0, "version", "fleetctl agent", version="1.0") + event(1, "lockAcquired", "lock acquired")
     lines += event(2, "planAccepted", "plan accepted", level="debug", **request["record"])
@@ -63,7 +63,7 @@ def all_ready(request: dict[str, Any]) -> Steps:
 
 @dataclass
 class StoredJob:
-    """A submitted job. `steps` are what is still to happen; the last one stays."""
+    """A submitted job. `steps` are those still to come; the last one stays."""
 
     body: dict[str, Any]
     steps: Steps
@@ -90,17 +90,20 @@ class StoredJob:
 
 @dataclass
 class ClusterStandIn:
-    """The cluster. `refusals` hold answers to give instead, taken one by one, by method and the start of the path;
-    `answer_of_node` those to every question about a node's logs."""
+    """The cluster.
+
+    `refusals` = responses to give instead, one per request, by method and the start of the path; `answer_of_node` =
+    the response to every request for a node's logs.
+    """
 
     url: str = ""
     session: str = "session_1"
     nodes: list[dict[str, Any]] = field(default_factory=list)
     actors: list[dict[str, Any]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=itertools.count)
-    """Of actors that were ever there."""
+    """The source of actor ids."""
     of_node: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Further values of a node in the dashboard's summary, such as its cards and disks, by node id."""
+    """More fields of a node in the dashboard's summary, such as its cards and disks, by node id."""
     groups: list[dict[str, Any]] = field(default_factory=list)
     ray_version: str = "2.60.0"
     packages: dict[str, bytes] = field(default_factory=dict)
@@ -108,7 +111,7 @@ class ClusterStandIn:
     log_files: dict[tuple[str, str], str] = field(default_factory=dict)
     answer_of_node: dict[str, Answer] = field(default_factory=dict)
     data_at: dict[str, Any] = field(default_factory=dict)
-    """What Ray's autoscaler has to say, by path."""
+    """The responses of Ray's autoscaler, by path."""
     refusals: dict[tuple[str, str], list[Answer]] = field(default_factory=dict)
     requests: list[tuple[str, str]] = field(default_factory=list)
     on_submit: Callable[[dict[str, Any]], Steps] = field(default=lambda _: [])
@@ -126,15 +129,14 @@ class ClusterStandIn:
     def add_replica(self, model: str, replica_id: int, node_id: str, *, state: str = "ALIVE", fleet: str | None = "lab",
                     gpus: int = 80_000, namespace: str = "fleet", spec_hash: str = "abc",
                     up_ms: tuple[int, int] = (0, 0), restarts: int = 0) -> None:
-        """Add the actor of a replica of one member; `fleet` None = it carries no mark. It was ready at `up_ms` for the
-        first and the last time.
+        """Add the actor of a replica of one member, first and last ready at `up_ms`; `fleet` None = it has no mark.
 
-        One that is starting has nothing to tell but its name; the log of the apply that created it says the rest.
+        A starting replica has only its name; the log of the apply that created it contains the rest.
         """
         member = {"group": "main", "copy": 0, "role": "Standalone", "rank": 0, "nodeId": node_id, "gpus": gpus,
                   "vram": 0, "cpus": 0, "memory": 0}
-        told = {"fleet": fleet, "namespace": namespace, "model": model, "replicaId": replica_id,
-                "specHash": spec_hash, "lifecycle": {"restartMax": 5}, "members": [member]}
+        description = {"fleet": fleet, "namespace": namespace, "model": model, "replicaId": replica_id,
+                       "specHash": spec_hash, "lifecycle": {"restartMax": 5}, "members": [member]}
         place = {**{key: member[key] for key in ("group", "copy", "role", "rank", "nodeId")}, "ip": "10.0.0.7",
                  "port": 7001 + replica_id, "gpuIndices": list(range(gpus // 10_000)), "gpuUuids": []}
         once_up = state in ("ALIVE", "RESTARTING")
@@ -152,13 +154,13 @@ class ClusterStandIn:
             "ray_namespace": namespace, "node_id": node_id if state == "ALIVE" else None, "placement_group_id": None,
             "required_resources": {"GPU": gpus / 10_000} if gpus else {}, "num_restarts": str(restarts),
             "death_cause": None, "up_ms": up_ms,
-            "repr_name": describe(told, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
+            "repr_name": describe(description, [place], "2026-03-04T12:00:00Z") if fleet and once_up else ""})
 
     def add_failure(self, model: str, node_id: str, spec_hash: str, message: str, *, fleet: str = "lab",
                     cards: Sequence[str] = ()) -> None:
-        """Add the dead actor of a replica that has failed just now."""
-        said = about({"specHash": spec_hash, "fleet": fleet}, {"nodeId": node_id, "gpuUuids": list(cards)})
-        text = encode_failure("ENGINE_EXITED", message, said)
+        """Add the dead actor of a replica that has just failed."""
+        details = about({"specHash": spec_hash, "fleet": fleet}, {"nodeId": node_id, "gpuUuids": list(cards)})
+        text = encode_failure("ENGINE_EXITED", message, details)
         self.actors.append({
             "actor_id": f"{next(self.numbers):032x}", "name": actor_name(model, 0), "state": "DEAD",
             "class_name": "ModelActor", "job_id": "0", "ray_namespace": "fleet", "node_id": node_id,
@@ -176,16 +178,16 @@ class ClusterStandIn:
         return self.jobs[submission_id]
 
     def request_of(self, submission_id: str) -> dict[str, Any]:
-        """Return what the agent of a submitted job was asked, from the document its command names."""
+        """Return the request to the agent of a submitted job, from the document named in its command."""
         return self.document(shlex.split(self.jobs[submission_id].body["entrypoint"])[3])
 
     def document(self, name: str) -> dict[str, Any]:
-        """Return what was sent to the agent under a name."""
+        """Return the document sent to the agent under a name."""
         found: dict[str, Any] = json.loads(zlib.decompress(self.packages[name]))
         return found
 
     def answer(self, method: str, path: str, query: dict[str, str], body: bytes) -> Answer | tuple[int, bytes]:
-        """Answer one request as the dashboard would."""
+        """Respond to one request as the dashboard would."""
         for (refused_method, start), answers in self.refusals.items():
             if method == refused_method and path.startswith(start) and answers:
                 return answers.pop(0)
@@ -228,9 +230,9 @@ class ClusterStandIn:
         if submission_id in self.jobs:
             return 500, f"ValueError: Job with submission_id {submission_id} already exists"
         self.jobs[submission_id] = job = StoredJob(body, [], start_time=len(self.jobs) + 1)
-        if body["metadata"].get("verb") == "uncordon":  # what failed before it no longer counts
+        if body["metadata"].get("verb") == "uncordon":  # earlier failures no longer count
             job.start_time = int(time.time() * 1000)
-        if body["entrypoint"] != "true":  # that is a note: no agent runs
+        if body["entrypoint"] != "true":  # "true" is a note: no agent runs
             self.jobs[submission_id].steps = list(self.on_submit(self.request_of(submission_id)))
         return 200, json.dumps({"job_id": submission_id, "submission_id": submission_id})
 
@@ -240,14 +242,14 @@ class ClusterStandIn:
         if path == "/api/v0/placement_groups":
             return 200, listing(self.groups)
         if path == "/api/v0/actors":
-            asked = query.get("filter_keys", ""), query.get("filter_values")
-            return 200, listing([row for row in self.actors if (row["state"] == "DEAD" and row["class_name"] == asked[1]
-                                 if asked[0] == "class_name" else row["state"] == asked[1])])
+            key, value = query.get("filter_keys", ""), query.get("filter_values")
+            wanted = {"class_name": value, "state": "DEAD"} if key == "class_name" else {"state": value}
+            return 200, listing([row for row in self.actors if wanted.items() <= row.items()])
         if path == "/logical/actors":
-            asked_ids = query["ids"].split(",")
+            ids = query["ids"].split(",")
             return 200, json.dumps({"result": True, "msg": "", "data": {"actors": {
                 row["actor_id"]: dict(zip(("startTime", "timestamp"), row.get("up_ms", (0, 0)), strict=True))
-                for row in self.actors if row["actor_id"] in asked_ids}}})
+                for row in self.actors if row["actor_id"] in ids}}})
         if path == "/nodes":
             shown = [{"hostname": row["node_name"], "ip": row["node_ip"], "gpus": [],
                       "raylet": {"nodeId": row["node_id"], "state": row["state"]},
@@ -267,11 +269,11 @@ class ClusterStandIn:
             return (500, "[failed] no such file") if text is None else (200, tail(text, int(query["lines"])))
         return 404, "404: Not Found"
 
-
     def _sums(self, node: dict[str, Any]) -> str:
-        """What Ray has granted on a node, in the words of the dashboard; what has no worker is not in it."""
-        here = [actor["required_resources"] for actor in self.actors if actor["node_id"] == node["node_id"]]
-        gpus = sum(amount for claim in here for name, amount in claim.items() if name.startswith("GPU"))
+        """The resources Ray has granted on a node, as the dashboard prints them; claims without a worker are not
+        included."""
+        claims = [actor["required_resources"] for actor in self.actors if actor["node_id"] == node["node_id"]]
+        gpus = sum(amount for claim in claims for name, amount in claim.items() if name.startswith("GPU"))
         return f"0.0/16.0 CPU\n{gpus}/{node['resources_total']['GPU']} GPU\n0B/1.00TiB memory"
 
 
@@ -301,11 +303,11 @@ def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
             with lock:
                 cluster.requests.append((self.command, parts.path))
                 cluster.headers.append({name.lower(): value for name, value in self.headers.items()})
-                status, said = cluster.answer(self.command, parts.path, query, body)
-            if status == 0:  # hang up without a word
+                status, content = cluster.answer(self.command, parts.path, query, body)
+            if status == 0:  # hang up without a response
                 self.close_connection = True
                 return
-            data = said.encode() if isinstance(said, str) else said
+            data = content.encode() if isinstance(content, str) else content
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
@@ -320,7 +322,7 @@ def serve(cluster: ClusterStandIn) -> Iterator[ClusterStandIn]:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            return  # a client that hangs up is what some tests are about
+            return  # some tests hang up on purpose
 
     server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

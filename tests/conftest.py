@@ -11,29 +11,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from how_many import cases
 from hypothesis import HealthCheck, settings
 from in_process import run_here
+from random_cases import cases
 
-# No clock: these machines are shared, and how long an example takes says nothing about the code. And the same examples
-# in every run: what fails here must fail on a desk.
+# No deadline: these machines are shared, and an example's duration says nothing about the code. The same examples
+# in every run: a failure here must also occur at a developer's desk.
 settings.register_profile("same everywhere", max_examples=cases(50), deadline=None, derandomize=True,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("same everywhere")
 
-# The run keeps a lot (parsed sources, recorded answers) and makes little garbage in circles: looking for it each time
-# some hundred objects more are there is a tenth of the whole run.
+# The run keeps many objects (parsed sources, recorded answers) and creates few reference cycles. A collection after
+# every few hundred new objects would take a tenth of the whole run.
 gc.set_threshold(100_000, 50, 100)
 
-# Compiled code is kept, in all processes that tests start: to compile tests and program in each is a fifth of a run.
+# Keep compiled code in all processes that tests start: compiling tests and program in each takes a fifth of a run.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A call to Ray without a Ray starts one, in this process and for the rest of the run: here it is an error.
+# A Ray call without a Ray would start one, in this process and for the rest of the run: make it an error.
 os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
 
-# A runner in the background of a shell ignores Ctrl-C, one under nohup the end of its terminal: so would every command
-# that a test starts.
+# A runner in a shell's background ignores Ctrl-C, and under nohup a hangup; every command that a test starts
+# would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
@@ -82,7 +82,7 @@ RunCli = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def fleet_file(tmp_path: Path) -> Path:
-    """A fleet of two models: one wants 3 x 8 GPUs and holds a secret in its environment, the other 1 CPU."""
+    """A fleet of two models: one wants 3 x 8 GPUs and has a secret in its environment, the other 1 CPU."""
     path = tmp_path / "fleet.yaml"
     path.write_text(FLEET)
     return path
@@ -98,7 +98,7 @@ def snapshot_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run_cli(tmp_path: Path) -> RunCli:
-    """Run `fleetctl ...` in this process, away from this machine's settings and home."""
+    """Run `fleetctl ...` in this process, without this machine's settings and home."""
 
     def running(
         *arguments: str | Path, stdin: str = "", env: Mapping[str, str] | None = None
@@ -110,7 +110,8 @@ def run_cli(tmp_path: Path) -> RunCli:
 
 @pytest.fixture
 def run_process(tmp_path: Path) -> RunCli:
-    """Run `fleetctl ...` in a process of its own, for what only a process shows; away from this machine's settings."""
+    """Run `fleetctl ...` in a process of its own, for behavior of processes; without this machine's settings and
+    home."""
 
     def running(
         *arguments: str | Path, stdin: str = "", env: Mapping[str, str] | None = None
@@ -123,5 +124,5 @@ def run_process(tmp_path: Path) -> RunCli:
 
 
 def home_of(folder: Path) -> dict[str, str]:
-    """Return an environment with nothing but a path and a home."""
+    """Return an environment with only a path, a home and a temporary folder."""
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "TMPDIR": str(folder)}

@@ -29,7 +29,7 @@ NOT_ALLOWED = Answer(403, {"message": "Resource not accessible by integration"})
 
 @dataclass
 class GitHubStandIn:
-    """One repository. `refusals` are answers to give instead, one by one, to requests of that method."""
+    """One repository. `refusals` = responses to give instead, one per request of that method."""
 
     url: str = ""
     logins: dict[str, str] = field(default_factory=lambda: {
@@ -37,13 +37,13 @@ class GitHubStandIn:
     pulls: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: {7: []})
     issues: list[dict[str, Any]] = field(default_factory=list)
     opened: list[dict[str, Any]] = field(default_factory=list)
-    """The pull requests that were opened through the API."""
+    """The pull requests opened through the API."""
     refusals: dict[str, list[Answer]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
     has_graphql: bool = True
 
     def add(self, body: str, login: str, pull: int = 7) -> dict[str, Any]:
-        """Add a comment as if its author had written it on the page."""
+        """Add a comment as if its author had written it in the browser."""
         number = 1000 + sum(len(one) for one in self.pulls.values())
         row = {"id": number, "user": {"login": login}, "body": body,
                "html_url": f"https://github.example.com/{REPOSITORY}/pull/{pull}#issuecomment-{number}"}
@@ -60,7 +60,7 @@ class GitHubStandIn:
                 and one.path != "/graphql"]
 
     def environment(self, token: str = JOB_TOKEN) -> dict[str, str]:
-        """What a runner would set for a job that talks to this."""
+        """The variables that a runner sets for a job that talks to this stand-in."""
         return {"GITHUB_ACTIONS": "true", "CI": "true", "GITHUB_API_URL": self.url, "GITHUB_TOKEN": token,
                 "GITHUB_GRAPHQL_URL": f"{self.url}/graphql", "GITHUB_REPOSITORY": REPOSITORY}
 
@@ -161,7 +161,7 @@ class GitHubStandIn:
 
 @contextmanager
 def github() -> Iterator[GitHubStandIn]:
-    """A GitHub of its own on a free port."""
+    """A separate GitHub on a free port."""
     stand_in = GitHubStandIn()
     with serving(stand_in):
         yield stand_in

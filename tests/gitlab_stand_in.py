@@ -26,11 +26,11 @@ class GitLabStandIn:
     merge_requests: dict[int, list[dict[str, Any]]] = field(default_factory=lambda: {5: []})
     issues: list[dict[str, Any]] = field(default_factory=list)
     opened: list[dict[str, Any]] = field(default_factory=list)
-    """The merge requests that were opened through the API."""
+    """The merge requests opened through the API."""
     requests: list[Request] = field(default_factory=list)
 
     def add(self, body: str, username: str, *, system: bool = False) -> dict[str, Any]:
-        """Add a note as if its author had written it on the page."""
+        """Add a note as if its author had written it in the browser."""
         notes = self.merge_requests[5]
         notes.append({"id": 300 + len(notes), "body": body, "author": {"username": username}, "system": system})
         return notes[-1]
@@ -40,7 +40,7 @@ class GitLabStandIn:
         return [row["body"] for row in self.merge_requests[5] if row["author"]["username"] == username]
 
     def environment(self, **token: str) -> dict[str, str]:
-        """What a runner would set for a job of a merge request's pipeline."""
+        """The variables that a runner sets for a job of a merge request's pipeline."""
         return {"GITLAB_CI": "true", "CI": "true", "CI_API_V4_URL": f"{self.url}/api/v4", "CI_PROJECT_ID": "42",
                 "CI_MERGE_REQUEST_IID": "5", "CI_MERGE_REQUEST_PROJECT_ID": "42",
                 "CI_MERGE_REQUEST_SOURCE_PROJECT_ID": "42", **(token or {"GITLAB_TOKEN": PROJECT_TOKEN})}
@@ -108,7 +108,7 @@ class GitLabStandIn:
 
 @contextmanager
 def gitlab() -> Iterator[GitLabStandIn]:
-    """A GitLab of its own on a free port."""
+    """A separate GitLab on a free port."""
     stand_in = GitLabStandIn()
     with serving(stand_in):
         yield stand_in

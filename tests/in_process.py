@@ -1,7 +1,7 @@
-"""Runs `fleetctl ...` in the process of the tests, as one of its own would run: its environment, folder and streams.
+"""Runs `fleetctl ...` in the tests' process as in a process of its own: with its environment, folder and streams.
 
-Starting Python and importing everything costs half a second of a core each time. What a test says about processes
-(signals, pipes, locales, what is imported) needs a real one: `run_process` in conftest.py.
+Starting Python and importing everything costs half a second of CPU each time. Tests of process behavior (signals,
+pipes, locales, imports) need a real process: `run_process` in conftest.py.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fleetctl.cli.entry import run
 def run_here(
     *arguments: str | Path, env: Mapping[str, str], stdin: str = "", folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run one command line with this environment and nothing else of it; there is no terminal."""
+    """Run one command line with only this environment; there is no terminal."""
     words = [str(argument) for argument in arguments]
     streams = [io.TextIOWrapper(io.BytesIO(text), encoding="utf-8") for text in (stdin.encode(), b"", b"")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", None)  # what TMPDIR said when somebody last asked
+        patch.setattr(tempfile, "tempdir", None)  # the cached value of an earlier TMPDIR
         for name, stream in zip(("stdin", "stdout", "stderr"), streams, strict=True):
             patch.setattr(sys, name, stream)
         if folder is not None:
@@ -41,12 +41,12 @@ def run_here(
 
 
 @contextmanager
-def environment(told: Mapping[str, str]) -> Iterator[None]:
-    """Let this process have just these variables for a while."""
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let this process have only these variables for a while."""
     before = dict(os.environ)
     try:
         os.environ.clear()
-        os.environ.update(told)
+        os.environ.update(variables)
         yield
     finally:
         os.environ.clear()

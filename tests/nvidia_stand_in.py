@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from programs import must_have_programs
+from external_programs import must_have_programs
 
 SOURCE = Path(__file__).with_suffix(".c")
 
@@ -21,7 +21,7 @@ class Nvidia:
     folder: Path
 
     def host(self, path: Path, *lines: str) -> Host:
-        """Return a host with these cards: `card UUID MIB NAME` and `part UUID MIB NAME`, one a line."""
+        """Return a host with these cards: `card UUID MIB NAME` and `part UUID MIB NAME`, one per line."""
         path.write_text("".join(f"{line}\n" for line in lines))
         return Host(path, {"NVML_STAND_IN": str(path), "LD_LIBRARY_PATH": str(self.folder),
                            "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"})
@@ -35,17 +35,17 @@ class Host:
     env: dict[str, str]
 
     def use(self, uuid: str, pid: int, mebibytes: int) -> None:
-        """Let a process have memory of a card, for as long as it lives."""
+        """Let a process use memory of a card while it lives."""
         with self.path.open("a") as cards:
             cards.write(f"use {uuid} {pid} {mebibytes}\n")
 
 
 def build(folder: Path) -> Nvidia:
-    """Compile it; without a compiler the test is left out, but where CI installed one it fails."""
+    """Compile it. Without a compiler the test is skipped, or fails if CI installed one."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        leave = pytest.fail if must_have_programs(os.environ) else pytest.skip
-        leave("no C compiler for the stand-in of NVIDIA's driver")
+        give_up = pytest.fail if must_have_programs(os.environ) else pytest.skip
+        give_up("no C compiler for the stand-in of NVIDIA's driver")
     for name, flags in (("libnvidia-ml.so.1", ("-shared", "-fPIC")), ("nvidia-smi", ("-DNVIDIA_SMI",))):
         subprocess.run([str(compiler), "-Wall", "-Werror", *flags, str(SOURCE), "-o", str(folder / name)], check=True)
     return Nvidia(folder)

@@ -1,7 +1,8 @@
-"""A `python` for runners without a network: its new environments hold the pinned packages already, and pip no index.
+"""A `python` for runners without a network: its new environments already contain the pinned packages, and pip has no
+index.
 
-So `pip install` has nothing to fetch, and fails where a pinned version is not there. fleetctl itself is not among them.
-pip is, so that it need not be unpacked once more.
+So `pip install` has nothing to fetch, and fails if a pinned version is missing. fleetctl itself is not included. pip
+is included, so that it is not unpacked again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-# pip's words for: no index, build with the installed packages, compile nothing in advance
+# pip's names for: no index, build with the installed packages, compile nothing in advance
 OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_COMPILE": "1"}
 SCRIPT = """\
 #!/bin/sh
@@ -22,7 +23,7 @@ echo {packages} > "$(echo "$4"/lib/python3.*/site-packages)/fetched.pth"
 
 
 def offline_python(folder: Path) -> Path:
-    """Put it into a new folder, to stand first on the path, and return the folder."""
+    """Create it in a new folder, to be put first on the path; return the folder."""
     folder.mkdir(parents=True)
     program = folder / "python"
     program.write_text(SCRIPT.format(python=sys.executable, packages=sysconfig.get_path("purelib")))

@@ -1,4 +1,4 @@
-"""The files a runner of GitHub Actions gives to a step, read as the runner reads them."""
+"""The files that a runner of GitHub Actions gives to a step, read as the runner reads them."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ def read_outputs(path: str | Path) -> dict[str, str]:
 
 
 def text_of(path: str | Path) -> str:
-    """Return what is in a file; nothing where there is none."""
+    """Return the content of a file; empty if there is no such file."""
     return Path(path).read_text(encoding="utf-8") if path and Path(path).exists() else ""

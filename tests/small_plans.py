@@ -42,7 +42,7 @@ def node(name: str, gpus: int = 8) -> dict[str, Any]:
 
 def small_plan(*nodes: str, fleet: str = FLEET, replicas: list[dict[str, Any]] | None = None,
                dead: Sequence[str] = (), options: PlanOptions | None = None, **facts: Any) -> Plan:
-    """Plan `fleet` on empty nodes of 8 GPUs, on which `replicas` run; `dead` nodes are listed as such."""
+    """Plan `fleet` on empty nodes of 8 GPUs with running `replicas`; `dead` nodes are listed as dead."""
     inventory = Inventory.model_validate({
         "observedAt": "2026-03-04T12:00:00Z", "source": "a test", "replicas": replicas or [],
         "nodes": [*(node(name) for name in nodes), *({**node(name), "state": "DEAD"} for name in dead)]})

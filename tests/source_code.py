@@ -1,4 +1,4 @@
-"""The source files of fleetctl, for the tests that read code: each is parsed once."""
+"""The source files of fleetctl, for tests that read code; each file is parsed once."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def nodes_of(path: Path) -> tuple[ast.AST, ...]:
 
 
 def place(path: Path, line: int) -> str:
-    """`cli/plan.py:12`, as offenders are named."""
+    """`cli/plan.py:12`, the form in which offenders are listed."""
     return f"{path.relative_to(PACKAGE)}:{line}"
 
 
 def listed(rule: str, offenders: list[str]) -> str:
-    """What a failed test says: the rule, and every offender on a line of its own."""
+    """The message of a failed test: the rule, and every offender on a line of its own."""
     return "\n".join([rule, *offenders])

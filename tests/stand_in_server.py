@@ -1,4 +1,4 @@
-"""A real HTTP server for stand-ins: whatever has an `answer` method is asked for each request, one at a time."""
+"""A real HTTP server for stand-ins: each request is passed to a stand-in's `answer` method, one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it came; header names are small letters."""
+    """One request as received; header names are lower-case."""
 
     method: str
     path: str
@@ -25,7 +25,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What is said to it; `body` becomes JSON unless it is text or bytes. Status 0 = hang up without a word."""
+    """The response; `body` becomes JSON unless it is text or bytes. Status 0 = hang up without a response."""
 
     status: int
     body: Any = ""
@@ -40,7 +40,7 @@ class Answering(Protocol):
 
 @contextmanager
 def serving(stand_in: Answering) -> Iterator[None]:
-    """Serve on a free port of this machine, whose address is put into `url`."""
+    """Serve on a free port of this machine; its address is stored in `url`."""
     lock = threading.Lock()
 
     class Handler(BaseHTTPRequestHandler):
@@ -57,8 +57,8 @@ def serving(stand_in: Answering) -> Iterator[None]:
             if answer.status == 0:
                 self.close_connection = True
                 return
-            said = answer.body if isinstance(answer.body, (str, bytes)) else json.dumps(answer.body)
-            data = said.encode() if isinstance(said, str) else said
+            content = answer.body if isinstance(answer.body, (str, bytes)) else json.dumps(answer.body)
+            data = content.encode() if isinstance(content, str) else content
             self.send_response_only(answer.status)
             for name, value in answer.headers.items():
                 self.send_header(name, value)
@@ -75,7 +75,7 @@ def serving(stand_in: Answering) -> Iterator[None]:
         daemon_threads = True
 
         def handle_error(self, *_: object) -> None:
-            return  # a client that hangs up is no failure of the server's
+            return  # a client that hangs up is no failure of the server
 
     server = Server(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

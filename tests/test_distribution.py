@@ -1,4 +1,4 @@
-"""The wheel and the sdist: the same bytes from any checkout, whole, and accepted by the tools of package indexes."""
+"""The wheel and the sdist: identical from any checkout, complete, and accepted by the tools of package indexes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def build(folder: Path, umask: int, mtime: int) -> list[Path]:
-    """Build from a copy of what git tracks, with a umask and file times of its own."""
+    """Build from a copy of the files tracked by git, with the given umask and file times."""
     source, out = folder / "checkout", folder / "dist"
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     for name in filter(None, tracked.split("\0")):
@@ -39,7 +39,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return build(tmp_path_factory.mktemp("one"), umask=0o022, mtime=1_600_000_000)
 
 
-def test_wheel_and_sdist_are_reproducible_whole_and_accepted(first: list[Path], tmp_path: Path) -> None:
+def test_wheel_and_sdist_are_reproducible_complete_and_accepted(first: list[Path], tmp_path: Path) -> None:
     assert digests(build(tmp_path, umask=0o077, mtime=1_700_000_000)) == digests(first)
 
     sdist, wheel = sorted(first, key=lambda file: file.suffix)
@@ -56,8 +56,8 @@ def test_wheel_and_sdist_are_reproducible_whole_and_accepted(first: list[Path], 
     assert "warning" not in checked.stdout.lower()
 
 
-def test_the_wheel_brings_the_command_to_an_environment_of_its_own(first: list[Path], tmp_path: Path) -> None:
-    """What `pipx install .` and `uv tool install .` do."""
+def test_the_wheel_installs_the_command_in_a_separate_environment(first: list[Path], tmp_path: Path) -> None:
+    """As `pipx install .` and `uv tool install .` do."""
     [wheel] = [file for file in first if file.suffix == ".whl"]
     own = tmp_path / "own"
 

@@ -1,4 +1,4 @@
-"""Holds the floors of the code (docs and CONTRIBUTING draw them): lower folders never import higher ones."""
+"""The floors of the code (drawn in docs and CONTRIBUTING): lower folders never import higher folders."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def module_name(path: Path) -> str:
 
 @cache
 def imports(path: Path) -> tuple[Import, ...]:
-    """Every import of a file, those inside functions and behind TYPE_CHECKING included; relative ones made absolute."""
+    """Every import of a file, including those inside functions and under TYPE_CHECKING, with absolute names."""
     found = []
     package = module_name(path) if path.name == "__init__.py" else module_name(path).rpartition(".")[0]
     for node in nodes_of(path):
@@ -71,7 +71,7 @@ def floor(module: str) -> int:
     for length in range(len(parts), 0, -1):
         if (found := FLOORS.get(".".join(parts[:length]))) is not None and (length > 1 or len(parts) == 1):
             return found
-    raise AssertionError(f"{module} stands on no floor: give it one in FLOORS and in the map of the code")
+    raise AssertionError(f"{module} has no floor: add it to FLOORS and to the map of the code")
 
 
 CLIENT = [path for path in sources() if (PACKAGE / "agent") not in path.parents]
@@ -79,7 +79,7 @@ AGENT = sources(PACKAGE / "agent")
 
 
 def imported(paths: Iterable[Path], forbidden: Callable[[Path, Import], bool]) -> list[str]:
-    """The imports of these files that are forbidden, each with its place."""
+    """The forbidden imports of these files, each with its place."""
     return [f"{place(path, found.line)} imports {found.module}" for path in paths for found in imports(path)
             if forbidden(path, found)]
 
@@ -90,15 +90,15 @@ def top(found: Import) -> str:
 
 def test_lower_floors_never_import_higher_ones() -> None:
     def reaches_up(path: Path, found: Import) -> bool:
-        here = module_name(path)
-        return top(found) == "fleetctl" and floor(found.module) > floor(here)
+        own_name = module_name(path)
+        return top(found) == "fleetctl" and floor(found.module) > floor(own_name)
 
     up = imported(CLIENT, reaches_up)
     assert not up, listed("a lower floor reaches up to a higher one", up)
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Imports for types alone count: a circle of concepts is one, whatever happens at run time."""
+    """Imports only for types count, too: a cycle of concepts is a cycle, whatever happens at run time."""
     graph = {module_name(path): {found.module for found in imports(path) if found.module != module_name(path)}
              for path in sources()}
     try:
@@ -107,24 +107,24 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         pytest.fail(" -> ".join(circle.args[1]))
 
 
-def test_every_file_of_the_client_stands_on_a_floor_and_every_floor_is_there() -> None:
+def test_every_file_of_the_client_has_a_floor_and_every_floor_exists() -> None:
     assert min(floor(module_name(path)) for path in CLIENT) == 0
     assert [name for name in FLOORS if not is_module(name)] == []
 
 
-def test_the_client_imports_ray_nowhere_but_in_the_demo() -> None:
+def test_the_client_imports_ray_only_in_the_demo() -> None:
     found = imported(CLIENT, lambda path, one: top(one) == "ray" and (PACKAGE / "demo") not in path.parents)
     assert not found, listed("the client needs no ray", found)
 
 
-def test_the_client_shares_with_the_agent_what_weights_are_called_and_nothing_else() -> None:
+def test_the_client_shares_with_the_agent_only_the_ids_of_weights() -> None:
     shared = {f"fleetctl.agent.weights.{name}" for name in ("index", "views")}
     found = imported(CLIENT, lambda _, one: one.module.startswith("fleetctl.agent") and one.module not in shared)
     assert not found, listed("the client ships the agent, and never runs it", found)
     assert "ray" not in modules_after("import fleetctl.agent.weights.index, fleetctl.agent.weights.views")
 
 
-def test_the_planner_does_no_input_or_output_and_knows_no_clock_and_no_chance() -> None:
+def test_the_planner_does_no_input_or_output_and_uses_no_clock_and_no_randomness() -> None:
     planner = sources(PACKAGE / "planner")
     impure = imported(planner, lambda _, one: top(one) in IMPURE)
     impure += [f"{place(path, node.lineno)} calls {node.func.id}" for path in planner for node in nodes_of(path)
@@ -138,27 +138,27 @@ def test_the_agent_imports_only_the_standard_library_ray_and_itself() -> None:
     assert not foreign, listed("nothing is installed in the cluster for the agent", foreign)
 
 
-def test_the_agent_names_itself_only_relatively() -> None:
+def test_the_agent_imports_itself_only_relatively() -> None:
     absolute = [f"{place(path, node.lineno)} imports from {node.module}" for path in AGENT for node in nodes_of(path)
                 if isinstance(node, ast.ImportFrom) and not node.level
                 and (node.module or "").split(".")[0] == "fleetctl"]
     assert not absolute, listed("in the cluster the agent has another name", absolute)
 
 
-def test_rendering_knows_no_command_line_and_no_cluster() -> None:
+def test_rendering_imports_no_command_line_and_no_cluster_client() -> None:
     found = imported(sources(PACKAGE / "render"),
                      lambda _, one: top(one) in {"typer", "click", "ray", "httpx", "os", "subprocess"})
-    assert not found, listed("rendering knows documents alone", found)
+    assert not found, listed("rendering knows only documents", found)
 
 
-def test_what_commands_share_knows_no_command_line() -> None:
+def test_code_shared_by_commands_imports_no_command_line() -> None:
     found = imported(sources(PACKAGE / "workflow"), lambda _, one: top(one) in {"typer", "click"})
-    assert not found, listed("a workflow is a function of what a command hands down", found)
+    assert not found, listed("a workflow is a function of its arguments", found)
 
 
 def test_only_the_command_line_reads_the_environment_and_the_clock() -> None:
-    """Time and environment come in as arguments; waiting and measuring are not reading the time of day."""
-    told = {"os.environ", "os.getenv", "time.time", "datetime.now", "datetime.utcnow", "Path.home"}
+    """Time and environment are arguments; waiting and measuring durations do not read the time of day."""
+    forbidden_names = {"os.environ", "os.getenv", "time.time", "datetime.now", "datetime.utcnow", "Path.home"}
     readers = []
     for path in CLIENT:
         if (PACKAGE / "cli") in path.parents or (PACKAGE / "demo") in path.parents:
@@ -166,7 +166,7 @@ def test_only_the_command_line_reads_the_environment_and_the_clock() -> None:
         for node in nodes_of(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 name = f"{node.value.id}.{node.attr}"
-                if name in told:
+                if name in forbidden_names:
                     readers.append(f"{place(path, node.lineno)} {name}")
     assert not readers, listed("time and environment come in as arguments", readers)
 
@@ -184,7 +184,7 @@ def test_an_import_is_found_however_it_is_written(source: str, module: str, monk
 
 
 def modules_after(code: str, *arguments: str) -> set[str]:
-    """The modules and packages a fresh interpreter has loaded when `code` has run."""
+    """The modules and packages that a fresh interpreter has loaded after `code` has run."""
     program = f"import sys, atexit\natexit.register(lambda: print('\\nMODULES', *sys.modules, file=sys.stderr))\n{code}"
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60,
                           check=False)
@@ -192,31 +192,31 @@ def modules_after(code: str, *arguments: str) -> set[str]:
     return {part for name in line.split()[1:] for part in (name, name.split(".")[0])}
 
 
-def test_version_imports_nothing_slow() -> None:
+def test_the_version_option_imports_nothing_slow() -> None:
     loaded = modules_after("from fleetctl.cli.entry import main\nmain()", "--version")
     assert "fleetctl" in loaded
     assert loaded & {"pydantic", "ray", "deepdiff", "rich", "typer", "click", "yaml", "httpx", "numpy"} == set()
 
 
-def test_help_and_completion_import_nothing_slow_but_typer() -> None:
+def test_help_and_completion_import_nothing_slow_except_typer() -> None:
     loaded = modules_after("from fleetctl.cli.entry import main\nmain()", "--help")
     assert "typer" in loaded
     assert loaded & {"pydantic", "ray", "deepdiff", "rich", "yaml", "ruamel", "httpx", "numpy", "jsonschema"} == set()
     assert loaded & {f"fleetctl.cli.{one.module}" for one in COMMANDS.values()} == set()
 
 
-def test_planning_on_a_snapshot_imports_neither_ray_nor_what_it_does_not_need(
+def test_planning_on_a_snapshot_imports_neither_ray_nor_other_unneeded_modules(
     fleet_file: Path, snapshot_file: Path
 ) -> None:
     code = "from fleetctl.cli.entry import main\nmain()"
     loaded = modules_after(code, "plan", "-f", str(fleet_file), "--inventory", str(snapshot_file))
     assert "pydantic" in loaded
     assert loaded & {"ray", "deepdiff", "ruamel", "jsonschema", "scipy", "httpx"} == set()
-    for asks_a_cluster_or_compares in ("inventory.client", "inventory.dashboard", "apply.history", "review.compare"):
-        assert f"fleetctl.{asks_a_cluster_or_compares}" not in loaded
+    for unneeded in ("inventory.client", "inventory.dashboard", "apply.history", "review.compare"):
+        assert f"fleetctl.{unneeded}" not in loaded
 
 
-def test_a_status_imports_no_plan_and_nothing_that_makes_one(fleet_file: Path, snapshot_file: Path) -> None:
+def test_status_imports_no_plan_and_no_planner(fleet_file: Path, snapshot_file: Path) -> None:
     code = "from fleetctl.cli.entry import main\nmain()"
     loaded = modules_after(code, "status", "-f", str(fleet_file), "--inventory", str(snapshot_file))
     assert "fleetctl.planner.live" in loaded

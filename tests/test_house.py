@@ -1,4 +1,4 @@
-"""The house is in order: pinned requirements that any index can serve, and files that name nothing of one machine."""
+"""The project as a whole: pinned requirements that any index can serve, a complete Makefile, words with one meaning."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def test_every_requirement_is_pinned_by_hash_and_names_no_index(path: Path) -> N
         assert "://" not in line
 
 
-def test_the_pinned_files_hold_what_the_project_declares() -> None:
+def test_the_pinned_files_contain_every_declared_requirement() -> None:
     assert declared() <= names_in(ROOT / "requirements" / "runtime.txt")
     assert declared("ray", "dev") <= names_in(ROOT / "requirements" / "dev.txt")
     assert "ray" not in names_in(ROOT / "requirements" / "runtime.txt")
 
 
-def test_ci_runs_what_the_readme_tells_people_to_run() -> None:
+def test_ci_runs_the_commands_of_the_readme() -> None:
     ci = ROOT / ".ci" / "run"
     assert ci.stat().st_mode & 0o111
     for command in ("make lint", "make test"):
@@ -49,13 +49,13 @@ def test_ci_runs_what_the_readme_tells_people_to_run() -> None:
         assert command in (ROOT / "README.md").read_text()
 
 
-def test_the_makefile_lists_every_target_people_are_told_of() -> None:
+def test_make_help_lists_every_documented_target() -> None:
     listed = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for target in ("setup", "demo", "test", "test-fast", "lint", "bench", "schemas", "clean"):
         assert f"make {target} " in listed
 
 
-def test_the_makefile_runs_once_what_starts_a_ray() -> None:
+def test_the_makefile_runs_every_ray_test_exactly_once() -> None:
     named = [name for line in re.findall(r"\$\(RAY\) (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
              for name in line.split()]
     run = [path for name in named for found in ROOT.glob(name)
@@ -67,10 +67,10 @@ def test_the_makefile_runs_once_what_starts_a_ray() -> None:
 
 
 ONE_MEANING = {
-    "world": (),  # what a question is asked of is a scenario
+    "world": (),  # a question is asked of a scenario
     "verdict": ("render/report/plan_tables.py", "render/report/model.py"),  # of a policy; a report has a conclusion
 }
-"""Words that had several meanings, and where the one that is left may be used."""
+"""Words that had several meanings, and where the one remaining meaning may be used."""
 
 
 @pytest.mark.parametrize("word", ONE_MEANING)

@@ -1,4 +1,4 @@
-"""Never down, read from the code: what can end something stands in one list with its reason, and nowhere else."""
+"""Never down, read from the code: everything that can end a process or replica is in one list, with its reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDING = {
 """Names that end a process, an actor or a placement group, wherever they are mentioned."""
 
 ENDING_CALLS = {"cancel", "delete", "patch", "stop"}
-"""Names with an innocent meaning, too: these count where they are called."""
+"""Names that also have harmless meanings: these count only if they are called."""
 
 ENDING_TEXT = re.compile(r"^(DELETE|PATCH|stop)$|/stop\b|\bray (?:job )?stop\b|\bpkill\b|\bkillall\b|\bkill -")
 
@@ -148,7 +148,7 @@ def _walk(node: ast.AST, where: str) -> Iterator[Mention]:
             yield from _walk(child, child.name if where == "<module>" else f"{where}.{child.name}")
             continue
         if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-            continue  # a docstring only tells
+            continue  # a docstring does nothing
         what = _ending(child)
         if what:
             yield where, child.lineno, what
@@ -171,7 +171,7 @@ def _ending(node: ast.AST) -> str | None:
 SOURCES = [path for path in sources() if PACKAGE / "demo" not in path.parents]
 
 
-def test_what_can_end_something_stands_in_the_list() -> None:
+def test_everything_that_can_end_something_is_in_the_list() -> None:
     new, found = [], set()
     for path in SOURCES:
         name = str(path.relative_to(PACKAGE))
@@ -183,7 +183,7 @@ def test_what_can_end_something_stands_in_the_list() -> None:
                            "reason", new)
     gone = [f"{name}: {where}" for name, reasons in ALLOWED.items() for where in reasons
             if name != "demo/*" and (name, where) not in found]
-    assert not gone, listed("the list names what is no longer there", gone)
+    assert not gone, listed("the list has entries for code that no longer exists", gone)
 
 
 @pytest.mark.parametrize("snippet", [
@@ -199,7 +199,7 @@ def test_what_can_end_something_stands_in_the_list() -> None:
     "class A:\n async def f(self):\n  await x.terminate()",
     "@ray.kill\ndef f(): pass", "def f(end=ray.kill): pass",
 ])
-def test_an_ending_is_found_wherever_it_is_put(snippet: str) -> None:
+def test_an_ending_is_found_wherever_it_is_written(snippet: str) -> None:
     assert list(mentions(ast.parse(snippet))) != []
 
 
@@ -207,7 +207,7 @@ def test_an_ending_is_found_wherever_it_is_put(snippet: str) -> None:
     '"""Kill nothing; ray.kill is only a word here."""', "def f():\n 'os.kill'\n", "stop = threading.Event()",
     "if run.stop.is_set(): pass", "killed = 3", "x = 'it was killed'", "client.request('POST', '/api/jobs/')",
 ])
-def test_words_alone_are_no_ending(snippet: str) -> None:
+def test_words_without_effect_are_no_ending(snippet: str) -> None:
     assert list(mentions(ast.parse(snippet))) == []
 
 
@@ -217,7 +217,7 @@ def test_the_start_script_ends_nothing() -> None:
 
 
 def calls(path: Path, name: str) -> list[tuple[str, ast.Call]]:
-    """Every call of `name` in a file, with the function it stands in."""
+    """Every call of `name` in a file, with its function."""
     return [(function, call) for function, call in _calls_in(path)
             if getattr(call.func, "id", None) == name or getattr(call.func, "attr", None) == name]
 
@@ -228,13 +228,13 @@ def _calls_in(path: Path) -> list[tuple[str, ast.Call]]:
             for node in ast.walk(function) if isinstance(node, ast.Call)]
 
 
-def test_only_create_says_that_something_was_created_here() -> None:
+def test_only_create_builds_a_created_here() -> None:
     builders = [(path.name, function) for path in SOURCES for function, _ in calls(path, "CreatedHere")]
     assert builders == [("create.py", "create")]
 
 
-def test_only_what_was_created_here_can_be_taken_back() -> None:
-    """The one call takes what its attempt has created; that is set in one place, from what create() returned."""
+def test_only_replicas_created_here_can_be_taken_back() -> None:
+    """The one call takes back what its attempt has created, which is set in one place from the result of create()."""
     takers = [(path.name, function, call.args) for path in SOURCES for function, call in calls(path, "take_back")]
     [(file, function, [argument])] = takers
     assert (file, function, ast.unparse(argument)) == ("attempt.py", "_await_grant", "created")
@@ -243,7 +243,7 @@ def test_only_what_was_created_here_can_be_taken_back() -> None:
 
 
 def test_a_search_for_clean_cards_ends_only_the_holders_it_created() -> None:
-    """They are what `_take_one` made of CardHolder, which starts nothing; no handle comes in from anywhere else."""
+    """The holders are those that `_take_one` made of CardHolder, which starts nothing; no other handle gets in."""
     path = PACKAGE / "agent" / "clean_cards.py"
     assert [ast.unparse(call.args[0]) for _, call in calls(path, "_end")] == [
         "[holder for holder in self._holders if holder not in self._dirty]", "self._holders"]
@@ -256,7 +256,7 @@ def test_a_search_for_clean_cards_ends_only_the_holders_it_created() -> None:
 
 
 def assigned_in_attempt(target: str) -> dict[str, list[str]]:
-    """What is assigned to a name in the agent's attempts where it matters for taking back, by function."""
+    """The values assigned to a name in the agent's attempts, by function, except functions that take nothing back."""
     tree = ast.parse((PACKAGE / "agent" / "attempt.py").read_text())
     found: dict[str, list[str]] = {}
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
@@ -274,7 +274,7 @@ def assigned_in_attempt(target: str) -> dict[str, list[str]]:
 
 
 def modules_reached(start: str) -> set[str]:
-    """All modules of ours that importing `start` can bring in, imports inside functions included."""
+    """All fleetctl modules that importing `start` can load, including imports inside functions."""
     seen, todo = set(), [start]
     while todo:
         module = todo.pop()
@@ -298,15 +298,15 @@ def modules_reached(start: str) -> set[str]:
     "fleetctl.cli.scale", "fleetctl.cli.deploy", "fleetctl.cli.cordon", "fleetctl.cli.slots",
     "fleetctl.planner.plan", "fleetctl.workflow.proposal",
 ])
-def test_the_way_of_an_apply_never_meets_an_explicit_verb(start: str) -> None:
+def test_the_code_of_an_apply_never_imports_an_explicit_verb(start: str) -> None:
     reached = modules_reached(start)
     assert len(reached) > 5
     verbs = re.compile(r"evict|restart|repair|explicit|drain|replace|prune|agent\.(warm|levels)")
     assert [module for module in reached if verbs.search(module)] == []
 
 
-def test_what_is_warm_ends_by_itself_or_by_the_explicit_verb() -> None:
-    """On the way of an apply its name is only compared; what asks it to leave is itself, and the verb."""
+def test_a_warm_replica_ends_by_itself_or_by_the_explicit_verb() -> None:
+    """An apply only compares the name of a WARM replica; only the replica itself and the verb ask it to leave."""
     assert {(path.name, function) for path in SOURCES for function, _ in calls(path, "warm_name")} == {
         ("create.py", "check"), ("levels.py", "level_details"), ("levels.py", "_find_earlier_warm"),
         ("levels.py", "_create")}
@@ -321,7 +321,7 @@ def test_what_is_warm_ends_by_itself_or_by_the_explicit_verb() -> None:
     assert leaving == {("warm.py", "_leave_if_unneeded"), ("evict.py", "_ask_to_leave")}
 
 
-def test_the_reach_is_really_followed() -> None:
+def test_imports_inside_functions_are_followed() -> None:
     assert "fleetctl.agent.warm" in modules_reached("fleetctl.agent.__main__")
     assert "fleetctl.agent.evict" in modules_reached("fleetctl.agent.__main__")
     assert "fleetctl.agent.prune" in modules_reached("fleetctl.agent.__main__")
@@ -331,7 +331,7 @@ def test_the_reach_is_really_followed() -> None:
 
 
 def test_replace_ends_only_by_the_explicit_verb() -> None:
-    """Its rounds decide and its command asks; what ends a replica is one call of `act_on`, for one replica."""
+    """Its rounds decide, and its command acts: one call of `act_on`, for one replica, ends a replica."""
     [(function, call)] = calls(PACKAGE / "cli" / "replace.py", "act_on")
     assert (function, ast.unparse(call.args[3])) == ("_rounds", "[one]")
     assert [path.name for path in SOURCES if PACKAGE / "cli" in path.parents and calls(path, "run_explicit")] == [
@@ -339,7 +339,7 @@ def test_replace_ends_only_by_the_explicit_verb() -> None:
 
 
 def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
-    """Each thing goes by one call, below the verb alone; the client asks before it, and an agent proves it again."""
+    """Each kind is removed by one call, only below the verb; the client asks before it, and an agent checks again."""
     for name, above in (("remove_group", "run_repair"), ("end_orphans", ""), ("_signal", "_signalled")):
         assert [function for path in SOURCES for function, _ in calls(path, name)] == [above] * bool(above)
     agent = {path.name for path in SOURCES if "end_orphans" in path.read_text()}
@@ -350,8 +350,8 @@ def test_only_the_doctor_repairs_and_only_after_a_question() -> None:
     assert question.lineno < call.lineno
 
 
-def test_a_plan_knows_no_operation_that_ends_anything() -> None:
-    """A reload is a request to an engine that runs; what carries it out is not in the list of what ends something."""
+def test_a_plan_has_no_operation_that_ends_anything() -> None:
+    """A reload is a request to a running engine; its operation is not in the list of what can end something."""
     assert get_args(Action.model_fields["op"].annotation) == ("create", "promote")
     schema = json.loads((ROOT / "schemas" / "plan.schema.json").read_text())
     assert schema["$defs"]["Action"]["properties"]["op"]["enum"] == ["create", "promote"]
@@ -362,14 +362,14 @@ def test_a_plan_knows_no_operation_that_ends_anything() -> None:
     assert not [name for name in ALLOWED if "reload" in name]
 
 
-def test_the_autoscaler_hears_of_floors_alone() -> None:
-    """Ray adds what is missing of the one request there is, and of what is beyond it takes only nodes that are idle."""
+def test_only_the_floor_code_requests_nodes() -> None:
+    """Ray adds nodes that are missing from its one request, and removes only idle nodes beyond it."""
     asking = {(path.name, function) for path in SOURCES for function, _ in calls(path, "request_resources")}
     assert asking == {("floor.py", "request_nodes")}
 
 
 def requests(folder: str) -> set[tuple[str, str]]:
-    """Every request that the code of a folder sends: the method, and the path with its gaps as {}."""
+    """Every request that the code of a folder sends: the method, and the path with its placeholders as {}."""
     sent = set()
     for path in sources(PACKAGE / folder):
         for _, call in calls(path, "request"):
@@ -392,12 +392,12 @@ def template(node: ast.expr, path: Path) -> str:
     return f"<{ast.unparse(node)}>"
 
 
-def test_reading_a_cluster_sends_nothing_but_gets() -> None:
-    """`client.py` hands on what it is told; whoever tells it anything in its folder says GET."""
+def test_reading_a_cluster_sends_only_gets() -> None:
+    """`client.py` passes on the method it is given; every caller in its folder passes GET."""
     assert requests("inventory") == {("'GET'", "<path>")}
     client = PACKAGE / "inventory" / "client.py"
     assert {ast.unparse(call.args[1]) for _, call in calls(client, "_sender")} == {"method", "'GET'"}
-    assert client.read_text().count("self._http.") == 2, "one sends, one closes"
+    assert client.read_text().count("self._http.") == 2, "one call sends, one closes"
 
 
 def test_an_apply_writes_packages_and_jobs_and_stops_jobs() -> None:
@@ -406,21 +406,21 @@ def test_an_apply_writes_packages_and_jobs_and_stops_jobs() -> None:
 
 
 @pytest.mark.parametrize("folder", ["cli", "render", "planner", "fleetfile", "documents"])
-def test_nobody_else_sends_anything(folder: str) -> None:
+def test_no_other_folder_sends_requests(folder: str) -> None:
     assert requests(folder) == set()
 
 
-def test_only_the_clients_of_the_cluster_and_of_the_forge_speak_http() -> None:
+def test_only_the_clients_of_the_cluster_and_of_the_forge_use_http() -> None:
     know = {path: path.read_text() for path in SOURCES
             if imported(path) & {"httpx", "requests", "urllib3", "aiohttp", "urllib.request"}}
-    assert {path.parent.name for path in know} == {"forge", "inventory", "weights"}, "the last gets files, on a node"
+    assert {path.parent.name for path in know} == {"forge", "inventory", "weights"}, "the last fetches files on a node"
     speakers = [str(path.relative_to(PACKAGE)) for path, text in know.items()
                 if re.search(r"httpx\.(?!(Response|DecodingError|create_ssl_context)\b)[a-z]|httpx\.\w*Client", text)]
     assert speakers == ["forge/http.py", "inventory/client.py"]
 
 
 def imported(path: Path) -> set[str]:
-    """The modules a file brings in when it runs; those for types alone stay out."""
+    """The modules that a file imports at run time, without imports only for types."""
     found = set()
     typed = {id(child) for node in nodes_of(path) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
              for child in ast.walk(node)}

@@ -1,9 +1,9 @@
 """Stands in for an actor: runs one engine with the real `EngineProcess`, in a process of its own, without Ray.
 
-Reads one JSON line (member, injected, log, startupTimeout, aliveFor), writes one line for each thing that happens:
-created (the port that is kept for the engine, its FLEETCTL_PORT), failed, ready, serves (a port), down. `probed` false
-is a rank whose readiness nobody asks for. It has to be a process of its own because it becomes a subreaper. Run it
-below a process that has the node's environment, as an actor runs below its raylet.
+Reads one JSON line (member, injected, log, startupTimeout, aliveFor) and writes one line per event: created (the
+port reserved for the engine, its FLEETCTL_PORT), failed, ready, serves (a port), down. With `probed` false, the
+engine is a rank whose readiness is not probed. A separate process, because it becomes a subreaper. Run it below a
+process that has the node's environment, as an actor runs below its raylet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fleetctl.agent.failure import StartFailed
 os.environ["SET_BY_RAY"] = "for its worker alone"
 
 
-def say(**what: Any) -> None:
+def report(**what: Any) -> None:
     print(json.dumps(what), flush=True)
 
 
@@ -37,10 +37,10 @@ def main(order: dict[str, Any]) -> None:
     injected = {**order["injected"], "FLEETCTL_PORT": str(port), "FLEETCTL_LEADER_PORT": str(leader_port)}
     try:
         engine = EngineProcess(order["member"], injected, EngineLog(order["log"]), reserved)
-        say(created=port)
+        report(created=port)
         engine.start()
         if not order.get("probed", True):
-            say(down=engine.watch(threading.Event()))
+            report(down=engine.watch(threading.Event()))
             return
         try:
             engine.become_ready(time.monotonic() + order["startupTimeout"], order["startupTimeout"])
@@ -48,11 +48,11 @@ def main(order: dict[str, Any]) -> None:
             engine.stop()
             raise
     except StartFailed as failure:
-        say(failed=failure.code, message=str(failure))
+        report(failed=failure.code, message=str(failure))
         return
-    say(ready=engine._run.pid)
-    say(serves=engine.served_port())
-    say(down=engine.watch())
+    report(ready=engine._run.pid)
+    report(serves=engine.served_port())
+    report(down=engine.watch())
 
 
 main(json.loads(sys.stdin.readline()))

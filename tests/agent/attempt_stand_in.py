@@ -23,8 +23,8 @@ REPLICA = {"id": "m/2", "model": "m", "replicaId": 2, "wanted": 3, "specHash": "
            "members": [MEMBER]}
 
 
-class Here:
-    """The agent's reads from Ray, and its actions; `killed` = the actors that it took back."""
+class SimulatedCluster:
+    """What an attempt reads from Ray, and what it does; `killed` = the actors that it took back."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
@@ -64,13 +64,13 @@ class Here:
             wait=lambda refs, timeout: (refs, []) if self.answers else ([], refs)))
 
     def record(self) -> ActorRecord:
-        """The actor's record; each read returns the next state, and the last one stays."""
+        """The actor's record; each read returns the next state, and the last state stays."""
         if not self.placed:
             return ActorRecord(self.waits_as, False, "", "")
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         report = {"fleet": self.fleet, "members": [self.place, *self.other_places]}
-        told = json.dumps(report) if state == "ALIVE" and self.constructed else ""
-        return ActorRecord(state, True, told, self.death if state == "DEAD" else "", killed=self.evicted)
+        representation = json.dumps(report) if state == "ALIVE" and self.constructed else ""
+        return ActorRecord(state, True, representation, self.death if state == "DEAD" else "", killed=self.evicted)
 
     def handle(self, name: str) -> Any:
         return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: "ab"),
@@ -94,7 +94,7 @@ class Here:
         return Attempt({**REPLICA, **more}, self.context())
 
     def run(self, attempt: Attempt, step_s: float = 0.25, longest_s: float = 2_000.0) -> dict[str, Any]:
-        """Step until there is an outcome; time passes between the steps alone."""
+        """Step until there is an outcome; time passes only between steps."""
         while attempt.result is None:
             attempt.step()
             self.now += step_s

@@ -1,4 +1,4 @@
-"""Fixtures of this folder: a mark on all processes of a test's engine, none of which may be left."""
+"""Fixtures of this folder: a mark on all processes of a test's engine; none may outlive the test."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from attempt_stand_in import Here
+from attempt_stand_in import SimulatedCluster
 from engine_run import Run, engine_runs
-from left_behind import end, eventually, marked
+from marked_processes import end, eventually, marked
 from servers import Serve, Server
 
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start processes that listen, as `serve(host, port)`; 0 = a free one."""
+    """Start listening processes with `serve(host, port)`; port 0 = a free port."""
     with contextlib.ExitStack() as opened:
-        def serving(host: str = "127.0.0.1", port: int = 0) -> Server:
+        def start(host: str = "127.0.0.1", port: int = 0) -> Server:
             return opened.enter_context(contextlib.closing(Server(host, port)))
 
-        yield serving
+        yield start
 
 
 @pytest.fixture
 def mark() -> Iterator[str]:
-    """A value for the variable `left_behind.MARK`; when the test is over nothing that carries it may live."""
+    """A value for the variable `marked_processes.MARK`; after the test no process with it may be alive."""
     value = uuid.uuid4().hex
     yield value
     try:
@@ -38,12 +38,12 @@ def mark() -> Iterator[str]:
 
 @pytest.fixture
 def run(tmp_path: Path, mark: str) -> Iterator[Run]:
-    """Start an actor stand-in whose engine is `command`; keywords are keys of the engine, `order` is the rest."""
+    """Start an actor stand-in with the engine `command`; other keywords are keys of the engine, `order` is the rest."""
     with engine_runs(tmp_path, mark) as runs:
         yield runs
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> Here:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     """A simulated cluster for one attempt."""
-    return Here(monkeypatch)
+    return SimulatedCluster(monkeypatch)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from left_behind import MARK, children
+from marked_processes import MARK, children
 
 from fleetctl.agent import supervisor
 
@@ -25,32 +25,32 @@ INJECTED = {"CUDA_VISIBLE_DEVICES": "0,3", "FLEETCTL_RANK": "0"}
 
 
 def unstamped(log: Path) -> str:
-    """Return the text of a log without the stamp of each line; a log that was not begun yet is empty."""
+    """Return the text of a log without its stamps; empty if there is no log yet."""
     if not log.exists():
         return ""
     text = log.read_bytes().decode(errors="surrogateescape")
     return re.sub(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z#\d+ ", "", text, flags=re.MULTILINE)
 
 
-class Actor:
-    """A running stand-in: `hear` returns its next report."""
+class ActorStandIn:
+    """A running actor stand-in; `read_report` returns its next report."""
 
     def __init__(self, process: subprocess.Popen[str], log: Path, temp: Path) -> None:
         self.process = process
         self.log = log
         self.temp = temp
 
-    def hear(self, *kinds: str) -> Any:
-        """Return the content of the next line of one of `kinds`; skips lines of other kinds."""
+    def read_report(self, *kinds: str) -> Any:
+        """Return the content of the next report of one of `kinds`; skips other reports."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said = json.loads(line)
-            if set(kinds) & set(said):
-                return said if len(said) > 1 else next(iter(said.values()))
+            report = json.loads(line)
+            if set(kinds) & set(report):
+                return report if len(report) > 1 else next(iter(report.values()))
         raise AssertionError(f"the stand-in ended without {kinds}")
 
     def written(self) -> str:
-        """Return the engine's output: its log without our lines."""
+        """Return the engine's output: its log without fleetctl's own lines."""
         return "".join(line for line in unstamped(self.log).splitlines(True) if not line.startswith("fleetctl: "))
 
     def fresh_folders(self) -> list[str]:
@@ -58,18 +58,18 @@ class Actor:
         return sorted(path.name for path in self.temp.glob("fleetctl-engine-*"))
 
 
-Run = Callable[..., Actor]
+Run = Callable[..., ActorStandIn]
 
 
 @contextlib.contextmanager
 def engine_runs(tmp_path: Path, mark: str) -> Iterator[Run]:
-    """Start an actor stand-in whose engine is `command`; keywords are keys of the engine, `order` is the rest."""
-    started: list[Actor] = []
+    """Start an actor stand-in with the engine `command`; other keywords are keys of the engine, `order` is the rest."""
+    started: list[ActorStandIn] = []
     temp = tmp_path / "temp"
     temp.mkdir()
 
-    def running(*command: str, node: dict[str, str] | None = None, order: dict[str, Any] | None = None,
-                **engine: Any) -> Actor:
+    def start(*command: str, node: dict[str, str] | None = None, order: dict[str, Any] | None = None,
+              **engine: Any) -> ActorStandIn:
         env = {"PATH": os.environ["PATH"], "TMPDIR": str(temp), "PYTHONPATH": os.pathsep.join(sys.path),
                "RAY_ADDRESS": "10.0.0.1:6379", "FLEETCTL_FLEET": "another", MARK: mark, **(node or {})}
         log = tmp_path / "engine.log"
@@ -82,10 +82,10 @@ def engine_runs(tmp_path: Path, mark: str) -> Iterator[Run]:
             stdin.write(json.dumps({
                 "member": member, "injected": INJECTED, "log": str(log), "startupTimeout": 60, "aliveFor": 1.0,
                 **(order or {})}) + "\n")
-        started.append(Actor(process, log, temp))
+        started.append(ActorStandIn(process, log, temp))
         return started[-1]
 
-    yield running
+    yield start
     for actor in started:
         for pid in [*children(actor.process.pid), actor.process.pid]:
             with contextlib.suppress(ProcessLookupError):
@@ -108,7 +108,7 @@ class Server(socketserver.ThreadingTCPServer):
 print("loading", flush=True)
 Server((sys.argv[1], int(sys.argv[2])), Health).serve_forever()
 """
-"""Serves at host and port of its arguments; healthy once there is a file of that name in its folder."""
+"""Serves at the host and port of its arguments; healthy once its folder has a file `healthy`."""
 
 
 def server(host: str = "127.0.0.1", port: str = "$(FLEETCTL_PORT)", *flags: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Stands in for Ray's binding to NVML: the calls that the agent makes, on cards that a test lays out."""
+"""Stands in for Ray's binding to NVML: the calls that the agent makes, on cards that a test describes."""
 
 # ruff: noqa: N801, N802 - the names are NVML's
 from __future__ import annotations
@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 @dataclass
 class Device:
-    """A card or a MIG device. MiB; None = it reports no memory. `parts` = the devices in its MIG slots, if divided."""
+    """A card or a MIG device. Memory in MiB; None = not reported. `parts` = the devices in its MIG slots."""
 
     uuid: str
     total: int | None = 81_559
@@ -22,7 +22,7 @@ class Device:
 
 
 class NVMLError(Exception):
-    """The driver's error answer."""
+    """The driver's error."""
 
 
 class NVMLError_NotSupported(NVMLError):
@@ -31,7 +31,7 @@ class NVMLError_NotSupported(NVMLError):
 
 @dataclass
 class Nvml:
-    """The binding. `old` = that of Ray 2.49, with one way to ask for memory; `old_driver` knows that one alone."""
+    """The binding. `old` = that of Ray 2.49, with only one memory query; `old_driver` supports only that query."""
 
     devices: list[Device] = field(default_factory=list)
     trouble: str | None = None

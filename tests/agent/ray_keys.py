@@ -17,7 +17,7 @@ class Keys:
         self._lock = threading.Lock()
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True, *, namespace: bytes | None = None) -> bool:
-        """Write, and return whether the key was there before."""
+        """Write, and return whether the key existed before."""
         with self._lock:
             existed = (namespace, key) in self.table
             if overwrite or not existed:
@@ -37,7 +37,7 @@ class Keys:
             return [key for space, key in self.table if space == namespace and key.startswith(prefix)]
 
     def install(self, monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> Keys:
-        """Put the table in the place of Ray's in modules of the agent."""
+        """Replace Ray's table with this one in modules of the agent."""
         calls: dict[str, Any] = {"_internal_kv_put": self.put, "_internal_kv_get": self.get,
                                  "_internal_kv_del": self.delete, "_internal_kv_list": self.list}
         for module in modules:

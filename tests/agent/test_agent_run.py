@@ -1,4 +1,4 @@
-"""One apply as a whole, with attempts that the test plays: order, turns, lock, waiting, and planning again."""
+"""One apply as a whole, with scripted attempts: order, turns, lock, waiting, and planning again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import pytest
 from ray_keys import Keys
 
 from fleetctl.agent import apply as apply_module
-from fleetctl.agent import cluster, mailbox
+from fleetctl.agent import cluster as cluster_module
+from fleetctl.agent import mailbox
 from fleetctl.agent import prefetch as prefetch_module
 from fleetctl.agent import replan as replan_module
 from fleetctl.agent.apply import Run
@@ -25,8 +26,8 @@ class Ended(Exception):
     """The agent's process has ended with a code."""
 
 
-class Stage:
-    """Plays the cluster: each replica runs through its script, a word a step; `None` = still the same."""
+class ScriptedCluster:
+    """A cluster in which each replica follows a script, one word per step; the last word repeats."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.scripts: dict[str, list[str]] = {}
@@ -38,19 +39,19 @@ class Stage:
         self.keys = Keys().install(monkeypatch, mailbox)
         self.now = 0.0
         self.on_replan: Any = None
-        stage = self
+        cluster = self
 
-        class PlayedAttempt:
+        class ScriptedAttempt:
             def __init__(self, replica: dict[str, Any], context: Any) -> None:
                 self.replica, self.key, self.result = replica, replica["id"], None
                 self.granted = self.begun = False
-                self.script = list(stage.scripts.get(self.key, ["granted", "ready"]))
+                self.script = list(cluster.scripts.get(self.key, ["granted", "ready"]))
 
             def step(self) -> None:
                 if not self.begun:
                     self.begun = True
-                    stage.begun.append(self.key)
-                stage.count(run_of())
+                    cluster.begun.append(self.key)
+                cluster.count(run_of())
                 word = self.script.pop(0) if len(self.script) > 1 else self.script[0]
                 if word == "granted":
                     self.granted = True
@@ -60,16 +61,16 @@ class Stage:
                 self.granted = self.granted or self.result is not None
 
             def since_ready(self) -> Any:
-                kind = stage.since_ready.get(self.key)
+                kind = cluster.since_ready.get(self.key)
                 return outcome(self.replica, kind, None, "it was ready") if kind else None
 
         self.current: list[Run] = []
         run_of = lambda: self.current[0]  # noqa: E731
-        monkeypatch.setattr(apply_module, "Attempt", PlayedAttempt)
-        monkeypatch.setattr(apply_module, "EarlierAttempt", PlayedAttempt)
+        monkeypatch.setattr(apply_module, "Attempt", ScriptedAttempt)
+        monkeypatch.setattr(apply_module, "EarlierAttempt", ScriptedAttempt)
         monkeypatch.setattr(apply_module, "POLL_S", 0.0)
         monkeypatch.setattr(apply_module.os, "_exit", self.exit)
-        monkeypatch.setattr(cluster, "taken_names", lambda: {f"ModelActor:{key.replace('/', ':')}"
+        monkeypatch.setattr(cluster_module, "taken_names", lambda: {f"ModelActor:{key.replace('/', ':')}"
                                                             for key in self.earlier})
         monkeypatch.setattr(apply_module, "_is_starting", lambda _: True)
         monkeypatch.setattr(replan_module, "_nodes", lambda: [{"nodeId": "n1", "state": "DRAINING", "free": {}}])
@@ -102,7 +103,7 @@ class Stage:
         return self.events[-1][1]
 
     def work(self, run: Run, lock: Any) -> None:
-        """Work as the agent does, in this thread."""
+        """Work as the agent does, but in this thread."""
         run.work(lock)
         run.finish(interrupted=run.stop.is_set())
 
@@ -121,106 +122,106 @@ def request_of(*keys: str, blocked: tuple[Any, ...] = (), gpus: int = 10_000) ->
 
 
 @pytest.fixture
-def stage(monkeypatch: pytest.MonkeyPatch) -> Stage:
-    return Stage(monkeypatch)
+def cluster(monkeypatch: pytest.MonkeyPatch) -> ScriptedCluster:
+    return ScriptedCluster(monkeypatch)
 
 
 def outcomes(summary: dict[str, Any]) -> list[tuple[str, Any, str]]:
     return [(row["model"], row.get("replicaId"), row["outcome"]) for row in summary["outcomes"]]
 
 
-def test_everything_is_created_in_the_plans_order_and_awaited(stage: Stage) -> None:
-    summary = stage.run("a/0", "b/0", "a/1")
-    assert stage.begun == ["a/0", "b/0", "a/1"]
+def test_all_replicas_are_created_in_the_plans_order_and_awaited(cluster: ScriptedCluster) -> None:
+    summary = cluster.run("a/0", "b/0", "a/1")
+    assert cluster.begun == ["a/0", "b/0", "a/1"]
     assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "ready"), ("b", 0, "ready")]
     assert (summary["exitCode"], summary["interrupted"]) == (0, False)
 
 
-def test_a_replica_that_was_ready_is_reported_in_its_final_state(stage: Stage) -> None:
-    stage.since_ready = {"a/1": "starting", "b/0": "failed"}
-    summary = stage.run("a/0", "a/1", "b/0")
+def test_a_replica_that_was_ready_is_reported_in_its_final_state(cluster: ScriptedCluster) -> None:
+    cluster.since_ready = {"a/1": "starting", "b/0": "failed"}
+    summary = cluster.run("a/0", "a/1", "b/0")
     assert outcomes(summary) == [("a", 0, "ready"), ("a", 1, "starting"), ("b", 0, "failed")]
     assert (summary["exitCode"], summary["message"]) == (3, "1 of 3 ready")
-    assert stage.kinds()[-3:] == ["replicaStarting", "replicaFailed", "runSummary"]
+    assert cluster.kinds()[-3:] == ["replicaStarting", "replicaFailed", "runSummary"]
 
 
-def test_ids_are_sorted_as_numbers(stage: Stage) -> None:
-    summary = stage.run("a/10", "a/2", "a/1")
+def test_ids_are_sorted_as_numbers(cluster: ScriptedCluster) -> None:
+    summary = cluster.run("a/10", "a/2", "a/1")
     assert [row[1] for row in outcomes(summary)] == [1, 2, 10]
 
 
-def test_parallelism_limits_creating_and_not_waiting(stage: Stage) -> None:
-    """Thirty engines that load for long: all of them load at once, whatever the parallelism."""
+def test_parallelism_limits_creating_but_not_waiting(cluster: ScriptedCluster) -> None:
+    """Thirty engines with a long load all load at the same time, whatever the parallelism."""
     keys = [f"a/{number}" for number in range(30)]
-    stage.scripts = {key: ["wait", "granted", *["wait"] * 50, "ready"] for key in keys}
+    cluster.scripts = {key: ["wait", "granted", *["wait"] * 50, "ready"] for key in keys}
     waiting = []
-    emit = stage.emit
+    emit = cluster.emit
 
     def spy(kind: str, *arguments: Any, **fields: Any) -> None:
         if kind == "replicaReady" and not waiting:
-            waiting.append(len(stage.begun))
+            waiting.append(len(cluster.begun))
         emit(kind, *arguments, **fields)
 
-    stage.emit = spy  # type: ignore[method-assign]
-    summary = stage.run(*keys, parallelism=3)
-    assert stage.most_creating <= 3
+    cluster.emit = spy  # type: ignore[method-assign]
+    summary = cluster.run(*keys, parallelism=3)
+    assert cluster.most_creating <= 3
     assert waiting == [30]
     assert len(summary["outcomes"]) == 30
 
 
-def test_the_lock_is_given_back_when_the_last_create_has_its_worker(stage: Stage) -> None:
-    stage.scripts = {"a/0": ["granted", *["wait"] * 20, "ready"], "a/1": ["wait", "wait", "granted", "wait", "ready"]}
-    stage.run("a/0", "a/1")
-    assert stage.lock.released_after is not None
-    assert "replicaReady" not in stage.lock.released_after
+def test_the_lock_is_released_when_the_last_created_replica_has_its_worker(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": ["granted", *["wait"] * 20, "ready"], "a/1": ["wait", "wait", "granted", "wait", "ready"]}
+    cluster.run("a/0", "a/1")
+    assert cluster.lock.released_after is not None
+    assert "replicaReady" not in cluster.lock.released_after
 
 
-def test_with_no_wait_the_run_ends_when_all_is_created(stage: Stage) -> None:
-    stage.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait", "granted", "wait"]}
-    summary = stage.run("a/0", "a/1", wait=False)
+def test_without_waiting_the_run_ends_when_all_replicas_are_created(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait", "granted", "wait"]}
+    summary = cluster.run("a/0", "a/1", wait=False)
     assert outcomes(summary) == [("a", 0, "starting"), ("a", 1, "starting")]
     assert all("code" not in row for row in summary["outcomes"])
     assert summary["waited"] is False
 
 
-def test_replicas_that_were_starting_before_are_awaited_without_the_lock(stage: Stage) -> None:
-    stage.earlier = ["a/7"]
-    stage.scripts = {"a/7": ["granted", "wait", "wait", "ready"]}
-    summary = stage.run("a/8", **{"await": [{"key": "a", "lifecycle": {}}]})
+def test_replicas_that_were_starting_before_are_awaited_without_the_lock(cluster: ScriptedCluster) -> None:
+    cluster.earlier = ["a/7"]
+    cluster.scripts = {"a/7": ["granted", "wait", "wait", "ready"]}
+    summary = cluster.run("a/8", **{"await": [{"key": "a", "lifecycle": {}}]})
     assert outcomes(summary) == [("a", 7, "ready"), ("a", 8, "ready")]
-    assert "replicaReady" not in (stage.lock.released_after or [])[:2]
+    assert "replicaReady" not in (cluster.lock.released_after or [])[:2]
 
 
-def test_shares_of_a_card_are_requested_one_after_another(stage: Stage) -> None:
-    stage.scripts = {key: ["wait", "wait", "granted", "ready"] for key in ("a/0", "a/1", "a/2")}
-    stage.run("a/0", "a/1", "a/2", **request_of("a/0", "a/1", "a/2", gpus=5_000))
-    assert stage.most_creating == 1
+def test_shares_of_a_card_are_requested_one_after_another(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {key: ["wait", "wait", "granted", "ready"] for key in ("a/0", "a/1", "a/2")}
+    cluster.run("a/0", "a/1", "a/2", **request_of("a/0", "a/1", "a/2", gpus=5_000))
+    assert cluster.most_creating == 1
 
 
-def test_blocked_replicas_of_the_plan_are_in_the_summary(stage: Stage) -> None:
+def test_blocked_replicas_of_the_plan_are_in_the_summary(cluster: ScriptedCluster) -> None:
     row = {"model": "b", "code": "INSUFFICIENT_GPU", "message": "no room", "replicas": 2}
-    summary = stage.run("a/0", **request_of("a/0", blocked=(row,)))
+    summary = cluster.run("a/0", **request_of("a/0", blocked=(row,)))
     assert outcomes(summary) == [("a", 0, "ready"), ("b", None, "blocked")]
     assert summary["exitCode"] == 3
 
 
-def test_an_interrupted_run_reports_what_it_began_and_what_it_skipped(stage: Stage) -> None:
-    stage.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait"]}
-    emit = stage.emit
+def test_an_interrupted_run_reports_which_replicas_it_began_and_which_it_skipped(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": ["granted", "wait"], "a/1": ["wait"]}
+    emit = cluster.emit
 
     def stop_soon(kind: str, *arguments: Any, **fields: Any) -> None:
         emit(kind, *arguments, **fields)
         if kind == "planAccepted":
-            step = stage.current[0]._step
+            step = cluster.current[0]._step
 
             def step_then_stop() -> None:
                 step()
-                stage.current[0].stop.set()
+                cluster.current[0].stop.set()
 
-            stage.current[0]._step = step_then_stop  # type: ignore[method-assign]
+            cluster.current[0]._step = step_then_stop  # type: ignore[method-assign]
 
-    stage.emit = stop_soon  # type: ignore[method-assign]
-    summary = stage.run("a/0", "a/1", "a/2", parallelism=2)
+    cluster.emit = stop_soon  # type: ignore[method-assign]
+    summary = cluster.run("a/0", "a/1", "a/2", parallelism=2)
     assert summary["interrupted"] is True
     assert [(row["replicaId"], row["outcome"], row["code"]) for row in summary["outcomes"]] == [
         (0, "starting", "INTERRUPTED"), (1, "starting", "INTERRUPTED"), (2, "skipped", "INTERRUPTED")]
@@ -229,81 +230,81 @@ def test_an_interrupted_run_reports_what_it_began_and_what_it_skipped(stage: Sta
 REFUSED = ["blocked:NODE_DRAINING"]
 
 
-def test_without_a_client_that_plans_a_refusal_is_the_outcome(stage: Stage) -> None:
-    stage.scripts = {"a/0": REFUSED}
-    assert outcomes(stage.run("a/0")) == [("a", 0, "blocked")]
-    assert "replanWanted" not in stage.kinds()
+def test_without_a_client_that_can_plan_a_refusal_is_the_outcome(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": REFUSED}
+    assert outcomes(cluster.run("a/0")) == [("a", 0, "blocked")]
+    assert "replanWanted" not in cluster.kinds()
 
 
 @pytest.mark.parametrize("code", ["blocked:NODE_DRAINING", "blocked:NODE_GONE", "blocked:NODE_TAKEN",
                                   "failed:NODE_TAKEN"])
-def test_a_refused_replica_goes_to_another_node_in_the_same_run(stage: Stage, code: str) -> None:
-    stage.scripts = {"a/1": [code]}
-    stage.on_replan = {"request": request_of("a/2")}
-    summary = stage.run("a/0", "a/1", mayReplan=True)
+def test_a_refused_replica_goes_to_another_node_in_the_same_run(cluster: ScriptedCluster, code: str) -> None:
+    cluster.scripts = {"a/1": [code]}
+    cluster.on_replan = {"request": request_of("a/2")}
+    summary = cluster.run("a/0", "a/1", mayReplan=True)
     assert outcomes(summary) == [("a", 0, "ready"), ("a", 2, "ready")]
     assert summary["exitCode"] == 0
-    [wanted] = [fields for kind, fields in stage.events if kind == "replanWanted"]
+    [wanted] = [fields for kind, fields in cluster.events if kind == "replanWanted"]
     assert [row["replicaId"] for row in wanted["refused"]] == [1]
     assert wanted["nodes"][0]["state"] == "DRAINING"
     assert "planning again for 1 replica" in wanted["message"]
-    assert "replanned" in stage.kinds()
-    assert "replicaBlocked" not in stage.kinds()
+    assert "replanned" in cluster.kinds()
+    assert "replicaBlocked" not in cluster.kinds()
 
 
-def test_the_lock_is_held_while_the_client_plans_again(stage: Stage) -> None:
-    stage.scripts = {"a/0": REFUSED}
-    stage.on_replan = {"request": request_of("a/1")}
-    stage.run("a/0", mayReplan=True)
-    assert "replanned" in (stage.lock.released_after or [])
+def test_the_lock_is_held_while_the_client_plans_again(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": REFUSED}
+    cluster.on_replan = {"request": request_of("a/1")}
+    cluster.run("a/0", mayReplan=True)
+    assert "replanned" in (cluster.lock.released_after or [])
 
 
-def test_the_blocked_rows_of_a_new_plan_replace_those_of_the_same_model(stage: Stage) -> None:
+def test_the_blocked_rows_of_a_new_plan_replace_those_of_the_same_model(cluster: ScriptedCluster) -> None:
     old = [{"model": "a", "code": "X", "message": "old", "replicas": 1},
            {"model": "b", "code": "X", "message": "kept", "replicas": 1}]
     new = {"model": "a", "code": "Y", "message": "new", "replicas": 2}
-    stage.scripts = {"a/0": REFUSED}
-    stage.on_replan = {"request": request_of(blocked=(new,))}
-    summary = stage.run("a/0", mayReplan=True, **request_of("a/0", blocked=tuple(old)))
+    cluster.scripts = {"a/0": REFUSED}
+    cluster.on_replan = {"request": request_of(blocked=(new,))}
+    summary = cluster.run("a/0", mayReplan=True, **request_of("a/0", blocked=tuple(old)))
     assert [(row["model"], row["message"], row["replicas"]) for row in summary["outcomes"]] == [
         ("b", "kept", 1), ("a", "new", 2)]
 
 
-def test_a_client_that_cannot_plan_leaves_the_refusal_as_it_was(stage: Stage) -> None:
-    stage.scripts = {"a/0": REFUSED}
-    stage.on_replan = {"why": "the inventory is not complete"}
-    summary = stage.run("a/0", mayReplan=True)
+def test_if_the_client_cannot_plan_the_refusal_stays(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": REFUSED}
+    cluster.on_replan = {"why": "the inventory is not complete"}
+    summary = cluster.run("a/0", mayReplan=True)
     assert outcomes(summary) == [("a", 0, "blocked")]
-    assert "notReplanned" in stage.kinds()
+    assert "notReplanned" in cluster.kinds()
 
 
-def test_the_wait_for_a_client_that_has_gone_is_bounded(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_the_wait_for_a_missing_client_is_bounded(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replan_module, "ANSWER_S", 0.01)
-    stage.scripts = {"a/0": REFUSED}
-    summary = stage.run("a/0", mayReplan=True)
+    cluster.scripts = {"a/0": REFUSED}
+    summary = cluster.run("a/0", mayReplan=True)
     assert outcomes(summary) == [("a", 0, "blocked")]
-    [told] = [fields["message"] for kind, fields in stage.events if kind == "notReplanned"]
-    assert "no client has answered" in told
+    [message] = [fields["message"] for kind, fields in cluster.events if kind == "notReplanned"]
+    assert "no client has answered" in message
 
 
-def test_a_new_plan_is_requested_at_most_three_times(stage: Stage) -> None:
-    stage.scripts = {"a/0": REFUSED, "a/1": REFUSED}
-    stage.on_replan = {"request": request_of("a/1")}
-    summary = stage.run("a/0", mayReplan=True)
-    assert stage.kinds().count("replanWanted") == 3
+def test_a_new_plan_is_requested_at_most_three_times(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": REFUSED, "a/1": REFUSED}
+    cluster.on_replan = {"request": request_of("a/1")}
+    summary = cluster.run("a/0", mayReplan=True)
+    assert cluster.kinds().count("replanWanted") == 3
     assert outcomes(summary) == [("a", 1, "blocked")]
 
 
-def test_weights_that_nodes_keep_are_fetched_last_and_without_the_lock(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
-        assert stage.lock.released_after is not None
-        assert "replicaReady" in stage.kinds()
+        assert cluster.lock.released_after is not None
+        assert "replicaReady" in cluster.kinds()
         yield {"nodeId": "n1", "artifact": "1" * 64, "trouble": "no room"}
-        stage.current[0].stop.set()
+        cluster.current[0].stop.set()
         yield {"nodeId": "n2", "artifact": "1" * 64, "fetched": {
             "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
 
@@ -311,7 +312,7 @@ def test_weights_that_nodes_keep_are_fetched_last_and_without_the_lock(
     wanted = request_of("m/4")
     wanted["plan"]["actions"][0]["op"] = "promote"
     wanted["plan"]["prefetches"] = [floor("m", 2), floor("never", 2)]
-    summary = stage.run(**wanted)
+    summary = cluster.run(**wanted)
     rows = [(row["outcome"], row["level"], row.get("code"), row["nodes"]) for row in summary["outcomes"]]
     assert rows == [
         ("ready", "HOT", None, ["node-a"]), ("failed", "COLD", "WEIGHTS_FAILED", ["node-1"]),
@@ -326,56 +327,58 @@ def floor(model: str, count: int) -> dict[str, Any]:
         {"nodeId": f"n{number}", "node": f"node-{number}", "members": members} for number in range(1, count + 1)]}
 
 
-def asked_for_floor(stage: Stage, monkeypatch: pytest.MonkeyPatch, **request: Any) -> tuple[list[str], dict[str, Any]]:
-    """Run an apply of one replica and the floor of two models; returns the nodes that fetched, and the summary."""
-    asked: list[str] = []
+def run_with_floor(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch, **request: Any
+) -> tuple[list[str], dict[str, Any]]:
+    """Run an apply of one replica and the floor of two models; return the nodes that fetched, and the summary."""
+    fetched_on: list[str] = []
 
     def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
         for node_id in nodes:
-            asked.append(node_id)
+            fetched_on.append(node_id)
             yield {"nodeId": node_id, "artifact": "1" * 64, "fetched": {
                 "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
 
     monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
     wanted = request_of("m/4")
     wanted["plan"]["prefetches"] = [floor("m", 3), floor("more", 3), floor("last", 1)]
-    return asked, stage.run(**{**wanted, **request})
+    return fetched_on, cluster.run(**{**wanted, **request})
 
 
-def test_a_run_that_does_not_wait_fetches_on_a_few_nodes_and_leaves_the_rest(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_does_not_wait_fetches_on_a_few_nodes_only(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, summary = asked_for_floor(stage, monkeypatch, wait=False)
-    assert asked == ["n1", "n2", "n3", "n1"]
+    fetched_on, summary = run_with_floor(cluster, monkeypatch, wait=False)
+    assert fetched_on == ["n1", "n2", "n3", "n1"]
     assert {row["outcome"] for row in summary["outcomes"]} == {"starting", "ready"}
-    assert len(asked_for_floor(stage, monkeypatch)[0]) == 7
+    assert len(run_with_floor(cluster, monkeypatch)[0]) == 7
 
 
-def test_a_stopping_run_begins_no_fetch(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopping_run_begins_no_fetch(cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Run, "_create_all", lambda run, _: run.stop.set())
-    asked, summary = asked_for_floor(stage, monkeypatch)
-    assert (asked, summary["interrupted"]) == ([], True)
+    fetched_on, summary = run_with_floor(cluster, monkeypatch)
+    assert (fetched_on, summary["interrupted"]) == ([], True)
     assert {row["code"] for row in summary["outcomes"]} == {"INTERRUPTED"}
 
 
-def test_a_run_interrupted_during_a_fetch_reports_immediately_what_is_fetched(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
+def test_a_run_interrupted_during_a_fetch_reports_immediately_which_nodes_have_fetched(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     over = threading.Event()
 
     def fetch(nodes: dict[str, Any], limit_s: float, at_once: int) -> Any:
         yield {"nodeId": "n1", "artifact": "1" * 64, "fetched": {
             "source": "origin", "from": "/m", "bytes": 1, "seconds": 1, "reused": 0, "left": []}}
-        stage.current[0].stop.set()  # what SIGTERM does
+        cluster.current[0].stop.set()  # what SIGTERM does
         assert over.wait(60)
 
     monkeypatch.setattr(prefetch_module, "fetch_on_nodes", fetch)
     wanted = request_of("m/4")
     wanted["plan"]["prefetches"] = [floor("m", 2)]
     monkeypatch.setattr(apply_module, "REPORT_S", 0.05)
-    monkeypatch.setattr(stage, "work", apply_module._work)
+    monkeypatch.setattr(cluster, "work", apply_module._work)
     try:
-        summary = stage.run(**wanted)
+        summary = cluster.run(**wanted)
     finally:
         over.set()
     assert [(row["outcome"], row.get("level"), row["nodes"]) for row in summary["outcomes"]] == [

@@ -1,4 +1,4 @@
-"""Actors get our code by value: it unpickles completely without any file of ours."""
+"""Actors receive fleetctl's code by value: it unpickles without any of its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member's check of its cards: which were granted, whether they are usable, and which could not be checked."""
+"""A member's check of its cards: which cards were granted, whether they are usable, which could not be checked."""
 
 from __future__ import annotations
 
@@ -57,7 +57,9 @@ def test_an_id_that_matches_no_card_or_several_finds_none(granted: str) -> None:
     (2_500, 20 * GIB, 60 * GIB, True),
     (2_500, 20 * GIB, 60 * GIB + 1, False),
 ])
-def test_a_whole_card_must_be_clean_and_a_shared_one_have_room(share: int, vram: int, used: int, fine: bool) -> None:
+def test_a_whole_card_must_be_clean_and_a_shared_card_must_have_room(
+    share: int, vram: int, used: int, fine: bool
+) -> None:
     assert (objection([card(3, used)], share, vram) is None) is fine
 
 
@@ -66,7 +68,7 @@ def test_on_a_small_card_one_gibibyte_of_use_is_still_clean() -> None:
     assert objection([card(0, GIB + 1, 16 * GIB)], 10_000, 0) is not None
 
 
-def test_free_memory_is_the_drivers_figure_as_it_keeps_some_for_itself() -> None:
+def test_free_memory_is_the_drivers_figure_because_the_driver_reserves_some() -> None:
     kept = Card("0", "GPU-0", 80 * GIB, 0, 79 * GIB)
     assert objection([kept], 10_000, 79 * GIB) is None
     assert objection([kept], 10_000, 80 * GIB) == "card 0 has 80896Mi of 81920Mi free, 81920Mi needed"
@@ -94,13 +96,13 @@ def test_the_process_that_uses_a_card_is_named_with_user_and_time(monkeypatch: p
 
 
 def test_in_a_container_a_number_names_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver counts processes as the host does: 1 is another one there."""
+    """The driver counts processes as the host does: process 1 is a different process there."""
     monkeypatch.setattr(processes, "FIRST_NAMESPACE", "another")
     text = objection([card(5, 3 * GIB)._replace(pids=(1, 2, 3, 4))], 10_000, 0)
     assert str(text).endswith("in use by process 1, process 2, process 3 and 1 more")
 
 
-def test_use_by_the_host_is_no_objection_if_card_and_host_share_memory() -> None:
+def test_use_by_the_host_is_no_objection_if_the_card_shares_the_hosts_memory() -> None:
     unified = Card("0", "GPU-spark", 128 * GIB, 28 * GIB, 100 * GIB, is_unified=True)
     assert objection([unified], 10_000, 100 * GIB) is None
     assert objection([unified], 10_000, 101 * GIB) is not None
@@ -139,7 +141,7 @@ def test_an_unchecked_card_is_reported_and_not_refused(
     assert (check.unchecked, check.objection) == (unchecked, None)
 
 
-def test_cards_are_checked_even_beside_one_that_cannot_be() -> None:
+def test_cards_are_checked_even_if_another_card_cannot_be() -> None:
     assert check_granted(Answer([card(0, 70 * GIB)]), ["MIG-x", "0"], 20_000, 0).objection is not None
 
 
@@ -152,7 +154,7 @@ def test_cards_are_reported_with_the_drivers_numbers_and_uuids_if_known() -> Non
 
 
 class Clock(SimpleNamespace):
-    """Time that passes only by sleeping."""
+    """A clock that only sleeping advances."""
 
     def __init__(self) -> None:
         super().__init__(now=0.0)
@@ -169,7 +171,7 @@ Driver = Callable[[list[Answer]], Clock]
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
-    """Let the driver give these answers, one after the other, the last for good; return the clock."""
+    """Let the driver give these answers in order, the last one repeatedly; return the clock."""
 
     def answering(answers: list[Answer]) -> Clock:
         clock = Clock()
@@ -189,7 +191,7 @@ def test_a_card_that_is_still_freeing_memory_is_awaited(driver: Driver) -> None:
 def test_a_card_that_stays_in_use_is_refused(driver: Driver) -> None:
     clock = driver([Answer([card(0, 70 * GIB), card(1)])])
     assert "card 0 was granted whole" in (wait_for_clean_cards(["0", "1"], 20_000, 0, {}).objection or "")
-    assert wait_for_clean_cards(["1"], 10_000, 0, {}).objection is None, "somebody else's card is no matter"
+    assert wait_for_clean_cards(["1"], 10_000, 0, {}).objection is None, "use of another card does not matter"
     assert cards.CLEAN_S <= clock.now <= cards.CLEAN_S + 2
 
 

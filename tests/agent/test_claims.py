@@ -1,4 +1,4 @@
-"""A claim in Ray's terms is the plan's, to the last 1/10000."""
+"""A claim in Ray's terms is equal to the plan's, to the last 1/10000."""
 
 from __future__ import annotations
 

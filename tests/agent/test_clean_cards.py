@@ -1,4 +1,4 @@
-"""The search for clean cards: which ones it holds, and when it has found enough; Ray grants the lowest free one."""
+"""The search for clean cards: which cards it holds, and when it has found enough; Ray grants the lowest free card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fleetctl.agent.cluster import ActorRecord
 
 
 class Node:
-    """Cards that are dirty or not, as Ray hands them out: shares to the card with the least left."""
+    """A node with dirty and clean cards, granted as Ray does: a share goes to the card with the least left."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *dirty: bool) -> None:
         self.dirty, self.left = dirty, [1.0] * len(dirty)
@@ -77,7 +77,7 @@ def test_the_dirty_cards_are_held_and_the_clean_ones_are_free(
     assert node.left == [1.0] * len(dirty)
 
 
-def test_members_of_one_replica_on_a_node_need_cards_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_of_one_replica_on_a_node_need_separate_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(monkeypatch, True, False, False)
     assert node.search(1, members=2)[1]
     assert node.left == [0.0, 1.0, 1.0]
@@ -97,7 +97,7 @@ def test_clean_cards_of_a_node_stay_held_while_another_node_is_searched(monkeypa
 
 
 @pytest.mark.parametrize(("dirty", "gpus"), [((True,), 1), ((True, False), 2), ((True, True), 0.1), ((), 1)])
-def test_too_few_clean_cards_end_the_search_and_nothing_stays_held(
+def test_with_too_few_clean_cards_the_search_ends_and_holds_nothing(
     monkeypatch: pytest.MonkeyPatch, dirty: tuple[bool, ...], gpus: float
 ) -> None:
     node = Node(monkeypatch, *dirty)
@@ -107,7 +107,7 @@ def test_too_few_clean_cards_end_the_search_and_nothing_stays_held(
     assert len(node.holders) <= MAX_HOLDERS
 
 
-def test_a_clean_card_alone_is_enough_only_when_no_other_turns_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clean_card_alone_is_enough_only_if_no_other_card_is_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray may still be reclaiming the dirty card, and would grant it next."""
     node = Node(monkeypatch, False, False)
     assert node.search(1)[1]
@@ -115,7 +115,7 @@ def test_a_clean_card_alone_is_enough_only_when_no_other_turns_up(monkeypatch: p
     assert node.now >= UNPLACED_S
 
 
-def test_a_holder_that_dies_or_does_not_answer_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_holder_that_dies_or_does_not_respond_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     node = Node(monkeypatch, True, False)
     node.broken = True
     assert not node.search(1)[1]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from attempt_stand_in import REPLICA, Here
+from attempt_stand_in import REPLICA, SimulatedCluster
 
-from fleetctl.agent import cluster
+from fleetctl.agent import cluster as cluster_module
 from fleetctl.agent.create import check
 from fleetctl.agent.failure import Refused
 
@@ -16,25 +16,25 @@ def refusal(not_counted: frozenset[int] = frozenset()) -> tuple[str, str]:
     return caught.value.code, str(caught.value)
 
 
-def test_a_plan_that_still_holds_passes_the_check(here: Here) -> None:
-    here.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:other:2", "ModelActor:m:x:2"}
+def test_a_plan_that_still_holds_passes_the_check(cluster: SimulatedCluster) -> None:
+    cluster.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:other:2", "ModelActor:m:x:2"}
     check(REPLICA, set())
 
 
-def test_a_name_exists_once(here: Here) -> None:
-    here.names = {"ModelActor:m:2"}
+def test_a_name_that_exists_is_not_created_again(cluster: SimulatedCluster) -> None:
+    cluster.names = {"ModelActor:m:2"}
     assert refusal() == ("NAME_TAKEN", "ModelActor:m:2 already exists")
 
 
-def test_nothing_is_created_beyond_the_target(here: Here) -> None:
-    here.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:m:7"}
+def test_nothing_is_created_beyond_the_target(cluster: SimulatedCluster) -> None:
+    cluster.names = {"ModelActor:m:0", "ModelActor:m:1", "ModelActor:m:7"}
     assert refusal() == ("TARGET_REACHED", "3 of 3 are already live")
     check(REPLICA, {7})
 
 
 @pytest.mark.parametrize("foreign", ["007", "\u00b2", "+1", "1_0", "9" * 19, "", " 1"])
-def test_a_foreign_name_does_not_count_as_live(here: Here, foreign: str) -> None:
-    here.names = {"ModelActor:m:0", "ModelActor:m:1", f"ModelActor:m:{foreign}"}
+def test_a_foreign_name_does_not_count_as_live(cluster: SimulatedCluster, foreign: str) -> None:
+    cluster.names = {"ModelActor:m:0", "ModelActor:m:1", f"ModelActor:m:{foreign}"}
     check(REPLICA, set())
 
 
@@ -44,4 +44,4 @@ def test_agent_and_inventory_read_names_by_one_rule() -> None:
     for tail in ("0", "7", "10", "999999999999999999", "007", "\u00b2", "9" * 19, "-1", "1 "):
         parsed = parse_actor_name(f"ModelActor:m:{tail}")
         ours = parsed is not None and parsed.replica_id is not None
-        assert bool(cluster.live_ids("m", {f"ModelActor:m:{tail}"}, set())) is ours, tail
+        assert bool(cluster_module.live_ids("m", {f"ModelActor:m:{tail}"}, set())) is ours, tail

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
-from attempt_stand_in import MEMBER, REPLICA, Here
+from attempt_stand_in import MEMBER, REPLICA, SimulatedCluster
 
 from fleetctl.agent import attempt as attempt_module
 from fleetctl.agent.attempt import EarlierAttempt
@@ -14,7 +14,7 @@ from fleetctl.agent.mark import earlier_tries
 
 
 class Search:
-    """Stands in for the search for clean cards: its result, after one step without one."""
+    """Stands in for the search for clean cards: gives its result after one step without one."""
 
     found: ClassVar[list[bool]] = []
     released: ClassVar[int] = 0
@@ -33,59 +33,61 @@ class Search:
 
 
 @pytest.fixture
-def dirty(here: Here, monkeypatch: pytest.MonkeyPatch) -> Here:
-    """Ray grants a dirty card first, and then a clean one."""
+def dirty(cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
+    """Ray grants a dirty card first, and then a clean card."""
     monkeypatch.setattr(attempt_module, "CleanCards", Search)
     Search.found, Search.released = [True, True, True], 0
-    here.death = f"ray says: RuntimeError: {encode_failure('CARD_IN_USE', 'card 0: 20480Mi by process 7')}"
-    here.states = ["PENDING_CREATION", "DEAD", "PENDING_CREATION", "ALIVE"]
-    return here
+    cluster.death = f"ray says: RuntimeError: {encode_failure('CARD_IN_USE', 'card 0: 20480Mi by process 7')}"
+    cluster.states = ["PENDING_CREATION", "DEAD", "PENDING_CREATION", "ALIVE"]
+    return cluster
 
 
-def test_a_replica_on_a_dirty_card_is_created_again_while_that_one_is_held(dirty: Here) -> None:
+def test_a_replica_on_a_dirty_card_is_created_again_while_that_card_is_held(dirty: SimulatedCluster) -> None:
     attempt = dirty.attempt()
     assert dirty.run(attempt)["outcome"] == "ready"
     assert dirty.events == ["created", "replicaCreated", "cardInUse", "created", "replicaCreated"]
-    assert Search.released == 1, "once the replica has its own"
-    assert earlier_tries(attempt.replica) == {"earlierTries": ["ab"]}, "so that its end counts as no failure"
+    assert Search.released == 1, "once the replica has its own card"
+    assert earlier_tries(attempt.replica) == {"earlierTries": ["ab"]}, "so that its end does not count as a failure"
     assert dirty.killed == []
 
 
-def test_a_replica_on_a_cooling_card_is_created_again_too(dirty: Here) -> None:
+def test_a_replica_on_a_cooling_card_is_created_again_too(dirty: SimulatedCluster) -> None:
     dirty.death = f"ray says: RuntimeError: {encode_failure('CARD_COOLING', 'card 0 cools')}"
     assert dirty.run(dirty.attempt())["outcome"] == "ready"
     Search.found, dirty.states = [False], ["PENDING_CREATION", "DEAD"]
     assert dirty.run(dirty.attempt())["code"] == "CARD_COOLING"
 
 
-def test_the_tries_are_limited(dirty: Here) -> None:
+def test_the_number_of_tries_is_limited(dirty: SimulatedCluster) -> None:
     dirty.states = ["PENDING_CREATION", "DEAD"] * 9
-    told = dirty.run(dirty.attempt())
-    assert (told["outcome"], told["code"], told["message"]) == (
+    result = dirty.run(dirty.attempt())
+    assert (result["outcome"], result["code"], result["message"]) == (
         "failed", "CARD_IN_USE", "card 0: 20480Mi by process 7")
     assert dirty.events.count("created") == 3
     assert Search.released == 2
 
 
-def test_without_a_clean_card_it_fails_immediately_with_a_reason(dirty: Here) -> None:
+def test_without_a_clean_card_it_fails_immediately_with_a_reason(dirty: SimulatedCluster) -> None:
     Search.found = [False]
-    told = dirty.run(dirty.attempt())
-    assert told["message"] == "card 0: 20480Mi by process 7; no other card of the node is free and clean"
+    result = dirty.run(dirty.attempt())
+    assert result["message"] == "card 0: 20480Mi by process 7; no other card of the node is free and clean"
     assert (dirty.events.count("created"), Search.released) == (1, 1)
 
 
-def test_another_apply_that_has_begun_meanwhile_is_not_disturbed(dirty: Here) -> None:
+def test_another_apply_that_has_begun_in_the_meantime_is_not_disturbed(dirty: SimulatedCluster) -> None:
     attempt = dirty.attempt()
     while "cardInUse" not in dirty.events:
         attempt.step()
-    assert not attempt.granted, "while it looks, the lock is not released"
+    assert not attempt.granted, "the lock is not released during the search"
     dirty.lock_held = False
     assert dirty.run(attempt)["code"] == "CARD_IN_USE"
     assert (dirty.events.count("created"), Search.released) == (1, 1)
 
 
 @pytest.mark.parametrize("attempt", ["gang", "earlier"])
-def test_only_a_replica_of_one_member_that_this_run_created_is_created_again(dirty: Here, attempt: str) -> None:
+def test_only_a_replica_of_one_member_that_this_run_created_is_created_again(
+    dirty: SimulatedCluster, attempt: str
+) -> None:
     dirty.states = ["PENDING_CREATION", "DEAD"]
     tried = dirty.attempt(members=[MEMBER, MEMBER]) if attempt == "gang" else EarlierAttempt(REPLICA, dirty.context())
     assert dirty.run(tried)["code"] == "CARD_IN_USE"

@@ -19,7 +19,7 @@ DIVIDED = Device("GPU-b", parts=[Device("MIG-1", 9_856, 12, 0), None, Device("MI
 
 @pytest.fixture
 def nvidia_smi(tmp_path: Path) -> Install:
-    """Put an `nvidia-smi` on the PATH of the environment that is returned; it runs `body` of a shell script."""
+    """Put an `nvidia-smi` whose shell script is `body` on a PATH; return the environment."""
 
     def install(body: str) -> dict[str, str]:
         program = tmp_path / "nvidia-smi"
@@ -32,7 +32,7 @@ def nvidia_smi(tmp_path: Path) -> Install:
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Nvml | None], None]:
-    """Make this the host's NVML; None = it has none."""
+    """Make this the host's NVML; None = the host has no NVML."""
     return lambda nvml: monkeypatch.setattr(driver, "load_nvml", lambda: nvml)
 
 
@@ -87,22 +87,22 @@ def test_the_processes_of_a_card_are_known_if_the_driver_lists_them() -> None:
     assert query_nvml(Nvml(devices, old_driver=True)).cards[0].pids == ()
 
 
-def test_nvml_is_asked_before_nvidia_smi(use: Use, nvidia_smi: Install, tmp_path: Path) -> None:
+def test_nvml_is_preferred_to_nvidia_smi(use: Use, nvidia_smi: Install, tmp_path: Path) -> None:
     use(Nvml([Device("GPU-a")]))
     assert [card.uuid for card in query_driver(nvidia_smi(f"touch {tmp_path}/asked")).cards] == ["GPU-a"]
     assert not (tmp_path / "asked").exists()
 
 
-def test_nvidia_smi_is_asked_if_nvml_is_missing_or_fails(use: Use, nvidia_smi: Install) -> None:
+def test_nvidia_smi_is_run_if_nvml_is_missing_or_fails(use: Use, nvidia_smi: Install) -> None:
     env = nvidia_smi(listing("0, GPU-aa, 23034, 5, 22500", "1, GPU-bb, 81559, 0, 81000"))
-    told = Answer([Card("0", "GPU-aa", 23_034 * MIB, 5 * MIB, 22_500 * MIB),
-                   Card("1", "GPU-bb", 81_559 * MIB, 0, 81_000 * MIB)])
+    reason = Answer([Card("0", "GPU-aa", 23_034 * MIB, 5 * MIB, 22_500 * MIB),
+                     Card("1", "GPU-bb", 81_559 * MIB, 0, 81_000 * MIB)])
     for nvml in (None, Nvml(trouble="Driver/library version mismatch")):
         use(nvml)
-        assert query_driver(env) == told
+        assert query_driver(env) == reason
 
 
-def test_the_reason_is_reported_if_there_is_no_driver_to_ask(
+def test_without_a_driver_the_reason_is_reported(
     use: Use, nvidia_smi: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use(None)
@@ -137,7 +137,7 @@ def test_a_driver_that_hangs_does_not_hang_the_start(
     answer = query_driver(nvidia_smi(f"touch {tmp_path}/asked"))
     over.set()
     assert answer == Answer([], "the NVIDIA driver did not answer within 0.1 s")
-    assert not (tmp_path / "asked").exists(), "it would hang, too"
+    assert not (tmp_path / "asked").exists(), "nvidia-smi would hang, too"
 
 
 def test_the_binding_is_not_imported_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_the_binding_is_the_one_that_ray_ships(monkeypatch: pytest.MonkeyPatch) 
     assert issubclass(nvml.NVMLError, Exception)
 
 
-def test_nvidia_smi_is_asked_with_the_nodes_environment(nvidia_smi: Install, tmp_path: Path) -> None:
+def test_nvidia_smi_runs_with_the_nodes_environment(nvidia_smi: Install, tmp_path: Path) -> None:
     env = nvidia_smi(f'echo "$CUDA_VISIBLE_DEVICES|$*" > {tmp_path}/asked')
     query_nvidia_smi({**env, "CUDA_VISIBLE_DEVICES": "7"})
     visible, _, query = (tmp_path / "asked").read_text().partition("|")

@@ -1,4 +1,4 @@
-"""One engine as an actor runs it: readiness, liveness, last words, and that nothing is left."""
+"""One engine as an actor runs it: readiness, liveness, last output, and no process left behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from engine_run import Run, server
-from left_behind import FAMILY, SPEAKS_ON_CUE, alive, children, eventually, marked
+from marked_processes import FAMILY, PRINTS_ON_CUE, alive, children, eventually, marked
 
 from fleetctl.agent.engine import EngineProcess
 from fleetctl.agent.failure import StartFailed
@@ -20,13 +20,13 @@ from fleetctl.agent.failure import StartFailed
 
 def test_without_a_probe_ready_means_alive_for_a_while(run: Run, mark: str) -> None:
     actor = run("sleep", "1000")
-    pid = actor.hear("ready")
+    pid = actor.read_report("ready")
     assert pid in marked(mark)
 
 
-def test_without_a_probe_an_engine_that_ends_at_once_is_not_ready(run: Run) -> None:
+def test_without_a_probe_an_engine_that_ends_immediately_is_not_ready(run: Run) -> None:
     actor = run("sh", "-c", "echo no weights; exit 3", order={"aliveFor": 30})
-    assert actor.hear("failed", "ready") == {
+    assert actor.read_report("failed", "ready") == {
         "failed": "ENGINE_EXITED",
         "message": "the engine exited with code 3 before it was ready; last output: no weights"}
 
@@ -37,27 +37,27 @@ def test_without_a_probe_an_engine_that_ends_at_once_is_not_ready(run: Run) -> N
 ])
 def test_the_way_an_engine_ended_is_reported(run: Run, command: str, message: str) -> None:
     actor = run("sh", "-c", command, readiness={"exec": {"command": ["false"]}, "period": 0.05})
-    assert actor.hear("failed") == {"failed": "ENGINE_EXITED", "message": message}
+    assert actor.read_report("failed") == {"failed": "ENGINE_EXITED", "message": message}
 
 
 @pytest.mark.parametrize(("kills", "command", "message"), [
     (13, "kill -9 $$$$", "signal 9 (meanwhile the kernel killed a process of this host for lack of memory) before"),
     (12, "kill -9 $$$$", "signal 9 before"), (13, "kill -11 $$$$", "signal 11 before"), (13, "exit 9", "code 9 before"),
 ])
-def test_a_kill_for_lack_of_memory_is_reported_as_such(
+def test_a_kill_for_memory_is_reported_as_such(
     run: Run, tmp_path: Path, kills: int, command: str, message: str
 ) -> None:
     counters = tmp_path / "vmstat"
     counters.write_text("drop_slab 5\noom_kill 12\n")
     actor = run("sh", "-c", f"echo oom_kill {kills} > {counters}; {command}",
                 readiness={"exec": {"command": ["false"]}, "period": 0.05}, order={"counters": str(counters)})
-    assert f"{message} it was ready" in actor.hear("failed")["message"]
+    assert f"{message} it was ready" in actor.read_report("failed")["message"]
 
 
-def test_last_words_are_the_end_of_this_life_only(run: Run, tmp_path: Path) -> None:
+def test_the_last_output_is_of_the_current_life_only(run: Run, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_text("words of an earlier life\n")
     actor = run("sh", "-c", "printf 'x%.0s' $(seq 5000); printf '\\377 the end'; exit 1", order={"aliveFor": 30})
-    message = actor.hear("failed")["message"]
+    message = actor.read_report("failed")["message"]
     assert message.endswith("x\N{REPLACEMENT CHARACTER} the end")
     assert "earlier" not in message
     assert len(message) < 2_200
@@ -66,37 +66,37 @@ def test_last_words_are_the_end_of_this_life_only(run: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize("host", ["127.0.0.1", ""])
 def test_an_engine_is_ready_when_its_http_probe_passes_on_its_own_port(run: Run, host: str) -> None:
     actor = run(*server(host), readiness={"http": {"path": "/health"}, "period": 0.05})
-    port = actor.hear("created")
+    port = actor.read_report("created")
     eventually(lambda: "loading" in actor.written(), "the engine is up")
     (actor.temp / actor.fresh_folders()[0] / "healthy").touch()
-    actor.hear("ready")
-    assert actor.hear("serves") == port
+    actor.read_report("ready")
+    assert actor.read_report("serves") == port
 
 
 def test_an_engine_is_ready_when_its_tcp_probe_connects(run: Run) -> None:
     actor = run(*server(), readiness={"tcp": {}, "period": 0.05})
-    actor.hear("ready")
+    actor.read_report("ready")
 
 
 def test_readiness_is_probed_quickly_at_first_whatever_the_period(run: Run) -> None:
     begun = time.monotonic()
-    run(*server(), readiness={"tcp": {}, "period": 100}).hear("ready")
+    run(*server(), readiness={"tcp": {}, "period": 100}).read_report("ready")
     assert time.monotonic() - begun < 50
 
 
-def test_an_exec_probe_runs_where_and_as_the_engine_does(run: Run) -> None:
-    """In its working directory, with its environment, with references expanded."""
+def test_an_exec_probe_runs_in_the_engines_folder_and_environment(run: Run) -> None:
+    """References in its command are expanded, too."""
     probe = 'test "$(cat "$1")" = up && test "$MODE" = fast'
     actor = run("sh", "-c", 'printf up > "port-$FLEETCTL_PORT"; exec sleep 1000', env={"MODE": "fast"},
                 readiness={"exec": {"command": ["sh", "-c", probe, "sh", "port-$(FLEETCTL_PORT)"]}, "period": 0.05})
-    actor.hear("ready")
+    actor.read_report("ready")
     assert len(actor.fresh_folders()) == 1
 
 
-def test_an_engine_that_does_not_become_ready_in_time_is_ended_and_its_words_are_kept(run: Run, mark: str) -> None:
+def test_an_engine_that_is_not_ready_in_time_is_ended_and_its_last_output_is_kept(run: Run, mark: str) -> None:
     actor = run(sys.executable, "-I", "-S", "-c", FAMILY, readiness={"exec": {"command": ["false"]}, "period": 0.05},
                 order={"startupTimeout": 2})
-    failed = actor.hear("failed")
+    failed = actor.read_report("failed")
     assert failed["failed"] == "STARTUP_TIMEOUT"
     assert failed["message"] == (
         "not ready within its startupTimeout of 2 s (false: exit code 1); last output: family complete")
@@ -106,40 +106,40 @@ def test_an_engine_that_does_not_become_ready_in_time_is_ended_and_its_words_are
 
 def test_an_engine_is_watched_until_it_ends(run: Run) -> None:
     actor = run("sh", "-c", "while ! test -e go; do sleep 0.05; done; echo out of memory; exit 9")
-    actor.hear("ready")
+    actor.read_report("ready")
     (actor.temp / actor.fresh_folders()[0] / "go").touch()
-    assert actor.hear("down") == "the engine exited with code 9; last output: out of memory"
+    assert actor.read_report("down") == "the engine exited with code 9; last output: out of memory"
     assert actor.fresh_folders() == []
 
 
 def test_an_engine_is_down_after_enough_liveness_failures_in_a_row(run: Run, mark: str, tmp_path: Path) -> None:
-    """The probe's own count shows that one good answer in between starts the count again."""
+    """The probe's own count shows that one success in between resets the count."""
     tries = tmp_path / "tries"
     probe = f'echo >> {tries}; n=$(wc -l < {tries}); test "$n" = 3'
     actor = run("sleep", "1000",
                 liveness={"exec": {"command": ["sh", "-c", probe]}, "period": 0.02, "failureThreshold": 3})
-    assert actor.hear("down") == "liveness failed 3 times in a row (sh: exit code 1); it wrote nothing"
+    assert actor.read_report("down") == "liveness failed 3 times in a row (sh: exit code 1); it wrote nothing"
     assert tries.read_text().count("\n") == 6
     eventually(lambda: not marked(mark), "the engine was ended")
 
 
 def test_with_liveness_an_engine_that_exits_is_reported_as_exited(run: Run) -> None:
     actor = run("sh", "-c", "sleep 3; exit 4", liveness={"exec": {"command": ["true"]}, "period": 0.02})
-    assert actor.hear("down") == "the engine exited with code 4; it wrote nothing"
+    assert actor.read_report("down") == "the engine exited with code 4; it wrote nothing"
 
 
 def test_a_given_working_directory_is_used_and_kept(run: Run, tmp_path: Path) -> None:
     weights = tmp_path / "weights"
     weights.mkdir()
     actor = run("sh", "-c", "pwd; touch cache", workdir=str(weights))
-    actor.hear("failed")
+    actor.read_report("failed")
     assert actor.written().strip() == str(weights)
     assert (weights / "cache").exists()
 
 
 def test_output_written_while_both_guards_were_frozen_is_not_lost(run: Run) -> None:
-    actor = run("sh", "-c", SPEAKS_ON_CUE)
-    actor.hear("ready")
+    actor = run("sh", "-c", PRINTS_ON_CUE)
+    actor.read_report("ready")
     [pid] = children(actor.process.pid)
     [outer] = children(pid)
     [inner] = children(outer)
@@ -147,19 +147,19 @@ def test_output_written_while_both_guards_were_frozen_is_not_lost(run: Run) -> N
         os.kill(guard, signal.SIGSTOP)
     folder = actor.temp / actor.fresh_folders()[0]
     (folder / "cue").touch()
-    eventually((folder / "said").exists, "the engine has spoken")
+    eventually((folder / "printed").exists, "the engine has printed its line")
     for guard in (inner, outer):
         os.kill(guard, signal.SIGKILL)
-    assert actor.hear("down") == "the engine was ended by signal 9; last output: the last words"
+    assert actor.read_report("down") == "the engine was ended by signal 9; last output: the last words"
 
 
 @pytest.mark.parametrize("victim", ["actor", "outer", "inner"])
-def test_whichever_process_is_killed_nothing_of_the_engine_is_left(
+def test_whichever_process_is_killed_no_process_of_the_engine_is_left(
     run: Run, mark: str, victim: str, tmp_path: Path
 ) -> None:
-    said = {"exec": {"command": ["grep", "-q", "complete", str(tmp_path / "engine.log")]}, "period": 0.05}
-    actor = run(sys.executable, "-I", "-S", "-c", FAMILY, readiness=said)
-    actor.hear("ready")
+    probe = {"exec": {"command": ["grep", "-q", "complete", str(tmp_path / "engine.log")]}, "period": 0.05}
+    actor = run(sys.executable, "-I", "-S", "-c", FAMILY, readiness=probe)
+    actor.read_report("ready")
     [pid] = children(actor.process.pid)
     [outer] = children(pid)
     [inner] = children(outer)
@@ -175,13 +175,13 @@ def test_a_failed_start_survives_pickling() -> None:
     assert (failure.code, str(failure)) == ("CARD_IN_USE", "card 0 is taken")
 
 
-def test_liveness_does_not_count_while_an_engine_reloads_and_begins_at_0_after_that() -> None:
+def test_liveness_failures_do_not_count_during_a_reload_and_start_at_0_after_it() -> None:
     engine = EngineProcess.__new__(EngineProcess)
     engine.hold_liveness(1000)
     probed = list[bool]()
 
     class Ended:
-        """Asked before each probe; the reload is over after 10 of them."""
+        """An event that each probe checks first; the reload ends after 10 checks."""
 
         asked = 0
 

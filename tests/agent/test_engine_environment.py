@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from engine_run import DUMP_ENV, Actor, Run
+from engine_run import DUMP_ENV, ActorStandIn, Run
 
 
-def env_seen(actor: Actor) -> dict[str, str]:
-    actor.hear("failed", "down")
+def env_seen(actor: ActorStandIn) -> dict[str, str]:
+    actor.read_report("failed", "down")
     seen: dict[str, str] = json.loads(actor.written())
     return seen
 
@@ -17,7 +17,7 @@ def env_seen(actor: Actor) -> dict[str, str]:
 def test_an_engine_sees_the_nodes_environment_its_own_and_what_is_injected(run: Run) -> None:
     actor = run(*DUMP_ENV, node={"HF_TOKEN": "secret", "LANG": "C.UTF-8", "MODE": "node", "RAY_TMPDIR": "/x"},
                 env={"MODE": "fast", "TOKEN": {"fromNode": "HF_TOKEN"}, "EMPTY": "", "DOLLAR": "$(FLEETCTL_PORT)"})
-    port, seen = actor.hear("created"), env_seen(actor)
+    port, seen = actor.read_report("created"), env_seen(actor)
     assert {name: seen.get(name) for name in ("HF_TOKEN", "LANG", "MODE", "TOKEN", "EMPTY", "DOLLAR")} == {
         "HF_TOKEN": "secret", "LANG": "C.UTF-8", "MODE": "fast", "TOKEN": "secret", "EMPTY": "",
         "DOLLAR": "$(FLEETCTL_PORT)",
@@ -29,7 +29,7 @@ def test_an_engine_sees_the_nodes_environment_its_own_and_what_is_injected(run: 
     assert "SET_BY_RAY" not in seen
 
 
-def test_injected_variables_beat_the_engines_own_and_those_beat_the_nodes(run: Run) -> None:
+def test_injected_variables_override_the_engines_and_those_override_the_nodes(run: Run) -> None:
     actor = run(*DUMP_ENV, node={"CUDA_VISIBLE_DEVICES": "5"}, env={"CUDA_VISIBLE_DEVICES": "6"})
     assert env_seen(actor)["CUDA_VISIBLE_DEVICES"] == "0,3"
 
@@ -37,7 +37,7 @@ def test_injected_variables_beat_the_engines_own_and_those_beat_the_nodes(run: R
 @pytest.mark.parametrize(("own", "seen"), [
     ({}, "PCI_BUS_ID"), ({"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, "FASTEST_FIRST"),
 ])
-def test_cards_are_numbered_as_by_the_driver_unless_the_engine_sets_it(
+def test_cards_have_the_drivers_numbers_unless_the_engine_sets_the_order(
     run: Run, own: dict[str, str], seen: str
 ) -> None:
     assert env_seen(run(*DUMP_ENV, node={"CUDA_DEVICE_ORDER": "x"}, env=own))["CUDA_DEVICE_ORDER"] == seen
@@ -45,26 +45,26 @@ def test_cards_are_numbered_as_by_the_driver_unless_the_engine_sets_it(
 
 def test_a_variable_the_node_does_not_have_stops_the_start(run: Run) -> None:
     actor = run("sleep", "1000", env={"HF_TOKEN": {"fromNode": "HF_TOKEN_FILE"}})
-    assert actor.hear("failed") == {
+    assert actor.read_report("failed") == {
         "failed": "ENV_MISSING", "message": "HF_TOKEN: the node has no variable HF_TOKEN_FILE"}
     assert actor.fresh_folders() == []
 
 
 def test_variables_that_ray_sets_for_its_workers_are_not_the_nodes(run: Run) -> None:
     actor = run("true", env={"X": {"fromNode": "SET_BY_RAY"}})
-    assert actor.hear("failed")["failed"] == "ENV_MISSING"
+    assert actor.read_report("failed")["failed"] == "ENV_MISSING"
 
 
 def test_references_in_command_and_args_are_expanded_and_all_else_is_verbatim(run: Run) -> None:
     actor = run("printf", "%s\n", "--port=$(FLEETCTL_PORT)", env={"MODE": "fast"},
                 args=["$(MODE)", "$$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"])
-    port = actor.hear("created")
-    actor.hear("failed")
+    port = actor.read_report("created")
+    actor.read_report("failed")
     assert actor.written().splitlines() == [f"--port={port}", "fast", "$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"]
 
 
-def test_an_unknown_reference_of_ours_stops_the_start(run: Run) -> None:
+def test_an_unknown_fleetctl_reference_stops_the_start(run: Run) -> None:
     actor = run("sleep", "1000", args=["$(FLEETCTL_PROT)"])
-    assert actor.hear("failed") == {
+    assert actor.read_report("failed") == {
         "failed": "UNRESOLVED_VARIABLE", "message": "$(FLEETCTL_PROT) is not a fleetctl variable"}
-    assert actor.fresh_folders() == [], "nothing is left of a start that never was"
+    assert actor.fresh_folders() == [], "a start that was refused leaves no folder"

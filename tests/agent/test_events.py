@@ -1,4 +1,4 @@
-"""The events of a run: one JSON object a line, numbered without gaps, whoever writes them."""
+"""The events of a run: one JSON object per line, numbered without gaps, whichever thread writes them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_numbers_have_no_gaps_and_lines_are_whole_with_many_writers(capsys: pyte
 
 
 class Disk(io.RawIOBase):
-    """A file on a disk that has room for `room` more bytes."""
+    """A file on a disk with `room` bytes left."""
 
     def __init__(self) -> None:
         self.held, self.room = b"", 0
@@ -61,7 +61,7 @@ class Disk(io.RawIOBase):
         return len(taken)
 
 
-def test_a_run_goes_on_while_the_disk_of_its_log_is_full_and_speaks_again_once_it_has_room(
+def test_a_run_continues_while_the_disk_of_its_log_is_full_and_writes_again_once_there_is_room(
         monkeypatch: pytest.MonkeyPatch) -> None:
     disk, events = Disk(), EventStream()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(disk), "ascii"))
@@ -74,8 +74,8 @@ def test_a_run_goes_on_while_the_disk_of_its_log_is_full_and_speaks_again_once_i
 
 
 @pytest.mark.parametrize("words", ["a\u2028b", "a\u2029b", "a\x85b", "a\x0bb\x0cc", "\ud800", "\N{SNOWMAN}", "a\r\nb"])
-def test_odd_words_of_an_engine_break_no_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """An engine may say anything, and the job's standard output may have any encoding."""
+def test_unusual_engine_output_breaks_no_line(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """An engine may print anything, and the job's standard output may have any encoding."""
     EventStream().emit("replicaFailed", words)
     out = capsys.readouterr().out
     assert out.isascii()
@@ -83,7 +83,7 @@ def test_odd_words_of_an_engine_break_no_line(words: str, capsys: pytest.Capture
     assert json.loads(out)["message"] == words
 
 
-def test_the_client_reads_the_agents_events(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_client_can_read_the_agents_events(capsys: pytest.CaptureFixture[str]) -> None:
     EventStream().emit("runSummary", "1 of 1 ready", outcomes=[{"model": "m", "replicaId": 0, "outcome": "ready",
                                                                "nodes": ["a"], "message": ""}], exitCode=0)
     summary = parse_line(capsys.readouterr().out.rstrip("\n"))

@@ -1,4 +1,5 @@
-"""The checks of an eviction to WARM or COLD, without Ray: no HOT replica ends halfway, or because of stale state."""
+"""The checks of an eviction to WARM or COLD, without Ray: no HOT replica is half evicted, or evicted for stale
+state."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ from fleetctl.documents.quantity import format_bytes
 OLD, NEW = "a" * 64, "b" * 64
 
 
-class Played:
-    """A cluster in which WARM ones are up at once, but for those that `load`; `leaving` ones stay no more."""
+class SimulatedCluster:
+    """A cluster in which WARM replicas are up immediately, except those `loading`; those `leaving` refuse to stay."""
 
     def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
@@ -33,8 +34,8 @@ class Played:
 
     def add(self, number: int, size: int = 5) -> dict[str, Any]:
         weights = {"artifact": OLD, "view": None, "bytes": size}
-        said = {"fleet": "lab", "namespace": "ns", "specHash": "old", "members": [{"nodeId": "n", "weights": weights}]}
-        self.records[f"hot{number}"] = ActorRecord("ALIVE", True, json.dumps(said), "")
+        row = {"fleet": "lab", "namespace": "ns", "specHash": "old", "members": [{"nodeId": "n", "weights": weights}]}
+        self.records[f"hot{number}"] = ActorRecord("ALIVE", True, json.dumps(row), "")
         return {"model": "m", "replicaId": number, "actorId": f"hot{number}", "nodes": ["a"], "startupTimeout": 5}
 
     def remote(self, _: Any) -> Any:
@@ -44,7 +45,7 @@ class Played:
     def _create(self, name: str, replica: dict[str, Any]) -> Any:
         self.made[name] = replica
         if name in self.loading:
-            self.stop.set()  # a person interrupts it while it loads
+            self.stop.set()  # the user interrupts the eviction while this one loads
         else:
             self.records[name] = ActorRecord("ALIVE", True, json.dumps(replica), "")
         return SimpleNamespace(name=name, _actor_id=SimpleNamespace(hex=lambda: name),
@@ -64,8 +65,8 @@ def job() -> Job:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch, job: Job) -> Played:
-    cluster = Played(job.stop)
+def cluster(monkeypatch: pytest.MonkeyPatch, job: Job) -> SimulatedCluster:
+    cluster = SimulatedCluster(job.stop)
     monkeypatch.setattr(levels, "ray", SimpleNamespace(
         remote=cluster.remote, get=cluster.get, kill=cluster.kill, exceptions=ray.exceptions))
     monkeypatch.setattr(levels, "cluster", SimpleNamespace(
@@ -80,25 +81,27 @@ def refused(job: Job, *replicas: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {key: (row["outcome"], row["code"]) for key, row in levels.prepare(job, replicas).items()}
 
 
-def test_an_interrupt_during_a_load_ends_all_warm_replicas_and_no_hot_one(played: Played, job: Job) -> None:
-    played.loading = {"WarmReplica:m:1"}
+def test_an_interrupt_during_a_load_ends_all_warm_replicas_and_no_hot_replica(
+    cluster: SimulatedCluster, job: Job
+) -> None:
+    cluster.loading = {"WarmReplica:m:1"}
     stays = "skipped", "INTERRUPTED"
-    assert refused(job, *map(played.add, range(3))) == {"hot0": stays, "hot1": stays, "hot2": stays}
-    assert sorted(played.killed) == sorted(played.made) == ["WarmReplica:m:0", "WarmReplica:m:1"]
+    assert refused(job, *map(cluster.add, range(3))) == {"hot0": stays, "hot1": stays, "hot2": stays}
+    assert sorted(cluster.killed) == sorted(cluster.made) == ["WarmReplica:m:0", "WarmReplica:m:1"]
 
 
 @pytest.mark.parametrize("level", ["", "COLD"])
-def test_after_an_interrupt_nothing_is_begun(
-        played: Played, job: Job, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+def test_after_an_interrupt_no_replica_is_evicted(
+        cluster: SimulatedCluster, job: Job, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
     monkeypatch.setattr(levels, "ask_nodes", lambda *_: [])
     job.stop.set()
-    assert refused(job._replace(level=level), played.add(0)) == {"hot0": ("skipped", "INTERRUPTED")}
+    assert refused(job._replace(level=level), cluster.add(0)) == {"hot0": ("skipped", "INTERRUPTED")}
 
 
-def test_a_hot_replica_stays_if_its_warm_one_is_about_to_leave(played: Played, job: Job) -> None:
-    played.leaving = {"WarmReplica:m:0"}
-    assert refused(job, played.add(0), played.add(1)) == {"hot0": ("failed", "NOT_HELD")}
-    assert played.killed == ["WarmReplica:m:0"]
+def test_a_hot_replica_stays_if_its_warm_replica_is_about_to_leave(cluster: SimulatedCluster, job: Job) -> None:
+    cluster.leaving = {"WarmReplica:m:0"}
+    assert refused(job, cluster.add(0), cluster.add(1)) == {"hot0": ("failed", "NOT_HELD")}
+    assert cluster.killed == ["WarmReplica:m:0"]
 
 
 @pytest.mark.parametrize(("known", "holds"), [
@@ -106,36 +109,36 @@ def test_a_hot_replica_stays_if_its_warm_one_is_about_to_leave(played: Played, j
     ({"specHash": "new", "weights": [{"artifact": NEW, "view": None, "bytes": 7}]}, ("new", NEW)),
 ])
 def test_a_replica_updated_in_place_goes_warm_with_its_new_weights(
-        played: Played, job: Job, known: dict[str, Any], holds: tuple[str, str]) -> None:
-    assert refused(job, {**played.add(0), **known}) == {}
-    [made] = played.made.values()
+        cluster: SimulatedCluster, job: Job, known: dict[str, Any], holds: tuple[str, str]) -> None:
+    assert refused(job, {**cluster.add(0), **known}) == {}
+    [made] = cluster.made.values()
     assert (made["specHash"], made["members"][0]["weights"]["artifact"]) == holds
 
 
-def test_it_serves_until_its_weights_are_loaded_and_drains_then(
-        played: Played, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_serves_until_its_weights_are_loaded_and_then_drains(
+        cluster: SimulatedCluster, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(_: float) -> bool:
-        assert list(played.made) == ["WarmReplica:m:0"]
-        assert played.noted == [("j", "ending", '["m/0"]')]
+        assert list(cluster.made) == ["WarmReplica:m:0"]
+        assert cluster.noted == [("j", "ending", '["m/0"]')]
         job.stop.set()
         return True
 
     monkeypatch.setattr(job.stop, "wait", wait)
     job = job._replace(name="j", drain_s=1e6)
-    unready = {**played.add(1), "actorId": "starting"}
-    assert refused(job, played.add(0), unready) == {
+    unready = {**cluster.add(1), "actorId": "starting"}
+    assert refused(job, cluster.add(0), unready) == {
         "hot0": ("skipped", "INTERRUPTED"), "starting": ("failed", "NOT_READY")}
 
 
-def test_a_replica_that_cannot_go_warm_does_not_drain(played: Played, job: Job) -> None:
-    refused(job._replace(drain_s=1e6), {**played.add(1), "actorId": "starting"})
-    assert played.noted == []
+def test_a_replica_that_cannot_go_warm_does_not_drain(cluster: SimulatedCluster, job: Job) -> None:
+    refused(job._replace(drain_s=1e6), {**cluster.add(1), "actorId": "starting"})
+    assert cluster.noted == []
 
 
 @pytest.mark.parametrize("size", [0, 5, 1023, 1 << 10, 1600, 9_437_000, 9 << 20, 3 << 30, 5 << 39, (1 << 40) + 1])
 def test_amounts_of_memory_have_the_usual_form(
-        played: Played, job: Job, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+        cluster: SimulatedCluster, job: Job, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(levels, "SETTLE_S", 0)
     budget = job._replace(warm={"n": {"name": "node-a", "bytes": size}})
-    message = levels.prepare(budget, [played.add(0, size + 1)])["hot0"]["message"]
+    message = levels.prepare(budget, [cluster.add(0, size + 1)])["hot0"]["message"]
     assert message.startswith(f"node-a may have {format_bytes(size)} of weights WARM: "), message

@@ -39,10 +39,10 @@ def test_references_are_expanded_as_kubernetes_does(text: str, expanded: str) ->
     assert expand(text, VARIABLES) == expanded
 
 
-def test_an_unknown_name_of_ours_is_an_error_and_not_text_for_the_engine() -> None:
+def test_an_unknown_fleetctl_name_is_an_error_and_not_text_for_the_engine() -> None:
     with pytest.raises(StartFailed, match="FLEETCTL_PROT"):
         expand("--port=$(FLEETCTL_PROT)", VARIABLES)
 
 
-def test_an_escaped_name_of_ours_is_text() -> None:
+def test_an_escaped_fleetctl_name_is_text() -> None:
     assert expand("$$(FLEETCTL_PROT)", VARIABLES) == "$(FLEETCTL_PROT)"

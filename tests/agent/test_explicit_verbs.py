@@ -20,8 +20,8 @@ from fleetctl.agent.lock import LockBusy
 REQUEST = {"toolVersion": "1", "job": "j", "holder": {}, "fleet": "lab", "lockTimeout": 0}
 
 
-class Played:
-    """A cluster of actors. A killed one is gone, or comes up again one restart later; `broken` ones end for good."""
+class SimulatedCluster:
+    """A cluster of actors. A killed actor is gone, or comes back with one more restart; `broken` actors stay dead."""
 
     def __init__(self) -> None:
         self.records = {f"ModelActor:org/m:{number}": ActorRecord("ALIVE", True, "{}", "", 0, 2) for number in range(4)}
@@ -29,13 +29,13 @@ class Played:
         self.keys = Keys()
         self.broken: set[str] = set()
         self.old: set[str] = set()
-        self.reborn: set[str] = set()
-        """Names that another actor has by now."""
+        self.replaced: set[str] = set()
+        """Names that another actor has taken since."""
 
     def get_actor(self, name: str) -> Any:
         if name not in self.records:
             raise ValueError
-        actor_id = f"another {name}" if name in self.reborn else name
+        actor_id = f"another {name}" if name in self.replaced else name
         handle = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: actor_id), name=name)
         if name not in self.old:
             handle.leave = SimpleNamespace(remote=lambda: self.calls.append(f"leave {name}") or name)
@@ -52,8 +52,8 @@ class Played:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Played:
-    cluster = Played()
+def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
+    cluster = SimulatedCluster()
     ray = SimpleNamespace(
         __version__="2", get_actor=cluster.get_actor, kill=cluster.kill, wait=lambda *_, **__: None,
         get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: "01"))
@@ -70,7 +70,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Played:
 
 
 @pytest.fixture
-def run(played: Played, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+def run(cluster: SimulatedCluster, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
     def running(verb: Callable[..., int], *ids: int, **more: Any) -> dict[str, Any]:
         replicas = [{"model": "org/m", "replicaId": number, "actorId": f"ModelActor:org/m:{number}",
                      "nodes": ["a"], "startupTimeout": 5} for number in ids]
@@ -83,102 +83,104 @@ def run(played: Played, capsys: pytest.CaptureFixture[str]) -> Callable[..., dic
     return running
 
 
-def test_evict_ends_the_named_replicas_engines_first(played: Played, run: Any) -> None:
-    played.old.add("ModelActor:org/m:2")
+def test_evict_ends_the_named_replicas_engines_first(cluster: SimulatedCluster, run: Any) -> None:
+    cluster.old.add("ModelActor:org/m:2")
     assert run(evict.run_evict, 0, 2)["rows"] == [(0, "gone", None), (2, "gone", None)]
-    assert played.calls == ["leave ModelActor:org/m:0", "end ModelActor:org/m:0", "end ModelActor:org/m:2",
-                            "release", "release"]
-    assert set(played.records) == {"ModelActor:org/m:1", "ModelActor:org/m:3"}
+    assert cluster.calls == ["leave ModelActor:org/m:0", "end ModelActor:org/m:0", "end ModelActor:org/m:2",
+                             "release", "release"]
+    assert set(cluster.records) == {"ModelActor:org/m:1", "ModelActor:org/m:3"}
 
 
 @pytest.mark.parametrize("kept", ["reloaded", "failure"])
-def test_the_kept_keys_of_an_actor_go_with_it_however_it_ended(played: Played, run: Any, kept: str) -> None:
+def test_the_kept_keys_of_an_actor_go_with_it_however_it_ended(cluster: SimulatedCluster, run: Any, kept: str) -> None:
     keys = {number: f"{kept}:ModelActor:org/m:{number}".encode() for number in (0, 1, 9)}  # 9 has ended by itself
     for key in keys.values():
-        played.keys.put(key, b"{}", namespace=reload.KV_NAMESPACE)
+        cluster.keys.put(key, b"{}", namespace=reload.KV_NAMESPACE)
     run(evict.run_evict, 0)
-    assert played.keys.list(b"", namespace=reload.KV_NAMESPACE) == [keys[1]]
+    assert cluster.keys.list(b"", namespace=reload.KV_NAMESPACE) == [keys[1]]
 
 
-def test_a_starting_replica_is_not_asked_to_leave(played: Played, run: Any) -> None:
-    played.records["ModelActor:org/m:0"] = ActorRecord("PENDING_CREATION", True, "", "")
+def test_a_starting_replica_is_ended_without_a_request_to_leave(cluster: SimulatedCluster, run: Any) -> None:
+    cluster.records["ModelActor:org/m:0"] = ActorRecord("PENDING_CREATION", True, "", "")
     assert run(evict.run_evict, 0)["exitCode"] == 0
-    assert played.calls[0] == "end ModelActor:org/m:0"
+    assert cluster.calls[0] == "end ModelActor:org/m:0"
 
 
 @pytest.mark.parametrize(("keep", "ends"), [({"org/m": 1}, [0, 1]), ({"org/m": 2}, [0]), ({"org/m": 3}, []),
                                             ({"other": 3}, [0, 1])])
-def test_enough_replicas_stay_ready_even_if_others_ended_since_the_client_looked(
-        played: Played, run: Any, keep: dict[str, int], ends: list[int]) -> None:
-    """Three are ready, one is being restarted: it serves nothing, so it may go in any case."""
-    played.records["ModelActor:org/m:3"] = ActorRecord("RESTARTING", True, "{}", "", 1, 1)
+def test_enough_replicas_stay_ready_even_if_others_ended_since_the_client_read_the_cluster(
+        cluster: SimulatedCluster, run: Any, keep: dict[str, int], ends: list[int]) -> None:
+    """Three are ready. One is being restarted and serves nothing, so it may be ended in any case."""
+    cluster.records["ModelActor:org/m:3"] = ActorRecord("RESTARTING", True, "{}", "", 1, 1)
     last = run(evict.run_evict, 3, 0, 1, keep=keep)
     assert [number for number, outcome, _ in last["rows"] if outcome == "gone"] == [3, *ends]
     assert {code for _, outcome, code in last["rows"] if outcome == "skipped"} <= {"TOO_FEW_READY"}
     assert last["exitCode"] == (0 if len(ends) == 2 else 3)
-    assert not any(f"m:{number}" in call for number in {0, 1} - set(ends) for call in played.calls)
+    assert not any(f"m:{number}" in call for number in {0, 1} - set(ends) for call in cluster.calls)
 
 
-def test_a_missing_replica_is_not_found_and_the_rest_is_done(played: Played, run: Any) -> None:
+def test_a_missing_replica_is_not_found_and_the_others_are_evicted(cluster: SimulatedCluster, run: Any) -> None:
     last = run(evict.run_evict, 7, 1)
     assert (last["exitCode"], last["rows"]) == (3, [(7, "failed", "NOT_FOUND"), (1, "gone", None)])
     assert run(restart.run_restart, 7)["rows"] == [(7, "failed", "NOT_FOUND")]
 
 
 @pytest.mark.parametrize("verb", [evict.run_evict, restart.run_restart])
-def test_a_new_replica_under_the_same_name_is_left_alone(played: Played, run: Any, verb: Any) -> None:
-    played.reborn.add("ModelActor:org/m:1")
+def test_a_new_replica_under_the_same_name_is_left_alone(cluster: SimulatedCluster, run: Any, verb: Any) -> None:
+    cluster.replaced.add("ModelActor:org/m:1")
     assert run(verb, 1)["rows"] == [(1, "failed", "NOT_FOUND")]
-    assert played.calls[0] == "release"
+    assert cluster.calls[0] == "release"
 
 
-def test_restart_goes_one_by_one_and_keeps_the_id(played: Played, run: Any) -> None:
+def test_replicas_are_restarted_one_by_one_and_keep_their_ids(cluster: SimulatedCluster, run: Any) -> None:
     last = run(restart.run_restart, 0, 1)
     assert (last["exitCode"], last["rows"]) == (0, [(0, "ready", None), (1, "ready", None)])
-    assert played.calls == ["restart ModelActor:org/m:0", "restart ModelActor:org/m:1", "release"]
-    assert len(played.records) == 4
+    assert cluster.calls == ["restart ModelActor:org/m:0", "restart ModelActor:org/m:1", "release"]
+    assert len(cluster.records) == 4
 
 
-def test_the_first_that_does_not_come_back_ends_a_restart(played: Played, run: Any) -> None:
-    played.broken.add("ModelActor:org/m:1")
+def test_a_restart_ends_at_the_first_replica_that_does_not_come_back(cluster: SimulatedCluster, run: Any) -> None:
+    cluster.broken.add("ModelActor:org/m:1")
     last = run(restart.run_restart, 0, 1, 2)
     assert (last["exitCode"], last["rows"]) == (3, [
         (0, "ready", None), (1, "failed", "REPLICA_DIED"), (2, "skipped", "NOT_BEGUN")])
-    assert "restart ModelActor:org/m:2" not in played.calls
+    assert "restart ModelActor:org/m:2" not in cluster.calls
 
 
 def test_an_interrupted_restart_skips_the_rest_and_does_not_wait(
-        played: Played, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def kill(handle: Any, *, no_restart: bool) -> None:
-        played.kill(handle, no_restart=no_restart)
-        played.records[handle.name] = played.records[handle.name]._replace(state="RESTARTING")
+        cluster.kill(handle, no_restart=no_restart)
+        cluster.records[handle.name] = cluster.records[handle.name]._replace(state="RESTARTING")
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(restart.ray, "kill", kill)
     last = run(restart.run_restart, 0, 1)
     assert last["interrupted"] is True
     assert last["rows"] == [(0, "starting", "INTERRUPTED"), (1, "skipped", "INTERRUPTED")]
-    assert played.calls == ["restart ModelActor:org/m:0", "release"]
+    assert cluster.calls == ["restart ModelActor:org/m:0", "release"]
 
 
-def test_a_replica_without_a_restart_left_is_not_touched(played: Played, run: Any) -> None:
-    played.records["ModelActor:org/m:0"] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
+def test_a_replica_without_a_restart_left_is_not_touched(cluster: SimulatedCluster, run: Any) -> None:
+    cluster.records["ModelActor:org/m:0"] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
     last = run(restart.run_restart, 0)
     assert (last["exitCode"], last["rows"]) == (3, [(0, "failed", "RESTARTS_USED")])
-    assert played.calls == ["release"]
+    assert cluster.calls == ["release"]
 
 
-def test_the_command_for_one_without_a_restart_left_is_quoted_for_the_shell(played: Played, run: Any) -> None:
+def test_the_command_for_a_replica_without_a_restart_left_is_quoted_for_the_shell(
+    cluster: SimulatedCluster, run: Any
+) -> None:
     name = "ModelActor:a;b:0"
-    played.records[name] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
+    cluster.records[name] = ActorRecord("ALIVE", True, "{}", "", 2, 0)
     one = {"model": "a;b", "replicaId": 0, "actorId": name, "nodes": ["a"], "startupTimeout": 5}
     [outcome] = run(restart.run_restart, replicas=[one])["outcomes"]
     assert "`fleetctl evict 'a;b/0'`" in outcome["message"]
 
 
 @pytest.mark.parametrize("verb", [evict.run_evict, restart.run_restart])
-def test_a_busy_lock_is_5_and_touches_nothing(
-        played: Played, run: Any, monkeypatch: pytest.MonkeyPatch, verb: Any) -> None:
+def test_a_busy_lock_is_exit_code_5_and_no_replica_is_touched(
+        cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch, verb: Any) -> None:
     def busy(name: str, *_: Any) -> None:
         raise LockBusy(name, {"job": "j9"})
 
@@ -186,11 +188,11 @@ def test_a_busy_lock_is_5_and_touches_nothing(
     last = run(verb, 0)
     assert last["exitCode"] == 5
     assert "is held by job j9" in last["message"]
-    assert played.calls == []
+    assert cluster.calls == []
 
 
 def test_an_interrupt_while_requests_drain_ends_nothing(
-        played: Played, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        cluster: SimulatedCluster, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stopped:
         def wait(self, seconds: float) -> bool:
             assert seconds == 30
@@ -199,4 +201,4 @@ def test_an_interrupt_while_requests_drain_ends_nothing(
     monkeypatch.setattr(explicit.threading, "Event", Stopped)
     last = run(evict.run_evict, 0, drain=30)
     assert (last["exitCode"], last["interrupted"]) == (3, True)
-    assert played.calls == []
+    assert cluster.calls == []

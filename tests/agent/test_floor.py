@@ -16,7 +16,7 @@ from fleetctl.agent.events import EventStream
 from fleetctl.agent.floor import ask_for_nodes
 from fleetctl.agent.release import run_release
 
-Asked = list[Counter[tuple[float, str]]]
+Requests = list[Counter[tuple[float, str]]]
 
 
 class Events(list[tuple[str, str]]):
@@ -28,72 +28,74 @@ def plan(fleet: str, *growth: dict[str, Any], **options: Any) -> dict[str, Any]:
     return {"fleet": {"name": fleet}, "growth": list(growth), "options": options}
 
 
-def needs(keeps: str, nodes: int, pool: str = "h100") -> dict[str, Any]:
+def growth_of(keeps: str, nodes: int, pool: str = "h100") -> dict[str, Any]:
     return {"name": pool, "labels": {"pool": pool}, "gpus": 8, "cpus": 640_000, "keeps": keeps.split(), "nodes": nodes,
             "max": 4, "replicas": []}
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
-    requests: Asked = []
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    sent: Requests = []
 
     def request_resources(bundles: list[dict[str, float]], bundle_label_selectors: list[dict[str, str]]) -> None:
-        requests.append(Counter((bundle["GPU"], labels["pool"])
-                                for bundle, labels in zip(bundles, bundle_label_selectors, strict=True)))
+        sent.append(Counter((bundle["GPU"], labels["pool"])
+                            for bundle, labels in zip(bundles, bundle_label_selectors, strict=True)))
 
     Keys().install(monkeypatch, floor)
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": node, "Alive": node != "dead"}
                                                for node in ("a", "b", "c", "dead")])
     monkeypatch.setattr(ray.autoscaler.sdk, "request_resources", request_resources)
     monkeypatch.setattr(ray.autoscaler.v2.utils, "is_autoscaler_v2", lambda: True)
-    return requests
+    return sent
 
 
-def test_the_nodes_of_all_fleets_are_asked_for_and_a_shared_one_once(asked: Asked) -> None:
+def test_the_nodes_of_all_fleets_are_requested_and_a_shared_node_once(requests: Requests) -> None:
     events = Events()
-    ask_for_nodes(plan("one", needs("a b dead", 1)), events)
-    ask_for_nodes(plan("two", needs("b c", 0), needs("", 2, "l4")), events)
-    ask_for_nodes(plan("one", needs("a b c", 0)), events)
-    assert asked == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4, (8.0, "l4"): 2}, {(8.0, "h100"): 3, (8.0, "l4"): 2}]
+    ask_for_nodes(plan("one", growth_of("a b dead", 1)), events)
+    ask_for_nodes(plan("two", growth_of("b c", 0), growth_of("", 2, "l4")), events)
+    ask_for_nodes(plan("one", growth_of("a b c", 0)), events)
+    assert requests == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4, (8.0, "l4"): 2}, {(8.0, "h100"): 3, (8.0, "l4"): 2}]
     assert [message for _, message in events] == [
         "asked Ray's autoscaler for 1 more h100 (at most 4 in all)",
         "asked Ray's autoscaler for 2 more l4 (at most 4 in all)"]
 
 
-def test_nodes_that_have_joined_since_are_not_asked_for_again(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch
+def test_nodes_that_have_joined_since_are_not_requested_again(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     living = ["a"]
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": node, "Alive": True, "Labels": {"pool": "h100"}}
                                                for node in living])
-    ask_for_nodes(plan("one", needs("a", 2)), Events())
+    ask_for_nodes(plan("one", growth_of("a", 2)), Events())
     living += ["b", "c"]
-    ask_for_nodes(plan("two", needs("a b c", 1)), Events())
+    ask_for_nodes(plan("two", growth_of("a b c", 1)), Events())
     living += ["d"]
-    ask_for_nodes(plan("one", needs("b c", 0), targets=["m"]), Events())
-    assert asked == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4}, {(8.0, "h100"): 4}]
+    ask_for_nodes(plan("one", growth_of("b c", 0), targets=["m"]), Events())
+    assert requests == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4}, {(8.0, "h100"): 4}]
 
 
-def test_a_plan_for_some_models_takes_nothing_back(asked: Asked) -> None:
-    ask_for_nodes(plan("one", needs("a", 2)), Events())
-    ask_for_nodes(plan("one", needs("b", 0), targets=["m"]), Events())
+def test_a_plan_for_some_models_withdraws_no_request(requests: Requests) -> None:
+    ask_for_nodes(plan("one", growth_of("a", 2)), Events())
+    ask_for_nodes(plan("one", growth_of("b", 0), targets=["m"]), Events())
     ask_for_nodes(plan("one"), Events())
-    assert asked == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4}, {}]
+    assert requests == [{(8.0, "h100"): 3}, {(8.0, "h100"): 4}, {}]
 
 
-def test_a_fleet_that_needs_no_node_replaces_no_request(asked: Asked) -> None:
-    ask_for_nodes(plan("one", needs("", 0)), Events())
+def test_a_fleet_that_needs_no_node_sends_no_request(requests: Requests) -> None:
+    ask_for_nodes(plan("one", growth_of("", 0)), Events())
     ask_for_nodes(plan("one"), Events())
-    assert asked == []
+    assert requests == []
 
 
-def test_an_autoscaler_that_knows_no_labels_is_asked_for_nothing(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_autoscaler_without_label_support_gets_no_request(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
     events = Events()
     monkeypatch.setattr(ray.autoscaler.v2.utils, "is_autoscaler_v2", lambda: False)
-    ask_for_nodes(plan("one", needs("a", 1)), events)
+    ask_for_nodes(plan("one", growth_of("a", 1)), events)
     monkeypatch.setattr(ray.autoscaler.sdk, "request_resources", lambda num_cpus=None, bundles=None: None)
-    ask_for_nodes(plan("one", needs("a", 1)), events)
-    assert asked == []
+    ask_for_nodes(plan("one", growth_of("a", 1)), events)
+    assert requests == []
     assert [kind for kind, _ in events] == ["nodesNotRequested"] * 2
     assert "version 2" in events[0][1]
     assert "2.52 or later" in events[1][1]
@@ -102,37 +104,37 @@ def test_an_autoscaler_that_knows_no_labels_is_asked_for_nothing(asked: Asked, m
 def released(fleet: str, busy: set[str], monkeypatch: pytest.MonkeyPatch, *, dry_run: bool = False) -> list[str]:
     monkeypatch.setattr(release, "busy_nodes", lambda: busy)
     events = EventStream()
-    said: list[str] = []
-    monkeypatch.setattr(events, "emit", lambda kind, message, **_: said.append(message))
+    lines: list[str] = []
+    monkeypatch.setattr(events, "emit", lambda kind, message, **_: lines.append(message))
     assert run_release({"fleet": fleet, "dryRun": dry_run, "toolVersion": "", "job": "j"}, events) == 0
-    return said[1:]
+    return lines[1:]
 
 
-def test_a_fleet_that_is_released_asks_for_nothing_more(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    ask_for_nodes(plan("old", needs("a b dead", 2), needs("", 1, "l4")), Events())
-    ask_for_nodes(plan("two", needs("c", 0)), Events())
-    del asked[:]
-    said = ["h100: 2 new, 1 unused and 1 in use no longer requested",
-            "l4: 1 new, 0 unused and 0 in use no longer requested"]
-    assert released("old", {"a", "c"}, monkeypatch, dry_run=True) == [*said, "nothing was changed"]
-    assert asked == []
+def test_a_released_fleet_requests_no_nodes(requests: Requests, monkeypatch: pytest.MonkeyPatch) -> None:
+    ask_for_nodes(plan("old", growth_of("a b dead", 2), growth_of("", 1, "l4")), Events())
+    ask_for_nodes(plan("two", growth_of("c", 0)), Events())
+    del requests[:]
+    lines = ["h100: 2 new, 1 unused and 1 in use no longer requested",
+             "l4: 1 new, 0 unused and 0 in use no longer requested"]
+    assert released("old", {"a", "c"}, monkeypatch, dry_run=True) == [*lines, "nothing was changed"]
+    assert requests == []
     assert released("old", {"a", "c"}, monkeypatch) == [
-        *said, "nothing was ended; a node that no other fleet requests goes once it is idle"]
-    assert asked == [{(8.0, "h100"): 1}], "c is that of the other fleet"
+        *lines, "nothing was ended; a node that no other fleet requests goes once it is idle"]
+    assert requests == [{(8.0, "h100"): 1}], "node c is requested by the other fleet"
     assert released("old", set(), monkeypatch) == ["fleet old requests no nodes; fleets that do: two"]
 
 
 def test_a_node_that_joined_counts_for_one_fleet_when_another_is_released(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     living = ["a"]
     monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": node, "Alive": True, "Labels": {"pool": "h100"}}
                                                for node in living])
-    ask_for_nodes(plan("current", needs("a", 1)), Events())
-    ask_for_nodes(plan("old", needs("a", 1)), Events())
+    ask_for_nodes(plan("current", growth_of("a", 1)), Events())
+    ask_for_nodes(plan("old", growth_of("a", 1)), Events())
     living += ["b"]
     assert released("old", {"b"}, monkeypatch)[0] == "h100: 1 new, 1 unused and 0 in use no longer requested"
-    assert asked[-1] == {(8.0, "h100"): 2}, "a and b, on which only the current fleet runs"
+    assert requests[-1] == {(8.0, "h100"): 2}, "a and b, on which only the current fleet runs"
 
 
 def withdrawn(fleet: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,17 +147,17 @@ def withdrawn(fleet: str, by: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("by", ["release", "apply"])
 def test_a_withdrawal_that_is_killed_before_the_request_is_repeated(
-    asked: Asked, monkeypatch: pytest.MonkeyPatch, by: str
+    requests: Requests, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     """Ray keeps the old request, and with it the nodes, until there is another."""
-    ask_for_nodes(plan("old", needs("a", 2)), Events())
-    del asked[:]
+    ask_for_nodes(plan("old", growth_of("a", 2)), Events())
+    del requests[:]
     with monkeypatch.context() as killed:
         killed.setattr(floor, "request_nodes", lambda: sys.exit(137))
         with pytest.raises(SystemExit):
             withdrawn("old", by, monkeypatch)
     withdrawn("old", by, monkeypatch)
-    assert asked == [{}]
+    assert requests == [{}]
     withdrawn("old", by, monkeypatch)
-    assert asked == [{}], "it is withdrawn once"
+    assert requests == [{}], "it is withdrawn once"
     assert released("old", set(), monkeypatch) == ["fleet old requests no nodes; fleets that do: none"]

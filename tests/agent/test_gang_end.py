@@ -50,7 +50,7 @@ def test_a_member_that_ray_killed_for_memory_is_reported_in_one_line(monkeypatch
 
 
 def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray only reports that the group waits, and the node has nothing free."""
+    """Ray only reports that the group is pending, and the node has nothing free."""
     waited: list[float] = []
     monkeypatch.setattr(cluster, "ray", SimpleNamespace(nodes=lambda: [
         {"NodeID": "n1", "Alive": True}, {"NodeID": "n2", "Alive": not waited}]))
@@ -63,24 +63,24 @@ def test_a_node_that_dies_before_the_group_is_granted_is_named_soon(monkeypatch:
 
 
 class Searching:
-    """A coordinator whose seating fails as given, and its searches for clean cards."""
+    """A coordinator whose placement fails as given, with scripted searches for clean cards."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *refused: list[StartFailed], found: bool = True) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.coordinator: Any = object.__new__(GangCoordinator)
         members = [{**member, "gpus": 10_000, "log": "log"} for member in MEMBERS]
         self.coordinator._replica = {**REPLICA, "members": members}
         answers = list(refused)
         for name, does in {
-            "_take_group": lambda: self.told.append("ask"), "_seat_members": lambda _: answers.pop(0),
-            "_end_members": lambda: self.told.append("end members"),
-            "_give_back": lambda: self.told.append("give back"),
+            "_take_group": lambda: self.calls.append("ask"), "_seat_members": lambda _: answers.pop(0),
+            "_end_members": lambda: self.calls.append("end members"),
+            "_give_back": lambda: self.calls.append("give back"),
         }.items():
             setattr(self.coordinator, name, does)
         monkeypatch.setattr(gang, "log_of", lambda _: SimpleNamespace(say=lambda _: None))
         monkeypatch.setattr(gang, "CleanCards", lambda members: SimpleNamespace(
-            node=members[0]["node"], release=lambda: self.told.append(f"release {members[0]['node']}")))
-        monkeypatch.setattr(gang, "find_all", lambda searches: self.told.append(
+            node=members[0]["node"], release=lambda: self.calls.append(f"release {members[0]['node']}")))
+        monkeypatch.setattr(gang, "find_all", lambda searches: self.calls.append(
             f"search {' '.join(one.node for one in searches)}") or found)
 
 
@@ -88,17 +88,21 @@ def refusals(*places: int) -> list[StartFailed]:
     return [StartFailed("CARD_IN_USE", f"in use on {MEMBERS[at]['node']}", MEMBERS[at]) for at in places]
 
 
-def test_a_gang_asks_again_once_the_dirty_cards_of_all_its_nodes_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_requests_cards_again_once_the_dirty_cards_of_all_its_nodes_are_held(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Searching(monkeypatch, refusals(0, 1), [])
     found.coordinator._take_seats()
-    assert found.told == ["ask", "end members", "give back", "search a b", "ask", "release a", "release b"]
+    assert found.calls == ["ask", "end members", "give back", "search a b", "ask", "release a", "release b"]
 
 
-def test_a_gang_asks_three_times_at_most_and_keeps_what_it_holds_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gang_requests_cards_at_most_three_times_and_keeps_the_held_cards_in_between(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = Searching(monkeypatch, refusals(0), refusals(1), refusals(1), [])
     with pytest.raises(StartFailed, match="in use on b"):
         found.coordinator._take_seats()
-    assert found.told == ["ask", "end members", "give back", "search a", "ask", "end members", "give back", "search b",
+    assert found.calls == ["ask", "end members", "give back", "search a", "ask", "end members", "give back", "search b",
                           "ask", "release a", "release b"]
 
 
@@ -107,4 +111,4 @@ def test_a_gang_without_a_clean_card_fails_with_the_reason_and_holds_nothing(mon
     with pytest.raises(StartFailed, match="in use on b; no other card of the node is free and clean") as caught:
         found.coordinator._take_seats()
     assert (caught.value.code, caught.value.place) == ("CARD_IN_USE", MEMBERS[1])
-    assert found.told == ["ask", "end members", "give back", "search b", "release b"]
+    assert found.calls == ["ask", "end members", "give back", "search b", "release b"]

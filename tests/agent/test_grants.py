@@ -14,19 +14,19 @@ NODE = "n1"
 
 
 class Node:
-    """A node with cards; `theirs` = resources that foreign actors have taken since."""
+    """A node with cards; `foreign` = resources that foreign actors have taken since."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = 4.0
-        self.theirs = 0.0
+        self.foreign = 0.0
         self.grants = Grants()
-        self.made = 0
+        self.count = 0
         monkeypatch.setattr(cluster, "free_by_node", lambda: {NODE: {"GPU": self.free}})
-        monkeypatch.setattr(cluster, "started_since", lambda *_, **__: {"GPU": self.theirs})
+        monkeypatch.setattr(cluster, "started_since", lambda *_, **__: {"GPU": self.foreign})
 
     def create(self, gpus: float) -> CreatedHere:
-        self.made += 1
-        created = CreatedHere(f"r{self.made}", None, f"id-{self.made}", "", {NODE: {"GPU": self.free}}, self.made)
+        self.count += 1
+        created = CreatedHere(f"r{self.count}", None, f"id-{self.count}", "", {NODE: {"GPU": self.free}}, self.count)
         self.grants.created(created, {"nodeId": NODE, "gpus": round(gpus * 10_000), "cpus": 0, "memory": 0})
         return created
 
@@ -46,7 +46,7 @@ def test_a_decrease_by_its_claim_may_be_its_grant(node: Node) -> None:
 
 
 def test_a_later_replica_that_is_dead_explains_nothing(node: Node) -> None:
-    """It took a card and returned it: the decrease is the earlier one's grant."""
+    """It took a card and returned it: the decrease is the earlier replica's grant."""
     one, later = node.create(1), node.create(1)
     node.grants.placed(later)
     node.free = 3.0
@@ -61,9 +61,9 @@ def test_a_node_as_free_as_before_has_granted_nothing(node: Node) -> None:
 
 def test_resources_of_a_foreign_actor_are_no_grant(node: Node) -> None:
     one = node.create(4)
-    node.free, node.theirs = 3.0, 1.0
+    node.free, node.foreign = 3.0, 1.0
     assert not node.may_hold(one)
-    node.free, node.theirs = 0.0, 4.0
+    node.free, node.foreign = 0.0, 4.0
     assert not node.may_hold(one)
 
 
@@ -82,8 +82,8 @@ def test_the_grant_of_another_replica_of_this_run_explains_only_itself(node: Nod
     assert node.may_hold(second)
 
 
-def test_a_grant_that_was_seen_already_explains_nothing_when_its_worker_comes(node: Node) -> None:
-    """Two slow workers: the first one's grant is in what was free before the second, and its worker starts later."""
+def test_a_grant_that_was_already_counted_explains_nothing_when_its_worker_starts(node: Node) -> None:
+    """Two slow workers: the first grant was made before the second replica was created; its worker starts later."""
     first = node.create(1)
     node.free = 3.0
     second = node.create(1)
@@ -108,7 +108,7 @@ def test_a_replica_placed_before_the_next_was_created_explains_nothing(node: Nod
     assert node.may_hold(second)
 
 
-def test_two_that_wait_are_both_given_the_benefit_of_the_doubt(node: Node) -> None:
+def test_of_two_waiting_replicas_each_may_hold_the_grant(node: Node) -> None:
     first, second = node.create(1), node.create(1)
     node.free = 3.0
     assert node.may_hold(first)

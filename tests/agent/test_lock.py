@@ -1,4 +1,4 @@
-"""The lock of a fleet: one holder at a time, given back or left behind by a job that died, and never given twice."""
+"""The lock of a fleet: one holder at a time, released or left by a job that died, and never given twice."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_fleets_have_locks_of_their_own(keys: Keys) -> None:
     assert take("b", "lab2").still_held()
 
 
-def test_it_passes_on_when_it_is_given_back(keys: Keys) -> None:
+def test_a_released_lock_can_be_taken(keys: Keys) -> None:
     first = take("a")
     first.release()
     second = take("b")
@@ -56,13 +56,13 @@ def test_it_passes_on_when_it_is_given_back(keys: Keys) -> None:
     assert not first.still_held()
 
 
-def test_it_passes_on_when_its_job_has_died(keys: Keys, jobs: Jobs) -> None:
+def test_the_lock_of_a_dead_job_can_be_taken(keys: Keys, jobs: Jobs) -> None:
     take("a")
     jobs.remove("a")
     assert take("b").still_held()
 
 
-def test_a_holder_that_was_frozen_finds_that_it_has_lost_it(keys: Keys, jobs: Jobs) -> None:
+def test_a_holder_that_was_frozen_notices_that_it_lost_the_lock(keys: Keys, jobs: Jobs) -> None:
     frozen = take("a")
     jobs.remove("a")
     take("b").release()
@@ -71,33 +71,33 @@ def test_a_holder_that_was_frozen_finds_that_it_has_lost_it(keys: Keys, jobs: Jo
     assert not frozen.still_held()
 
 
-def test_a_waiter_learns_of_each_holder_once_and_gets_the_lock(keys: Keys) -> None:
-    held, told = take("a"), []
+def test_a_waiting_job_is_told_each_holder_once_and_gets_the_lock(keys: Keys) -> None:
+    held, holders = take("a"), []
 
     def waiting(holder: Any) -> None:
-        told.append(holder["job"])
+        holders.append(holder["job"])
         held.release()
 
     assert take("b", timeout_s=5, waiting=waiting).still_held()
-    assert told == ["job-a"]
+    assert holders == ["job-a"]
 
 
-def test_a_waiter_can_be_stopped(keys: Keys) -> None:
+def test_a_waiting_job_can_be_stopped(keys: Keys) -> None:
     take("a")
     with pytest.raises(Interrupted):
         take("b", timeout_s=60, stopped=lambda: True)
 
 
-def test_old_entries_are_swept_but_never_the_highest(keys: Keys) -> None:
+def test_old_entries_are_deleted_but_never_the_highest(keys: Keys) -> None:
     for _ in range(5):
         take("a").release()
     assert [key for _, key in keys.table] == [b"lock:lab:4"]
 
 
-def test_a_job_that_decided_on_an_old_number_does_not_get_it_a_second_time(
+def test_a_job_with_an_outdated_number_does_not_get_the_lock_with_it(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between read and write others took the lock and deleted entries: the number is free, but not the highest."""
+    """Between read and write, other jobs took the lock and deleted entries: the number is free, but not the highest."""
     take("a").release()
     put, entered = keys.put, []
 
@@ -116,7 +116,7 @@ def test_a_job_that_decided_on_an_old_number_does_not_get_it_a_second_time(
     assert [key for _, key in keys.table] == [b"lock:lab:2"]
 
 
-def test_of_many_at_once_one_holds_it_at_a_time(keys: Keys, jobs: Jobs) -> None:
+def test_of_many_jobs_at_once_only_one_holds_the_lock_at_a_time(keys: Keys, jobs: Jobs) -> None:
     inside, most, taken = [0], [0], []
 
     def work(job: str) -> None:

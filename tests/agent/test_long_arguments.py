@@ -1,4 +1,4 @@
-"""Constructor arguments of an actor are split into parts that are short enough for Ray to keep."""
+"""Constructor arguments of an actor are split into parts short enough for Ray to keep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RAY_KEEPS = 100 << 10
 
 
 @pytest.mark.parametrize("size", [0, 100, PART, 400_000])
-def test_no_part_is_longer_than_what_ray_keeps_and_nothing_is_lost(size: int) -> None:
+def test_every_part_is_short_enough_for_ray_and_nothing_is_lost(size: int) -> None:
     replica = {"model": "m", "members": [{"engine": {"env": {"TEXT": os.urandom(size).hex()}}, "rank": 0}]}
     parts = in_parts(replica)
     assert max(map(len, parts)) < RAY_KEEPS

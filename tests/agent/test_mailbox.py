@@ -19,7 +19,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> Keys:
     return Keys().install(monkeypatch, mailbox, notes)
 
 
-def test_a_document_is_read_once_and_is_gone(keys: Keys) -> None:
+def test_a_document_is_deleted_when_it_is_read(keys: Keys) -> None:
     sent = document("j-request", {"plan": {"x": 1}})
     keys.put(sent.uri.encode(), sent.data)
     assert mailbox.take("j-request") == {"plan": {"x": 1}}
@@ -27,7 +27,7 @@ def test_a_document_is_read_once_and_is_gone(keys: Keys) -> None:
     assert mailbox.take("j-request") is None
 
 
-def test_a_document_that_comes_later_is_waited_for(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_that_arrives_later_is_awaited(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = document("j-request", {"x": 1})
     pauses = []
 
@@ -53,7 +53,7 @@ def test_a_note_is_added_to_the_metadata(keys: Keys) -> None:
 
 
 @pytest.mark.parametrize("kept", [None, b"not JSON", b"[]"])
-def test_a_ray_that_keeps_jobs_in_another_way_has_no_note_and_no_error(keys: Keys, kept: bytes | None) -> None:
+def test_a_ray_that_stores_jobs_in_another_way_gets_no_note_and_no_error(keys: Keys, kept: bytes | None) -> None:
     key = f"{notes.JOB_KEY}j".encode()
     if kept is not None:
         keys.put(key, kept, namespace=JOBS)

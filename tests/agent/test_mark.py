@@ -28,19 +28,19 @@ RuntimeError: {}
 """
 
 
-def test_the_name_of_an_actor_is_one_the_inventory_reads_back() -> None:
-    """LocalAI W1 to W4: a replica's key is that of its model and its number."""
+def test_the_inventory_reads_model_and_id_back_from_an_actors_name() -> None:
+    """LocalAI W1 to W4: a replica's key is made of its model's key and its id."""
     for model in ("m", "org/m", "org/m:1", "a#b{c}", "ModelActor:x"):
         assert parse_actor_name(actor_name(model, 12)) == ReplicaName(model, 12)
 
 
 def test_a_replica_that_is_up_describes_its_claim_and_its_address() -> None:
-    told = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
+    report = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
     claim = {"slot": 0, "gpus": 2_500, "vram": 7 << 30, "cpus": 0, "memory": 0}
-    assert json.loads(told) == {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc", "restartMax": 5,
-                                "readyAt": "2026-03-04T12:00:00Z", "members": [{**claim, **PLACE}]}
-    assert " " not in told
-    marks = read_marks(told)
+    assert json.loads(report) == {"v": 1, "fleet": "lab", "namespace": "prod", "specHash": "abc", "restartMax": 5,
+                                  "readyAt": "2026-03-04T12:00:00Z", "members": [{**claim, **PLACE}]}
+    assert " " not in report
+    marks = read_marks(report)
     assert (marks.fleet, marks.namespace, marks.spec_hash, marks.problems) == ("lab", "prod", "abc", ())
     [member] = marks.members
     assert (member.node_id, member.slot, member.gpus, member.vram) == ("n1", 0, 2_500, 7 << 30)
@@ -48,19 +48,19 @@ def test_a_replica_that_is_up_describes_its_claim_and_its_address() -> None:
 
 
 def test_the_repr_of_a_replica_contains_no_secret() -> None:
-    told = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
-    assert "hush-hush" not in told
-    assert "source" not in told
-    assert "serve" not in told
+    report = describe(REPLICA, [PLACE], "2026-03-04T12:00:00Z")
+    assert "hush-hush" not in report
+    assert "source" not in report
+    assert "serve" not in report
 
 
 def test_each_member_of_a_gang_describes_its_own_claim() -> None:
     members = [{**MEMBER, "rank": rank, "gpus": 10_000 * (rank + 1)} for rank in range(3)]
-    told = json.loads(describe({**REPLICA, "members": members}, [{**PLACE, "rank": rank} for rank in (2, 0, 1)], ""))
-    assert [(member["rank"], member["gpus"]) for member in told["members"]] == [(2, 30_000), (0, 10_000), (1, 20_000)]
+    report = json.loads(describe({**REPLICA, "members": members}, [{**PLACE, "rank": rank} for rank in (2, 0, 1)], ""))
+    assert [(member["rank"], member["gpus"]) for member in report["members"]] == [(2, 30_000), (0, 10_000), (1, 20_000)]
 
 
-def test_every_variable_the_fleet_file_may_refer_to_is_injected() -> None:
+def test_every_variable_that_a_fleet_file_may_reference_is_injected() -> None:
     from fleetctl.fleetfile.rules_reference import INJECTED
 
     variables = injected_variables(REPLICA, MEMBER, 1, 7001, "10.0.0.7", 7002)
@@ -103,7 +103,7 @@ def test_another_error_keeps_rays_first_line(text: str, message: str) -> None:
     assert decode_failure(text) == ("REPLICA_DIED", message)
 
 
-def test_a_failure_that_is_kept_is_found_by_the_actors_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_failure_is_found_by_the_actors_id(monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.experimental import internal_kv
     from ray_keys import Keys
 
@@ -114,14 +114,14 @@ def test_a_failure_that_is_kept_is_found_by_the_actors_id(monkeypatch: pytest.Mo
     assert kept_failure("cd") is None
 
 
-def test_a_replica_that_never_got_its_cards_can_be_asked_for_its_repr(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray asks for it after a constructor has raised; if that raises too, the reason is lost and Ray restarts it."""
+def test_the_repr_of_a_replica_works_even_without_granted_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray calls it after a constructor has raised; if it raises too, the reason is lost and Ray restarts the actor."""
     class Taken:
         def __init__(self, _: object) -> None:
             raise StartFailed("CARD_IN_USE", "card 0 is in use")
 
     monkeypatch.setattr(replica_module, "MemberSeat", Taken)
-    monkeypatch.setattr(replica_module.Replica, "_require_published_repr", lambda _: None)  # there is no Ray to ask
+    monkeypatch.setattr(replica_module.Replica, "_require_published_repr", lambda _: None)  # no Ray runs here
     monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: False)
     made = object.__new__(replica_module.ModelActor)

@@ -22,13 +22,13 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start a process that has the mark of an engine, and end it."""
+    """Start a process with the mark of an engine, and end it after the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def starting(*words: str, **more: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(words, env={"PATH": os.environ["PATH"], **MARK, **more}, stdout=subprocess.PIPE)
         started.append(process)
-        while not Path(f"/proc/{process.pid}/environ").read_bytes():  # none is shown for a moment
+        while not Path(f"/proc/{process.pid}/environ").read_bytes():  # for a moment a new process has no environment
             time.sleep(0.01)
         return process
 
@@ -42,13 +42,13 @@ def found() -> list[int]:
     return [one["pid"] for one in orphans.find_orphans() if one["model"] == MARK["FLEETCTL_MODEL"]]
 
 
-def test_a_marked_process_with_nothing_above_it_is_an_orphan_and_only_it_is_ended(start: Start) -> None:
+def test_a_marked_process_without_a_guard_is_an_orphan_and_only_an_orphan_is_ended(start: Start) -> None:
     process, other = start("sleep", "100"), start("sleep", "100", FLEETCTL_MODEL="another")
     [row] = [one for one in orphans.find_orphans() if one["pid"] == process.pid]
     assert (row["command"], row["replicaId"]) == ("sleep 100", "0")
     later = {**row, "began": row["began"] + 1}
-    assert [one["done"] for one in orphans.end_orphans([later])] == [True], "that one is gone"
-    assert process.poll() is None, "it is another process than the one that was agreed to"
+    assert [one["done"] for one in orphans.end_orphans([later])] == [True], "this process has ended"
+    assert process.poll() is None, "another process than the confirmed one"
     assert [one["done"] for one in orphans.end_orphans([row])] == [True]
     assert process.wait(10) == -15
     assert other.poll() is None
@@ -57,7 +57,7 @@ def test_a_marked_process_with_nothing_above_it_is_an_orphan_and_only_it_is_ende
 GUARD = "import subprocess, sys; p = subprocess.Popen(['sleep', '100']); print(p.pid, flush=True); p.wait()"
 
 
-def test_a_guarded_process_is_no_orphan_nor_is_one_of_its_engine_in_a_container(start: Start) -> None:
+def test_a_guarded_process_is_no_orphan_nor_is_its_engine_in_a_container(start: Start) -> None:
     guard = subprocess.Popen([sys.executable, "-c", GUARD, "fleetctl-supervisor"], env={**os.environ, **MARK},
                              stdout=subprocess.PIPE)
     try:
@@ -71,7 +71,7 @@ def test_a_guarded_process_is_no_orphan_nor_is_one_of_its_engine_in_a_container(
         guard.communicate()
 
 
-def test_a_process_that_lacks_one_of_the_variables_is_not_ours(start: Start) -> None:
+def test_a_process_that_lacks_one_of_the_variables_is_not_of_fleetctl(start: Start) -> None:
     process = subprocess.Popen(["sleep", "100"], env={name: value for name, value in MARK.items()
                                                       if name != "FLEETCTL_RANK"})
     try:
@@ -90,12 +90,14 @@ def test_an_unmet_need_is_reported_with_the_place_searched(tmp_path: Path) -> No
               {"kind": "workdir", "value": str(tmp_path)}, {"kind": "workdir", "value": str(tmp_path / "none")}]
     unmet = {(one["value"], one["code"]) for one in examine.unmet_needs(wanted, node)}
     assert unmet == {("vllm", "COMMAND_MISSING"), ("NONE", "VARIABLE_MISSING"),
-                     (str(tmp_path / "none"), "WORKDIR_MISSING")}, "a file that nobody may run is no command"
+                     (str(tmp_path / "none"), "WORKDIR_MISSING")}, "a file that is not executable is no command"
     (tmp_path / "vllm").chmod(0o755)
     assert examine.command("vllm", str(tmp_path)) is None
 
 
-def test_a_port_is_taken_by_others_or_ours_or_could_be(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_may_be_used_by_a_foreign_process_or_an_engine_or_be_free(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ports.reserve_port() as free:
         number = free.getsockname()[1]
     with socket.create_server(("127.0.0.1", 0)) as server:

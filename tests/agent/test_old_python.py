@@ -1,4 +1,4 @@
-"""The agent runs on whatever Python the cluster has: its code keeps to 3.9."""
+"""The agent runs on the cluster's Python, whatever it is: its code keeps to 3.9."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ NEWER_METHODS = {"bit_count", "add_note"}
 NEWER_KEYWORDS = {"zip": {"strict"}, "dataclass": {"slots", "kw_only", "match_args"}}
 
 
-def unfit(source: str) -> Iterator[str]:
-    """Return the parts of this code that Python 3.9 does not know or would fail on."""
+def newer_parts(source: str) -> Iterator[str]:
+    """Return the parts of this code that Python 3.9 does not support or would fail on."""
     try:
         tree = ast.parse(source, feature_version=(3, 9))
     except SyntaxError as error:
         yield f"line {error.lineno}: {error.msg}"
         return
     for node in ast.walk(tree):
-        for trouble in _troubles(node, source):
+        for trouble in _newer_parts(node, source):
             yield f"line {getattr(node, 'lineno', '?')}: {trouble}"
     postponed = any(isinstance(node, ast.ImportFrom) and node.module == "__future__"
                     and any(alias.name == "annotations" for alias in node.names) for node in tree.body)
@@ -49,7 +49,7 @@ def unfit(source: str) -> Iterator[str]:
             yield f"line {node.lineno}: X | Y is evaluated when this runs"
 
 
-def _troubles(node: ast.AST, source: str) -> Iterator[str]:
+def _newer_parts(node: ast.AST, source: str) -> Iterator[str]:
     if isinstance(node, ast.Match):
         yield "match statement"
     elif isinstance(node, (ast.With, ast.AsyncWith)) and _parenthesised(node, source):
@@ -98,7 +98,7 @@ def _union(node: ast.BinOp) -> bool:
 
 
 def test_the_modules_of_the_agent_keep_to_python_3_9() -> None:
-    found = {path.name: list(unfit(path.read_text(encoding="utf-8"))) for path in MODULES}
+    found = {path.name: list(newer_parts(path.read_text(encoding="utf-8"))) for path in MODULES}
     assert {name: newer for name, newer in found.items() if newer} == {}
 
 
@@ -110,7 +110,7 @@ def test_the_modules_of_the_agent_keep_to_python_3_9() -> None:
     "from __future__ import annotations\nAlias = int | None", "type X = int", "def f[T](x: T): pass",
 ])
 def test_newer_syntax_and_names_are_found(newer: str) -> None:
-    assert list(unfit(newer)) != []
+    assert list(newer_parts(newer)) != []
 
 
 @pytest.mark.parametrize("fine", [
@@ -120,4 +120,4 @@ def test_newer_syntax_and_names_are_found(newer: str) -> None:
     "x: 'int | None' = 1", "zip(a, b)", "text.removeprefix('x')",
 ])
 def test_python_3_9_passes(fine: str) -> None:
-    assert list(unfit(fine)) == []
+    assert list(newer_parts(fine)) == []

@@ -10,7 +10,7 @@ from fleetctl.agent import on_nodes
 
 
 class RayStandIn:
-    """Tasks that end in order, `together` at each wait; those of nodes called `late` never do. Each wait takes 1 s."""
+    """Tasks that end in order, `together` at each wait of 1 s; those of nodes named `late` never end."""
 
     def __init__(self, together: int = 1) -> None:
         self.together, self.ended = together, set[str]()
@@ -39,7 +39,7 @@ class RayStandIn:
 
 
 @pytest.mark.parametrize("parallel", [1, 3, 100])
-def test_a_few_at_a_time_and_each_within_its_own_time(monkeypatch: pytest.MonkeyPatch, parallel: int) -> None:
+def test_a_few_tasks_run_at_a_time_each_with_its_own_time_limit(monkeypatch: pytest.MonkeyPatch, parallel: int) -> None:
     stand_in = RayStandIn()
     monkeypatch.setattr(on_nodes, "ray", stand_in)
     monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)
@@ -56,8 +56,8 @@ def test_a_few_at_a_time_and_each_within_its_own_time(monkeypatch: pytest.Monkey
     assert {one.trouble for one in answers} == {"", "no worker answered there within 10 s"}
 
 
-def test_answers_that_are_there_at_the_same_time_are_taken_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One at a time, each wait would check all remaining nodes: 50 million checks for 10,000 nodes."""
+def test_results_that_arrive_together_are_taken_with_one_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If they were taken one by one, each wait would check all remaining nodes: 50 million checks for 10,000 nodes."""
     stand_in = RayStandIn(together=50)
     monkeypatch.setattr(on_nodes, "ray", stand_in)
     monkeypatch.setattr(on_nodes, "_ask", stand_in.ask)

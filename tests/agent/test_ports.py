@@ -1,4 +1,4 @@
-"""Ports reserved for an engine, and fixed ones that another process has, against real servers."""
+"""Ports reserved for an engine, and fixed ports that another process uses, against real servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fleetctl.agent.ports import host_port, probe_port, reserve_port, taken_by
 
 
 @pytest.fixture
-def kept() -> Iterator[socket.socket]:
+def reserved() -> Iterator[socket.socket]:
     with contextlib.closing(reserve_port()) as holder:
         yield holder
 
@@ -30,7 +30,7 @@ def port_of(holder: socket.socket) -> int:
 
 
 def bind(port: int, host: str, *options: int) -> None:
-    """Bind and listen as an engine does that sets these options, and be reached there."""
+    """Bind and listen as an engine with these options does, and accept a connection."""
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
         for option in options:
             server.setsockopt(socket.SOL_SOCKET, option, 1)
@@ -43,22 +43,22 @@ def bind(port: int, host: str, *options: int) -> None:
 @pytest.mark.parametrize("options", [
     [socket.SO_REUSEADDR], [socket.SO_REUSEPORT], [socket.SO_REUSEADDR, socket.SO_REUSEPORT],
 ], ids=["address", "port", "both"])
-def test_an_engine_that_lets_others_share_listens_on_the_port_that_is_kept_for_it(
-    kept: socket.socket, host: str, options: list[int]
+def test_an_engine_that_shares_ports_listens_on_its_reserved_port(
+    reserved: socket.socket, host: str, options: list[int]
 ) -> None:
-    bind(port_of(kept), host, *options)
+    bind(port_of(reserved), host, *options)
 
 
-def test_an_engine_that_does_not_share_gets_the_port_only_once_it_is_released(kept: socket.socket) -> None:
-    port = port_of(kept)
+def test_an_engine_that_does_not_share_ports_can_listen_only_after_the_release(reserved: socket.socket) -> None:
+    port = port_of(reserved)
     with pytest.raises(OSError, match=os.strerror(errno.EADDRINUSE)):
         bind(port, "0.0.0.0")
-    kept.close()
+    reserved.close()
     bind(port, "0.0.0.0")
 
 
-def test_pythons_own_servers_listen_on_a_kept_port(kept: socket.socket) -> None:
-    port = port_of(kept)
+def test_pythons_own_servers_listen_on_a_reserved_port(reserved: socket.socket) -> None:
+    port = port_of(reserved)
     http.server.ThreadingHTTPServer(("", port), http.server.BaseHTTPRequestHandler).server_close()
 
     async def serve() -> None:
@@ -70,10 +70,10 @@ def test_pythons_own_servers_listen_on_a_kept_port(kept: socket.socket) -> None:
 
 
 def test_a_reserved_port_is_given_to_no_other_process() -> None:
-    """Neither to a bind of port 0, whatever it shares, nor to a connection: 500 are reserved, 5000 requested."""
+    """Neither to a bind of port 0, with any sharing option, nor to a connection: 500 are reserved, 5000 requested."""
     with contextlib.ExitStack() as opened:
-        kept = {port_of(opened.enter_context(contextlib.closing(reserve_port()))) for _ in range(500)}
-        assert len(kept) == 500, "nor to us again"
+        reserved = {port_of(opened.enter_context(contextlib.closing(reserve_port()))) for _ in range(500)}
+        assert len(reserved) == 500, "nor reserved again"
         given = set()
         for turn in range(3000):
             with socket.socket() as other:
@@ -87,13 +87,13 @@ def test_a_reserved_port_is_given_to_no_other_process() -> None:
             with socket.create_connection(server.getsockname(), timeout=10) as client:
                 given.add(port_of(client))
                 server.accept()[0].close()
-        assert not given & kept
+        assert not given & reserved
 
 
-def test_nothing_answers_on_a_reserved_port(kept: socket.socket) -> None:
+def test_nothing_responds_on_a_reserved_port(reserved: socket.socket) -> None:
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("127.0.0.1", port_of(kept)), timeout=10)
-    assert taken_by(port_of(kept), ["127.0.0.1"], 0) is None
+        socket.create_connection(("127.0.0.1", port_of(reserved)), timeout=10)
+    assert taken_by(port_of(reserved), ["127.0.0.1"], 0) is None
 
 
 def test_without_ipv6_a_port_is_reserved_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,27 +126,27 @@ def test_the_process_that_uses_a_port_is_reported_by_name_and_pid(serve: Serve) 
     server = serve()
     name = Path(f"/proc/{server.pid}/comm").read_text().strip()
     assert taken_by(server.port, ["127.0.0.1"], 0) == f"{name} (process {server.pid})"
-    assert taken_by(server.port, ["127.0.0.2"], 0) is None, "nobody answers at that address"
+    assert taken_by(server.port, ["127.0.0.2"], 0) is None, "no process listens at that address"
 
 
-def test_a_port_is_taken_even_if_proc_does_not_show_the_process(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_is_in_use_even_if_proc_does_not_show_the_process(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve()
     monkeypatch.setattr(sockets, "listeners", lambda port: [])
     assert taken_by(server.port, ["127.0.0.1"], 0) == "a process that /proc does not show"
 
 
-def test_a_port_that_is_just_being_given_up_is_waited_for(serve: Serve) -> None:
+def test_a_port_that_is_about_to_be_released_is_awaited(serve: Serve) -> None:
     server = serve()
     threading.Timer(0.3, server.close).start()
     assert taken_by(server.port, ["127.0.0.1"], 30) is None
 
 
-def test_a_connection_to_itself_is_no_answer() -> None:
-    """Linux may choose the very port that is asked for as the one it is asked from, and then the two are one."""
+def test_a_connection_to_itself_does_not_count_as_an_answer() -> None:
+    """Linux may choose the destination port itself as the source port, and then the socket is connected to itself."""
     with socket.socket() as lone:
         lone.bind(("127.0.0.1", 0))
         lone.connect(lone.getsockname())
-        assert lone.getsockname() == lone.getpeername(), "it happens"
+        assert lone.getsockname() == lone.getpeername(), "Linux does this"
 
     class Alone(socket.socket):
         def getpeername(self) -> object:

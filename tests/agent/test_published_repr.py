@@ -1,4 +1,4 @@
-"""A replica whose repr Ray never got, with a stand-in for Ray's records: it ends itself, for Ray to restart it."""
+"""If Ray never got a replica's repr, the replica ends itself, for Ray to restart it; Ray's records are simulated."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from fleetctl.agent.replica import ModelActor
 READY = "2026-03-04T12:00:00Z"
 
 
-def seen(state: str, report: str = "") -> ActorRecord:
+def record(state: str, report: str = "") -> ActorRecord:
     return ActorRecord(state, placed=True, report=report, death="")
 
 
 @pytest.mark.parametrize(("ready_at", "records", "ends"), [
-    (READY, [seen("ALIVE", f'{{"readyAt":"{READY}"}}')], False),
-    (READY, [seen("PENDING_CREATION"), seen("ALIVE"), seen("ALIVE", READY)], False),
-    ("", [seen("PENDING_CREATION"), ConnectionError(), seen("ALIVE"), ConnectionError(), seen("ALIVE")], True),
-    (READY, [seen("ALIVE"), seen("ALIVE")], True),
-    (READY, [seen("ALIVE", "of its last life"), seen("ALIVE", "of its last life")], True),
-], ids=["heard", "heard late", "while it starts", "ready", "of its last life"])
-def test_a_replica_whose_repr_ray_never_got_starts_again(
+    (READY, [record("ALIVE", f'{{"readyAt":"{READY}"}}')], False),
+    (READY, [record("PENDING_CREATION"), record("ALIVE"), record("ALIVE", READY)], False),
+    ("", [record("PENDING_CREATION"), ConnectionError(), record("ALIVE"), ConnectionError(), record("ALIVE")], True),
+    (READY, [record("ALIVE"), record("ALIVE")], True),
+    (READY, [record("ALIVE", "of its last life"), record("ALIVE", "of its last life")], True),
+], ids=["published", "published late", "while it starts", "ready", "of its last life"])
+def test_a_replica_whose_repr_ray_never_got_restarts(
     monkeypatch: pytest.MonkeyPatch, ready_at: str, records: list[Any], *, ends: bool
 ) -> None:
-    def look(_: str) -> ActorRecord:
-        record = records.pop(0)
-        if isinstance(record, Exception):
-            raise record
-        return record
+    def read(_: str) -> ActorRecord:
+        answer = records.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     did: list[Any] = []
     monkeypatch.setattr(replica, "ray", SimpleNamespace(
         get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: "ab")))
-    monkeypatch.setattr(replica.cluster, "actor_record", look)
+    monkeypatch.setattr(replica.cluster, "actor_record", read)
     monkeypatch.setattr(replica, "CHECK_S", 0)
     monkeypatch.setattr(replica, "log_of", lambda _: SimpleNamespace(end=did.append))
     monkeypatch.setattr(replica, "os", SimpleNamespace(_exit=did.append))

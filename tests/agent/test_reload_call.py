@@ -1,4 +1,4 @@
-"""The request by which an engine reloads, and what its end or its silence means."""
+"""The request that makes an engine reload, and what its end or missing answer means."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from dripping import dripping
+from dripping_server import dripping
 
 from fleetctl.agent import engine as engine_module
 from fleetctl.agent.engine import EngineProcess
@@ -24,13 +24,13 @@ Requests = list[tuple[str, str, bytes]]
 
 @pytest.fixture
 def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
-    """An engine's port, the requests it got, and its answers."""
-    asked: Requests = []
+    """An engine's port, the requests it received, and its answers."""
+    requests: Requests = []
     answers: dict[str, Any] = {"status": 200, "text": "", "until": None, "drips": None, "dripped": False}
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked.append((self.command, self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
+            requests.append((self.command, self.path, self.rfile.read(int(self.headers.get("Content-Length") or 0))))
             if answers["until"]:
                 answers["until"].wait(30)
             self.send_response(answers["status"])
@@ -49,7 +49,7 @@ def engine() -> Iterator[tuple[int, Requests, dict[str, Any]]]:
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server.server_address[1], asked, answers
+    yield server.server_address[1], requests, answers
     server.shutdown()
     server.server_close()
 
@@ -59,22 +59,22 @@ def ask(port: int, within_s: float = 30, objection: Callable[[str], str | None] 
                          time.monotonic() + within_s, objection)
 
 
-def test_the_engine_is_asked_once_with_json_and_an_error_is_its_answer_cut_short(engine: Any) -> None:
-    port, asked, answers = engine
+def test_the_engine_gets_one_json_request_and_an_error_quotes_the_start_of_its_answer(engine: Any) -> None:
+    port, requests, answers = engine
     assert ask(port, body={"dir": "/new", "layers": [1]}).endswith("HTTP 200")
     assert ask(port, method="GET")
-    assert [(method, path, json.loads(body or b"null")) for method, path, body in asked] == [
+    assert [(method, path, json.loads(body or b"null")) for method, path, body in requests] == [
         ("POST", "/load", {"dir": "/new", "layers": [1]}), ("GET", "/load", None)]
     answers.update(status=500, text="x" * 9999)
     with pytest.raises(StartFailed, match="HTTP 500: x") as failed:
         ask(port)
-    assert (failed.value.code, len(str(failed.value)) < ANSWER_SHOWN + 100, len(asked)) == ("RELOAD_FAILED", True, 3)
+    assert (failed.value.code, len(str(failed.value)) < ANSWER_SHOWN + 100, len(requests)) == ("RELOAD_FAILED", True, 3)
     answers.update(status=302)
     with pytest.raises(StartFailed, match="HTTP 302"):
         ask(port)
 
 
-def test_an_endless_answer_counts_by_its_beginning(engine: Any) -> None:
+def test_an_endless_answer_counts_by_its_first_bytes(engine: Any) -> None:
     port, _, answers = engine
     answers.update(text="x", drips=threading.Event())
     try:
@@ -84,27 +84,27 @@ def test_an_endless_answer_counts_by_its_beginning(engine: Any) -> None:
         answers["drips"].set()
 
 
-def test_an_answer_that_never_reaches_its_body_is_too_late() -> None:
+def test_an_answer_without_a_body_in_time_is_too_late() -> None:
     with dripping(b"HTTP/1.1 200 X\r\nX: ") as (port, over):
         with pytest.raises(StartFailed, match=r"on port [0-9]+: (TimeoutError|timeout)"):
             ask(port, within_s=0.3)
         assert not over.is_set()
 
 
-def test_an_engine_that_does_not_answer_in_time_or_is_another_process_has_not_reloaded(engine: Any) -> None:
-    port, asked, answers = engine
+def test_without_an_answer_in_time_or_from_another_process_the_engine_has_not_reloaded(engine: Any) -> None:
+    port, requests, answers = engine
     answers["until"] = threading.Event()
     with pytest.raises(StartFailed, match=r"TimeoutError|timeout"):
         ask(port, within_s=0.2)
     answers["until"].set()
     with pytest.raises(StartFailed, match="not ours"):
         ask(port, objection=lambda _: "not ours")
-    assert len(asked) == 1
+    assert len(requests) == 1
     with pytest.raises(StartFailed, match="ConnectionRefusedError"):
         ask(1)
 
 
-def test_an_address_that_this_host_does_not_have_is_passed_over(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_this_host_does_not_have_is_skipped(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without IPv6 a connection to ::1 fails with a bare OSError."""
     connect = socket.create_connection
 
@@ -114,17 +114,17 @@ def test_an_address_that_this_host_does_not_have_is_passed_over(engine: Any, mon
         return connect(address, *more, **options)
 
     monkeypatch.setattr(socket, "create_connection", connecting)
-    port, asked, _ = engine
+    port, requests, _ = engine
     assert ask_to_reload({"method": "POST", "path": "/load"}, port, ("::1", "127.0.0.1"), time.monotonic() + 30,
                          lambda _: None).endswith("HTTP 200")
-    assert len(asked) == 1
+    assert len(requests) == 1
     with pytest.raises(StartFailed, match="no time"):
         ask(port, within_s=-1)
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 class Run:
-    """A process that ends when it is asked to reload."""
+    """A process that ends when it receives the reload request."""
 
     tree, exit_code = None, 134
 
@@ -133,10 +133,10 @@ class Run:
 
 
 @pytest.mark.parametrize(("ended", "code"), [(True, "RELOAD_ENDED"), (False, "RELOAD_FAILED")])
-def test_an_engine_that_ends_is_another_failure_and_no_variable_but_ours_is_in_a_path_or_a_message(
+def test_an_engine_that_ends_is_a_failure_of_its_own_and_only_fleetctl_variables_are_expanded(
     engine: Any, ended: bool, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port, asked, answers = engine
+    port, requests, answers = engine
     answers.update(status=500)
     process = EngineProcess.__new__(EngineProcess)
     process.__dict__.update(_env={"TOKEN": "secret", "FLEETCTL_MODEL": "m"}, _port=port, _ready_port=None,
@@ -146,11 +146,11 @@ def test_an_engine_that_ends_is_another_failure_and_no_variable_but_ours_is_in_a
     with pytest.raises(StartFailed, match=r"POST /load\?of=\$\(FLEETCTL_MODEL\)&as=\$\(TOKEN\) on port") as failed:
         process.reload(request, {}, time.monotonic() + 30)
     assert failed.value.code == code
-    assert [(path, json.loads(body)) for _, path, body in asked] == [
+    assert [(path, json.loads(body)) for _, path, body in requests] == [
         ("/load?of=m&as=$(TOKEN)", {"as": "secret"})]
 
 
-def test_of_an_engine_that_is_not_ready_after_its_reload_the_probe_is_the_reason_and_not_its_log(
+def test_if_an_engine_is_not_ready_after_its_reload_the_reason_is_the_probe_and_not_its_log(
     engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = EngineProcess.__new__(EngineProcess)

@@ -1,4 +1,4 @@
-"""An update in place on the agent's side: what a failure leaves, one replica at a time."""
+"""Update in place on the agent's side: the state after a failure, and one replica at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REQUEST = {"runs": "old", "specHash": "new", "http": {"path": "/load"}, "startup
 
 
 class Steps:
-    """The members' seats and the steps they ran; `failing` = a step that fails, `waits` = a step that waits."""
+    """The members' handles and the steps they ran; `failing` = a step that fails, `waits` = a step that waits."""
 
     def __init__(self, failing: str = "") -> None:
         self.failing, self.taken, self.go = failing, list[tuple[str, list[int]]](), threading.Event()
@@ -58,7 +58,7 @@ def ended(reloading: Reloading) -> dict[str, Any]:
     return reloading.state()
 
 
-def test_all_members_fetch_before_leaders_are_asked_and_a_restart_keeps_what_was_reloaded(keys: Keys) -> None:
+def test_all_members_fetch_before_leaders_reload_and_a_restart_keeps_the_reloaded_spec(keys: Keys) -> None:
     replica, steps = dict(REPLICA), Steps()
     places = [{"nodeId": "n", "ip": "192.0.2.1", "port": 7 + rank, "rank": rank} for rank in (0, 1)]
     reloading = Reloading(replica, places, steps)
@@ -73,11 +73,11 @@ def test_all_members_fetch_before_leaders_are_asked_and_a_restart_keeps_what_was
     assert (again["specHash"], again["members"][1]) == ("new", {**REPLICA["members"][1], "weights": {"artifact": "b"}})
     reloading.begin(REQUEST)
     assert ended(reloading)["state"] == "done"
-    assert len(steps.taken) == 5  # it has these weights
+    assert len(steps.taken) == 5  # it already has these weights
 
 
 @pytest.mark.parametrize("failing", ["fetch_new", "reload_engine"])
-def test_a_failure_leaves_the_replica_as_it_was_and_its_restart_too(keys: Keys, failing: str) -> None:
+def test_after_a_failure_the_replica_and_its_restart_have_the_earlier_spec(keys: Keys, failing: str) -> None:
     replica, places, steps = dict(REPLICA), [{"weights": {"artifact": "a"}}] * 2, Steps(failing)
     reloading = Reloading(replica, places, steps)
     reloading.begin(REQUEST)
@@ -86,7 +86,7 @@ def test_a_failure_leaves_the_replica_as_it_was_and_its_restart_too(keys: Keys, 
     assert (replica, places, steps.taken[-1]) == (REPLICA, [{"weights": {"artifact": "a"}}] * 2, ("drop_new", [0, 1]))
     assert as_reloaded(dict(REPLICA)) == REPLICA
     refusing = {**REPLICA, "members": [{**member, "coolingCards": ["GPU-a"]} for member in REPLICA["members"]]}
-    assert as_reloaded(refusing) == REPLICA, "what cooled when it was created may be good by now"
+    assert as_reloaded(refusing) == REPLICA, "cards that were cooling at creation may be good by now"
 
 
 def test_a_second_request_does_not_disturb_the_first(keys: Keys) -> None:
@@ -100,7 +100,7 @@ def test_a_second_request_does_not_disturb_the_first(keys: Keys) -> None:
     assert ended(reloading)["specHash"] == replica["specHash"] == "new"
 
 
-def test_after_a_failure_of_an_engine_that_was_asked_the_spec_is_not_known_and_any_request_asks_again(
+def test_after_a_failed_reload_request_the_spec_is_unknown_and_any_request_tries_again(
     keys: Keys
 ) -> None:
     replica, steps = dict(REPLICA), Steps("reload_engine")
@@ -109,13 +109,13 @@ def test_after_a_failure_of_an_engine_that_was_asked_the_spec_is_not_known_and_a
     assert ended(reloading)["runs"] is None
     steps.failing, back = "", {**REQUEST, "specHash": "old", "members": REPLICA["members"]}
     reloading.begin(back)
-    assert ended(reloading)["state"] == "refused"  # of a plan that does not know of the failure
+    assert ended(reloading)["state"] == "refused"  # from a plan that does not know of the failure
     reloading.begin({**back, "runs": UNKNOWN_SPEC})
     assert ended(reloading)["state"] == "done"
     assert [step for step, _ in steps.taken].count("reload_engine") == 2
 
 
-def test_a_failure_before_the_request_changes_nothing_and_without_time_there_is_none(keys: Keys) -> None:
+def test_a_failure_before_the_request_changes_nothing_and_without_time_no_request_is_sent(keys: Keys) -> None:
     steps = Steps("fetch_new")
     reloading = Reloading(dict(REPLICA), [{}, {}], steps)
     reloading.begin(REQUEST)
@@ -127,7 +127,7 @@ def test_a_failure_before_the_request_changes_nothing_and_without_time_there_is_
     assert "reload_engine" not in [step for step, _ in steps.taken]
 
 
-def test_a_request_of_an_older_plan_does_not_bring_former_weights_back(keys: Keys) -> None:
+def test_a_request_of_an_older_plan_does_not_restore_former_weights(keys: Keys) -> None:
     replica, steps = dict(REPLICA), Steps()
     reloading = Reloading(replica, [{}, {}], steps)
     for spec, state in (("newest", "done"), ("new", "refused")):
@@ -137,7 +137,7 @@ def test_a_request_of_an_older_plan_does_not_bring_former_weights_back(keys: Key
 
 
 class Actors:
-    """The actors that an agent asks: `states` = their answers, one per question. Records questions and notes."""
+    """The actors that an agent queries: `states` = their answers, one per query. Records queries and notes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **states: list[dict[str, Any]]) -> None:
         self.states, self.now, self.lock_holder = states, 0.0, ""
@@ -210,7 +210,9 @@ DONE = {"state": "done", "specHash": "new", "at": "2026-03-04T12:00:00Z", "resta
 FAILED = {"state": "failed", "specHash": "new", "code": "RELOAD_FAILED", "reason": "HTTP 500"}
 
 
-def test_one_replica_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_of_a_model_reload_one_at_a_time_each_with_a_note_and_as_a_source_for_the_next(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, RUNNING, DONE], m1=[RUNNING, DONE])
     found = actors.begin(0, 1)
     assert actors.run(found, 2) == {}
@@ -224,7 +226,7 @@ def test_one_replica_of_a_model_at_a_time_each_noted_and_a_source_for_the_next(m
     assert (not found.unfinished, actors.released) == (True, 1)
 
 
-def test_a_failure_is_noted_and_the_others_of_its_model_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_noted_and_the_other_replicas_of_its_model_do_not_reload(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[FAILED], m1=[DONE])
     assert actors.run(actors.begin(0, 1)) == {"m/0": ("failed", "RELOAD_FAILED"), "m/1": ("skipped", "NOT_BEGUN")}
     assert [number for number, _ in actors.asked] == ["0"]
@@ -233,7 +235,7 @@ def test_a_failure_is_noted_and_the_others_of_its_model_are_not_asked(monkeypatc
     assert (noted["code"], noted["message"], noted["nodeIds"]) == ("RELOAD_FAILED", "HTTP 500", ["n"])
 
 
-def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_actor_that_was_restarted_during_the_reload_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, {}, RUNNING])
     assert actors.run(actors.begin(0)) == {"m/0": ("failed", "RELOAD_ENDED")}
     assert len(actors.asked) == 1
@@ -245,9 +247,9 @@ def test_an_actor_that_was_restarted_meanwhile_is_not_asked_again(monkeypatch: p
     ("DEAD", 1, {"m/0": ("skipped", "NOT_FOUND")}),
     ("RESTARTING", 1, {"m/0": ("failed", "RELOAD_ENDED")}),
     ("ALIVE", 2, {"m/0": ("failed", "RELOAD_ENDED")}),
-    ("ALIVE", 1, {"m/0": ("ready", "RELOADED")}),  # it did not answer once
+    ("ALIVE", 1, {"m/0": ("ready", "RELOADED")}),  # one query without an answer
 ])
-def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again(
+def test_an_actor_that_does_not_respond_has_ended_or_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, state: str, restarts: int, outcome: dict[str, Any], error: dict[str, Any]
 ) -> None:
     actors = Actors(monkeypatch, m0=[error, DONE])
@@ -261,7 +263,7 @@ def test_an_actor_that_does_not_answer_has_ended_or_is_asked_again(
         assert actors.noted[-1] == []
 
 
-def test_without_a_note_nothing_is_asked_and_without_the_last_note_nothing_is_ready(
+def test_without_a_note_no_reload_starts_and_without_the_last_note_none_is_ready(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actors = Actors(monkeypatch, m0=[RUNNING, DONE])
@@ -278,7 +280,7 @@ def test_a_replica_that_has_reloaded_since_the_plan_is_left_alone(monkeypatch: p
     assert actors.noted[-1] == []
 
 
-def test_a_reload_to_another_spec_that_still_runs_is_waited_for_and_then_ours_begins(
+def test_a_reload_waits_for_a_running_reload_to_another_spec(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = {"state": "reloading", "specHash": "older"}
@@ -287,7 +289,7 @@ def test_a_reload_to_another_spec_that_still_runs_is_waited_for_and_then_ours_be
     assert len(actors.asked) == 2
 
 
-def test_a_replica_that_is_gone_locked_or_not_reached_is_not_reloaded(
+def test_a_replica_that_is_gone_locked_or_unreachable_is_not_reloaded(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actors = Actors(monkeypatch, m1=[RUNNING], m2=[RUNNING])
@@ -311,7 +313,7 @@ def test_a_restart_that_cannot_read_its_last_reload_ends_so_that_ray_retries(
     monkeypatch.setattr(replica_module.node, "was_restarted", lambda: True)
     monkeypatch.setattr(replica_module.node, "back_off", lambda _: None)
     monkeypatch.setattr(kind, "_give_back", lambda _: None, raising=False)
-    monkeypatch.setattr(kind, "_require_published_repr", lambda _: None)  # there is no Ray to ask
+    monkeypatch.setattr(kind, "_require_published_repr", lambda _: None)  # no Ray runs here
     monkeypatch.setattr(replica_module, "log_of", lambda _: SimpleNamespace(end=lambda _: None))
     replica = {"model": "m", "fleet": "lab", "specHash": "a", "lifecycle": {}, "members": [{"nodeId": "n"}]}
     monkeypatch.setattr(replica_module, "about", lambda *_: {})
@@ -332,18 +334,18 @@ def test_without_waiting_one_replica_of_a_model_reloads_and_the_next_plan_contin
     actors = Actors(monkeypatch, m0=states, m1=[DONE])
     found = actors.begin(0, 1, wait=False)
     actors.run(found, 1)
-    assert not found.may_end  # the actor has not answered: whether it has been asked is not known
+    assert not found.may_end  # the actor has not responded, so it is unknown whether its engine got the request
     actors.run(found, 2)
     assert found.may_end
     assert [number for number, _ in actors.asked] == ["0"]
     assert {key: (one["outcome"], one["code"]) for key, one in found.outcomes_at_end(interrupted=False).items()} == left
 
 
-def test_a_failure_that_no_agent_has_read_is_the_answer_to_the_next_request(keys: Keys) -> None:
+def test_a_failure_that_no_agent_has_read_is_the_reply_to_the_next_request(keys: Keys) -> None:
     steps = Steps("reload_engine")
     reloading = Reloading(dict(REPLICA), [{}, {}], steps)
     reloading.begin(REQUEST)
-    assert reloading._busy.acquire(timeout=30)  # it has ended
+    assert reloading._busy.acquire(timeout=30)  # its reload has ended
     reloading._busy.release()
     reloading.begin({**REQUEST, "runs": UNKNOWN_SPEC})
     assert ended(reloading)["state"] == "failed"
@@ -353,7 +355,7 @@ def test_a_failure_that_no_agent_has_read_is_the_answer_to_the_next_request(keys
     assert [step for step, _ in steps.taken].count("reload_engine") == 2
 
 
-def test_an_eviction_to_another_level_needs_to_know_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_eviction_to_another_level_requires_known_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     report = {"specHash": "old", "members": [{"rank": 0, "weights": {"artifact": "a"}}]}
     monkeypatch.setattr(levels.cluster, "actor_record", lambda _: SimpleNamespace(report=json.dumps(report)))
     reloaded = {"specHash": "new", "weights": [{"artifact": "b"}]}

@@ -20,7 +20,7 @@ REMOVED = gcs_pb2.PlacementGroupTableData.REMOVED
 
 @pytest.fixture
 def removed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A cluster in which another replica is alive, and the list of removed groups."""
+    """A cluster in which another replica is alive; the value is the list of removed groups."""
     gone: list[Any] = []
     monkeypatch.setattr(repair.ray, "get_runtime_context", lambda: SimpleNamespace(namespace="fleet"))
     monkeypatch.setattr(repair.cluster, "taken_names", lambda: {"ModelActor:org/m:1"})
@@ -44,7 +44,7 @@ def group(**more: Any) -> SimpleNamespace:
     (group(creator_actor_id=b""), "it was not created by an actor, so it is not ours"),
     (group(creator_actor_id=b"\x02" * 16), "its replica is alive"),
 ])
-def test_a_group_is_removed_only_if_it_is_ours_and_its_creator_is_dead(
+def test_a_group_is_removed_only_if_fleetctl_made_it_and_its_creator_is_dead(
     removed: list[Any], monkeypatch: pytest.MonkeyPatch, found: Any, why: str | None
 ) -> None:
     monkeypatch.setattr(repair, "find_group", lambda _: found)
@@ -52,7 +52,9 @@ def test_a_group_is_removed_only_if_it_is_ours_and_its_creator_is_dead(
     assert [one.id.hex() for one in removed] == ([GROUP_ID] if why is None else [])
 
 
-def test_a_group_stays_if_an_actor_has_its_name_again(removed: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_stays_if_an_actor_has_its_replicas_name_again(
+    removed: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(repair, "find_group", lambda _: group(name="ModelActor:org/m:1"))
     assert repair.remove_group(GROUP_ID, "ModelActor:org/m:1") == "its replica is alive"
     assert removed == []

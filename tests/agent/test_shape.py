@@ -23,11 +23,11 @@ def test_rank_0_is_the_leader_and_workers_follow_in_file_order() -> None:
     assert commands == [["lead"], ["work", "a"], ["work", "a"], ["work", "b"]]
 
 
-def test_a_standalone_is_its_own_rank_0() -> None:
+def test_a_replica_of_one_member_has_rank_0() -> None:
     assert ranks_of({"members": [{"engine": {}}]}) == [{"engine": {}}]
 
 
-def test_every_member_gets_the_engine_of_its_rank_in_its_own_group_and_its_own_log() -> None:
+def test_every_member_gets_the_engine_of_its_rank_and_group_and_its_own_log() -> None:
     other = {"name": "router", "members": [{"engine": {"command": ["route"]}}]}
     members = [planned("main", 1, 3), planned("main", 1, 0), planned("router", 0, 0)]
     action = {"id": "m:1/0", "model": "m:1", "replicaId": 0, "specHash": "h", "wanted": 2, "lifecycle": {"x": 1},
@@ -44,10 +44,10 @@ def test_every_member_gets_the_engine_of_its_rank_in_its_own_group_and_its_own_l
         "fleet": "lab", "namespace": "ns", "op": "create"}
 
 
-def test_every_member_carries_the_supervisor_as_its_node_has_no_file_of_it() -> None:
+def test_every_member_carries_the_source_of_the_supervisor() -> None:
     action = {"id": "m/0", "model": "m", "replicaId": 0, "specHash": "h", "wanted": 1, "lifecycle": {},
               "members": [planned("main", 0, 0)]}
     plan = {"specs": {"h": {"workers": [GROUP]}}, "fleet": {"name": "lab", "namespace": "ns"}}
     [member] = replica_of(plan, action, {"m/0|main|0|0": "x.log"})["members"]
     assert "def main(config" in member["supervisor"]
-    assert "supervisor" not in action["members"][0], "the plan itself stays as it is"
+    assert "supervisor" not in action["members"][0], "the plan itself is unchanged"

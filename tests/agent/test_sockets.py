@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from left_behind import MARK, end, eventually, marked
+from marked_processes import MARK, end, eventually, marked
 
 from fleetctl.agent import holders, sockets
 from fleetctl.agent.sockets import answering, listeners, packed
 
 
 @pytest.fixture(params=["netlink", "proc"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both sources: without netlink, /proc is read."""
+def source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both sources of sockets: /proc is read when netlink is not available."""
     if request.param == "proc":
         monkeypatch.setattr(sockets, "SOCK_DIAG", 31)  # a protocol that netlink does not have
     else:
@@ -34,17 +34,17 @@ def listening(host: str, *, both: bool = False) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"])
-def test_a_listening_socket_is_found_with_its_address(way: str, host: str) -> None:
+def test_a_listening_socket_is_found_with_its_address(source: str, host: str) -> None:
     with listening(host, both=host.startswith("::ffff")) as (port, link):
         found = sockets.Listener(packed(host) or b"", port, link)
         on_port = listeners(port)
         assert [one for one in on_port if one.link == link] == [found]
-        assert {one.port for one in on_port} == {port}  # another process may have the same port of another address
+        assert {one.port for one in on_port} == {port}  # another process may use the same port at another address
         assert found in listeners()
 
 
-@pytest.mark.parametrize("way", ["netlink"], indirect=True)
-def test_a_socket_that_does_not_listen_is_not_found(way: str) -> None:
+@pytest.mark.parametrize("source", ["netlink"], indirect=True)
+def test_a_socket_that_does_not_listen_is_not_found(source: str) -> None:
     with listening("127.0.0.1") as (port, link), socket.create_connection(("127.0.0.1", port), timeout=10):
         assert [one.link for one in listeners(port) if one.address == packed("127.0.0.1")] == [link]
 

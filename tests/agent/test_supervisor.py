@@ -1,4 +1,4 @@
-"""The supervisor as a program of its own, run by its source as engine.py runs it, with real processes below it."""
+"""The supervisor as a program of its own, started from its source as engine.py does, with real processes below it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from engine_run import unstamped
-from left_behind import FAMILY, MARK, SPEAKS_ON_CUE, alive, children, eventually, marked
+from marked_processes import FAMILY, MARK, PRINTS_ON_CUE, alive, children, eventually, marked
 
 from fleetctl.agent import supervisor
 from fleetctl.agent.engine_log import EngineLog
@@ -28,7 +28,7 @@ SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
 
 
 class Supervised:
-    """A running supervisor and its log; `reports` are the lines it has written so far."""
+    """A running supervisor and its log; `reports` = the lines it has written so far."""
 
     def __init__(self, process: subprocess.Popen[bytes], output: int, log: Path) -> None:
         self.process = process
@@ -48,7 +48,7 @@ class Supervised:
         return json.loads(self.process.stdout.readline())
 
     def finish(self) -> tuple[list[dict[str, int]], int]:
-        """Wait for the end; return the reports since, and the exit code."""
+        """Wait for the end; return the reports since the last read, and the exit code."""
         assert self.process.stdout is not None
         reports = [json.loads(line) for line in self.process.stdout]
         return reports, self.process.wait(30)
@@ -80,7 +80,7 @@ def start(tmp_path: Path, mark: str) -> Iterator[Start]:
 
 @contextmanager
 def ending(supervised: Supervised) -> Iterator[None]:
-    """Take the supervisor down after the test, however far it came."""
+    """End the supervisor after the test, whatever its state."""
     yield
     if supervised.process.poll() is None:
         supervised.process.kill()
@@ -95,7 +95,7 @@ def python(code: str) -> tuple[str, ...]:
 
 
 def family(start: Start, mark: str, fresh: Path | None = None) -> Supervised:
-    """An engine with a child that called setsid and one that was orphaned; all three are up."""
+    """An engine with a child that called setsid and an orphaned process; all three are up."""
     supervised = start(*python(FAMILY), fresh=fresh)
     eventually(lambda: len(marked(mark)) == 3 and "complete" in unstamped(supervised.log), "the family is complete")
     return supervised
@@ -105,8 +105,8 @@ COUNTS = "import sys\nfor i in range(int(sys.argv[1])): print('%08d' % i, 'x' * 
 SMALL = SOURCE.replace("LOG_BYTES = 64 << 20", "LOG_BYTES = 1 << 20")
 
 
-def test_a_burst_of_output_is_capped_and_the_latest_of_it_is_kept_without_a_gap(start: Start, tmp_path: Path) -> None:
-    """20 MB in all; 1 MiB is kept."""
+def test_a_burst_of_output_is_capped_and_its_end_is_kept_without_a_gap(start: Start, tmp_path: Path) -> None:
+    """20 MB are written; 1 MiB is kept."""
     assert SMALL != SOURCE
     supervised = start(*python(COUNTS), "200000", source=SMALL)
     supervised.finish()
@@ -118,14 +118,14 @@ def test_a_burst_of_output_is_capped_and_the_latest_of_it_is_kept_without_a_gap(
     assert numbers == list(range(200_000 - len(numbers), 200_000))
 
 
-def test_each_line_is_stamped_with_its_time_and_how_many_lines_were_before(tmp_path: Path) -> None:
-    """Also if a line arrives in parts, if the log has no stamps yet, and in a log that continues another."""
+def test_each_line_is_stamped_with_its_time_and_the_number_of_earlier_lines(tmp_path: Path) -> None:
+    """Also if a line arrives in parts, if the log has no stamps yet, and if the log continues an earlier one."""
     path = tmp_path / "engine.log"
     path.write_text("of an earlier agent\ncut")
     reader, writer = os.pipe()
     for part in (b"", b" off\none\ntwo\nth", b"ree\n", b"\nfive"):
         os.write(writer, part)
-        supervisor.Output(reader, str(path)).drain()  # another guard each time
+        supervisor.Output(reader, str(path)).drain()  # a new guard each time
     EngineLog(str(path)).say("it has ended")
     lines = path.read_text().splitlines()
     assert lines[:2] == ["of an earlier agent", "cut off"]
@@ -134,7 +134,7 @@ def test_each_line_is_stamped_with_its_time_and_how_many_lines_were_before(tmp_p
         ("0", "one"), ("0", "two"), ("0", "three"), ("3", ""), ("3", "five"), ("5", "fleetctl: it has ended")]
 
 
-def test_a_log_that_was_large_before_is_started_over(start: Start, tmp_path: Path) -> None:
+def test_a_log_that_is_already_large_is_replaced(start: Start, tmp_path: Path) -> None:
     (tmp_path / "engine.log").write_bytes(b"x" * (1 << 19))
     start("echo", "new", source=SMALL).finish()
     assert (tmp_path / "engine.log").read_text() == "new\n"
@@ -186,12 +186,12 @@ def test_output_lost_to_a_full_disk_is_reported_once_there_is_room(tmp_path: Pat
 
 
 def test_output_written_while_the_inner_guard_was_frozen_is_not_lost(start: Start, tmp_path: Path) -> None:
-    supervised = start("sh", "-c", SPEAKS_ON_CUE)
+    supervised = start("sh", "-c", PRINTS_ON_CUE)
     supervised.report()
     inner = supervised.inner
     os.kill(inner, signal.SIGSTOP)
     (tmp_path / "cue").touch()
-    eventually((tmp_path / "said").exists, "the engine has spoken")
+    eventually((tmp_path / "printed").exists, "the engine has printed its line")
     os.kill(inner, signal.SIGKILL)
     supervised.finish()
     assert unstamped(supervised.log) == "the last words\n"
@@ -211,7 +211,7 @@ def test_not_everyone_can_read_a_new_log(start: Start) -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 7, 127])
-def test_an_exit_code_is_reported_and_handed_on(start: Start, code: int) -> None:
+def test_an_exit_code_is_reported_and_passed_on(start: Start, code: int) -> None:
     supervised = start("sh", "-c", f"exit {code}")
     assert set(supervised.report()) == {"started"}
     assert supervised.finish() == ([{"exited": code}], code)
@@ -249,7 +249,7 @@ def test_a_command_that_may_not_run_is_reported_in_the_log(start: Start, tmp_pat
     assert unstamped(supervised.log) == f"fleetctl: cannot start {plain}: Permission denied\n"
 
 
-def test_a_working_directory_that_is_missing_is_named_as_such(start: Start, tmp_path: Path) -> None:
+def test_a_missing_working_directory_is_reported_as_such(start: Start, tmp_path: Path) -> None:
     supervised = start("true", cwd=tmp_path / "weights")
     supervised.report()
     assert supervised.finish()[1] == 126
@@ -257,8 +257,8 @@ def test_a_working_directory_that_is_missing_is_named_as_such(start: Start, tmp_
         f"fleetctl: cannot use the working directory {tmp_path / 'weights'}: No such file or directory\n")
 
 
-def test_the_engine_starts_clean(start: Start, tmp_path: Path, mark: str) -> None:
-    """Exactly the given environment, no input, no foreign descriptors, its own session, no signal held back."""
+def test_the_engine_starts_with_a_clean_process_state(start: Start, tmp_path: Path, mark: str) -> None:
+    """Only the given environment, no input, no foreign descriptors, its own session, no blocked or ignored signal."""
     before = signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # as in a raylet that a shell started in the background
     supervised = start(*python(
         "import json, os\n"
@@ -281,7 +281,7 @@ def test_the_engine_starts_clean(start: Start, tmp_path: Path, mark: str) -> Non
 
 
 def locale_of(env: dict[str, str]) -> dict[str, str]:
-    """A variable that a Python engine sets for itself in the C locale."""
+    """A variable that Python sets for itself in the C locale."""
     return {name: value for name, value in env.items() if name == "LC_CTYPE"}
 
 
@@ -293,7 +293,7 @@ def test_bytes_that_are_not_text_pass_through_environment_and_arguments(start: S
 
 
 @pytest.mark.parametrize("victim", ["outer", "inner"])
-def test_whichever_guard_is_killed_all_processes_and_the_folder_go(
+def test_whichever_guard_is_killed_all_processes_end_and_the_folder_is_removed(
         start: Start, mark: str, victim: str, tmp_path: Path) -> None:
     fresh = tmp_path / "fresh"
     fresh.mkdir()
@@ -306,7 +306,7 @@ def test_whichever_guard_is_killed_all_processes_and_the_folder_go(
     assert not fresh.exists()
 
 
-def test_with_both_guards_killed_the_engine_goes_too(start: Start, mark: str) -> None:
+def test_with_both_guards_killed_the_engine_ends_too(start: Start, mark: str) -> None:
     """The actor inherits and ends its earlier orphans; the tests of the engine cover that."""
     supervised = start("sleep", "1000")
     supervised.report()
@@ -323,7 +323,7 @@ def test_when_an_engine_exits_its_remaining_processes_end(start: Start, mark: st
     assert marked(mark) == []
 
 
-def test_an_engine_may_finish_by_itself_after_sigterm(start: Start) -> None:
+def test_an_engine_may_shut_down_by_itself_after_sigterm(start: Start) -> None:
     supervised = start("sh", "-c", "trap 'echo goodbye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
     eventually(lambda: "up" in unstamped(supervised.log), "the engine is up")
     os.kill(supervised.outer, signal.SIGTERM)
@@ -332,7 +332,7 @@ def test_an_engine_may_finish_by_itself_after_sigterm(start: Start) -> None:
     assert unstamped(supervised.log).splitlines()[-1] == "goodbye"
 
 
-def test_an_engine_that_will_not_stop_is_ended(start: Start, mark: str) -> None:
+def test_an_engine_that_ignores_sigterm_is_killed(start: Start, mark: str) -> None:
     supervised = start("sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done")
     eventually(lambda: "up" in unstamped(supervised.log), "the engine is up")
     os.kill(supervised.outer, signal.SIGTERM)
@@ -340,8 +340,8 @@ def test_an_engine_that_will_not_stop_is_ended(start: Start, mark: str) -> None:
     assert marked(mark) == []
 
 
-def test_a_parent_that_died_before_the_guard_was_ready_ends_it(start: Start, mark: str, tmp_path: Path) -> None:
-    """The supervisor knows its parent's pid; another parent means that the original one has ended."""
+def test_a_guard_whose_parent_died_during_the_start_ends(start: Start, mark: str, tmp_path: Path) -> None:
+    """The supervisor knows its parent's pid; another parent means that the original parent has ended."""
     supervised = start("sleep", "1000", source=f"{SOURCE}\nos.getppid = lambda: 1\n")
     supervised.report()
     assert supervised.finish()[1] == 128 + signal.SIGTERM

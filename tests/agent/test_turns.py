@@ -1,4 +1,4 @@
-"""Turns on shared cards: fractional claims on a node reach Ray in the plan's order, and nothing waits without need."""
+"""Turns on shared cards: fractional claims on a node reach Ray in the plan's order, without unnecessary waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def waits(turns: CardTurns, name: str) -> bool:
     return not turns.may_begin(name)
 
 
-def test_fractional_replicas_on_one_node_go_one_after_the_other() -> None:
+def test_fractional_replicas_on_one_node_are_created_one_after_another() -> None:
     turns = CardTurns([replica("a", ("n", 2_500)), replica("b", ("n", 5_000)), replica("c", ("n", 2_500))])
     assert [waits(turns, name) for name in "abc"] == [False, True, True]
     turns.done("a")
@@ -30,7 +30,7 @@ def test_whole_cards_need_no_turns() -> None:
     assert not any(waits(turns, name) for name in "abc")
 
 
-def test_on_a_node_with_shared_cards_whole_ones_take_turns_too() -> None:
+def test_on_a_node_with_shared_cards_whole_cards_take_turns_too() -> None:
     turns = CardTurns([replica("a", ("n", 10_000)), replica("b", ("n", 2_500))])
     assert [waits(turns, name) for name in "ab"] == [False, True]
 
@@ -40,7 +40,7 @@ def test_other_nodes_and_members_without_a_card_do_not_matter() -> None:
     assert not any(waits(turns, name) for name in "abc")
 
 
-def test_a_gang_waits_for_the_last_one_on_each_of_its_nodes() -> None:
+def test_a_gang_waits_for_the_previous_replica_on_each_of_its_nodes() -> None:
     gang = replica("g", ("n", 2_500), ("o", 2_500))
     turns = CardTurns([replica("a", ("n", 2_500)), replica("b", ("o", 2_500)), gang])
     turns.done("a")

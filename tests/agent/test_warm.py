@@ -1,4 +1,4 @@
-"""When a WARM replica leaves, how it counts bytes, and its files in memory; tests/e2e has the rest, on a real Ray."""
+"""When a WARM replica leaves, how it counts bytes, and its files in memory; tests/e2e covers the rest on a real Ray."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def place(node: str, artifact: str | None, view: str | None = None, size: int = 
     return {"nodeId": node, **({"weights": weights} if weights else {})}
 
 
-def test_what_members_of_a_node_share_counts_once() -> None:
+def test_weights_that_members_of_a_node_share_count_once() -> None:
     assert warm.bytes_by_node([place("x", A), place("x", A), place("x", A, "v"), place("x", B), place("y", A),
                                place("z", None)]) == {"x": 15, "y": 5}
 
@@ -35,14 +35,14 @@ def test_what_members_of_a_node_share_counts_once() -> None:
     ("second", ray.exceptions.RayActorError(), 1e6, False),
     ("second", ray.exceptions.OutOfMemoryError("low on memory"), 1e6, False),
 ])
-def test_it_leaves_when_another_hot_replica_is_ready_or_its_own_never_ended(
+def test_a_warm_replica_leaves_when_another_hot_replica_is_ready_or_its_own_never_ended(
         monkeypatch: pytest.MonkeyPatch, hot: str | None, answer: Any, waited_s: float, *, leaves: bool) -> None:
     def get_actor(name: str) -> Any:
         assert name == "ModelActor:m:3"
         if hot is None:
             raise ValueError
         return SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: hot),
-                               __ray_ready__=SimpleNamespace(remote=lambda: "asked"))
+                               __ray_ready__=SimpleNamespace(remote=lambda: "calls"))
 
     def get(_: str, **__: float) -> Any:
         if isinstance(answer, Exception):
@@ -56,7 +56,9 @@ def test_it_leaves_when_another_hot_replica_is_ready_or_its_own_never_ended(
 
 
 @pytest.mark.parametrize("death", [ray.exceptions.ActorDiedError(), ray.exceptions.OutOfMemoryError("low on memory")])
-def test_it_is_restarted_when_one_of_its_holders_has_ended(monkeypatch: pytest.MonkeyPatch, death: Exception) -> None:
+def test_a_warm_replica_restarts_when_one_of_its_holders_has_ended(
+    monkeypatch: pytest.MonkeyPatch, death: Exception
+) -> None:
     answers: list[Exception] = [ConnectionError("no head"), death]
 
     def get(_: object) -> None:
@@ -72,7 +74,7 @@ def test_it_is_restarted_when_one_of_its_holders_has_ended(monkeypatch: pytest.M
     one._holders = []
     with pytest.raises(SystemExit):
         one._watch()
-    assert not answers, "what could not be asked was asked again"
+    assert not answers, "after a query without an answer, the next one is sent"
 
 
 def test_files_are_mapped_whole_and_can_be_touched(tmp_path: Path) -> None:
@@ -90,10 +92,10 @@ def test_files_are_mapped_whole_and_can_be_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("available", "limit", "used", "fits"), [
     (100, None, 0, 80), (90, None, 0, 70), (100, 50, 10, 39), (20, 50, 0, 0), (100, 50, 60, 0), (100, "max", 90, 80),
 ])
-def test_a_tenth_of_the_host_and_of_the_group_stays_free(
+def test_a_tenth_of_the_host_and_of_the_cgroup_stays_free(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: int, limit: int | str | None, used: int,
         fits: int) -> None:
-    """In MiB, for a host with 200. 4 MiB of the group's memory are page cache."""
+    """In MiB, for a host with 200 MiB. 4 MiB of the cgroup's memory are page cache."""
     mib = 1 << 20
     (tmp_path / "meminfo").write_text(f"MemTotal: {200 << 10} kB\nMemAvailable: {available << 10} kB\n")
     (tmp_path / "own").write_text("1:name=systemd:/x\n0::/pod/ray\n")
@@ -113,16 +115,16 @@ def test_a_tenth_of_the_host_and_of_the_group_stays_free(
 
 
 def test_an_actor_asked_to_stay_waits_again_unless_it_is_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    itself = SimpleNamespace(leave=SimpleNamespace(remote=lambda: asked.append("leave")))
+    calls: list[str] = []
+    itself = SimpleNamespace(leave=SimpleNamespace(remote=lambda: calls.append("leave")))
     monkeypatch.setattr(warm, "ray", SimpleNamespace(
         get_runtime_context=lambda: SimpleNamespace(current_actor=itself)))
     one = warm.WarmReplica.__new__(warm.WarmReplica)
     one._leave_lock, one._leaving, one._since = threading.Lock(), False, -warm.ABANDONED_S
     monkeypatch.setattr(one, "_is_unneeded", lambda waited_s: waited_s >= warm.ABANDONED_S)
     one.stay()
-    assert (one._leave_if_unneeded(), asked) == (False, [])
+    assert (one._leave_if_unneeded(), calls) == (False, [])
     one._since -= warm.ABANDONED_S
-    assert (one._leave_if_unneeded(), asked) == (True, ["leave"])
+    assert (one._leave_if_unneeded(), calls) == (True, ["leave"])
     with pytest.raises(RuntimeError, match="leaving"):
         one.stay()

@@ -1,4 +1,4 @@
-"""Fixtures of this folder: a cluster that stands in, and a client that does not wait between tries."""
+"""Fixtures of this folder: a simulated cluster, and a client that does not wait between tries."""
 
 from __future__ import annotations
 

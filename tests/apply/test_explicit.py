@@ -42,7 +42,7 @@ def evict(client: DashboardClient, seen: list[Event] | None = None) -> RunSummar
     return run_explicit(client, order, "j", Starter("ann@laptop"), (seen if seen is not None else []).append)
 
 
-def test_the_agent_is_asked_to_end_the_replicas_by_name(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_the_agent_gets_the_replicas_to_end_by_name(cluster: ClusterStandIn, client: DashboardClient) -> None:
     answer(cluster, 3, "1 of 2 done", {"model": "org/m:1", "replicaId": 3, "outcome": "gone"},
            {"model": "org/m:1", "replicaId": 4, "outcome": "failed", "code": "NOT_FOUND"})
     seen: list[Event] = []
@@ -69,7 +69,7 @@ def test_nothing_is_evicted_while_an_apply_creates(cluster: ClusterStandIn, clie
     assert "--lock-timeout" in (caught.value.hint or "")
 
 
-def test_an_agent_that_could_not_begin_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_an_agent_that_could_not_start_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
     answer(cluster, 1, "no request came within 60 s")
     with pytest.raises(ApplyError, match="no request came"):
         evict(client)
@@ -88,26 +88,26 @@ def test_an_agent_that_died_is_an_error_and_the_hint_fits_the_command(
     assert caught.value.hint == advice
 
 
-@pytest.mark.parametrize(("verb", "begun"), [("evict", False), ("evict", True), ("restart", True)])
+@pytest.mark.parametrize(("verb", "ending"), [("evict", False), ("evict", True), ("restart", True)])
 def test_an_interrupt_stops_an_eviction_only_before_anything_ends_and_a_restart_at_any_time(
-        cluster: ClusterStandIn, client: DashboardClient, verb: Verb, begun: bool) -> None:
-    lines = event(0, "version") + event(1, "replicaEnding" if begun else "draining", "now")
+        cluster: ClusterStandIn, client: DashboardClient, verb: Verb, ending: bool) -> None:
+    lines = event(0, "version") + event(1, "replicaEnding" if ending else "draining", "now")
     cluster.on_submit = lambda _: [("RUNNING", lines)]
     cluster.on_stop = lambda job: job.steps.append(("STOPPED", lines + event(
         2, "runSummary", "interrupted before anything was begun", outcomes=[], exitCode=3, interrupted=True)))
 
-    def relay(heard: Event) -> None:
-        if heard.type != "version":
+    def relay(received: Event) -> None:
+        if received.type != "version":
             raise KeyboardInterrupt
 
-    goes_on = verb == "evict" and begun
+    continues = verb == "evict" and ending
     order = order_of(verb, drain_s=600)
-    if goes_on:
+    if continues:
         with pytest.raises(KeyboardInterrupt):
             run_explicit(client, order, "j", Starter("ann"), relay)
     else:
         assert run_explicit(client, order, "j", Starter("ann"), relay).interrupted
-    assert cluster.jobs["j"].stopped is not goes_on
+    assert cluster.jobs["j"].stopped is not continues
 
 
 def test_a_run_stopped_before_its_agent_is_up_is_interrupted_and_not_an_error(
@@ -123,11 +123,13 @@ def test_a_run_stopped_before_its_agent_is_up_is_interrupted_and_not_an_error(
     assert "the eviction was stopped and gave no report" in summary.message
 
 
-def test_an_eviction_to_a_level_sends_what_each_runs_now(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_an_eviction_to_a_level_sends_each_replicas_current_spec_and_weights(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
     """Ray's table has only the spec with which the replica was started."""
     answer(cluster, 0, "done")
     served = ServedWeights(artifact="a" * 64, port=7000, bytes=5)
     one = Replica(model="m", replica_id=0, spec_hash="new", members=[ReplicaMember(weights=served), ReplicaMember()])
     run_explicit(client, order_of("evict", replicas=[one], level="COLD"), "j", Starter("ann"), lambda _: None)
-    [asked] = cluster.request_of("j")["replicas"]
-    assert (asked["specHash"], asked["weights"]) == ("new", [{"artifact": "a" * 64, "view": None, "bytes": 5}, None])
+    [sent] = cluster.request_of("j")["replicas"]
+    assert (sent["specHash"], sent["weights"]) == ("new", [{"artifact": "a" * 64, "view": None, "bytes": 5}, None])

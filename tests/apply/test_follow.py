@@ -1,4 +1,4 @@
-"""Following an agent run: its log becomes events, and trouble with the dashboard is reported accurately."""
+"""Following an agent's run: its log becomes events, and problems with the dashboard are reported accurately."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ VERSION = event(0, "version", "fleetctl agent", version="1.0")
 LOCKED = event(1, "lockAcquired", "lock of lab acquired")
 READY = event(2, "replicaReady", "m/0: ready", model="m", replicaId=0)
 SUMMARY = summary(3, ready("m", 0))
-AWAY = (503, "Service Unavailable")
+UNAVAILABLE = (503, "Service Unavailable")
 
 
 class Clock:
-    """A clock that only waiting advances; `then` is called with the number of each wait."""
+    """A clock that only waiting advances; `then` is called with the number of the wait."""
 
     def __init__(self, then: Callable[[int], object] = lambda _: None) -> None:
         self.now, self.waits, self.then = 0.0, 0, then
@@ -77,8 +77,8 @@ def test_lines_of_other_programs_are_skipped(cluster: ClusterStandIn, client: Da
 def test_an_event_of_an_unknown_type_is_relayed(cluster: ClusterStandIn, client: DashboardClient) -> None:
     future = event(1, "cardRepaired", "a card was repaired", card=3)
     cluster.add_job("j", ("SUCCEEDED", VERSION + future + SUMMARY))
-    told = follow(client)[1]
-    assert (told.type, told.message, told.model_extra) == ("cardRepaired", "a card was repaired", {"card": 3})
+    relayed = follow(client)[1]
+    assert (relayed.type, relayed.message, relayed.model_extra) == ("cardRepaired", "a card was repaired", {"card": 3})
 
 
 @pytest.mark.parametrize("words", ["a\u2028b", "a\x85b", "a\x0cb", "a\x1cb"])
@@ -102,28 +102,28 @@ def test_an_agent_that_died_without_a_summary_is_reported_with_rays_reason(
 
 
 def test_rays_reason_is_shown_without_its_excerpt_of_the_log(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    said = "Job entrypoint command failed with exit code 137"
-    cluster.add_job("j", ("FAILED", VERSION)).message = f"{said}, last available logs (truncated):\n{LOCKED}"
+    reason = "Job entrypoint command failed with exit code 137"
+    cluster.add_job("j", ("FAILED", VERSION)).message = f"{reason}, last available logs (truncated):\n{LOCKED}"
     with pytest.raises(ApplyError) as caught:
         follow(client)
-    assert caught.value.message == f"the agent ended without a summary (FAILED: {said})"
+    assert caught.value.message == f"the agent ended without a summary (FAILED: {reason})"
 
 
-def test_a_job_the_cluster_does_not_know_is_an_error(client: DashboardClient) -> None:
+def test_an_unknown_job_is_an_error(client: DashboardClient) -> None:
     with pytest.raises(ApplyError, match="has no job j"):
         follow(client)
 
 
-@pytest.mark.parametrize("away", [[AWAY], [AWAY] * 5, [(0, "")] * 6, [(200, "<html>")], [(500, "x")]])
-def test_a_dashboard_that_is_away_for_a_while_is_waited_for(
-    cluster: ClusterStandIn, client: DashboardClient, away: list[tuple[int, str]]
+@pytest.mark.parametrize("outage", [[UNAVAILABLE], [UNAVAILABLE] * 5, [(0, "")] * 6, [(200, "<html>")], [(500, "x")]])
+def test_a_dashboard_that_is_unavailable_for_a_while_is_awaited(
+    cluster: ClusterStandIn, client: DashboardClient, outage: list[tuple[int, str]]
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION), ("SUCCEEDED", VERSION + SUMMARY))
-    cluster.refusals["GET", "/api/jobs/j"] = list(away)
+    cluster.refusals["GET", "/api/jobs/j"] = list(outage)
     assert types(follow(client)) == ["version", "runSummary"]
 
 
-def test_a_log_that_is_away_when_the_job_has_ended_is_waited_for(
+def test_a_log_that_is_unavailable_when_the_job_has_ended_is_awaited(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("SUCCEEDED", VERSION + SUMMARY))
@@ -135,7 +135,7 @@ def test_following_gives_up_on_an_unreachable_dashboard_but_the_apply_continues(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
-    cluster.refusals["GET", "/api/jobs/j"] = [AWAY] * 10_000
+    cluster.refusals["GET", "/api/jobs/j"] = [UNAVAILABLE] * 10_000
     clock = Clock()
     with pytest.raises(ApplyError, match=r"lost contact with the apply.*503") as caught:
         follow(client, clock)
@@ -148,13 +148,13 @@ def test_two_short_outages_are_not_one_long_outage(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", *[("RUNNING", VERSION)] * 3, ("SUCCEEDED", VERSION + SUMMARY))
-    away = [AWAY] * 20
+    outage = [UNAVAILABLE] * 20
 
-    def again(wait: int) -> None:
+    def start_outage(wait: int) -> None:
         if wait in (1, 30):
-            cluster.refusals["GET", "/api/jobs/j"] = list(away)
+            cluster.refusals["GET", "/api/jobs/j"] = list(outage)
 
-    assert types(follow(client, Clock(again))) == ["version", "runSummary"]
+    assert types(follow(client, Clock(start_outage))) == ["version", "runSummary"]
 
 
 def test_a_refused_token_is_reported_after_a_while(cluster: ClusterStandIn, client: DashboardClient) -> None:
@@ -179,7 +179,7 @@ def test_waiting_ends_at_its_time_limit_and_the_apply_continues(
 
 def test_the_time_limit_includes_outages_of_the_dashboard(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
-    cluster.refusals["GET", "/api/jobs/j"] = [AWAY] * 10_000
+    cluster.refusals["GET", "/api/jobs/j"] = [UNAVAILABLE] * 10_000
     clock = Clock()
     with pytest.raises(WaitTimeout):
         follow(client, clock, wait_timeout_s=5)
@@ -198,7 +198,7 @@ def test_a_quiet_run_is_polled_less_often(cluster: ClusterStandIn, client: Dashb
     clock = Clock()
     with pytest.raises(WaitTimeout):
         follow(client, clock, wait_timeout_s=120)
-    assert 110 < clock.waits < 150, "every second once it is quiet"
+    assert 110 < clock.waits < 150, "every second if nothing happens"
 
 
 @pytest.mark.parametrize("line", [

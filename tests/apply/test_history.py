@@ -14,7 +14,7 @@ from fleetctl.inventory.jobs import Job
 
 VERSION = event(0, "version", "fleetctl agent", version="1.0")
 LOCKED = event(1, "lockAcquired", "lock of fleet lab acquired")
-BEGUN = VERSION + LOCKED
+STARTED = VERSION + LOCKED
 CREATED = event(2, "replicaCreated", "m/0: created on a", model="m", replicaId=0, nodes=["a"])
 READY = event(3, "replicaReady", "m/0: ready on a", model="m", replicaId=0, nodes=["a"], outcome="ready", seconds=1.5)
 FAILED = {"model": "m", "replicaId": 1, "outcome": "failed", "nodes": ["a"], "message": "no", "code": "ENGINE_EXITED"}
@@ -23,29 +23,29 @@ KILLED = ("Job entrypoint command failed with exit code -9, last available logs 
           "something it wrote")
 
 
-def put(cluster: ClusterStandIn, log: str, status: str = "FAILED", *, verb: str = "apply", name: str = "j",
-        message: str = "", **metadata: str) -> StoredJob:
+def add_run(cluster: ClusterStandIn, log: str, status: str = "FAILED", *, verb: str = "apply", name: str = "j",
+            message: str = "", **metadata: str) -> StoredJob:
     job = cluster.add_job(name, verb=verb, fleet="lab", **metadata)
     job.status, job.log, job.message, job.steps = status, log, message, []
     return job
 
 
-def told(client: DashboardClient) -> HistoryEntry:
+def only_entry(client: DashboardClient) -> HistoryEntry:
     [entry] = read_history(client, None, 20).runs
     return entry
 
 
 @pytest.mark.parametrize(("log", "status", "state", "code"), [
-    (BEGUN + summary(2, ready("m", 0)), "SUCCEEDED", "ok", None),
-    (BEGUN + summary(2, ready("m", 0), SKIPPED, code=3), "FAILED", "ok", None),
-    (BEGUN + summary(2, ready("m", 0), FAILED, code=3), "FAILED", "partial", None),
-    (BEGUN + summary(2, ready("m", 0), FAILED, code=3, interrupted=True), "STOPPED", "partial", "INTERRUPTED"),
+    (STARTED + summary(2, ready("m", 0)), "SUCCEEDED", "ok", None),
+    (STARTED + summary(2, ready("m", 0), SKIPPED, code=3), "FAILED", "ok", None),
+    (STARTED + summary(2, ready("m", 0), FAILED, code=3), "FAILED", "partial", None),
+    (STARTED + summary(2, ready("m", 0), FAILED, code=3, interrupted=True), "STOPPED", "partial", "INTERRUPTED"),
     (VERSION + summary(1, code=5, message="the lock is held"), "FAILED", "refused", "LOCK_HELD"),
     (VERSION + summary(1, code=6, message="already applied"), "FAILED", "refused", "PLAN_USED"),
     (summary(0, code=1, message="no Python interpreter with ray"), "FAILED", "refused", "NOT_BEGUN"),
     (VERSION + summary(1, code=3, interrupted=True, message="interrupted before"), "STOPPED", "refused", "INTERRUPTED"),
-    (BEGUN + CREATED, "FAILED", "unknown", "DIED"),
-    (BEGUN, "STOPPED", "unknown", "INTERRUPTED"),
+    (STARTED + CREATED, "FAILED", "unknown", "DIED"),
+    (STARTED, "STOPPED", "unknown", "INTERRUPTED"),
     (VERSION, "FAILED", "refused", "NOT_BEGUN"),
     ("", "FAILED", "unknown", "LOG_GONE"),
     ("", "SUCCEEDED", "unknown", "LOG_GONE"),
@@ -53,13 +53,13 @@ def told(client: DashboardClient) -> HistoryEntry:
     ("", "PENDING", "running", None),
     ("", "RUNNING", "running", None),
     (VERSION + event(1, "lockWaiting", "held"), "RUNNING", "running", "WAITING"),
-    (BEGUN + CREATED, "RUNNING", "running", None),
+    (STARTED + CREATED, "RUNNING", "running", None),
 ])
 def test_how_an_apply_ended(
     cluster: ClusterStandIn, client: DashboardClient, log: str, status: str, state: str, code: str | None
 ) -> None:
-    put(cluster, log, status)
-    assert (told(client).state, told(client).code) == (state, code)
+    add_run(cluster, log, status)
+    assert (only_entry(client).state, only_entry(client).code) == (state, code)
 
 
 @pytest.mark.parametrize(("log", "state", "code"), [
@@ -73,21 +73,21 @@ def test_how_an_apply_ended(
 def test_how_an_eviction_ended(
     cluster: ClusterStandIn, client: DashboardClient, log: str, state: str, code: str | None
 ) -> None:
-    put(cluster, log, verb="evict", replica="m/1")
-    assert (told(client).state, told(client).code, told(client).replica) == (state, code, "m/1")
+    add_run(cluster, log, verb="evict", replica="m/1")
+    assert (only_entry(client).state, only_entry(client).code, only_entry(client).replica) == (state, code, "m/1")
 
 
-def test_a_run_that_died_says_what_ray_says_without_the_log_it_quotes(
+def test_a_run_that_died_has_rays_reason_without_the_quoted_log(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
-    put(cluster, BEGUN + CREATED, message=KILLED)
-    assert told(client).message == (
+    add_run(cluster, STARTED + CREATED, message=KILLED)
+    assert only_entry(client).message == (
         "it ended without a summary (FAILED: Job entrypoint command failed with exit code -9)")
 
 
 def test_a_run_that_died_has_the_outcomes_it_had_reported(cluster: ClusterStandIn, client: DashboardClient) -> None:
     second = CREATED.replace('"replicaId":0', '"replicaId":1')
-    put(cluster, BEGUN + CREATED + READY + second)
+    add_run(cluster, STARTED + CREATED + READY + second)
     run = read_run(client, "j", None)
     assert [(row.replica_id, row.outcome, row.code) for row in run.outcomes] == [
         (0, "ready", None), (1, "starting", "NOT_REPORTED")]
@@ -95,43 +95,44 @@ def test_a_run_that_died_has_the_outcomes_it_had_reported(cluster: ClusterStandI
 
 
 def test_a_running_run_shows_its_progress(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    put(cluster, BEGUN + CREATED + READY + CREATED.replace('"replicaId":0', '"replicaId":1'), "RUNNING", create="7")
-    assert told(client).message == "1 of 7 done"
+    log = STARTED + CREATED + READY + CREATED.replace('"replicaId":0', '"replicaId":1')
+    add_run(cluster, log, "RUNNING", create="7")
+    assert only_entry(client).message == "1 of 7 done"
 
 
-def test_a_log_that_cannot_be_served_says_so(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    put(cluster, BEGUN + summary(2, ready("m", 0)), "SUCCEEDED")
+def test_a_log_that_cannot_be_served_is_reported(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    add_run(cluster, STARTED + summary(2, ready("m", 0)), "SUCCEEDED")
     cluster.refusals["GET", "/api/jobs/j/logs"] = [(500, "the node is dead")]
-    assert told(client).message == "its log is gone: the cluster cannot serve it (SUCCEEDED)"
+    assert only_entry(client).message == "its log is gone: the cluster cannot serve it (SUCCEEDED)"
     cluster.refusals["GET", "/api/jobs/j/logs"] = [(403, "no")]
-    assert "could not be read" in told(client).message
+    assert "could not be read" in only_entry(client).message
 
 
 def test_if_the_log_is_gone_the_end_of_it_that_ray_keeps_is_used(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
-    put(cluster, "", message=KILLED + "\n" + summary(9, ready("m", 0), FAILED, code=3))
-    assert told(client).state == "partial"
+    add_run(cluster, "", message=KILLED + "\n" + summary(9, ready("m", 0), FAILED, code=3))
+    assert only_entry(client).state == "partial"
 
 
-def test_the_end_of_a_log_does_not_prove_that_nothing_was_done(
+def test_the_end_of_a_log_does_not_prove_that_no_replica_was_created(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
-    put(cluster, "", message=KILLED + "\n" + event(9, "progress", "1 of 3 done"))
-    assert (told(client).state, told(client).code) == ("unknown", "DIED")
+    add_run(cluster, "", message=KILLED + "\n" + event(9, "progress", "1 of 3 done"))
+    assert (only_entry(client).state, only_entry(client).code) == ("unknown", "DIED")
 
 
 def test_a_run_of_an_unknown_verb_never_counts_as_idle(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
-    put(cluster, VERSION, verb="resize")
-    assert (told(client).verb, told(client).state) == ("resize", "unknown")
+    add_run(cluster, VERSION, verb="resize")
+    assert (only_entry(client).verb, only_entry(client).state) == ("resize", "unknown")
 
 
 def test_a_job_that_ray_never_started_did_nothing(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    put(cluster, "", message="no node for it").error_type = "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE"
-    assert (told(client).state, told(client).code) == ("refused", "NOT_BEGUN")
-    assert "no node for it" in told(client).message
+    add_run(cluster, "", message="no node for it").error_type = "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE"
+    assert (only_entry(client).state, only_entry(client).code) == ("refused", "NOT_BEGUN")
+    assert "no node for it" in only_entry(client).message
 
 
 @pytest.mark.parametrize("noise", [
@@ -141,15 +142,15 @@ def test_a_job_that_ray_never_started_did_nothing(cluster: ClusterStandIn, clien
 def test_other_lines_in_the_log_change_nothing(
     cluster: ClusterStandIn, client: DashboardClient, noise: str
 ) -> None:
-    put(cluster, noise + BEGUN + noise + summary(2, ready("m", 0)) + noise, "SUCCEEDED")
-    assert (told(client).state, told(client).counts) == ("ok", {"ready": 1})
+    add_run(cluster, noise + STARTED + noise + summary(2, ready("m", 0)) + noise, "SUCCEEDED")
+    assert (only_entry(client).state, only_entry(client).counts) == ("ok", {"ready": 1})
 
 
-def test_who_when_and_from_where_comes_from_the_jobs_metadata(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    job = put(cluster, BEGUN, "RUNNING", who="ann", run="https://ci.example.com/1", planId="ab", commit="c0",
-              dirty="true", branch="main", toolVersion="1.2", create="12")
+def test_user_time_and_source_come_from_the_jobs_metadata(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    job = add_run(cluster, STARTED, "RUNNING", who="ann", run="https://ci.example.com/1", planId="ab", commit="c0",
+                  dirty="true", branch="main", toolVersion="1.2", create="12")
     job.start_time, job.end_time = 1_772_625_600_000, 1_772_625_609_500
-    entry = told(client)
+    entry = only_entry(client)
     assert (entry.started_at, entry.ended_at, entry.seconds) == ("2026-03-04T12:00:00Z", "2026-03-04T12:00:09Z", 9.5)
     assert (entry.who, entry.run, entry.plan_id, entry.commit, entry.dirty, entry.branch, entry.tool_version,
             entry.create) == ("ann", "https://ci.example.com/1", "ab", "c0", True, "main", "1.2", 12)
@@ -162,9 +163,9 @@ def test_who_when_and_from_where_comes_from_the_jobs_metadata(cluster: ClusterSt
 def test_a_run_whose_end_ray_has_not_noticed_ended_with_its_summary(
     cluster: ClusterStandIn, client: DashboardClient, last_word: str, ended_at: str | None, seconds: float | None
 ) -> None:
-    log = BEGUN + summary(2, ready("m", 0)).replace("2026-03-04T12:00:00.000Z", last_word)
-    put(cluster, log, "RUNNING").start_time = 1_772_625_600_000
-    entry = told(client)
+    log = STARTED + summary(2, ready("m", 0)).replace("2026-03-04T12:00:00.000Z", last_word)
+    add_run(cluster, log, "RUNNING").start_time = 1_772_625_600_000
+    entry = only_entry(client)
     assert (entry.state, entry.ended_at, entry.seconds) == ("ok", ended_at, seconds)
 
 
@@ -174,15 +175,17 @@ def test_a_run_whose_end_ray_has_not_noticed_ended_with_its_summary(
 def test_missing_metadata_is_not_invented(
     cluster: ClusterStandIn, client: DashboardClient, metadata: dict[str, str]
 ) -> None:
-    put(cluster, BEGUN, "RUNNING", **metadata).start_time = 0
-    entry = told(client)
+    add_run(cluster, STARTED, "RUNNING", **metadata).start_time = 0
+    entry = only_entry(client)
     assert (entry.who, entry.create, entry.dirty, entry.started_at, entry.seconds) == (None, None, None, None, None)
 
 
-def test_the_newest_come_first_and_only_their_logs_are_read(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_the_newest_runs_come_first_and_only_their_logs_are_read(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
     for number in range(1, 31):
-        put(cluster, BEGUN + summary(2), "SUCCEEDED", name=f"j{number}").start_time = number
-    put(cluster, BEGUN, name="theirs").body["metadata"]["fleet"] = "other"
+        add_run(cluster, STARTED + summary(2), "SUCCEEDED", name=f"j{number}").start_time = number
+    add_run(cluster, STARTED, name="theirs").body["metadata"]["fleet"] = "other"
     history = read_history(client, "lab", 3)
     assert ([run.id for run in history.runs], history.total) == (["j30", "j29", "j28"], 30)
     read = [path for _, path in cluster.requests if path.endswith("/logs")]
@@ -205,7 +208,7 @@ RUNS = {"fleetctl-apply-aa11": "plan-one", "fleetctl-apply-aa22": "plan-two", "f
 
 def some_runs(cluster: ClusterStandIn) -> None:
     for number, (name, plan) in enumerate(RUNS.items()):
-        put(cluster, BEGUN, name=name, planId=plan).start_time = number + 1
+        add_run(cluster, STARTED, name=name, planId=plan).start_time = number + 1
 
 
 @pytest.mark.parametrize(("wanted", "found"), [
@@ -235,15 +238,15 @@ def test_an_unknown_run_is_an_error(cluster: ClusterStandIn, client: DashboardCl
         read_run(client, wanted, None)
 
 
-def test_a_complete_id_wins_over_a_longer_one(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    put(cluster, BEGUN, name="fleetctl-apply-a")
-    put(cluster, BEGUN, name="fleetctl-apply-ab")
+def test_a_complete_id_is_preferred_to_a_longer_id(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    add_run(cluster, STARTED, name="fleetctl-apply-a")
+    add_run(cluster, STARTED, name="fleetctl-apply-ab")
     assert read_run(client, "fleetctl-apply-a", None).id == "fleetctl-apply-a"
 
 
 def test_a_log_cut_off_anywhere_yields_only_what_it_proves() -> None:
-    """Every prefix of a complete log, as left by an agent that is killed at any moment."""
-    log = BEGUN + CREATED + READY + summary(4, ready("m", 0))
+    """Every prefix of a complete log, as an agent leaves it that is killed at any moment."""
+    log = STARTED + CREATED + READY + summary(4, ready("m", 0))
     seen = set()
     for length in range(len(log)):
         text = log[:length]

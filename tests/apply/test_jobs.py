@@ -15,8 +15,8 @@ JOB = "fleetctl-apply-1"
 REQUEST = {"job": "x", "secret": "hush-hush"}
 
 
-class Person:
-    """A clock that only waiting advances, and the lines shown to the user meanwhile."""
+class WaitingUser:
+    """A clock that only waiting advances, and the lines shown to the user in the meantime."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -26,20 +26,20 @@ class Person:
         self.now += seconds
 
 
-def submit(client: DashboardClient, **metadata: str) -> Person:
-    person = Person()
-    submit_for(person, client, **metadata)
-    return person
+def submit(client: DashboardClient, **metadata: str) -> WaitingUser:
+    user = WaitingUser()
+    submit_for(user, client, **metadata)
+    return user
 
 
-def submit_for(person: Person, client: DashboardClient, **metadata: str) -> None:
+def submit_for(user: WaitingUser, client: DashboardClient, **metadata: str) -> None:
     jobs.submit(client, JOB, "apply", REQUEST, namespace="my fleet", metadata=metadata, follow_up="look again",
-                patience=Patience(person.told.append, person.sleep, lambda: person.now))
+                patience=Patience(user.told.append, user.sleep, lambda: user.now))
 
 
 def test_a_submitted_job_runs_the_agent_from_its_package(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    person = submit(client, fleet="lab", planId="p")
-    assert (person.now, person.told) == (0, [])
+    user = submit(client, fleet="lab", planId="p")
+    assert (user.now, user.told) == (0, [])
     assert cluster.packages[agent_package().name] == agent_package().data
     assert cluster.jobs[JOB].body == {
         "entrypoint": "sh fleetctl_agent/start.sh apply fleetctl-apply-1-request 'my fleet'", "submission_id": JOB,
@@ -56,7 +56,7 @@ def test_the_request_is_a_document_that_is_neither_unpacked_nor_listed(
     assert b"hush-hush" not in agent_package().data
 
 
-def test_nothing_is_written_but_the_agent_the_request_and_the_job(
+def test_only_the_agent_the_request_and_the_job_are_written(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     submit(client)
@@ -64,7 +64,9 @@ def test_nothing_is_written_but_the_agent_the_request_and_the_job(
                                 ("PUT", f"/api/packages/gcs/{JOB}-request"), ("POST", "/api/jobs/")]
 
 
-def test_an_agent_that_the_cluster_has_is_not_sent_again(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_an_agent_package_that_the_cluster_has_is_not_sent_again(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
     cluster.packages[agent_package().name] = agent_package().data
     submit(client)
     assert cluster.writes() == [("PUT", f"/api/packages/gcs/{JOB}-request"), ("POST", "/api/jobs/")]
@@ -81,28 +83,28 @@ def test_requests_carry_the_token_and_do_not_look_like_a_browsers(
 NO_AGENT = (500, "Traceback ...\nException: No available agent to submit job, please try again later.")
 
 
-def test_a_cluster_that_has_just_come_up_is_waited_for_with_a_message(
+def test_a_cluster_that_has_just_started_is_awaited_with_a_message(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [NO_AGENT, NO_AGENT]
-    person = submit(client)
-    assert person.now == 2
-    assert len(person.told) == 1, "after the first try, and once"
-    assert "which starts jobs, does not answer; waiting up to 60 s" in person.told[0]
+    user = submit(client)
+    assert user.now == 2
+    assert len(user.told) == 1, "after the first try, and only once"
+    assert "which starts jobs, does not answer; waiting up to 60 s" in user.told[0]
     assert JOB in cluster.jobs
 
 
 def test_the_wait_is_limited_by_time_and_the_cause_is_named(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    """Ray takes 10 s for each such response, so a number of tries would not limit the time."""
+    """Ray takes 10 s for each such response, so a limited number of tries would not limit the time."""
     cluster.refusals["POST", "/api/jobs/"] = [NO_AGENT] * 1_000
-    person = Person()
+    user = WaitingUser()
     with pytest.raises(ApplyError, match="has not answered for 60 s") as caught:
-        submit_for(person, client)
+        submit_for(user, client)
     assert "dashboard_agent.log" in (caught.value.hint or "")
-    assert person.now <= JOB_AGENT_S + 1
+    assert user.now <= JOB_AGENT_S + 1
 
 
-def test_a_response_that_a_retry_cannot_change_is_reported_at_once(
+def test_a_response_that_a_retry_cannot_change_is_reported_immediately(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [(400, "the body is not JSON\n")]
@@ -149,29 +151,29 @@ def test_a_job_that_a_slow_gateway_delivers_later_counts_as_submitted(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [(504, "upstream timed out")]
-    person = Person()
-    sleep = person.sleep
+    user = WaitingUser()
+    sleep = user.sleep
 
     def deliver(seconds: float) -> None:
         sleep(seconds)
-        if person.now >= 3 and JOB not in cluster.jobs:
+        if user.now >= 3 and JOB not in cluster.jobs:
             cluster.add_job(JOB)
 
-    person.sleep = deliver  # type: ignore[method-assign]
-    submit_for(person, client)
-    assert 3 <= person.now < CONFIRM_S
+    user.sleep = deliver  # type: ignore[method-assign]
+    submit_for(user, client)
+    assert 3 <= user.now < CONFIRM_S
 
 
 @pytest.mark.parametrize("answer", UNCLEAR.values(), ids=UNCLEAR)
-def test_an_unconfirmed_submission_is_reported_with_the_way_to_find_out(
+def test_an_unconfirmed_submission_is_reported_with_a_command_to_check_it(
     cluster: ClusterStandIn, client: DashboardClient, answer: tuple[int, str]
 ) -> None:
     cluster.refusals["POST", "/api/jobs/"] = [answer]
-    person = Person()
+    user = WaitingUser()
     with pytest.raises(ApplyError, match=f"unknown whether the cluster has accepted job {JOB}: ") as caught:
-        submit_for(person, client)
+        submit_for(user, client)
     assert caught.value.hint == "look again"
-    assert person.now >= CONFIRM_S
+    assert user.now >= CONFIRM_S
 
 
 def test_a_package_that_ray_does_not_keep_is_an_error(cluster: ClusterStandIn, client: DashboardClient) -> None:
@@ -209,7 +211,7 @@ def test_only_fleetctls_jobs_are_listed_oldest_first(cluster: ClusterStandIn, cl
     assert [job.submission_id for job in list_jobs(client)] == ["old", "young"]
 
 
-def test_a_log_that_cannot_be_served_is_not_an_empty_one(
+def test_a_log_that_cannot_be_served_is_not_an_empty_log(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j").log = ""

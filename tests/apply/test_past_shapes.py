@@ -1,4 +1,4 @@
-"""Recorded shapes in the logs of applies: newest first, reading no more logs than needed, skipping damaged records."""
+"""Recorded shapes in the logs of applies: newest first, only as many logs as needed, without damaged records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def log_of(plan: Plan, **changes: Any) -> str:
     return event(0, "version") + event(1, "lockAcquired") + event(2, "planAccepted", **record)
 
 
-def put(cluster: ClusterStandIn, name: str, log: str, start_time: int, **metadata: str) -> None:
+def add_apply(cluster: ClusterStandIn, name: str, log: str, start_time: int, **metadata: str) -> None:
     job = cluster.add_job(name, verb=metadata.pop("verb", "apply"), fleet="lab", start_time=start_time, **metadata)
     job.status, job.log, job.steps = "SUCCEEDED", log, []
 
@@ -36,8 +36,8 @@ def logs_read(cluster: ClusterStandIn) -> int:
 
 def test_the_newest_apply_that_created_a_spec_has_its_record(cluster: ClusterStandIn, client: DashboardClient) -> None:
     old, new = small_plan("a", fleet=OPEN_FLEET), small_plan("a", fleet=OPEN_FLEET.replace("90s", "80s"))
-    put(cluster, "old", log_of(old), 1)
-    put(cluster, "new", log_of(new), 2)
+    add_apply(cluster, "old", log_of(old), 1)
+    add_apply(cluster, "new", log_of(new), 2)
     assert specs(old) == specs(new), "timeouts are not part of a spec"
     found = find_recorded(client, "lab", specs(old))
     assert {one.job for one in found.values()} == {"new"}
@@ -45,15 +45,15 @@ def test_the_newest_apply_that_created_a_spec_has_its_record(cluster: ClusterSta
 
 
 def test_a_shape_without_secrets_matches_its_hash(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    put(cluster, "j", log_of(small_plan("a", "b")), 1)
+    add_apply(cluster, "j", log_of(small_plan("a", "b")), 1)
     whole = {one.model.key: one.whole for one in find_recorded(client, "lab", specs(small_plan("a", "b"))).values()}
     assert whole == {"org/one:1": False, "org/gang": True}
 
 
-def test_no_more_logs_are_read_once_all_is_found(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_no_more_logs_are_read_after_all_shapes_are_found(cluster: ClusterStandIn, client: DashboardClient) -> None:
     plan = small_plan("a", fleet=OPEN_FLEET)
     for number in range(3 * BATCH):
-        put(cluster, f"j{number}", log_of(plan), number)
+        add_apply(cluster, f"j{number}", log_of(plan), number)
     find_recorded(client, "lab", specs(plan))
     assert logs_read(cluster) == BATCH
 
@@ -62,27 +62,27 @@ def test_a_spec_that_was_only_reloaded_in_place_is_found(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     plan = small_plan("a", fleet=OPEN_FLEET)
-    put(cluster, "reloaded", log_of(plan), 1, create="0", reloads="[]")
+    add_apply(cluster, "reloaded", log_of(plan), 1, create="0", reloads="[]")
     assert {one.job for one in find_recorded(client, "lab", specs(plan)).values()} == {"reloaded"}
 
 
-def test_runs_that_created_nothing_are_not_opened(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    put(cluster, "waited", "", 3, create="0")
-    put(cluster, "evicted", "", 2, verb="evict")
+def test_logs_of_runs_that_created_nothing_are_not_read(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    add_apply(cluster, "waited", "", 3, create="0")
+    add_apply(cluster, "evicted", "", 2, verb="evict")
     assert find_recorded(client, "lab", {("m", "x")}) == {}
     assert logs_read(cluster) == 0
 
 
 def test_nothing_is_read_if_nothing_is_wanted(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    put(cluster, "j", log_of(small_plan("a")), 1)
+    add_apply(cluster, "j", log_of(small_plan("a")), 1)
     assert find_recorded(client, "lab", set()) == {}
     assert logs_read(cluster) == 0
 
 
-def test_a_log_that_is_gone_is_skipped(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_a_missing_log_is_skipped(cluster: ClusterStandIn, client: DashboardClient) -> None:
     plan = small_plan("a", fleet=OPEN_FLEET)
-    put(cluster, "old", log_of(plan), 1)
-    put(cluster, "new", log_of(plan), 2)
+    add_apply(cluster, "old", log_of(plan), 1)
+    add_apply(cluster, "new", log_of(plan), 2)
     cluster.refusals["GET", "/api/jobs/new/logs"] = [(500, "the node is dead")]
     assert {one.job for one in find_recorded(client, "lab", specs(plan)).values()} == {"old"}
 

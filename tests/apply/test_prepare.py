@@ -30,12 +30,12 @@ def test_starting_replicas_are_awaited_for_their_startup_timeout(client: Dashboa
 
 def test_there_is_work_if_a_replica_must_be_created_or_awaited(client: DashboardClient) -> None:
     gang = {"model": "org/gang", "replicaId": 0, "fleet": "lab", "members": [{"nodeId": "id-a"}]}
-    here = [starting_replica("ALIVE", 0), starting_replica("ALIVE", 1)]
-    here[1]["members"] = [{"nodeId": "id-b", "gpus": 80_000}]
+    running = [starting_replica("ALIVE", 0), starting_replica("ALIVE", 1)]
+    running[1]["members"] = [{"nodeId": "id-b", "gpus": 80_000}]
     assert ApplyTask(client, small_plan("a")).has_work
-    assert not ApplyTask(client, small_plan("a", "b", replicas=[gang, *here])).has_work, "the third is blocked"
-    here[1]["state"] = "RESTARTING"
-    assert ApplyTask(client, small_plan("a", "b", replicas=[gang, *here])).has_work
+    assert not ApplyTask(client, small_plan("a", "b", replicas=[gang, *running])).has_work, "the third one is blocked"
+    running[1]["state"] = "RESTARTING"
+    assert ApplyTask(client, small_plan("a", "b", replicas=[gang, *running])).has_work
 
 
 EVERYTHING = [
@@ -45,7 +45,7 @@ EVERYTHING = [
 
 
 @pytest.mark.parametrize("options", [PlanOptions(targets=("org/gang",)), PlanOptions(excludes=("org/one:1",))])
-def test_a_model_excluded_by_flags_is_not_waited_for(client: DashboardClient, options: PlanOptions) -> None:
+def test_a_model_excluded_by_flags_is_not_awaited(client: DashboardClient, options: PlanOptions) -> None:
     plan = small_plan("a", replicas=EVERYTHING, options=options)
     assert [row.starting for row in plan.models if row.key == "org/one:1"] == [1]
     assert awaited(plan) == []
@@ -53,7 +53,7 @@ def test_a_model_excluded_by_flags_is_not_waited_for(client: DashboardClient, op
     assert apply_request(plan, "j", "ann", ApplyOptions(), may_replan=False)["await"] == []
 
 
-def test_a_model_that_is_targeted_is_waited_for(client: DashboardClient) -> None:
+def test_a_targeted_model_is_awaited(client: DashboardClient) -> None:
     plan = small_plan("a", replicas=EVERYTHING, options=PlanOptions(targets=("org/one:1",)))
     assert ApplyTask(client, plan).has_work
     assert [row.key for row in awaited(plan)] == ["org/one:1"]
@@ -63,7 +63,7 @@ def test_a_model_that_is_targeted_is_waited_for(client: DashboardClient) -> None
     (None, False), ("2026-03-04T12:00:00Z", False), ("2026-03-04T11:59:59Z", True),
     ("2026-03-04T13:30:00+02:00", True), ("2026-03-04T11:30:00-02:00", False), ("2026-03-04T11:59:58.5Z", True),
 ])
-def test_a_plan_expires_at_its_moment_in_any_time_zone(expires: str | None, over: bool) -> None:
+def test_a_plan_expires_at_its_time_in_any_time_zone(expires: str | None, over: bool) -> None:
     assert has_expired(small_plan("a", expires_at=expires), "2026-03-04T12:00:00Z") is over
 
 

@@ -42,10 +42,10 @@ def test_only_the_settings_of_the_fleet_file_are_recorded() -> None:
     assert "ranksPerNode" not in shapes
 
 
-def test_values_of_the_environment_are_masked_in_the_record_and_names_stay() -> None:
-    told = json.dumps(apply_request(small_plan("a"), "j", "ann", ApplyOptions(), may_replan=False)["record"])
-    assert "hush-hush" not in told
-    assert f'"TOKEN": "{MASK}"' in told
+def test_environment_values_are_masked_in_the_record_and_their_names_are_kept() -> None:
+    text = json.dumps(apply_request(small_plan("a"), "j", "ann", ApplyOptions(), may_replan=False)["record"])
+    assert "hush-hush" not in text
+    assert f'"TOKEN": "{MASK}"' in text
 
 
 def test_every_replica_is_recorded_with_the_claims_and_nodes_of_its_members() -> None:
@@ -71,14 +71,14 @@ def test_a_plan_of_an_older_release_leaves_a_record_without_shapes() -> None:
     assert (record.shapes, len(record.models)) == ({}, 2)
 
 
-def test_a_plan_that_is_shown_masks_the_shape_as_it_was_set_too() -> None:
+def test_a_printed_plan_also_masks_the_shape_as_set() -> None:
     text = render_plan_json(small_plan("a"))
     [spec] = json.loads(text)["specs"].values()
     assert spec["asSet"]["workers"][0]["members"][0]["engine"]["env"] == {"TOKEN": MASK}
     assert "hush-hush" not in text
 
 
-def test_the_plan_id_covers_the_shape_as_it_was_set() -> None:
+def test_the_plan_id_covers_the_shape_as_set() -> None:
     saved = saved_plan_json(small_plan("a"))
     document = json.loads(saved)
     next(iter(document["specs"].values()))["asSet"]["workers"][0]["name"] = "other"

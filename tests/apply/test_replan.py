@@ -23,7 +23,7 @@ WANTED = {
               {"nodeId": "c3", "state": "DEAD", "free": {}}]}
 
 
-def asked(**changes: Any) -> Event:
+def replan_event(**changes: Any) -> Event:
     return Event.model_validate({"seq": 3, "time": "2026-03-04T12:00:00Z", "type": "replanWanted", "message": "x",
                                  **WANTED, **changes})
 
@@ -46,24 +46,24 @@ def test_the_answer_is_a_request_with_the_new_plan(cluster: ClusterStandIn, clie
         wanted.append(one)
         return plan
 
-    answer_agent(client, asked(), replanner)
-    told = cluster.document("j-replan-0")["request"]
-    assert told["plan"] == plan.model_dump(mode="json", by_alias=True)
-    assert set(told) == {"plan", "record", "logs"}
+    answer_agent(client, replan_event(), replanner)
+    request = cluster.document("j-replan-0")["request"]
+    assert request["plan"] == plan.model_dump(mode="json", by_alias=True)
+    assert set(request) == {"plan", "record", "logs"}
     assert wanted[0].refused_by_model() == {"org/one:1": 1}
 
 
-def test_if_there_is_no_plan_the_agent_gets_the_reason(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_without_a_plan_the_agent_gets_the_reason(cluster: ClusterStandIn, client: DashboardClient) -> None:
     def replanner(_: ReplanWanted) -> Plan:
         raise InventoryError("the inventory is not complete")
 
-    answer_agent(client, asked(), replanner)
+    answer_agent(client, replan_event(), replanner)
     assert cluster.document("j-replan-0") == {"why": "the inventory is not complete"}
 
 
 def test_an_agent_may_take_the_answer_before_the_check(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.refusals["GET", "/api/packages"] = [(404, "no such package")]
-    answer_agent(client, asked(), lambda _: small_plan("a"))
+    answer_agent(client, replan_event(), lambda _: small_plan("a"))
     assert "request" in cluster.document("j-replan-0")
 
 
@@ -76,28 +76,28 @@ def test_an_answer_that_does_not_arrive_does_not_end_the_client(cluster: Cluster
 
 
 def test_a_request_of_another_release_is_not_answered(cluster: ClusterStandIn, client: DashboardClient) -> None:
-    answer_agent(client, asked(answer=None), lambda _: small_plan("a"))
+    answer_agent(client, replan_event(answer=None), lambda _: small_plan("a"))
     assert cluster.writes() == []
 
 
-@pytest.mark.parametrize("stands_by", [True, False])
-def test_only_a_client_that_can_plan_answers(cluster: ClusterStandIn, client: DashboardClient, stands_by: bool) -> None:
-    """A client that only attached leaves the answer to the one that started the apply."""
+@pytest.mark.parametrize("can_plan", [True, False])
+def test_only_a_client_that_can_plan_answers(cluster: ClusterStandIn, client: DashboardClient, can_plan: bool) -> None:
+    """A client that only attached leaves the answer to the client that started the apply."""
     log = event(0, "version") + event(1, "replanWanted", "draining", **WANTED) + summary(2, ready("m", 0))
     cluster.add_job("j", ("SUCCEEDED", log))
-    replanner = (lambda _: small_plan("a")) if stands_by else None
+    replanner = (lambda _: small_plan("a")) if can_plan else None
     follow(Started(client, "j", replanner), lambda _: None)
-    assert [method for method, _ in cluster.writes()] == (["PUT"] if stands_by else [])
+    assert [method for method, _ in cluster.writes()] == (["PUT"] if can_plan else [])
 
 
-def test_no_more_is_created_than_was_refused() -> None:
+def test_only_as_many_replicas_as_were_refused_are_created() -> None:
     fresh = small_plan("a", "b")
     assert [action.id for action in fresh.actions] == ["org/gang/0", "org/one:1/0", "org/one:1/1"]
     limited = limited_to_refused(fresh, fresh, {"org/one:1": 1})
     assert [action.id for action in limited.actions] == ["org/one:1/0"]
 
 
-def test_unplaced_replicas_are_blocked_with_the_new_reason_beside_those_blocked_before() -> None:
+def test_unplaced_replicas_are_blocked_with_the_new_reason_in_addition_to_replicas_blocked_before() -> None:
     former = small_plan("a", "b")
     assert blocked(former) == {"org/one:1": 1}
     fresh = small_plan("a")
@@ -108,7 +108,7 @@ def test_unplaced_replicas_are_blocked_with_the_new_reason_beside_those_blocked_
         row.model: row.message for row in fresh.blocked}["org/one:1"]
 
 
-def test_a_model_that_was_not_refused_is_left_as_it_was() -> None:
+def test_a_model_without_refused_replicas_is_left_out() -> None:
     plan = small_plan("a", "b")
     limited = limited_to_refused(plan, plan, {"org/gang": 1})
     assert [action.model for action in limited.actions] == ["org/gang"]

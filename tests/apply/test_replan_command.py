@@ -47,5 +47,5 @@ def test_names_are_quoted_for_a_shell() -> None:
 @pytest.mark.parametrize(("expires", "seconds"), [
     (None, None), ("2026-03-04T12:00:30Z", 30), ("2026-03-05T14:00:00+02:00", 86_400),
 ])
-def test_how_long_a_plan_is_valid(expires: str | None, seconds: int | None) -> None:
+def test_the_validity_of_a_plan_is_shown_in_the_largest_unit(expires: str | None, seconds: int | None) -> None:
     assert valid_for_s(small_plan("a", expires_at=expires)) == seconds

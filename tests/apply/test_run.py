@@ -24,15 +24,15 @@ STOPPED_SUMMARY = summary(2, {"model": "m", "replicaId": 0, "outcome": "starting
                           code=3, interrupted=True)
 
 
-class Interrupted:
-    """A user who presses Ctrl-C at the first event, and sees the rest."""
+class InterruptingUser:
+    """A user who presses Ctrl-C at the first event, and receives the others."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     def __call__(self, event: Event) -> None:
-        self.heard.append(event.type)
-        if len(self.heard) == 1:
+        self.received.append(event.type)
+        if len(self.received) == 1:
             raise KeyboardInterrupt
 
 
@@ -40,22 +40,22 @@ def nothing(_: Event) -> None:
     return
 
 
-def test_the_agent_is_asked_to_carry_out_exactly_the_plan(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_the_agent_gets_exactly_the_plan(cluster: ClusterStandIn, client: DashboardClient) -> None:
     plan = small_plan("a", "b", namespace="ns", git=GitFacts(commit="c" * 40, branch="main", dirty=True))
     starter = Starter("ann@laptop", "https://ci.example.com/7")
     start_apply(ApplyTask(client, plan), "j", starter, ApplyOptions(4, 30.0, single_use=True))
-    asked = cluster.request_of("j")
-    assert asked["plan"] == plan.model_dump(mode="json", by_alias=True)
-    assert {key: asked[key] for key in ("namespace", "job", "parallelism", "lockTimeout", "singleUse")} == {
+    request = cluster.request_of("j")
+    assert request["plan"] == plan.model_dump(mode="json", by_alias=True)
+    assert {key: request[key] for key in ("namespace", "job", "parallelism", "lockTimeout", "singleUse")} == {
         "namespace": "ns", "job": "j", "parallelism": 4, "lockTimeout": 30.0, "singleUse": True}
-    assert asked["holder"] == {"job": "j", "who": "ann@laptop", "planId": plan.plan_id}
+    assert request["holder"] == {"job": "j", "who": "ann@laptop", "planId": plan.plan_id}
     assert cluster.jobs["j"].body["metadata"] == {
         "tool": "fleetctl", "verb": "apply", "fleet": "lab", "namespace": "ns", "planId": plan.plan_id,
         "create": "3", "who": "ann@laptop", "run": "https://ci.example.com/7", "toolVersion": __version__,
         "commit": "c" * 40, "branch": "main", "dirty": "true"}
 
 
-def test_no_secret_is_in_the_listed_metadata(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_the_listed_metadata_contains_no_secret(cluster: ClusterStandIn, client: DashboardClient) -> None:
     start_apply(ApplyTask(client, small_plan("a")), "j", Starter("ann"), ApplyOptions())
     assert "hush-hush" not in str(cluster.jobs["j"].body)
 
@@ -76,9 +76,9 @@ def test_following_relays_every_event_and_returns_the_summary(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:
     cluster.add_job("j", ("SUCCEEDED", VERSION + CREATED + summary(2, ready("m", 0))))
-    seen: list[str] = []
-    result = follow(Started(client, "j"), lambda one: seen.append(one.type))
-    assert seen == ["version", "replicaCreated", "runSummary"]
+    types: list[str] = []
+    result = follow(Started(client, "j"), lambda one: types.append(one.type))
+    assert types == ["version", "replicaCreated", "runSummary"]
     assert (result.exit_code, result.interrupted) == (0, False)
 
 
@@ -90,33 +90,33 @@ def test_the_first_interrupt_stops_the_job_and_waits_for_its_report(
 
     cluster.add_job("j", ("RUNNING", VERSION + CREATED))
     cluster.on_stop = report
-    told: list[str] = []
-    person = Interrupted()
-    result = follow(Started(client, "j"), person, announce=lambda: told.append("stopping"))
-    assert told == ["stopping"]
-    assert person.heard == ["version", "replicaCreated", "runSummary"], "every event once, those after Ctrl-C too"
+    announced: list[str] = []
+    user = InterruptingUser()
+    result = follow(Started(client, "j"), user, announce=lambda: announced.append("stopping"))
+    assert announced == ["stopping"]
+    assert user.received == ["version", "replicaCreated", "runSummary"], "every event once, also those after Ctrl-C"
     assert cluster.writes() == [("POST", "/api/jobs/j/stop")]
     assert (result.interrupted, [row.outcome for row in result.outcomes]) == (True, ["starting"])
 
 
-def test_a_second_interrupt_at_once_only_detaches(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_an_immediate_second_interrupt_only_detaches(cluster: ClusterStandIn, client: DashboardClient) -> None:
     def second() -> None:
         raise KeyboardInterrupt
 
     cluster.add_job("j", ("RUNNING", VERSION))
     with pytest.raises(Detached) as caught:
-        follow(Started(client, "j"), Interrupted(), pause=second)
+        follow(Started(client, "j"), InterruptingUser(), pause=second)
     assert (caught.value.submission_id, caught.value.stopped) == ("j", False)
     assert cluster.writes() == []
 
 
 def test_a_second_interrupt_after_the_stop_does_not_wait_for_the_report(
         cluster: ClusterStandIn, client: DashboardClient) -> None:
-    """It comes while the stand-in delays its response to the stop, so this process is certainly waiting."""
+    """It arrives while the stand-in delays its response to the stop, so this process is certainly waiting."""
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.on_stop = lambda _: os.kill(os.getpid(), signal.SIGINT)
     with pytest.raises(Detached) as caught:
-        follow(Started(client, "j"), Interrupted())
+        follow(Started(client, "j"), InterruptingUser())
     assert (caught.value.submission_id, caught.value.stopped) == ("j", True)
 
 
@@ -126,7 +126,7 @@ def test_a_job_that_does_not_stop_in_time_is_detached_from(
     monkeypatch.setattr("fleetctl.apply.follow.STOP_PATIENCE_S", 0.0)
     cluster.add_job("j", ("RUNNING", VERSION))
     with pytest.raises(Detached):
-        follow(Started(client, "j"), Interrupted())
+        follow(Started(client, "j"), InterruptingUser())
     assert cluster.jobs["j"].stopped
 
 
@@ -136,7 +136,7 @@ def test_a_job_that_ends_without_a_report_is_an_interrupted_run_without_outcomes
     """It may have been stopped before it began, or killed because it was too slow to report."""
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.on_stop = lambda job: setattr(job, "steps", [("STOPPED", VERSION)])
-    result = follow(Started(client, "j"), Interrupted())
+    result = follow(Started(client, "j"), InterruptingUser())
     assert (result.interrupted, result.outcomes) == (True, [])
     assert "fleetctl status" in result.message
 
@@ -148,11 +148,11 @@ def test_a_stop_request_that_fails_is_reported(
     cluster.add_job("j", ("RUNNING", VERSION))
     cluster.refusals["POST", "/api/jobs/j/stop"] = [answer]
     with pytest.raises(ApplyError, match="job j was not stopped and continues: ") as caught:
-        follow(Started(client, "j"), Interrupted())
+        follow(Started(client, "j"), InterruptingUser())
     assert "fleetctl stop j" in (caught.value.hint or "")
 
 
-def test_the_clients_own_time_limit_stops_nothing(cluster: ClusterStandIn, client: DashboardClient) -> None:
+def test_the_clients_own_time_limit_does_not_stop_the_job(cluster: ClusterStandIn, client: DashboardClient) -> None:
     cluster.add_job("j", ("RUNNING", VERSION))
     with pytest.raises(WaitTimeout):
         follow(Started(client, "j"), nothing, wait_timeout_s=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from tests.programs import find_program
+from tests.external_programs import find_program
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 ABSENT = ("no Chromium was found: install Debian's package `chromium` (apt-get install chromium), or name a Chromium "

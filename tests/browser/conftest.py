@@ -12,7 +12,7 @@ import pytest
 from fleetctl.render.page.report_page import plan_page
 from tests.browser.chromium import ABSENT, find_chromium, launch_options
 from tests.browser.page_worlds import Drawn, lab, large
-from tests.programs import must_not_be_skipped
+from tests.external_programs import must_not_be_skipped
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

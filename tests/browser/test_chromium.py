@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import find_chromium
-from tests.programs import must_not_be_skipped
+from tests.external_programs import must_not_be_skipped
 
 
 def program(folder: Path, name: str) -> str:

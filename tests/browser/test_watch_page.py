@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cluster_stand_in import ClusterStandIn, serve
-from watched import advance, watcher_of
+from small_watcher import advance, watcher_of
 
 from fleetctl.cli.watch_server import Served, serving
 from fleetctl.watch.watcher import Watcher

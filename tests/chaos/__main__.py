@@ -1,4 +1,4 @@
-"""Faults of every kind on a real Ray of this machine: `python -m tests.chaos --faults 500`. Exit code 1: it showed."""
+"""Faults of every kind on a real Ray of this machine: `python -m tests.chaos --faults 500`. Violations: exit code 1."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def main() -> int:
     """Run the driver and print what it did; the last line is one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--faults", type=int, default=500, help="end when so many have hit")
-    parser.add_argument("--seconds", type=float, default=24 * 3600.0, help="or after so long")
+    parser.add_argument("--faults", type=int, default=500, help="end after this many have hit")
+    parser.add_argument("--seconds", type=float, default=24 * 3600.0, help="or after this time")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="chaos-") as folder, running_cluster(Path(folder)) as cluster:
         driver = Driver(cluster, Path(folder), options.seed, lambda text: print(text, flush=True))

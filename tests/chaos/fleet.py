@@ -1,4 +1,4 @@
-"""The fleet of an epoch, what of it runs by Ray's and the kernel's word, and what may never be true of it."""
+"""The fleet of an epoch, its actual state according to Ray and the kernel, and its invariants."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Name = tuple[str, int]
 
 @dataclass(frozen=True)
 class Engine:
-    """One main process of an engine, by what its environment says."""
+    """The main process of an engine, as described by its environment."""
 
     pid: int
     replica: Name
-    seat: tuple[str, ...]
+    member: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Actor:
-    """One replica's actor by Ray's word."""
+    """A replica's actor, as Ray reports it."""
 
     actor_id: str
     pid: int
@@ -58,7 +58,7 @@ class Fleet:
         return self.folder / f"{self.name}.yaml"
 
     def grow(self, rng: random.Random, most_cards: float) -> None:
-        """Want more, up to about one replica more than there is room for."""
+        """Increase targets, up to about one replica more than there is room for."""
         for _ in range(rng.randint(1, 4)):
             key = rng.choice(sorted(self.shapes))
             if sum(sum(self.shapes[one]) * count for one, count in self.wanted.items()) <= most_cards:
@@ -87,7 +87,7 @@ class Fleet:
 
 
 class Watched:
-    """One fleet on a cluster: run commands on it, and look at what is there."""
+    """Runs commands on one fleet of a cluster, and reads its actual state."""
 
     def __init__(self, cluster: RayCluster, fleet: Fleet, address: str, env_more: dict[str, str] | None = None) -> None:
         self.cluster, self.fleet = cluster, fleet
@@ -96,21 +96,21 @@ class Watched:
                     "FLEETCTL_NAMESPACE": fleet.name, **(env_more or {})}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Run `fleetctl ...` beside the driver."""
+        """Start `fleetctl ...` in a process of its own."""
         return subprocess.Popen([sys.executable, "-m", "fleetctl", *arguments], env=self.env, text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run `fleetctl ...` to its end; in this process, for one of its own costs a second of a core each time."""
+        """Run `fleetctl ...` to its end, in this process: another process costs a second of CPU each time."""
         return run_here(*arguments, env=self.env)
 
     def answer(self, *arguments: str) -> dict[str, Any]:
-        """Run `fleetctl ... --format json` and return what it says."""
+        """Run `fleetctl ... --format json` and return its output."""
         done = self.run(*arguments, "--format", "json")
         if not done.stdout:
-            raise AssertionError(f"{arguments} said nothing: {done.stderr}")
-        told: dict[str, Any] = json.loads(done.stdout)
-        return told
+            raise AssertionError(f"{arguments} printed nothing: {done.stderr}")
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
 
     def actors(self) -> dict[Name, Actor]:
         return {name_of(row["name"]): Actor(row["id"], row["pid"], row["state"], row["restarts"])
@@ -124,26 +124,26 @@ class Watched:
 
 
 def name_of(actor: str) -> Name:
-    """Take the replica out of `ModelActor:<key>:<id>`."""
+    """Return model key and id from `ModelActor:<key>:<id>`."""
     _, key, number = actor.split(":")
     return key, int(number)
 
 
 def read_engine(pid: int) -> Engine | None:
-    """Return the engine a process says it is; None when it has just gone."""
+    """Return the engine described by a process's environment; None if the process has just ended."""
     try:
         pairs = (Path("/proc") / str(pid) / "environ").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return None
     env = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    seat = tuple(env.get(f"FLEETCTL_{part}", "") for part in ("GROUP", "COPY", "RANK"))
-    return Engine(pid, (env["FLEETCTL_MODEL"], int(env["FLEETCTL_REPLICA_ID"])), seat)
+    member = tuple(env.get(f"FLEETCTL_{part}", "") for part in ("GROUP", "COPY", "RANK"))
+    return Engine(pid, (env["FLEETCTL_MODEL"], int(env["FLEETCTL_REPLICA_ID"])), member)
 
 
 def wrong_now(watched: Watched) -> Iterator[str]:
-    """Yield what is doubled or leaked at this moment; what is just going shows, too, so ask again."""
+    """Yield what is duplicated or leaked at this moment. It may only be about to end, so check again."""
     actors, engines = watched.actors(), watched.engines()
-    for replica, count in Counter((engine.replica, engine.seat) for engine in engines).items():
+    for replica, count in Counter((engine.replica, engine.member) for engine in engines).items():
         if count > 1:
             yield f"doubled: {count} engines for {replica}"
     for engine in engines:
@@ -159,7 +159,7 @@ def wrong_now(watched: Watched) -> Iterator[str]:
 
 
 def wrongly_ready(watched: Watched) -> Iterator[str]:
-    """Yield the replicas that are called ready and whose engines do not all answer or run."""
+    """Yield the replicas that are reported ready although an engine does not run, or the leader does not respond."""
     engines = Counter(engine.replica for engine in watched.engines())
     for row in watched.answer("inventory")["replicas"]:
         if row.get("fleet") != watched.fleet.name or row["state"] != "ALIVE" or not row["constructed"]:
@@ -167,12 +167,12 @@ def wrongly_ready(watched: Watched) -> Iterator[str]:
         replica, members = (row["model"], row["replicaId"]), row["members"]
         if engines[replica] != len(members):
             yield f"wrongly ready: {replica} has {engines[replica]} engines for {len(members)} members"
-        said = _asked(f"http://{members[0]['address']}:{members[0]['port']}/health")
-        if said != (watched.fleet.name, *replica):
-            yield f"wrongly ready: {replica} answers as {said}"
+        identity = _read_identity(f"http://{members[0]['address']}:{members[0]['port']}/health")
+        if identity != (watched.fleet.name, *replica):
+            yield f"wrongly ready: {replica} answers as {identity}"
 
 
-def _asked(url: str) -> tuple[str, str, int] | str:
+def _read_identity(url: str) -> tuple[str, str, int] | str:
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
             env = json.load(answer)
@@ -181,8 +181,8 @@ def _asked(url: str) -> tuple[str, str, int] | str:
         return f"{type(error).__name__}: {error}"
 
 
-def left_out(watched: Watched) -> Iterator[str]:
-    """Yield what a plan would still create, and what it calls blocked although Ray has room for it."""
+def missing_replicas(watched: Watched) -> Iterator[str]:
+    """Yield what a plan would still create, and what it reports as blocked although Ray has room for it."""
     plan = watched.answer("plan", "-f", str(watched.fleet.file))
     for action in plan["actions"]:
         yield f"not placed: a plan would create {action['id']}"
@@ -193,10 +193,10 @@ def left_out(watched: Watched) -> Iterator[str]:
 
 
 def has_room(fleet: Fleet, key: str, free: dict[str, float]) -> bool:
-    """Tell whether Ray's free cards are surely enough. Where cards are shared, one free card may be two halves."""
+    """Return whether Ray's free cards are certainly enough. If cards are shared, one free card may be two halves."""
     claims = fleet.shapes[key]
     if max(claims) < 1:
         return max(free.values(), default=0) >= max(claims)
     shared = any(0 < claim < 1 for shape in fleet.shapes.values() for claim in shape)
     whole = [amount if amount == 2 else math.floor(amount - 0.5 * shared) for amount in free.values()]
-    return sum(cards >= max(claims) for cards in whole) >= len(claims)  # members of a gang have a node each
+    return sum(cards >= max(claims) for cards in whole) >= len(claims)  # each member of a gang needs a node of its own

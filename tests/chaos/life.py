@@ -1,7 +1,8 @@
-"""A replica's life on a real Ray: verbs, applies and faults in random order: `python -m tests.chaos.life --steps 200`.
+"""A replica's life on a real Ray: verbs, applies and faults in random order: `python -m tests.chaos.life --steps
+200`.
 
-After each step nothing may be lost, doubled, leaked or shown wrongly, and no replica may have ended that was not named
-or hit. While `replace` and `drain` run, the number of ready replicas is watched.
+After each step nothing may be lost, duplicated, leaked or reported wrongly, and no replica may have ended that was
+not named or hit. While `replace` and `drain` run, the number of ready replicas is watched.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from typing import Any
 
 import yaml
 
-from tests.chaos.fleet import Actor, Fleet, Name, Watched, left_out, wrong_now, wrongly_ready
-from tests.chaos.kinds import send
+from tests.chaos.fault_kinds import send
+from tests.chaos.fleet import Actor, Fleet, Name, Watched, missing_replicas, wrong_now, wrongly_ready
 from tests.e2e.cluster import RayCluster, running_cluster
 
 SHAPES = {"one": [1.0], "gang": [1.0, 1.0], "small": [0.0]}
@@ -33,12 +34,12 @@ TARGETS = {"one": 2, "gang": 1, "small": 2}
 NODES, CALM_EVERY, JOIN_TRIES = 4, 15, 5
 GOOD, FAILS = ("v1", "v2", "v3"), "fails"
 SETTLE_S = 60.0
-"""How long what restarts, or is on its way out, may take."""
+"""How long restarting or ending replicas may take."""
 
 
 @dataclass
 class Versions(Fleet):
-    """A fleet whose models have a version each; an engine of the version `fails` ends at once."""
+    """A fleet whose models have a version each; an engine of the version `fails` ends immediately."""
 
     versions: dict[str, str] = field(default_factory=lambda: dict.fromkeys(SHAPES, GOOD[0]))
     targets: dict[str, int] = field(default_factory=lambda: dict(TARGETS))
@@ -57,18 +58,18 @@ class Versions(Fleet):
 
 @dataclass
 class Found:
-    """What was done and seen. `violations` must stay empty."""
+    """What was done and found. `violations` must stay empty."""
 
     steps: Counter[str] = field(default_factory=Counter)
     codes: Counter[int] = field(default_factory=Counter)
-    at_once: int = 0
+    disturbances: int = 0
     second_applies: int = 0
     violations: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Step:
-    """A command, what it may end, and how many of each model it leaves ready; None = it promises nothing."""
+    """A command, the replicas it may end, and how many of each model it must leave ready; None = no guarantee."""
 
     words: list[str]
     may_end: set[Name] = field(default_factory=set)
@@ -78,22 +79,22 @@ class Step:
 
 
 class Life:
-    """Runs steps on one cluster; everything random comes from the seed, what happens when does not."""
+    """Runs steps on one cluster; random choices depend on the seed, timing does not."""
 
-    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None],
+    def __init__(self, cluster: RayCluster, folder: Path, seed: int, log: Callable[[str], None],
                  nodes: list[str] | None = None) -> None:
-        self.cluster, self.say, self.rng, self.found = cluster, say, random.Random(seed), Found()
+        self.cluster, self.log, self.rng, self.found = cluster, log, random.Random(seed), Found()
         self.fleet = Versions(f"life-{seed}", folder, SHAPES, Counter(dict.fromkeys(SHAPES, 99)))
         self.watched = Watched(cluster, self.fleet, cluster.address)
-        self._numbers, self._nodes, self._told = itertools.count(), [] if nodes is None else nodes, ""
+        self._numbers, self._nodes, self._summary = itertools.count(), [] if nodes is None else nodes, ""
         self._lost: set[Name] = set()
-        """What was on a node that is lost: Ray ends it when it notices, perhaps while a later command runs."""
+        """Replicas on a lost node: Ray ends them when it notices, perhaps during a later command."""
         self._shown: dict[str, Any] = {"nodes": [], "replicas": []}
         self._before = self._shown
-        """What `status` showed last, and after the step before."""
+        """The latest output of `status`, and that after the previous step."""
 
     def run(self, steps: int, seconds: float) -> Found:
-        """Go on for so many steps, or for so long once all runs."""
+        """Run at most `steps` steps, or stop after `seconds` from the first apply."""
         self._join(NODES - len(self._nodes))
         self.fleet.write()
         self._carry_out(Step(["apply", "-f", self._file, "--yes"]), disturbed=False)
@@ -108,7 +109,7 @@ class Life:
             self._check(f"step {number} ({kind})")
             if number % CALM_EVERY == 0:
                 self._calm(number)
-            self.say(f"step {number}: {kind} {self._told}; {time.monotonic() - began:.1f} s")
+            self.log(f"step {number}: {kind} {self._summary}; {time.monotonic() - began:.1f} s")
         self._calm(steps)
         self.cluster.sweep(namespaces=[self.fleet.name])
         return self.found
@@ -173,7 +174,7 @@ class Life:
         self._lost |= lost
         self._nodes.remove(node)
         self.cluster.kill_node(name=node)
-        self._told = node
+        self._summary = node
 
     def _node_back(self) -> None:
         if len(self._nodes) <= NODES:
@@ -188,64 +189,64 @@ class Life:
             try:
                 self.cluster.add(names=names[-1:])
             except RuntimeError as error:  # Ray gives a raylet 30 s to start, and the machine may have other work
-                self.say(f"{names.pop()} did not join: {error}")
+                self.log(f"{names.pop()} did not join: {error}")
                 if tried == count + JOIN_TRIES:
                     raise
         self._nodes += names
-        self._told = ", ".join(names)
+        self._summary = ", ".join(names)
 
     # --- carrying out
 
     def _carry_out(self, step: Step, *, disturbed: bool | None = None) -> None:
-        """Run a command, a third of the time with something else meanwhile; watch what is ready until it ends."""
+        """Run a command, a third of the time with a disturbance; watch the ready replicas until it ends."""
         before, lowest = self.watched.actors(), Counter(self._ready())
         with ThreadPoolExecutor(1) as pool:
             client = pool.submit(self.watched.run, *step.words)
-            beside, may_end = self._watch(step, client, lowest, disturbed)
+            other, may_end = self._watch(step, client, lowest, disturbed)
         done = client.result()
         self.found.codes[done.returncode] += 1
-        told = f"{' '.join(step.words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        if beside:
-            told += "\n".join(["", *map(str, beside.args[3:]), *beside.communicate(timeout=240)])  # type: ignore[index]
-        also = " (not alone)" if beside or may_end - step.may_end else ""
-        self._told = f"{' '.join(step.words[:2])} -> {done.returncode}{also}"
-        if done.returncode not in (0, 1, 3, 4, 5, 7) or "Traceback" in told or "a bug in" in told:
-            self._violation(f"{step.words} ended with {done.returncode}", told)
+        output = f"{' '.join(step.words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        if other:
+            output += "\n".join(["", *map(str, other.args[3:]), *other.communicate(timeout=240)])  # type: ignore[index]
+        also = " (disturbed)" if other or may_end - step.may_end else ""
+        self._summary = f"{' '.join(step.words[:2])} -> {done.returncode}{also}"
+        if done.returncode not in (0, 1, 3, 4, 5, 7) or "Traceback" in output or "a bug in" in output:
+            self._violation(f"{step.words} ended with {done.returncode}", output)
         unnoticed = {key for key, _ in self._lost & before.keys()}
         for model, least in (step.least or {}).items():
             if model not in unnoticed and lowest[model] < least:
-                self._violation(f"{step.words}: {lowest[model]} of {model} were ready, {least} have to be", told)
-        self._only_what_was_named(step, before, may_end | self._lost, told)
+                self._violation(f"{step.words}: {lowest[model]} of {model} were ready, {least} have to be", output)
+        self._check_only_named_ended(step, before, may_end | self._lost, output)
         self._lost &= self.watched.actors().keys()
 
     def _watch(self, step: Step, client: Future[Any], lowest: Counter[str], disturbed: bool | None
                ) -> tuple[subprocess.Popen[str] | None, set[Name]]:
-        """Note the fewest that are ready until the command ends; a third of the time let something else happen."""
+        """Record the lowest number of ready replicas until the command ends; sometimes cause a disturbance."""
         disturbed = self.rng.random() < 0.3 if disturbed is None else disturbed
-        meanwhile, beside, may_end = time.monotonic() + self.rng.uniform(0.5, 6), None, set(step.may_end)
+        meanwhile, other, may_end = time.monotonic() + self.rng.uniform(0.5, 6), None, set(step.may_end)
         while not client.done():
             if disturbed and time.monotonic() >= meanwhile:
-                disturbed, self.found.at_once = False, self.found.at_once + 1
-                beside, hit = self._something_else(step)
+                disturbed, self.found.disturbances = False, self.found.disturbances + 1
+                other, hit = self._disturb(step)
                 may_end |= hit
                 step.least = None
             for model, count in self._ready_or_none().items():
                 lowest[model] = min(lowest[model], count)
             time.sleep(0.2)
-        return beside, may_end
+        return other, may_end
 
-    def _only_what_was_named(self, step: Step, before: dict[Name, Actor], may_end: set[Name], told: str) -> None:
+    def _check_only_named_ended(self, step: Step, before: dict[Name, Actor], may_end: set[Name], output: str) -> None:
         now = self.watched.actors()
         for name, actor in before.items():
             gone = name not in now or now[name].actor_id != actor.actor_id
             starting = actor.state != "ALIVE"  # its own start may have failed
             if gone and not starting and name not in may_end:
-                self._violation(f"{step.words}: {name} has gone, and nobody named it", told)
+                self._violation(f"{step.words}: {name} has gone, and no command named it", output)
             if gone and step.same_after and name not in may_end and not starting:
-                self._violation(f"{step.words}: {name} is another actor now", told)
+                self._violation(f"{step.words}: {name} is another actor now", output)
 
-    def _something_else(self, step: Step) -> tuple[subprocess.Popen[str] | None, set[Name]]:
-        """Let something else happen; returns the command, where it is one, and what may end by it."""
+    def _disturb(self, step: Step) -> tuple[subprocess.Popen[str] | None, set[Name]]:
+        """Cause a disturbance; return its process, if it is a command, and the replicas it may end."""
         model = step.model or self.rng.choice(sorted(SHAPES))
         what = self.rng.choice(["crash", "crash", "same", "apply", "evict"])
         of_model = {name for name in self.watched.actors() if name[0] == model}
@@ -258,18 +259,18 @@ class Life:
         return self.watched.start(*words), set(step.may_end)
 
     def _hit(self, model: str) -> set[Name]:
-        """Kill an engine; its replica restarts, or ends where it has no restart left."""
+        """Kill an engine; its replica restarts, or ends if it has no restart left."""
         engines = [one for one in self.watched.engines() if model in ("", one.replica[0])]
         if not engines:
             return set()
         engine = self.rng.choice(engines)
-        self._told = _text(engine.replica)
+        self._summary = _text(engine.replica)
         return {engine.replica} if send(engine.pid, signal.SIGKILL) else set()
 
-    # --- what must be true
+    # --- invariants
 
     def _check(self, where: str) -> None:
-        """What is wrong for a moment may be on its way; what stays wrong is a violation."""
+        """A problem may be temporary; one that remains is a violation."""
         deadline = time.monotonic() + SETTLE_S
         while (wrong := list(self._wrong())) and time.monotonic() < deadline:
             time.sleep(1)
@@ -292,7 +293,7 @@ class Life:
             yield from wrongly_ready(self.watched)
 
     def _calm(self, number: int) -> None:
-        """Take the notes back, make every spec good: one apply brings all that has room."""
+        """Remove the notes and make every spec good: one apply must then start everything that has room."""
         noted = {node["name"]: node for node in self.watched.answer("status", "-f", self._file)["nodes"]}
         for name in noted.keys() & set(self._nodes):
             if noted[name]["cordon"]:
@@ -307,7 +308,7 @@ class Life:
         self._check(f"before the calm {number}")
         for _ in range(3):  # Ray takes a while to notice that a node is gone
             done = self.watched.run("apply", "-f", self._file, "--yes", "--lock-timeout", "60s")
-            missing = list(left_out(self.watched))
+            missing = list(missing_replicas(self.watched))
             if not missing:
                 break
             self.found.second_applies += 1
@@ -316,11 +317,11 @@ class Life:
             self._violation(f"calm after step {number}: {one}", f"{done.stdout}\n{done.stderr}")
         self._check(f"calm after step {number}")
 
-    def _violation(self, what: str, told: str = "") -> None:
+    def _violation(self, what: str, output: str = "") -> None:
         self.found.violations.append(what)
-        self.say(f"VIOLATION: {what}\n{told}")
+        self.log(f"VIOLATION: {what}\n{output}")
 
-    # --- what there is
+    # --- queries
 
     def _ready_or_none(self) -> dict[str, int]:
         ready = self._ready()
@@ -340,11 +341,11 @@ class Life:
 
 KINDS = {"apply": 2.0, "start": 1.5, "restart": 1.0, "evict": 1.5, "replace": 4.0, "drain": 2.0, "note": 1.5,
          "crash": 1.5, "node_lost": 0.6, "node_back": 0.6}
-"""The kinds of step, and how often each comes."""
+"""The kinds of step, and their weights."""
 
 
 def beyond_slots(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
-    """Yield what was created since `before` on a node whose note, which was there then, gave it no slot."""
+    """Yield replicas created since `before` beyond the slots of their node, if the slots were noted before, too."""
     slots = {node["id"]: node["slots"]["value"] for node in before["nodes"] if node.get("slots")}
     slots = {node["id"]: max(slots[node["id"]], node["slots"]["value"]) for node in now["nodes"]
              if node.get("slots") and node["id"] in slots}
@@ -365,8 +366,8 @@ def main() -> int:
     """Run the steps and print what was done; the last line is one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.life", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=200, help="end after so many")
-    parser.add_argument("--seconds", type=float, default=24 * 3600.0, help="or after so long")
+    parser.add_argument("--steps", type=int, default=200, help="end after this many")
+    parser.add_argument("--seconds", type=float, default=24 * 3600.0, help="or after this time")
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="life-") as folder, running_cluster(Path(folder)) as cluster:
@@ -374,7 +375,7 @@ def main() -> int:
             options.steps, options.seconds)
     print(json.dumps({"seed": options.seed, "steps": sum(found.steps.values()),
                       "kinds": dict(sorted(found.steps.items())), "codes": dict(sorted(found.codes.items())),
-                      "atOnce": found.at_once, "secondApplies": found.second_applies,
+                      "atOnce": found.disturbances, "secondApplies": found.second_applies,
                       "seconds": round(time.monotonic() - began), "violations": found.violations}))
     return 1 if found.violations else 0
 

@@ -1,7 +1,8 @@
 """Watchers that are killed at random moments on a real Ray: `python -m tests.chaos.loop --kills 100`.
 
-Meanwhile the branch gets good, broken, unsigned and rewound revisions, replicas and nodes end, nodes come, the
-dashboard goes away. In each calm one watcher must start all that Ray has room for, and nothing else may have ended.
+Meanwhile the branch gets good, broken, unsigned and rewound revisions, replicas and nodes end, nodes join, the
+dashboard disappears. In each quiet period one watcher must start everything that Ray has room for, and nothing may
+have ended that was not hit.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from pathlib import Path
 
 import yaml
 
-from tests.chaos.fleet import Actor, Fleet, Name, Watched, left_out, wrong_now
-from tests.chaos.kinds import KINDS, Storm
+from tests.chaos.fault_kinds import KINDS, FaultTargets
+from tests.chaos.fleet import Actor, Fleet, Name, Watched, missing_replicas, wrong_now
 from tests.chaos.proxy import Proxy
 from tests.e2e.cluster import RayCluster, eventually, running_cluster
 
 SHAPES = {"one": [1.0], "gang": [1.0, 1.0]}
-"""What has no card would be blocked for want of a slot, of which `left_out` knows nothing."""
+"""Every member has a card: without cards, models may lack slots, which `missing_replicas` does not consider."""
 NODES, ROUNDS_OF_EPOCH, KILLS_OF_ROUND = 4, 3, 8
 CALM_S = 180.0
 FAULTS = {"actor killed": 3.0, "agent killed": 2.0, "job stopped": 1.0, "node killed": 1.0, "dashboard killed": 1.0,
           "dashboard frozen": 1.0, "proxy: cut": 1.0, "proxy: lost answer": 1.0, "proxy: 500": 1.0}
-"""What hits the cluster, and how often; see kinds.py."""
+"""FaultTargets that hit the cluster, with their weights; see fault_kinds.py."""
 PUSHES = {"more": 3.0, "fewer": 1.0, "broken": 1.0, "unsigned": 1.0, "rewound": 1.0, "nothing": 2.0}
 
 
@@ -57,7 +58,7 @@ class Repository:
         subprocess.run(["git", *arguments], cwd=folder or self.work, env=self._env, check=True, capture_output=True)
 
     def push(self, kind: str) -> None:
-        """Push a revision; all but `more`, which the fleet's file has, is undone by the next."""
+        """Push a revision. `more` is the text of the fleet's file; every other kind is undone by the next push."""
         text = self._fleet.file.read_text()
         if kind == "rewound":
             self._git("push", "--quiet", "--force", "origin", "HEAD~1:main")
@@ -79,32 +80,32 @@ class Repository:
 class Watcher:
     """`fleetctl watch` in a process of its own."""
 
-    def __init__(self, said: Path, env: dict[str, str], *words: str) -> None:
-        self._said = said
-        with said.open("w") as out:
+    def __init__(self, log: Path, env: dict[str, str], *words: str) -> None:
+        self._log = log
+        with log.open("w") as out:
             self.process = subprocess.Popen([sys.executable, "-m", "fleetctl", "watch", *words], env=env, text=True,
                                             stdin=subprocess.DEVNULL, stdout=out, stderr=out)
 
-    def has_looked(self) -> bool:
-        """Return whether it has said something."""
-        return bool(self._said.read_text())
+    def has_printed(self) -> bool:
+        """Return whether it has printed anything."""
+        return bool(self._log.read_text())
 
     def kill(self) -> str:
-        """End it between two instructions, wherever it is; return what it did wrong before, empty = nothing."""
+        """Kill it at an arbitrary moment; return what it did wrong before, or an empty string."""
         self.process.kill()
-        code, said = self.process.wait(), self._said.read_text()
-        self._said.unlink()
-        wrong = code != -signal.SIGKILL or "Traceback" in said or "a bug in" in said
-        return f"a watcher ended with {code}: {said[-4000:]}" if wrong else ""
+        code, text = self.process.wait(), self._log.read_text()
+        self._log.unlink()
+        wrong = code != -signal.SIGKILL or "Traceback" in text or "a bug in" in text
+        return f"a watcher ended with {code}: {text[-4000:]}" if wrong else ""
 
 
 @dataclass
 class Seen:
-    """What was done and seen. `violations` must stay empty."""
+    """What was done and found. `violations` must stay empty."""
 
     kills: int = 0
     reads: int = 0
-    """How often a watcher has read the nodes."""
+    """How many times a watcher has read the nodes."""
     rounds: int = 0
     most_watchers: int = 0
     pushes: Counter[str] = field(default_factory=Counter)
@@ -114,10 +115,10 @@ class Seen:
 
 
 class Loop:
-    """Kills watchers on one cluster; everything random comes from the seed, what happens when does not."""
+    """Kills watchers on one cluster; random choices depend on the seed, timing does not."""
 
-    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None]) -> None:
-        self.cluster, self.folder, self.seed, self.say = cluster, folder, seed, say
+    def __init__(self, cluster: RayCluster, folder: Path, seed: int, log: Callable[[str], None]) -> None:
+        self.cluster, self.folder, self.seed, self.log = cluster, folder, seed, log
         self.rng, self.seen = random.Random(seed), Seen()
         self._numbers = itertools.count()
         self._nodes: list[str] = []
@@ -125,7 +126,7 @@ class Loop:
         self._proxy = Proxy(cluster.address)
 
     def run(self, kills: int, seconds: float) -> Seen:
-        """Go on for so many kills, or for so long; a round that has begun is finished."""
+        """Kill `kills` watchers, or stop after `seconds`; a round that has begun is finished."""
         ends = time.monotonic() + seconds
         try:
             while self.seen.kills < kills and time.monotonic() < ends:
@@ -145,7 +146,7 @@ class Loop:
         watched = Watched(self.cluster, fleet, self.cluster.address)
         fleet.grow(self.rng, 2.0)
         repository = Repository(fleet, watched.env)
-        for _ in range(2):  # or there is none to rewind to
+        for _ in range(2):  # a rewind needs an earlier revision
             repository.push("more")
         for _ in range(ROUNDS_OF_EPOCH):
             if self.seen.kills < kills and time.monotonic() < ends:
@@ -158,28 +159,28 @@ class Loop:
         self.seen.rounds += 1
         before = {name: actor for name, actor in watched.actors().items() if actor.state == "ALIVE"}
         self._start(watched, repository)
-        storm = Storm(watched, self._proxy, self.rng, self._watchers[-1].process, self._places(watched),
-                      nodes=self._nodes, numbers=lambda: next(self._numbers))
-        hits = Counter[str]()
+        targets = FaultTargets(watched, self._proxy, self.rng, self._watchers[-1].process, self._places(watched),
+                        nodes=self._nodes, numbers=lambda: next(self._numbers))
+        counts = Counter[str]()
         for _ in range(min(KILLS_OF_ROUND, kills - self.seen.kills)):
             self._push(watched, repository)
-            if self.rng.random() < 0.8:  # or it may be killed before it has looked
-                eventually(self._watchers[-1].has_looked, "a watcher says what it found")
+            if self.rng.random() < 0.8:  # otherwise it may be killed before it has read anything
+                eventually(self._watchers[-1].has_printed, "a watcher prints what it found")
             time.sleep(self.rng.uniform(0, 3))
             [kind] = self.rng.choices(list(FAULTS), list(FAULTS.values()))
-            hits[kind] += KINDS[kind](storm) is not None
+            counts[kind] += KINDS[kind](targets) is not None
             time.sleep(self.rng.uniform(0, 3))
             self._kill()
             if self.rng.random() < 0.3:
                 self._start(watched, repository)
             self._start(watched, repository)
-            storm.client = self._watchers[-1].process
-        storm.calm()
-        self.seen.faults += hits
+            targets.client = self._watchers[-1].process
+        targets.calm()
+        self.seen.faults += counts
         took = self._calm(watched, repository)
-        self._compare(watched, before, storm.hit)
+        self._compare(watched, before, targets.hit)
         alive = sum(actor.state == "ALIVE" for actor in watched.actors().values())
-        self.say(f"round {self.seen.rounds}: {dict(+hits)}; {self.seen.kills} watchers killed; calm after "
+        self.log(f"round {self.seen.rounds}: {dict(+counts)}; {self.seen.kills} watchers killed; calm after "
                  f"{took:.1f} s, {alive} of {sum(watched.fleet.wanted.values())} live")
 
     def _push(self, watched: Watched, repository: Repository) -> None:
@@ -192,7 +193,7 @@ class Loop:
 
     def _start(self, watched: Watched, repository: Repository) -> None:
         self._watchers.append(Watcher(
-            self.folder / f"said-{next(self._numbers)}", {**watched.env, "FLEETCTL_ADDRESS": self._proxy.url},
+            self.folder / f"log-{next(self._numbers)}", {**watched.env, "FLEETCTL_ADDRESS": self._proxy.url},
             "--repo", str(repository.bare), "--path", "fleet.yaml", "--interval", "1s", "--require-signature",
             "--clone", str(self.folder / f"{watched.fleet.name}-clone")))
         self.seen.most_watchers = max(self.seen.most_watchers, len(self._watchers))
@@ -203,7 +204,7 @@ class Loop:
         self.seen.kills += 1
 
     def _calm(self, watched: Watched, repository: Repository) -> float:
-        """Let one watcher go on in peace until nothing is missing; return how long that takes."""
+        """Let one watcher run undisturbed until nothing is missing; return how many seconds that took."""
         while self._watchers:
             self._kill()
         repository.push("more")
@@ -217,7 +218,7 @@ class Loop:
         return self.seen.calm_s[-1]
 
     def _wrong(self, watched: Watched) -> Iterator[str]:
-        yield from left_out(watched)
+        yield from missing_replicas(watched)
         yield from wrong_now(watched)
         yield from (f"not up: {name}: {one.state}" for name, one in watched.actors().items() if one.state != "ALIVE")
 
@@ -225,7 +226,7 @@ class Loop:
         now = watched.actors()
         for name, actor in before.items():
             if name not in hit and now.get(name) != actor:
-                self._violation(f"lost: {name} was {actor}, is {now.get(name)}, and nobody hit it")
+                self._violation(f"lost: {name} was {actor}, is {now.get(name)}, and no fault hit it")
 
     def _places(self, watched: Watched) -> dict[Name, set[str]]:
         rows = watched.answer("inventory")["replicas"]
@@ -234,15 +235,15 @@ class Loop:
 
     def _violation(self, what: str) -> None:
         self.seen.violations.append(f"round {self.seen.rounds}: {what}")
-        self.say(f"VIOLATION in round {self.seen.rounds}: {what}")
+        self.log(f"VIOLATION in round {self.seen.rounds}: {what}")
 
 
 def main() -> int:
     """Run the driver and print what it did; the last line is one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.loop", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--kills", type=int, default=100, help="end when so many watchers were killed")
-    parser.add_argument("--seconds", type=float, default=24 * 3600.0, help="or after so long")
+    parser.add_argument("--kills", type=int, default=100, help="end after this many watchers were killed")
+    parser.add_argument("--seconds", type=float, default=24 * 3600.0, help="or after this time")
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="loop-") as folder, running_cluster(Path(folder)) as cluster:

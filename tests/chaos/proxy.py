@@ -1,4 +1,4 @@
-"""A proxy in front of the dashboard that spoils the next answers as it is told."""
+"""A proxy in front of the dashboard that spoils the next responses on request."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ HELD_S, SLOW_S, LATE_S = 8.0, 3.0, 2.0
 LOGIN_PAGE = b"<html><body>Please log in</body></html>"
 
 
-class Spoiled(BaseHTTPRequestHandler):
-    """Forwards to the server's `upstream`; a fault that waits in its `faults` is used up by one request."""
+class SpoilingHandler(BaseHTTPRequestHandler):
+    """Forwards to the server's `upstream`; each fault queued in `faults` spoils one response."""
 
     protocol_version = "HTTP/1.1"
     server: Proxy
@@ -40,8 +40,8 @@ class Spoiled(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         return
 
-    def ask(self, body: bytes) -> tuple[int, bytes]:
-        """Return status and body of what the dashboard says."""
+    def forward(self, body: bytes) -> tuple[int, bytes]:
+        """Return status and body of the dashboard's response."""
         at = urlsplit(self.server.upstream)
         connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=60)
         try:
@@ -62,7 +62,7 @@ class Spoiled(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def pass_on(self, body: bytes) -> None:
-        self.send(*self.ask(body))
+        self.send(*self.forward(body))
 
     def hang_up(self) -> None:
         """Close the connection with a reset."""
@@ -70,7 +70,7 @@ class Spoiled(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def spoil_half(self, body: bytes, *, whole_length: bool) -> None:
-        status, answer = self.ask(body)
+        status, answer = self.forward(body)
         self.send(status, answer[:len(answer) // 2], len(answer) if whole_length else None)
         self.close_connection = True
 
@@ -79,50 +79,52 @@ class Spoiled(BaseHTTPRequestHandler):
         self.pass_on(body)
 
     def lose_answer(self, body: bytes) -> None:
-        self.ask(body)
+        self.forward(body)
         self.hang_up()
 
     def arrive_late(self, body: bytes) -> None:
-        """Say 504 at once; what was asked arrives all the same."""
+        """Respond 504 immediately, and forward the request later all the same."""
         self.send(504, b"gateway timeout")
         time.sleep(LATE_S)
-        self.ask(body)
+        self.forward(body)
 
     def hold(self, _: bytes) -> None:
         time.sleep(HELD_S)
         self.hang_up()
 
-    def say_much(self, _: bytes) -> None:
+    def send_too_much(self, _: bytes) -> None:
         self.send(200, b"", 300 << 20)
         for _part in range(300):
             self.wfile.write(b" " * (1 << 20))
 
 
-FAULTS: dict[str, Callable[[Spoiled, bytes], None]] = {
-    "none": Spoiled.pass_on,
-    "slow": Spoiled.slow,
-    "lost answer": Spoiled.lose_answer,
-    "late arrival": Spoiled.arrive_late,
+FAULTS: dict[str, Callable[[SpoilingHandler, bytes], None]] = {
+    "none": SpoilingHandler.pass_on,
+    "slow": SpoilingHandler.slow,
+    "lost answer": SpoilingHandler.lose_answer,
+    "late arrival": SpoilingHandler.arrive_late,
     "cut": lambda one, body: one.spoil_half(body, whole_length=True),
     "truncated": lambda one, body: one.spoil_half(body, whole_length=False),
     "500": lambda one, _: one.send(500, b'{"result": false, "msg": "no"}'),
     "reset": lambda one, _: one.hang_up(),
     "login page": lambda one, _: one.send(200, LOGIN_PAGE),
     "redirect": lambda one, _: one.send(302, b"", Location="https://login.example/"),
-    "hang": Spoiled.hold,
+    "hang": SpoilingHandler.hold,
     "deep": lambda one, _: one.send(200, b"[" * 100_000),
-    "huge": Spoiled.say_much,
+    "huge": SpoilingHandler.send_too_much,
 }
 
 
 class Proxy(ThreadingHTTPServer):
-    """Listens on a free port of this machine until it is closed. `used` = the faults that hit a request; `reads` = how
-    often somebody has read the nodes."""
+    """Listens on a free port until it is closed.
+
+    `used` = the faults that hit a request; `reads` = how many times the nodes were read.
+    """
 
     daemon_threads = True
 
     def __init__(self, upstream: str) -> None:
-        super().__init__(("127.0.0.1", 0), Spoiled)
+        super().__init__(("127.0.0.1", 0), SpoilingHandler)
         self.upstream = upstream
         self.faults: deque[str] = deque()
         self.used: list[str] = []

@@ -1,4 +1,4 @@
-"""Round after round: apply while faults hit, then in the calm one repair apply; then nothing may be wrong."""
+"""Rounds: an apply while faults hit, then one repairing apply without faults; after it no invariant may be violated."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.fleet import Fleet, Name, Watched, left_out, wrong_now, wrongly_ready
-from tests.chaos.kinds import KINDS, PROXY, RARE, Storm
+from tests.chaos.fault_kinds import KINDS, PROXY, RARE, FaultTargets
+from tests.chaos.fleet import Fleet, Name, Watched, missing_replicas, wrong_now, wrongly_ready
 from tests.chaos.proxy import Proxy
 from tests.e2e.cluster import RayCluster
 
@@ -22,19 +22,19 @@ SHAPES = [
     {"half": [0.5], "one": [1.0], "gang": [1.0, 1.0]},
     {"one": [1.0], "two": [2.0], "trio": [1.0, 1.0, 1.0]},
 ]
-"""Models of an epoch with the cards of each member."""
+"""The models of an epoch, with the cards of each member."""
 NODES = 4
 ROUNDS_OF_EPOCH = 3
 GONE_S = 30.0
-"""How long what is on its way out may take."""
+"""How long an end may take."""
 LONG_S = 45.0
 FROZEN_S = 6.0
-"""How long a liveness probe takes to end an engine that is frozen."""
+"""How long a liveness probe takes to end a frozen engine."""
 
 
 @dataclass
 class Report:
-    """What was done and seen. `violations` must stay empty."""
+    """What was done and found. `violations` must stay empty."""
 
     faults: Counter[str] = field(default_factory=Counter)
     rounds: int = 0
@@ -44,11 +44,11 @@ class Report:
 
 
 class Driver:
-    """Runs rounds on one cluster; everything random comes from the seed, what happens when does not."""
+    """Runs rounds on one cluster; random choices depend on the seed, timing does not."""
 
-    def __init__(self, cluster: RayCluster, folder: Path, seed: int, say: Callable[[str], None],
+    def __init__(self, cluster: RayCluster, folder: Path, seed: int, log: Callable[[str], None],
                  nodes: list[str] | None = None) -> None:
-        self.cluster, self.folder, self.seed, self.say = cluster, folder, seed, say
+        self.cluster, self.folder, self.seed, self.log = cluster, folder, seed, log
         self.rng = random.Random(seed)
         self.report = Report()
         self._numbers = itertools.count()
@@ -57,7 +57,7 @@ class Driver:
         self._proxy = Proxy(cluster.address)
 
     def run(self, faults: int, seconds: float) -> Report:
-        """Go on until so many faults have hit, or for so long once all nodes are there."""
+        """Run until `faults` faults have hit, or stop after `seconds` once all nodes have joined."""
         self._renew_nodes()
         ends = time.monotonic() + seconds
         try:
@@ -97,34 +97,35 @@ class Driver:
         began = time.monotonic()
         before = {name: actor for name, actor in watched.actors().items() if actor.state == "ALIVE"}
         client = watched.start("apply", "-f", str(watched.fleet.file), "--yes")
-        storm = Storm(watched, self._proxy, self.rng, client, self._places(watched, before), nodes=self._nodes,
-                      drained=self._drained, numbers=lambda: next(self._numbers))
-        hits = self._strike(storm)
-        out, told = client.communicate(timeout=300)
-        storm.calm()
+        targets = FaultTargets(watched, self._proxy, self.rng, client, self._places(watched, before), nodes=self._nodes,
+                        drained=self._drained, numbers=lambda: next(self._numbers))
+        hits = self._strike(targets)
+        out, messages = client.communicate(timeout=300)
+        targets.calm()
         hits += [PROXY + fault for fault in self._proxy.used]
         self._proxy.used.clear()
         self.report.faults.update(hits)
-        self._must(lambda: ["a traceback"] if "Traceback" in told or "a bug in" in told else [], f"{out}\n{told}")
-        stormed = time.monotonic()
-        if stormed - began > LONG_S:
-            self.say(textwrap.indent(f"  the client took long, and said:\n{told}", "    "))
+        self._record(lambda: ["a traceback"] if "Traceback" in messages or "a bug in" in messages else [],
+                     f"{out}\n{messages}")
+        faults_over = time.monotonic()
+        if faults_over - began > LONG_S:
+            self.log(textwrap.indent(f"  the client took long, and printed:\n{messages}", "    "))
         if "engine frozen" in hits:
             time.sleep(FROZEN_S)
         repair = self._repair(watched)
         repaired = time.monotonic()
         self._check(lambda: [*wrong_now(watched), *wrongly_ready(watched)], GONE_S)
         now = watched.actors()
-        lost = [f"lost: {name} was {actor}, is {now.get(name)}, and nobody hit it" for name, actor in before.items()
-                if name not in storm.hit and now.get(name) != actor]
-        self._must(lambda: lost, f"{repair.stdout}\n{repair.stderr}")
+        lost = [f"lost: {name} was {actor}, is {now.get(name)}, and no fault hit it" for name, actor in before.items()
+                if name not in targets.hit and now.get(name) != actor]
+        self._record(lambda: lost, f"{repair.stdout}\n{repair.stderr}")
         live = sum(actor.state == "ALIVE" for actor in now.values())
-        self.say(f"round {self.report.rounds}: {', '.join(hits) or 'no fault'}; apply {client.returncode}, repair "
-                 f"{repair.returncode}, {live} of {sum(watched.fleet.wanted.values())} live; storm "
-                 f"{stormed - began:.1f} s, repair {repaired - stormed:.1f} s, "
+        self.log(f"round {self.report.rounds}: {', '.join(hits) or 'no fault'}; apply {client.returncode}, repair "
+                 f"{repair.returncode}, {live} of {sum(watched.fleet.wanted.values())} live; faults "
+                 f"{faults_over - began:.1f} s, repair {repaired - faults_over:.1f} s, "
                  f"checks {time.monotonic() - repaired:.1f} s")
         if repair.returncode:
-            self.say(textwrap.indent(repair.stdout, "    "))
+            self.log(textwrap.indent(repair.stdout, "    "))
 
     def _places(self, watched: Watched, ready: dict[Name, object]) -> dict[Name, set[str]]:
         if not ready:
@@ -133,40 +134,40 @@ class Driver:
         return {(row["model"], row["replicaId"]): {member["nodeId"] for member in row["members"]}
                 for row in rows if row.get("fleet") == watched.fleet.name}
 
-    def _strike(self, storm: Storm) -> list[str]:
-        """Let faults hit at random moments while the client runs, and some after it."""
+    def _strike(self, targets: FaultTargets) -> list[str]:
+        """Cause faults at random moments while the client runs, and some after it."""
         weights = [RARE.get(kind, 1.0) for kind in KINDS]
         hits = []
         for _ in range(self.rng.randint(10, 20)):
             time.sleep(self.rng.uniform(0.05, 0.7))
             [kind] = self.rng.choices(list(KINDS), weights)
-            if KINDS[kind](storm) is not None and not kind.startswith(PROXY):
+            if KINDS[kind](targets) is not None and not kind.startswith(PROXY):
                 hits.append(kind)
         return hits
 
     def _repair(self, watched: Watched) -> subprocess.CompletedProcess[str]:
-        """Apply in the calm. A second time only if a replica that a fault had hit died meanwhile."""
+        """Apply without faults; a second time only if a replica that a fault had hit has died in between."""
         for attempt in range(2):
             repair = watched.run("apply", "-f", str(watched.fleet.file), "--yes", "--lock-timeout", "120s")
             self.report.repairs[repair.returncode] += 1
-            missing = list(left_out(watched))
+            missing = list(missing_replicas(watched))
             if not missing:
                 break
             self.report.second_repairs += attempt == 0
-            self.say(f"  second repair: {missing}; the first said:\n{repair.stdout}\n{repair.stderr}")
-        self._must(lambda: missing, f"{repair.stdout}\n{repair.stderr}")
+            self.log(f"  second repair: {missing}; the first printed:\n{repair.stdout}\n{repair.stderr}")
+        self._record(lambda: missing, f"{repair.stdout}\n{repair.stderr}")
         if repair.returncode not in (0, 3):
-            self._must(lambda: [f"a repair ended with {repair.returncode}"], f"{repair.stdout}\n{repair.stderr}")
+            self._record(lambda: [f"a repair ended with {repair.returncode}"], f"{repair.stdout}\n{repair.stderr}")
         return repair
 
     def _check(self, wrong: Callable[[], list[str]], within_s: float) -> None:
-        """What is wrong for a moment may be on its way out; what stays wrong is a violation."""
+        """A problem may be temporary; one that remains within the time is a violation."""
         deadline = time.monotonic() + within_s
         while (found := wrong()) and time.monotonic() < deadline:
             time.sleep(1)
-        self._must(lambda: found, "")
+        self._record(lambda: found, "")
 
-    def _must(self, wrong: Callable[[], list[str]], context: str) -> None:
+    def _record(self, wrong: Callable[[], list[str]], context: str) -> None:
         for one in wrong():
             self.report.violations.append(f"round {self.report.rounds}: {one}")
-            self.say(f"VIOLATION in round {self.report.rounds}: {one}\n{context}")
+            self.log(f"VIOLATION in round {self.report.rounds}: {one}\n{context}")

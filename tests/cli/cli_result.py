@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from published import validator
+from published_schemas import validator
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, summary
-from published import validator
+from published_schemas import validator
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.fleetfile.load import inspect_fleet

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from cluster_stand_in import ClusterStandIn, event, summary
-from published import validator
+from published_schemas import validator
 
 from fleetctl.cli import process
 from fleetctl.doctor import cluster, replicas
@@ -143,8 +143,8 @@ FULL_DISKS = [{"path": "/logs", "total": 100, "free": 1, "device": 1}, {"path": 
 ], ids=["by device", "an agent that reports no device"])
 def test_each_full_disk_is_named_once_even_if_two_have_the_same_size(
         cli, cluster: ClusterStandIn, disks: list[dict[str, Any]], named: list[str]) -> None:
-    of_node_a(cluster, disk={"/": {"total": 100, "free": 1}})
-    examined(cluster, disks=disks)
+    set_node_a(cluster, disk={"/": {"total": 100, "free": 1}})
+    answer_examination(cluster, disks=disks)
     found = json.loads(cli("doctor", "--nodes", "--format", "json").out)["findings"]
     assert [one["message"].split(" is ")[0] for one in found] == [f"the disk of {path}" for path in named]
 

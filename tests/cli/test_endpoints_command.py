@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 from cluster_stand_in import ClusterStandIn
-from published import validator
+from published_schemas import validator
 
 from fleetctl.cli import endpoints as command
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from cli_result import Cli
 from cluster_stand_in import ClusterStandIn, Steps, event, ready, summary
-from published import validator
+from published_schemas import validator
 
 from fleetctl.agent import prefetch
 from fleetctl.agent.mark import warm_name

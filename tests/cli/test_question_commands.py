@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 from cluster_stand_in import ClusterStandIn
-from published import validator
+from published_schemas import validator
 
 from fleetctl.cli.entry import run
 

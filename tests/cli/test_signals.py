@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from how_many import cases
+from random_cases import cases
 
 pytestmark = pytest.mark.slow
 

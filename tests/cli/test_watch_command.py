@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 import pytest
 from cluster_stand_in import ClusterStandIn
 from small_plans import small_plan
-from watched import advance, watcher_of
+from small_watcher import advance, watcher_of
 
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.apply.run import Detached

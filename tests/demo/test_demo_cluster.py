@@ -40,7 +40,7 @@ def home() -> Iterator[DemoHome]:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This machine's environment without Ray settings, with the programs of the example on the PATH."""
+    """This machine's environment without Ray settings, with the example's programs on the PATH."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "FLEETCTL_"))}
     return {**env, "PATH": PROGRAMS, **more}
 
@@ -75,29 +75,31 @@ def test_the_nodes_have_their_declared_names_labels_and_cards(exported: dict[str
         assert node.all_labels().items() <= found[node.name]["labels"].items()
 
 
-def test_the_cluster_runs_nothing_without_its_token(exported: dict[str, str]) -> None:
+def test_the_cluster_refuses_requests_without_its_token(exported: dict[str, str]) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
         get(f"{exported['FLEETCTL_ADDRESS']}/api/v0/nodes")
     with caught.value as refused:
         assert refused.code == 401
 
 
-def test_it_writes_only_to_its_own_folder(home: DemoHome, exported: dict[str, str]) -> None:
+def test_the_demo_writes_only_to_its_own_folder(home: DemoHome, exported: dict[str, str]) -> None:
     assert (home.sessions / "ray_current_cluster").exists()
     assert Path(exported["RAY_AUTH_TOKEN_PATH"]).is_relative_to(home.path)
 
 
-def test_every_stop_of_the_tour_ends_as_it_should(exported: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_stop_of_the_tour_ends_with_the_expected_exit_code(
+    exported: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(ROOT)
     fleet = demo_fleet(ROOT)
-    told: list[str] = []
-    tour = Tour(FLEETCTL, environment(**exported), told.append)
+    lines: list[str] = []
+    tour = Tour(FLEETCTL, environment(**exported), lines.append)
     for stop in stops_before_asking(fleet):
         tour.visit(stop)
     tour.ask_engine()
     for stop in stops_after_asking(fleet, Path(fleet).read_text()):
         tour.visit(stop)
-    assert "a gang of 2" in "\n".join(told)
+    assert "a gang of 2" in "\n".join(lines)
 
 
 def test_the_example_is_answered_by_the_model_of_each_replica(exported: dict[str, str]) -> None:
@@ -110,10 +112,10 @@ def test_the_example_is_answered_by_the_model_of_each_replica(exported: dict[str
     assert answers == [(name, kind, replica) for replica in "01" for name, kind in kinds.items()]
 
 
-def secret_fleet(said: Path) -> str:
-    """A fleet of one engine, which writes its environment to `said` and is ready then."""
-    engine = {"command": ["sh", "-c", 'echo says hello; env > "$1"; exec sleep 1000', "sh", str(said)],
-              "readiness": {"exec": {"command": ["test", "-s", str(said)]}, "period": "200ms"}}
+def secret_fleet(dump: Path) -> str:
+    """A fleet of one engine that writes its environment to `dump` and is then ready."""
+    engine = {"command": ["sh", "-c", 'echo says hello; env > "$1"; exec sleep 1000', "sh", str(dump)],
+              "readiness": {"exec": {"command": ["test", "-s", str(dump)]}, "period": "200ms"}}
     member = {"resources": {"cpus": 0.1}, "engine": engine}
     model = {"key": "one", "replicas": 1, "workers": [{"name": "main", "members": [member]}]}
     return json.dumps({"apiVersion": "fleetctl/v1", "kind": "Fleet", "metadata": {"name": "secret"},
@@ -126,7 +128,7 @@ def test_reading_and_applying_require_the_token_which_is_never_shown(
     token = Path(exported["RAY_AUTH_TOKEN_PATH"]).read_text().strip()
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "FLEETCTL_NAMESPACE": "secret",
            "FLEETCTL_ADDRESS": exported["FLEETCTL_ADDRESS"]}
-    (tmp_path / "fleet.yaml").write_text(secret_fleet(tmp_path / "said"))
+    (tmp_path / "fleet.yaml").write_text(secret_fleet(tmp_path / "environment"))
     apply = ("apply", "-f", tmp_path / "fleet.yaml", "--yes")
 
     refused = run_here(*apply, env=env)
@@ -140,18 +142,18 @@ def test_reading_and_applying_require_the_token_which_is_never_shown(
     env["RAY_AUTH_TOKEN"] = token
     done = run_here(*apply, env=env)
     assert done.returncode == 0, done.stderr
-    assert [line for line in (tmp_path / "said").read_text().splitlines() if line.startswith("RAY_")] == []
+    assert [line for line in (tmp_path / "environment").read_text().splitlines() if line.startswith("RAY_")] == []
     status = run_here("status", "--format", "json", env=env)
     assert [row["state"] for row in json.loads(status.stdout)["replicas"] if row["fleet"] == "secret"] == ["ALIVE"]
     log = run_here("logs", "one/0", env=env)
     assert "says hello" in log.stdout
     evicted = run_here("evict", "one/0", "--yes", env=env)
     assert evicted.returncode == 0, evicted.stderr
-    for shown in (refused, wrong, done, status, log, evicted):
-        assert token not in shown.stdout + shown.stderr
+    for command in (refused, wrong, done, status, log, evicted):
+        assert token not in command.stdout + command.stderr
 
 
-def test_up_when_it_is_up_changes_nothing(home: DemoHome, exported: dict[str, str]) -> None:
+def test_demo_up_changes_nothing_if_the_cluster_is_up(home: DemoHome, exported: dict[str, str]) -> None:
     before = home.read()
     again = fleetctl(home, "demo", "up")
     assert again.returncode == 0

@@ -1,4 +1,4 @@
-"""The example fleets: each is valid, and the demo's does on the demo's nodes what its comments say."""
+"""The example fleets: each is valid, and the demo's fleet fits the demo's nodes as its comments say."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_example_is_valid_alone_and_with_its_folder_and_names_its_schema(path
     assert path.read_text().startswith(f"# yaml-language-server: $schema={schema}\n")
 
 
-def test_the_snapshot_of_the_lab_is_the_lab_applied() -> None:
+def test_the_snapshot_of_the_lab_matches_its_fleet() -> None:
     lab = FLEETS / "research-lab"
     plan = make_plan(load_fleet([str(lab / "fleet.yaml")]), Snapshot(str(lab / "lab.json")).read(), PlanOptions(),
                      PlanFacts(tool_version="0"))
@@ -91,7 +91,7 @@ def test_the_demo_places_all_but_one_replica(plan: Plan) -> None:
     assert plan.exit_code == 3
 
 
-def test_the_demos_gang_stands_on_two_nodes_of_one_fabric(plan: Plan) -> None:
+def test_the_demos_gang_runs_on_two_nodes_of_one_fabric(plan: Plan) -> None:
     (gang,) = (action for action in plan.actions if action.model == "Qwen/Qwen3-235B-A22B")
     assert [(member.rank, member.node) for member in gang.members] == [(0, "node-b"), (1, "node-c")]
 

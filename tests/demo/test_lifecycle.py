@@ -37,7 +37,7 @@ def test_if_ray_does_not_start_the_error_is_one_sentence_with_a_hint(home: DemoH
     assert caught.value.message == "Ray did not start: TimeoutError: the node did not come up within 60 s"
     assert "Traceback" not in f"{caught.value.message}{caught.value.hint}"
     assert "try again when it is idle" in str(caught.value.hint)
-    assert "Traceback" in home.log.read_text()  # the hint names it
+    assert "Traceback" in home.log.read_text()  # the hint names this log
 
 
 @pytest.mark.parametrize(("variables", "unset"), [

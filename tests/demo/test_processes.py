@@ -50,13 +50,13 @@ def is_alive(pid: int) -> bool:
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def test_unmarked_processes_and_those_of_another_cluster_are_left_alone(
+def test_unmarked_processes_and_processes_of_another_cluster_are_left_alone(
     mark: str, started: list[subprocess.Popen[bytes]]
 ) -> None:
-    ours = start(started, SLEEP, mark)
+    marked = start(started, SLEEP, mark)
     others = [start(started, SLEEP, None), start(started, SLEEP, mark + "0")]
     assert end_processes(mark) == 1
-    assert ours.wait(timeout=10) != 0
+    assert marked.wait(timeout=10) != 0
     assert [other.poll() for other in others] == [None, None]
 
 
@@ -76,5 +76,5 @@ def test_a_process_that_ignores_sigterm_is_killed(mark: str, started: list[subpr
     assert process.wait(timeout=10) == -9
 
 
-def test_no_processes_is_fine(mark: str) -> None:
+def test_without_processes_nothing_is_ended(mark: str) -> None:
     assert end_processes(mark) == 0

@@ -1,4 +1,4 @@
-"""The stub engine over real HTTP: its responses, when it is ready, how it ends, and how its gang joins."""
+"""The stub engine over real HTTP: its responses, when it is ready, how it ends, and how the members of a gang join."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from fleetctl.demo.stub_gang import Gang
-from tests.programs import free_port
+from tests.external_programs import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-def test_it_lists_its_model_and_says_which_replica_answers(start: Start) -> None:
+def test_the_engine_lists_its_model_and_names_the_replica(start: Start) -> None:
     engine = start(MODEL="org/m", REPLICA_ID="3")
     engine.wait_for_health(200)
     assert engine.request("/v1/models")[1]["data"][0]["id"] == "org/m"
@@ -82,7 +82,7 @@ def test_it_lists_its_model_and_says_which_replica_answers(start: Start) -> None
     assert answer["usage"]["total_tokens"] > 1
 
 
-def test_a_chat_is_answered_as_a_chat(start: Start) -> None:
+def test_a_chat_request_gets_a_chat_response(start: Start) -> None:
     engine = start("--model", "org/m")
     engine.wait_for_health(200)
     _, answer = engine.request("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]})
@@ -110,27 +110,27 @@ def test_a_bad_request_is_refused_in_openai_form(start: Start, path: str, body: 
     assert answer["error"]["code"] == status
 
 
-def test_while_starting_it_listens_but_is_not_healthy(start: Start) -> None:
+def test_a_starting_engine_listens_but_is_not_healthy(start: Start) -> None:
     engine = start("--startup-delay", "60", MODEL="org/m")
     assert engine.wait_for_health(503)["status"] == "loading weights"
     assert engine.request("/v1/completions", {"prompt": "x"})[0] == 503
 
 
-def test_it_fails_after_the_given_time_and_logs_that_last(start: Start) -> None:
+def test_an_engine_set_to_fail_ends_after_the_given_time_and_logs_that_last(start: Start) -> None:
     engine = start("--fail-after", "0.2", "--exit-code", "7")
     output, _ = engine.process.communicate(timeout=20)
     assert engine.process.returncode == 7
     assert output.splitlines()[-1] == "stub-engine: failing as --fail-after asks, with exit code 7"
 
 
-def test_sigterm_ends_it_with_zero(start: Start) -> None:
+def test_sigterm_ends_the_engine_with_exit_code_0(start: Start) -> None:
     engine = start()
     engine.wait_for_health(200)
     engine.process.send_signal(signal.SIGTERM)
     assert engine.process.wait(timeout=20) == 0
 
 
-def test_a_taken_port_is_an_error_not_a_traceback(start: Start) -> None:
+def test_a_port_in_use_is_an_error_not_a_traceback(start: Start) -> None:
     first = start()
     first.wait_for_health(200)
     second = start("--port", str(first.port))
@@ -154,7 +154,7 @@ def test_a_gang_is_healthy_only_when_every_rank_has_joined(start: Start) -> None
     assert "a gang of 3" in leader.request("/v1/completions", {"prompt": "x"})[1]["choices"][0]["text"]
 
 
-def test_workers_may_come_before_their_leader(start: Start) -> None:
+def test_workers_may_start_before_their_leader(start: Start) -> None:
     port = free_port()
     (worker,) = gang(start, range(1, 2), 2, port)
     assert worker.wait_for_health(503)["status"] == "waiting for ranks [0]"

@@ -14,29 +14,29 @@ ROOT = Path(__file__).parents[2]
 EXIT_WITH = [sys.executable, "-c", "import sys; sys.exit(int(sys.argv[1]) + len(sys.stdin.read()))"]
 
 
-def guide(told: list[str]) -> Tour:
-    return Tour(EXIT_WITH, {}, told.append)
+def tour_to(lines: list[str]) -> Tour:
+    return Tour(EXIT_WITH, {}, lines.append)
 
 
 def test_a_stop_shows_its_command_and_exit_code() -> None:
-    told: list[str] = []
-    guide(told).visit(Stop("Plan", "Why.", ("3",), expect=3, stdin=""))
-    assert told[1] == "$ fleetctl 3"
-    assert told[2].startswith("(exit code 3: partial")
+    lines: list[str] = []
+    tour_to(lines).visit(Stop("Plan", "Why.", ("3",), expect=3, stdin=""))
+    assert lines[1] == "$ fleetctl 3"
+    assert lines[2].startswith("(exit code 3: partial")
 
 
 def test_piped_input_arrives_and_is_shown() -> None:
-    told: list[str] = []
-    guide(told).visit(Stop("Plan", "Why.", ("1",), expect=3, piped="sed p file | ", stdin="ab"))
-    assert told[1] == "$ sed p file | fleetctl 1"
+    lines: list[str] = []
+    tour_to(lines).visit(Stop("Plan", "Why.", ("1",), expect=3, piped="sed p file | ", stdin="ab"))
+    assert lines[1] == "$ sed p file | fleetctl 1"
 
 
 def test_an_unexpected_exit_code_ends_the_tour() -> None:
     with pytest.raises(FleetctlError, match="exit code 1; the tour expects 0"):
-        guide([]).visit(Stop("Plan", "Why.", ("1",), stdin=""))
+        tour_to([]).visit(Stop("Plan", "Why.", ("1",), stdin=""))
 
 
-def test_the_fleet_is_shown_as_one_would_type_it() -> None:
+def test_the_path_of_the_fleet_is_shown_as_a_user_types_it() -> None:
     assert demo_fleet(ROOT) == "fleets/demo.yaml"
     assert Path(demo_fleet(Path("/elsewhere"))).is_absolute()
 

@@ -15,7 +15,7 @@ import yaml
 
 from fleetctl.cli import watch
 from fleetctl.cli.entry import run
-from tests.programs import needed
+from tests.external_programs import needed
 
 DOCS = Path(__file__).parents[2] / "docs"
 LANGUAGE_OF = {"watch.md": "ini", "kubernetes.md": "yaml"}

@@ -23,7 +23,7 @@ NOTHING_TO_RUN = (
 
 
 class AutoscalingKeeper(Keeper):
-    """No GPU node at first, and up to three of the type `big` on request; an idle one goes after some seconds."""
+    """No GPU node at first, and up to three of type `big` on request; an idle node is removed after some seconds."""
 
     def __init__(self) -> None:
         port, config = free_port(), Path(os.environ["RAY_TMPDIR"]) / "autoscaler.json"
@@ -44,11 +44,11 @@ class AutoscalingKeeper(Keeper):
             super().__init__(gcs_server_port=port, autoscaling_config=str(config))
 
     def big_nodes(self) -> list:
-        """Ids of the nodes that were added and are alive."""
+        """Ids of the living nodes that the autoscaler added."""
         return sorted(node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("GPU"))
 
     def shut_down(self) -> None:
-        """End the added nodes too: they are the autoscaler's processes."""
+        """End the added nodes too; they are processes of the autoscaler."""
         autoscaler = self.cluster.head_node.all_processes["monitor"][0].process.pid
         added = tree_of(autoscaler)
         super().shut_down()

@@ -1,4 +1,4 @@
-"""The tests' hand on the keeper's Ray, and on the processes that engines leave or must not leave."""
+"""The test's connection to the keeper's Ray, and the processes of engines that a test looks for."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS": "0", "RAY_event_stats
          "RAY_task_events_report_interval_ms": "0",
          "REPORTER_UPDATE_INTERVAL_MS": "20000", "SCAN_EVENT_DIR_INTERVAL_SECONDS": "3600",
          "METRICS_RECORD_INTERVAL_S": "3600"}
-"""Ray measures itself all the time, on each of its nodes; here that would be half of what an idle cluster costs. And it
-starts processes that nobody has asked for yet."""
+"""Without these, Ray's metrics would be half of an idle cluster's load, and Ray would start workers in advance."""
 OTHER_RAY = "FLEETCTL_TEST_RAY_PYTHON"
-"""An interpreter with another version of Ray, to run the cluster with; the client needs none."""
+"""A Python with another version of Ray to run the cluster with; the client needs no Ray."""
 
 
 class RayCluster:
-    """A real Ray of several raylets on this machine; methods are the keeper's."""
+    """A real Ray of several raylets on this machine; its methods are the keeper's."""
 
     def __init__(self, process: subprocess.Popen[bytes], reader: Any, writer: Any, session: Path) -> None:
         self._process, self._reader, self._writer = process, reader, writer
@@ -57,12 +56,12 @@ class RayCluster:
 
 @contextmanager
 def running_cluster(tmp: Path, keeper: str = "ray_keeper.py") -> Iterator[RayCluster]:
-    """Start a head without GPUs; nodes are added by the test, or with another keeper by Ray."""
+    """Start a head without GPUs. The test adds nodes, or with another keeper Ray's autoscaler does."""
     to_keeper, from_keeper = os.pipe(), os.pipe()
-    session = tempfile.mkdtemp(prefix="ray-")  # the path of a socket may have 107 characters, and pytest's are long
+    session = tempfile.mkdtemp(prefix="ray-")  # a socket's path may have 107 characters, and pytest's paths are long
     env = {**os.environ, **QUIET, "RAY_TMPDIR": session, "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_AUTO_CONNECT": "0",
            "HOME": str(tmp)}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)  # each job would compile the agent again
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, each job would compile the agent again
     with (tmp / "keeper.log").open("wb") as log:
         python = os.environ.get(OTHER_RAY) or sys.executable
         process = subprocess.Popen(
@@ -91,7 +90,7 @@ def end(pid: int) -> None:
 
 
 def tree_of(root: int) -> list[int]:
-    """All processes below `root`."""
+    """All descendants of process `root`."""
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -108,7 +107,7 @@ def tree_of(root: int) -> list[int]:
 
 
 def engine_pids(mark: str) -> list[int]:
-    """All processes, zombies left out, that have `mark` in their environment: an engine's and its children's."""
+    """All processes, except zombies, with `mark` in their environment: an engine and its children."""
     needle, found = f"{MARK}={mark}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -128,7 +127,7 @@ def parent_of(pid: int) -> int:
 
 
 def eventually(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
-    """Return the first true answer of `check`; the timeout is generous, it only keeps a failure from hanging."""
+    """Return the first true result of `check`; the generous timeout only keeps a failure from hanging."""
     deadline = time.monotonic() + timeout_s
     while True:
         began = time.monotonic()
@@ -138,4 +137,4 @@ def eventually(check: Callable[[], Any], what: str, timeout_s: float = 60.0) -> 
         ended = time.monotonic()
         if ended >= deadline:
             raise AssertionError(f"did not happen within {timeout_s:g} s: {what}")
-        time.sleep(min(1.0, max(0.2, 5 * (ended - began))))  # to run a command, or look at all processes, is work
+        time.sleep(min(1.0, max(0.2, 5 * (ended - began))))  # running a command or listing all processes takes CPU time

@@ -1,6 +1,7 @@
 """One Ray for all tests here, and a namespace for each test.
 
-Beside its head it has three nodes with two simulated GPUs, a disk for weights and a little of Ray's memory each.
+Besides its head it has three nodes, each with two simulated GPUs, a disk for weights and a little memory for Ray to
+grant.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from e2e_world import NODE_MEMORY, World
 
 from fleetctl.apply import follow
 
-follow.FIRST_S = 0.5  # each look is work for the dashboard, and no agent begins within a second
+follow.FIRST_S = 0.5  # each query is work for the dashboard, and no agent starts within a second
 
 
 @pytest.fixture(scope="session")
@@ -33,12 +34,12 @@ def ray_cluster(tmp_path_factory: pytest.TempPathFactory, disks: dict[str, Path]
 
 @pytest.fixture
 def world(ray_cluster: RayCluster, disks: dict[str, Path], tmp_path: Path) -> Iterator[World]:
-    """A fleet of the test's own; afterwards everything of it goes, and nothing may be left of it."""
-    made = World(ray_cluster, tmp_path)
+    """A fleet of the test's own; afterwards all its actors are killed, and nothing may be left."""
+    world = World(ray_cluster, tmp_path)
     try:
-        yield made
+        yield world
     finally:
-        ray_cluster.sweep(namespaces=[made.fleet])
-    eventually(lambda: not made.engines(), "no process of an engine is left")
-    eventually(lambda: not [name for name in ray_cluster.groups() if made.fleet in name], "no placement group is left")
+        ray_cluster.sweep(namespaces=[world.fleet])
+    eventually(lambda: not world.engines(), "no process of an engine is left")
+    eventually(lambda: not [name for name in ray_cluster.groups() if world.fleet in name], "no placement group is left")
     eventually(lambda: all(ray_cluster.is_free(node=name) for name in disks), "Ray has back what actors held")

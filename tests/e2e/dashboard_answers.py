@@ -1,4 +1,4 @@
-"""What a Ray dashboard answers to anybody's GET: each route that Ray's sources name, filled with what is there."""
+"""What a Ray dashboard returns for unauthenticated GETs: every route in Ray's sources, with the cluster's own ids."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import ray.dashboard
 
 ROUTE = re.compile(r'routes\.get\(\s*"(/[^"]*)"')
 SLOW = re.compile(r"profile|traceback|delay|tail|memory_profile")
-"""They stop other processes to look into them, wait, or never end."""
+"""These routes stop other processes to examine them, wait, or never end."""
 
 
 def answers(address: str, session: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield each path and its body; some say only that they are not for this cluster.
+    """Yield each path and its body; some bodies only say that the route is not available in this cluster.
 
-    `session` = where Ray keeps its files, to leave out logs in which nothing is.
+    `session` = the folder of Ray's files, to leave out empty logs.
     """
     with httpx.Client(base_url=address, headers={"User-Agent": "tests"}, timeout=30) as client:
         def rows(path: str) -> Any:
@@ -35,7 +35,7 @@ def answers(address: str, session: Path) -> Iterator[tuple[str, bytes]]:
             for value in there.get(name, []) if name else [""]:
                 filled = path.replace(f"{{{name}}}", value)
                 yield filled, client.get(filled).content
-        # the nodes of a machine have one folder, and each lists all of it
+        # the nodes of a machine share one folder, and each lists all of it
         read = {path.name for path in session.glob("ray/session_latest/logs/*")
                 if path.is_file() and not path.stat().st_size}
         for node in there["node_id"]:

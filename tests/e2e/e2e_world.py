@@ -1,4 +1,4 @@
-"""A test's fleet on the shared Ray: its file, what is in it, its command line and its processes."""
+"""A test's fleet on the shared Ray: its file and models, its command line and its processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _numbers = itertools.count()
 def member(
     *flags: str, gpus: float = 1, node: str | None = None, role: str | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A member that runs the tests' engine."""
+    """A member that runs the test engine."""
     written: dict[str, Any] = {"resources": {"gpus": gpus} if gpus else {"cpus": 0.1}, "engine": {
         "command": [sys.executable, ENGINE], "args": ["$(FLEETCTL_PORT)", *flags],
         "readiness": {"http": {"path": "/health"}, "period": "200ms"}}}
@@ -38,26 +38,26 @@ def member(
 
 
 def model(key: str, replicas: int, *members: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A model of one group; restarts come quickly."""
+    """A model of one group with a short restart backoff."""
     return {"key": key, "replicas": replicas, "startupTimeout": "60s", "restart": {"max": 3, "backoff": "100ms"},
             "workers": [{"name": "main", "members": list(members)}], **more}
 
 
 class World:
-    """One test's fleet on the shared cluster: its file, its namespace, its command line, its processes."""
+    """A test's fleet on the shared cluster: its file, its namespace, its command line, its processes."""
 
     def __init__(self, cluster: RayCluster, tmp_path: Path) -> None:
         self.cluster, self.tmp_path = cluster, tmp_path
         self.fleet = f"e2e-{os.getpid()}-{next(_numbers)}"
         self.file = tmp_path / "fleet.yaml"
         self.loaded = tmp_path / "loaded"
-        """Engines with the flags `self.loads` are ready once this file is there."""
+        """Engines with the flags `self.loads` are ready once this file exists."""
         self.loads = ("--plain", "--ready-when", str(self.loaded))
         self.env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path),
                     "FLEETCTL_ADDRESS": cluster.address, "FLEETCTL_NAMESPACE": self.fleet}
 
     def write(self, *models: dict[str, Any], fleet: str | None = None) -> Path:
-        """Write the fleet file; every engine carries the test's mark."""
+        """Write the fleet file; every engine has the test's mark."""
         for one in models:
             for group in one["workers"]:
                 for each in group["members"]:
@@ -68,16 +68,16 @@ class World:
         return self.file
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """Run `fleetctl ...` beside the test, in a process of its own."""
+        """Start `fleetctl ...` in a process of its own."""
         return subprocess.Popen([sys.executable, "-m", "fleetctl", *map(str, arguments)], env=self.env, text=True,
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run(self, *arguments: str | Path, folder: Path | None = None, **env: str) -> subprocess.CompletedProcess[str]:
-        """Run `fleetctl ...` to its end; in this process, for a process costs a second of a core each time."""
+        """Run `fleetctl ...` to its end, in this process: another process costs a second of CPU each time."""
         return run_here(*arguments, env={**self.env, **env}, folder=folder)
 
     def run_with(self, fault: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run `fleetctl ...` with a fault in the agent it ships."""
+        """Run `fleetctl ...`, shipping an agent with a fault."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("fleetctl.apply.jobs.agent_package", faulty_package(fault))
             return self.run(*arguments)
@@ -86,7 +86,7 @@ class World:
         return self.run("apply", "-f", self.file, "--yes", *flags)
 
     def apply_result(self, *flags: str) -> dict[str, Any]:
-        """Apply and return the summary; its exit code is the process's."""
+        """Apply and return the summary; its exit code must be the process's."""
         done = self.apply("--format", "json", *flags)
         assert done.stdout, done.stderr
         summary: dict[str, Any] = json.loads(done.stdout)
@@ -100,11 +100,11 @@ class World:
         return plan
 
     def actors(self) -> dict[str, dict[str, Any]]:
-        """Ray's own view of our namespace, by actor name."""
+        """The actors of the fleet's namespace as Ray reports them, by name."""
         return {row["name"]: row for row in self.cluster.actors(namespace=self.fleet)}
 
     def listed_actors(self) -> set[str]:
-        """The names of all actors that the dashboard lists as alive; it hears of each change a little later."""
+        """The names of all actors that the dashboard lists as alive; it learns of each change a little later."""
         listed = httpx.get(f"{self.cluster.address}/logical/actors?nocache=1", headers={"User-Agent": "tests"}).json()
         return {actor["name"] for actor in listed["data"]["actors"].values()
                 if actor["state"] == "ALIVE"}
@@ -113,7 +113,7 @@ class World:
         return engine_pids(self.fleet)
 
     def jobs(self) -> list[dict[str, Any]]:
-        """The applies of this fleet that Ray lists."""
+        """This fleet's jobs as Ray lists them."""
         listed = httpx.get(f"{self.cluster.address}/api/jobs/", headers={"User-Agent": "tests"}).json()
         return [job for job in listed if (job.get("metadata") or {}).get("fleet") == self.fleet]
 
@@ -125,6 +125,6 @@ class World:
         return [replica for replica in self.inventory()["replicas"] if replica["fleet"] == self.fleet]
 
     def ask(self, outcome: dict[str, Any], path: str = "/env") -> dict[str, Any]:
-        """Ask a replica's engine for its environment, over HTTP."""
+        """Return the environment of a replica's engine, read over HTTP."""
         answer: dict[str, Any] = httpx.get(f"http://{outcome['address']}{path}", timeout=10).json()
         return answer

@@ -23,14 +23,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(json.dumps({**os.environ, **loaded, "E2E_PID": str(os.getpid())}).encode())
 
     def do_POST(self) -> None:
-        """Take a moment, as a generation does; /reload loads another model, if that is a sound one."""
+        """Take a moment, like a generation; /reload loads another model unless it is broken."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path != "/reload":
             time.sleep(0.3)
             self.do_GET()
             return
-        asked = json.loads(body)
-        config = json.loads(Path(asked["dir"], "config.json").read_text())
+        request = json.loads(body)
+        config = json.loads(Path(request["dir"], "config.json").read_text())
         while config.get("waitsFor") and not Path(config["waitsFor"]).exists():
             time.sleep(0.05)
         if config.get("broken"):
@@ -43,12 +43,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def do_PUT(self) -> None:
-        """Answer once two engines are asked at the same time, each with the path of the same folder."""
+        """Respond after two engines have received such a request at the same time; the path is a folder they share."""
         Path(self.path, str(os.getpid())).touch()
         deadline = time.monotonic() + 30
-        while (here := len(list(Path(self.path).iterdir()))) < 2 and time.monotonic() < deadline:
+        while (arrived := len(list(Path(self.path).iterdir()))) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
-        self.send_response(200 if here == 2 else 504)
+        self.send_response(200 if arrived == 2 else 504)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -56,7 +56,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def escape() -> None:
-    """Leave one child in a session of its own, and one that was orphaned on purpose."""
+    """Leave one child in a session of its own, and one deliberately orphaned process."""
     subprocess.Popen(CHILD, start_new_session=True)
     if os.fork() == 0:
         subprocess.Popen(CHILD, start_new_session=True)
@@ -67,7 +67,7 @@ def escape() -> None:
 parser = argparse.ArgumentParser()
 parser.add_argument("port", type=int)
 parser.add_argument("--ready-after", type=float, default=0)
-parser.add_argument("--ready-when", help="there is this file")
+parser.add_argument("--ready-when", help="this file exists")
 parser.add_argument("--exit-code", type=int)
 parser.add_argument("--exit-after", type=float, default=0)
 parser.add_argument("--plain", action="store_true", help="no children")
@@ -75,7 +75,8 @@ options = parser.parse_args()
 
 print(f"engine rank {os.environ.get('FLEETCTL_RANK')} says hello", flush=True)
 MODEL_DIR = os.environ.get("FLEETCTL_MODEL_DIR")
-CONFIG = json.loads(SAID.read_text()) if MODEL_DIR and (SAID := Path(MODEL_DIR, "config.json")).exists() else {}
+CONFIG_FILE = Path(MODEL_DIR or "/nowhere", "config.json")
+CONFIG = json.loads(CONFIG_FILE.read_text()) if CONFIG_FILE.exists() else {}
 LOADED = [str(CONFIG.get("name", ""))]
 READY_AT = time.monotonic() + options.ready_after
 if not options.plain:

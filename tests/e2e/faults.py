@@ -1,4 +1,4 @@
-"""Faults put into the agent that is shipped: the real agent, ended or frozen at one exact boundary of an apply."""
+"""Faults in the shipped agent: the real agent, killed or frozen at one exact point of an apply."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ FAULTS = {
     "right after a reload has begun": "from . import reloads; _after(reloads._Reload, '_ask', _die)",
     "before a reload is noted": "from . import reloads; _before(reloads, 'note', _die)",
     "frozen between two creates": "_before(attempt, 'create', _freeze, nth=2)",
-    "no patience with dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
-    "WARM, and the HOT one not ended": "from . import evict; _before(evict, '_ask_to_leave', _die)",
+    "no wait for dirty cards": "from . import cards; cards.CLEAN_S = 0.0",
+    "WARM is up, HOT not ended": "from . import evict; _before(evict, '_ask_to_leave', _die)",
     "the node is taken at the last moment": "attempt.check = _steal",
 }
 
 
 def faulty_package(fault: str) -> Any:
-    """Return a stand-in for `agent_package` that ships the agent with one fault."""
+    """Return a stand-in for `agent_package` that ships an agent with this fault."""
 
     def build() -> Package:
         sound = agent_package()

@@ -1,4 +1,4 @@
-"""The fleetctl command with a fault in the agent it ships: `python faulty_cli.py FAULT ARGUMENTS...`."""
+"""The fleetctl command, shipping an agent with a fault: `python faulty_cli.py FAULT ARGUMENTS...`."""
 
 from __future__ import annotations
 

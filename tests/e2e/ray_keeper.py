@@ -1,6 +1,7 @@
-"""A real Ray of several raylets, in a process of its own that takes orders over two pipes, one JSON object a line.
+"""A real Ray of several raylets, in a process of its own that takes commands over two pipes, one JSON object per
+line.
 
-Run as `python ray_keeper.py READ_FD WRITE_FD`. Ends when its pipe closes, and takes Ray with it.
+Run as `python ray_keeper.py READ_FD WRITE_FD`. When its pipe closes, it ends Ray and itself.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Keeper:
             **NODE, "num_cpus": 2, "num_gpus": 0, "node_name": "head", "labels": {"fleet.io/node": "head"},
             "include_dashboard": True, "dashboard_host": "127.0.0.1", "dashboard_port": free_port(),
             "dashboard_agent_listen_port": free_port(),
-            "include_log_monitor": False,  # it reads every log over and over, for drivers that want them: here is none
+            "include_log_monitor": False,  # it constantly reads every log, for drivers that print them
             **head,
         })
         ray.init(address=self.cluster.address, namespace="keeper", log_to_driver=False, logging_level="ERROR")
@@ -55,14 +56,15 @@ class Keeper:
         return f"http://{self.cluster.webui_url}"
 
     def gcs(self) -> str:
-        """The address for drivers."""
+        """The GCS address, for drivers."""
         return self.cluster.address
 
     def add(self, names: list, gpus: int = 2, cpus: int = 1, labels: dict | None = None,
             env: dict | None = None, memory: int | None = None, disks: str | None = None) -> dict:
-        """Add nodes; `env` is added to the environment of each one's raylet, and so of its reporter and workers.
+        """Add nodes; `env` is added to the environment of each node's raylet, and so of its reporter and workers.
 
-        `memory` = bytes for Ray to give; None = most of the host's. `disks` = a folder with one of each for weights.
+        `memory` = bytes for Ray to grant; None = most of the host's. `disks` = a folder in which each node gets a
+        folder for weights.
         """
         more = {"memory": memory} if memory else {}
         for name in names:
@@ -72,7 +74,7 @@ class Keeper:
                 labels={"fleet.io/node": name, **(labels or {})}, **NODE, **more)
         joined = {name: self.nodes[name].node_id for name in names}
         until = time.monotonic() + JOIN_S
-        while not all(map(self.lives, joined.values())):  # not all of the cluster's: some may have been killed
+        while not all(map(self.lives, joined.values())):  # only these nodes: others of the cluster may have been killed
             if time.monotonic() > until:
                 raise TimeoutError(f"{', '.join(names)} did not join in {JOIN_S:g} s")
             time.sleep(0.05)
@@ -101,7 +103,7 @@ class Keeper:
         return sorted(rows, key=lambda row: row["name"])
 
     def classes(self, name: str, starting: bool = False) -> list:
-        """Pids of the living actors of a class, or of those that have a process and are not up yet."""
+        """Pids of a class's living actors, or of its actors that have a process but are not up yet."""
         found = state.actors(actor_state_name="PENDING_CREATION" if starting else "ALIVE") or {}
         return sorted(record["Pid"] for record in found.values() if record["ActorClassName"] == name and record["Pid"])
 
@@ -134,14 +136,14 @@ class Keeper:
         return state.available_resources_per_node().get(self.nodes[node].node_id, {}).get(resource, 0.0)
 
     def is_free(self, node: str) -> bool:
-        """Return whether nobody holds cards or memory of a node: Ray has them back after it calls their actor dead."""
+        """Return whether no actor holds cards or memory of a node: Ray frees them after it reports an actor dead."""
         total = state.total_resources_per_node().get(self.nodes[node].node_id, {})
         return all(self.free(node, name) == total.get(name, 0.0) for name in ("GPU", "memory"))
 
     def drain(self, node: str, deadline_s: float = 900) -> None:
-        """Take a node out of service: what runs there goes on until the deadline, nothing new is taken.
+        """Take a node out of service: its actors continue until the deadline, and it accepts nothing new.
 
-        A node that dies meanwhile, because its raylet stood still for too long, never drains.
+        A node that dies in the meantime, because its raylet was frozen for too long, never drains.
         """
         gcs, node_id = ray._private.worker.global_worker.gcs_client, self.nodes[node].node_id
         accepted, why = gcs.drain_node(node_id, 2, "a test", int((time.time() + deadline_s) * 1000))
@@ -150,7 +152,7 @@ class Keeper:
             time.sleep(0.05)
 
     def lives(self, node_id: str) -> bool:
-        """Tell whether Ray takes the node for alive."""
+        """Return whether Ray reports the node as alive."""
         return any(node["Alive"] for node in ray.nodes() if node["NodeID"] == node_id)
 
     def kill_node(self, name: str) -> None:
@@ -162,7 +164,7 @@ class Keeper:
         return self.nodes[node].all_processes[kind][0].process.pid
 
     def restart_dashboard(self) -> None:
-        """Kill the dashboard, start another at the same address, and wait until it answers."""
+        """Kill the dashboard, start another at the same address, and wait until it responds."""
         head = self.nodes["head"]
         head.kill_dashboard(check_alive=False)
         head.start_api_server(include_dashboard=True, raise_on_failure=True)
@@ -173,22 +175,22 @@ class Keeper:
                 time.sleep(0.1)
 
     def revive_dashboard(self) -> None:
-        """Start another dashboard where it has ended, as it does when the GCS is away for long."""
+        """Start the dashboard again if it has ended, as it does when the GCS is unreachable for long."""
         if self.nodes["head"].all_processes["dashboard"][0].process.poll() is not None:
             self.restart_dashboard()
 
     def foreign_task(self, node: str, gpus: float) -> None:
-        """Ask for cards with a plain Ray task; whether and when it gets them is Ray's."""
+        """Request cards with a plain Ray task; Ray decides whether and when it gets them."""
         self.tasks.append(ray.remote(sleep_long).options(
             num_cpus=0, num_gpus=gpus, scheduling_strategy=self._on(node)).remote())
 
     def foreign_group(self, node: str, gpus: float) -> None:
-        """Ask for cards with a placement group of somebody else."""
+        """Request cards with a foreign placement group."""
         self.foreign_groups.append(placement_group(
             [{"GPU": gpus}], bundle_label_selector=[{"ray.io/node-id": self.nodes[node].node_id}]))
 
     def end_foreign(self) -> str:
-        """End them all; say how many there were."""
+        """End all foreign tasks and groups; return how many there were, or an empty string."""
         gone = f"{len(self.tasks)} tasks, {len(self.foreign_groups)} groups"
         was = bool(self.tasks or self.foreign_groups)
         self.end_tasks()
@@ -198,20 +200,20 @@ class Keeper:
         return gone if was else ""
 
     def free_cards(self) -> dict:
-        """Free cards by node that takes new work, once Ray's books have been the same for some seconds."""
-        seen, since = None, time.monotonic()
+        """Free cards by node that accepts new work, once Ray's figures have been stable for some seconds."""
+        previous, since = None, time.monotonic()
         while True:
             draining = state.state.get_draining_nodes()
-            books = {node: found.get("GPU", 0.0) for node, found in state.available_resources_per_node().items()
-                     if node not in draining}
-            if books != seen:
-                seen, since = books, time.monotonic()
+            free = {node: found.get("GPU", 0.0) for node, found in state.available_resources_per_node().items()
+                    if node not in draining}
+            if free != previous:
+                previous, since = free, time.monotonic()
             elif time.monotonic() - since >= 2:
-                return books
+                return free
             time.sleep(0.1)
 
     def running_jobs(self) -> list:
-        """Submission ids of the jobs that run."""
+        """Submission ids of the running jobs."""
         from ray.job_submission import JobSubmissionClient
 
         return [job.submission_id for job in JobSubmissionClient(self.address()).list_jobs() if job.status == "RUNNING"]
@@ -220,7 +222,7 @@ class Keeper:
         return self.nodes[name].node_id
 
     def take_lock_over(self, fleet: str) -> None:
-        """Write the fleet's next number, given back at once, as if the holder's job had died and another had come."""
+        """Write the fleet's next lock entry, already released, as if its job had died and another had held the lock."""
         from ray.experimental.internal_kv import _internal_kv_list, _internal_kv_put
 
         prefix = f"lock:{fleet}:".encode()
@@ -228,7 +230,7 @@ class Keeper:
         _internal_kv_put(prefix + str(number + 1).encode(), b'{"released": true}', namespace=b"fleetctl")
 
     def session_secret(self) -> str:
-        """What proves to a source of weights that a replica of this cluster asks."""
+        """The secret by which a replica of this cluster proves its identity to a source of weights."""
         from ray.experimental.internal_kv import _internal_kv_get
 
         return _internal_kv_get(b"weights-secret", namespace=b"fleetctl").decode()
@@ -237,7 +239,7 @@ class Keeper:
         return sorted(group["name"] for group in placement_group_table().values() if group["state"] != "REMOVED")
 
     def sweep(self, namespaces: list) -> None:
-        """Kill all actors of the namespaces, and wait until the dashboard has heard of it too."""
+        """Kill all actors of the namespaces, and wait until the dashboard lists them as dead, too."""
         killed = set()
         for entry in ray.util.list_named_actors(all_namespaces=True):
             if entry["namespace"] in namespaces:
@@ -253,11 +255,10 @@ class Keeper:
             time.sleep(0.1)
 
     def _listed(self) -> set:
-        """Ids of the actors that the dashboard does not list as dead; it hears of each change a little later."""
+        """Ids of the actors that the dashboard does not list as dead; it learns of each change a little later."""
         with urllib.request.urlopen(f"{self.address()}/logical/actors?nocache=1", timeout=30) as answer:
             rows = json.load(answer)["data"]["actors"]
         return {actor for actor, row in rows.items() if row["state"] != "DEAD"}
-
 
     def shut_down(self) -> None:
         ray.shutdown()

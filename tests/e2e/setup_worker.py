@@ -1,6 +1,7 @@
-"""Sets up the environment of a worker and becomes the worker, as Ray's own script of this name does.
+"""Sets up the environment of a worker and becomes the worker, like Ray's own script of this name.
 
-Ray's imports all of Ray for it, a second of a core before each worker of a job, and the worker then imports it again.
+Ray's script imports all of Ray first, which takes a second of CPU before each worker of a job, and the worker then
+imports it again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The floor of `cold` on a real Ray: nodes that lack weights fetch them, and Ray lists what they have then."""
+"""The COLD floor on a real Ray: nodes without weights fetch them, and Ray then lists which weights they have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from e2e_world import World, member, model
 pytestmark = pytest.mark.ray
 
 
-def test_every_node_has_the_weights_without_a_replica_there(
+def test_every_node_has_the_weights_without_running_a_replica(
     world: World, disks: dict[str, Path], tmp_path: Path
 ) -> None:
     origin = tmp_path / "origin"

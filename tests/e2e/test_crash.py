@@ -1,4 +1,4 @@
-"""An apply that dies anywhere: the next one converges, without a duplicate, an orphan process or a leaked group."""
+"""An apply that dies at any point: the next converges, without a duplicate, an orphan process or a leaked group."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from e2e_world import World, member, model
 
 pytestmark = pytest.mark.ray
 
-DEADLY = (("between two creates", "before the result"),
+DEATHS = (("between two creates", "before the result"),
           *(pytest.param((fault,), marks=pytest.mark.long)
             for fault in ("after the lock", "right after a create", "while a constructor waits")))
-"""Where the agent of an apply dies, and that of the next one, which does what is left to do."""
+"""Where the agent of an apply dies, and where that of the next apply dies, which does the remaining work."""
 
 
 def fleet_with_a_gang(world: World) -> None:
@@ -36,8 +36,8 @@ def assert_converged(world: World) -> None:
     assert (plan["actions"], plan["blocked"]) == ([], [])
 
 
-@pytest.mark.parametrize("faults", DEADLY, ids=", ".join)
-def test_an_agent_killed_at_any_boundary_is_made_good_by_the_next_apply(world: World, faults: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("faults", DEATHS, ids=", ".join)
+def test_after_an_agent_is_killed_at_any_point_the_next_apply_converges(world: World, faults: tuple[str, ...]) -> None:
     fleet_with_a_gang(world)
     for fault in faults:
         killed = world.run_with(fault, "apply", "-f", str(world.file), "--yes", "--parallelism", "1",
@@ -62,7 +62,7 @@ def test_a_client_that_is_killed_does_not_stop_the_apply(world: World) -> None:
     assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}
 
 
-def test_an_agent_frozen_past_another_apply_creates_nothing_when_it_wakes(world: World) -> None:
+def test_an_agent_frozen_during_another_apply_creates_nothing_when_it_continues(world: World) -> None:
     fleet_with_a_gang(world)
     frozen = subprocess.Popen(
         [sys.executable, str(HERE / "faulty_cli.py"), "frozen between two creates", "apply", "-f", str(world.file),
@@ -79,8 +79,8 @@ def test_an_agent_frozen_past_another_apply_creates_nothing_when_it_wakes(world:
     before = {name: row["id"] for name, row in world.actors().items()}
 
     agent.send_signal(signal.SIGCONT)
-    _, told = frozen.communicate(timeout=120)
-    assert "Traceback" not in told
+    _, messages = frozen.communicate(timeout=120)
+    assert "Traceback" not in messages
     assert {name: row["id"] for name, row in world.actors().items()} == before
     assert len(world.engines()) == 3
 
@@ -96,7 +96,7 @@ class Agent:
 
 
 def stopped_agent(world: World) -> Agent | None:
-    """Find the frozen agent among all processes: it runs our package and is stopped."""
+    """Find the frozen agent among all processes: it runs the agent's package and is stopped."""
     from pathlib import Path
 
     from cluster import state_of
@@ -106,8 +106,8 @@ def stopped_agent(world: World) -> Agent | None:
         try:
             command = (entry / "cmdline").read_bytes()
             environ = (entry / "environ").read_bytes().decode(errors="replace")
-            ours = b"fleetctl_agent" in command and any(job in environ for job in jobs)
-            if ours and state_of(int(entry.name)) == "T":
+            is_agent = b"fleetctl_agent" in command and any(job in environ for job in jobs)
+            if is_agent and state_of(int(entry.name)) == "T":
                 return Agent(int(entry.name))
         except OSError:
             continue
@@ -123,8 +123,8 @@ def test_two_applies_at_once_never_make_a_duplicate(world: World) -> None:
     codes = sorted(code for _, code in ended)
     assert codes in ([0, 5], [0, 0]), ended
     assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}
-    refused = [told for (_, told), code in ended if code == 5]
-    assert all("--attach" in told and "fleetctl stop" in told for told in refused)
+    refused = [messages for (_, messages), code in ended if code == 5]
+    assert all("--attach" in messages and "fleetctl stop" in messages for messages in refused)
     assert len(world.engines()) == 2
 
 

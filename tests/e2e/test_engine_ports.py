@@ -1,4 +1,4 @@
-"""Ports on a real Ray: an engine is ready by its own answers alone."""
+"""Ports on a real Ray: only an engine's own answers make it ready."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ pytestmark = pytest.mark.ray
 LOADS_FIRST = ["sh", "-c", 'sleep 2; exec "$@"', "sh", sys.executable, ENGINE]
 
 
-def test_of_two_replicas_with_one_port_on_one_node_one_is_ready_and_the_other_says_why_not(world: World) -> None:
-    """The second was called ready by the first one's answers, and went down when it came to listen itself."""
+def test_of_two_replicas_with_one_port_on_one_node_one_is_ready_and_the_other_fails_with_the_reason(
+    world: World
+) -> None:
+    """Without the check the second is reported ready because of the first one's answers, and later fails to bind."""
     with socket.create_server(("", 0)) as found:
         port = found.getsockname()[1]
     one: dict[str, Any] = member(node="a")

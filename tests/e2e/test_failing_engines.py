@@ -1,4 +1,4 @@
-"""The breaker on a real Ray: what fails again and again is left alone, and the reason stays."""
+"""The breaker on a real Ray: a spec that keeps failing is not started again, and the reason is kept."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from e2e_world import ENGINE, World, member, model
 pytestmark = pytest.mark.ray
 
 
-def fails_while(bad: Path, gpus: float = 0.5) -> dict[str, Any]:
-    """A member whose engine ends at once while a file is there."""
+def failing_while(bad: Path, gpus: float = 0.5) -> dict[str, Any]:
+    """A member whose engine ends immediately while a file exists."""
     bad.touch()
-    made = member("--plain", gpus=gpus)
-    made["engine"]["command"] = [
+    failing = member("--plain", gpus=gpus)
+    failing["engine"]["command"] = [
         "sh", "-c", f'test ! -e {bad} || {{ echo "CUDA error: uncorrectable ECC error"; exit 7; }}; exec "$@"', "sh",
         sys.executable, ENGINE]
-    return made
+    return failing
 
 
 def outcomes(summary: dict[str, Any]) -> list[tuple[str, str]]:
     return sorted((row["outcome"], row.get("code", "")) for row in summary["outcomes"])
 
 
-def test_an_engine_that_crashes_is_not_started_again_and_again_until_its_spec_is_fixed_or_has_been_ready(
+def test_a_crashing_engine_is_not_started_again_until_its_spec_is_fixed_or_has_been_ready(
     world: World,
 ) -> None:
     bad = world.tmp_path / "bad"
-    world.write(model("loop", 3, fails_while(bad, gpus=1)))
+    world.write(model("loop", 3, failing_while(bad, gpus=1)))
     first = world.apply_result()
     assert outcomes(first) == [("failed", "ENGINE_EXITED")] * 3
     assert {row["state"] for row in world.actors().values()} <= {"DEAD"}
@@ -52,16 +52,16 @@ def test_an_engine_that_crashes_is_not_started_again_and_again_until_its_spec_is
     world.write(model("loop", 1, member("--plain")))
     assert outcomes(world.apply_result()) == [("ready", "")]
 
-    world.write(model("loop", 2, fails_while(bad, gpus=1)))
+    world.write(model("loop", 2, failing_while(bad, gpus=1)))
     bad.unlink()
     assert outcomes(world.apply_result("--ignore-cooldown")) == [("ready", "")]
     assert world.run("evict", "loop/1", "--yes").returncode == 0
-    assert (len(world.plan()["actions"]), world.plan()["blocked"]) == (1, []), "it was ready, and did not fail"
+    assert (len(world.plan()["actions"]), world.plan()["blocked"]) == (1, []), "it was ready, so it did not fail"
 
 
-def test_a_spec_that_fails_on_one_node_alone_goes_to_another(world: World) -> None:
+def test_a_spec_that_fails_on_one_node_only_goes_to_another(world: World) -> None:
     bad = world.tmp_path / "bad"
-    file = world.write(model("unlucky", 3, fails_while(bad)))
+    file = world.write(model("unlucky", 3, failing_while(bad)))
     text = file.read_text()
     only_a = {"selector": {"fleet.io/node": "in(b, c, head)"}, "cordon": True}
     file.write_text(yaml.safe_dump({**(fleet := yaml.safe_load(text)), "spec": {**fleet["spec"], "nodes": [only_a]}}))
@@ -73,7 +73,9 @@ def test_a_spec_that_fails_on_one_node_alone_goes_to_another(world: World) -> No
     assert ["a"] not in [row["nodes"] for row in again["outcomes"]]
 
 
-def test_what_fails_once_ready_is_restarted_to_its_limit_leaves_its_reason_and_is_replaced(world: World) -> None:
+def test_a_replica_that_fails_after_it_was_ready_uses_its_restarts_keeps_its_reason_and_is_replaced(
+    world: World
+) -> None:
     restart = {"restart": {"max": 1, "backoff": "100ms"}}
     world.write(
         model("late", 1, member("--plain", "--exit-code", "3", "--exit-after", "3"), **restart),
@@ -95,6 +97,6 @@ def test_what_fails_once_ready_is_restarted_to_its_limit_leaves_its_reason_and_i
 
     eventually(lambda: world.actors() == {}, "after one restart both stay down")
     assert world.run("logs", "late/0").stdout.count("the engine exited with code 3") == 2
-    assert [action["replicaId"] for action in world.plan()["actions"]] == [0, 0], "a DEAD id is free again"
+    assert [action["replicaId"] for action in world.plan()["actions"]] == [0, 0], "the id of a DEAD one is free"
     world.write(model("late", 1, member("--plain"), **restart))
     assert outcomes(world.apply_result()) == [("ready", "")]

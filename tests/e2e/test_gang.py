@@ -1,4 +1,4 @@
-"""Gangs on a real Ray: whole or not at all, each rank knows its leader, a lost member brings the whole gang back."""
+"""Gangs on a real Ray: whole or not at all, each rank knows its leader, a lost member restarts the whole gang."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ def gang(*flags: str) -> dict[str, object]:
 def test_a_gang_of_three_starts_whole_and_each_rank_knows_its_leader(world: World) -> None:
     wanted = model("org/gang", 1, member("--ready-after", "3", role="Leader", gpus=2),
                    member("--ready-after", "2", role="Worker", count=2, gpus=2))
-    # a rank that still loads is not down, however soon its liveness fails
+    # a rank that is still loading is not down, however soon its liveness probe fails
     wanted["workers"][0]["members"][1]["engine"]["liveness"] = {"http": {"path": "/health"}, "period": "200ms"}
     world.write(wanted)
     summary = world.apply_result()
     assert summary["exitCode"] == 0
     [replica] = world.replicas()
     assert len({each["nodeId"] for each in replica["members"]}) == 3
-    seen = [world.ask({"address": f"{each['address']}:{each['port']}"}) for each in replica["members"]]
-    leader = next(env for env in seen if env["FLEETCTL_RANK"] == "0")
-    assert sorted(env["FLEETCTL_RANK"] for env in seen) == ["0", "1", "2"]
-    assert {env["FLEETCTL_LEADER_ADDRESS"] for env in seen} == {leader["FLEETCTL_LEADER_ADDRESS"]}
-    assert {env["FLEETCTL_LEADER_PORT"] for env in seen} == {leader["FLEETCTL_LEADER_PORT"]}
+    environments = [world.ask({"address": f"{each['address']}:{each['port']}"}) for each in replica["members"]]
+    leader = next(env for env in environments if env["FLEETCTL_RANK"] == "0")
+    assert sorted(env["FLEETCTL_RANK"] for env in environments) == ["0", "1", "2"]
+    assert {env["FLEETCTL_LEADER_ADDRESS"] for env in environments} == {leader["FLEETCTL_LEADER_ADDRESS"]}
+    assert {env["FLEETCTL_LEADER_PORT"] for env in environments} == {leader["FLEETCTL_LEADER_PORT"]}
     assert leader["FLEETCTL_LEADER_PORT"] != leader["FLEETCTL_PORT"]
-    assert {env["FLEETCTL_GROUP_SIZE"] for env in seen} == {"3"}
-    assert {env["CUDA_VISIBLE_DEVICES"] for env in seen} == {"0,1"}
+    assert {env["FLEETCTL_GROUP_SIZE"] for env in environments} == {"3"}
+    assert {env["CUDA_VISIBLE_DEVICES"] for env in environments} == {"0,1"}
 
-    # a coordinator killed after its job has ended comes back whole, with its only placement group
+    # a coordinator killed after its job has ended restarts with the whole gang and one placement group
     before = set(world.engines())
     os.kill(world.actors()["ModelActor:org/gang:0"]["pid"], signal.SIGKILL)
     eventually(lambda: not before & set(world.engines()), "every process of the old gang is gone")
     eventually(lambda: world.actors()["ModelActor:org/gang:0"]["state"] == "ALIVE", "the gang is back")
     assert world.cluster.groups().count("ModelActor:org/gang:0") == 1
 
-    # so does one whose worker died
+    # a gang whose worker dies restarts as well
     before = set(world.engines())
     [replica] = world.replicas()
     worker = next(each for each in replica["members"] if each["rank"] == 2)
@@ -54,7 +54,7 @@ def test_a_gang_of_three_starts_whole_and_each_rank_knows_its_leader(world: Worl
     assert world.apply_result()["outcomes"] == []
 
 
-def test_with_a_node_short_nothing_of_a_gang_starts(world: World) -> None:
+def test_without_enough_nodes_no_member_of_a_gang_starts(world: World) -> None:
     world.cluster.hold(namespace=world.fleet, name="foreign", node="b", gpus=1)
     world.write(gang("--plain"))
     summary = world.apply_result()
@@ -66,16 +66,16 @@ def test_with_a_node_short_nothing_of_a_gang_starts(world: World) -> None:
     assert set(world.actors()) == {"foreign"}
 
 
-def test_a_gang_whose_member_is_killed_while_it_starts_fails_soon_and_leaves_no_zombie(world: World) -> None:
-    """Ray lets a worker leave only when its tasks are done: the coordinator must not wait for what never ends."""
+def test_a_gang_whose_member_is_killed_while_it_starts_fails_soon_and_leaves_no_actor(world: World) -> None:
+    """A Ray worker exits only after its tasks are done, so the coordinator must not wait for a task that never ends."""
     world.write(gang("--plain", "--ready-after", "900"))
     client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
     eventually(lambda: len(world.engines()) == 3, "all engines run, and the gang is not ready")
     before = set(world.cluster.classes(name="GangMember"))
     os.kill(sorted(before)[-1], signal.SIGKILL)
-    out, told = client.communicate(timeout=100)
+    out, messages = client.communicate(timeout=100)
     [row] = json.loads(out)["outcomes"]
-    assert (client.returncode, row["outcome"]) == (3, "failed"), told
+    assert (client.returncode, row["outcome"]) == (3, "failed"), messages
     assert " of group main died: " in row["message"]
     assert world.actors() == {}
     eventually(lambda: not world.engines(), "no engine of the gang is left")
@@ -88,15 +88,15 @@ def test_a_gang_whose_member_is_killed_before_its_engine_runs_fails_soon(world: 
     client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
     members = eventually(lambda: world.cluster.classes(name="GangMember", starting=True), "a member is on its way")
     os.kill(members[0], signal.SIGKILL)
-    out, told = client.communicate(timeout=100)
+    out, messages = client.communicate(timeout=100)
     [row] = json.loads(out)["outcomes"]
-    assert (client.returncode, row["outcome"]) == (3, "failed"), told
+    assert (client.returncode, row["outcome"]) == (3, "failed"), messages
     assert world.actors() == {}
     eventually(lambda: not world.engines(), "no engine of the gang is left")
     eventually(lambda: not world.cluster.groups(), "its placement group was given back")
 
 
-def test_a_gang_whose_member_fails_to_start_takes_all_of_itself_back(world: World) -> None:
+def test_a_gang_whose_member_fails_to_start_ends_all_its_members(world: World) -> None:
     failing = member("--plain", "--exit-code", "3", role="Worker", count=2, gpus=1)
     world.write(model("org/gang", 1, member("--plain", "--ready-after", "900", role="Leader", gpus=1), failing))
     summary = world.apply_result()

@@ -1,4 +1,4 @@
-"""What a cluster remembers of its applies, on a real Ray: how each ended, and the shapes to write a fleet file from."""
+"""A cluster's record of its applies, on a real Ray: how each ended, and the shapes that `import` writes."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def apply_and_kill_the_agent(world: World) -> None:
     assert killed.returncode == 1, killed.stderr
 
 
-def what_runs_is_imported(world: World) -> None:
-    """Import what runs; the plan of what was written is empty, once what the cluster does not know is filled in."""
+def assert_running_replicas_are_imported(world: World) -> None:
+    """Import the running replicas; with values unknown to the cluster filled in, the plan of the result is empty."""
     imported = world.tmp_path / "imported.yaml"
     done = world.run("import", "-o", imported)
     assert done.returncode == 3, done.stderr
@@ -52,12 +52,12 @@ def what_runs_is_imported(world: World) -> None:
     assert (after["actions"], after["blocked"], after["drift"]) == ([], [], [])
 
 
-def test_what_runs_is_imported_so_that_its_plan_is_empty_and_the_history_tells_how_every_run_ended(
+def test_running_replicas_are_imported_with_an_empty_plan_and_the_history_shows_how_every_run_ended(
     world: World
 ) -> None:
     file = world.write(SINGLE, GANG)
     assert world.apply().returncode == 0
-    what_runs_is_imported(world)
+    assert_running_replicas_are_imported(world)
 
     world.file = file
     world.write(SINGLE, GANG, BROKEN)
@@ -66,13 +66,13 @@ def test_what_runs_is_imported_so_that_its_plan_is_empty_and_the_history_tells_h
     apply_and_kill_the_agent(world)
     assert world.run("evict", "one/1", "--yes").returncode == 0
 
-    told = history(world, "--fleet", world.fleet)
-    assert [(run["verb"], run["state"], run["code"]) for run in told["runs"]] == [
+    recorded = history(world, "--fleet", world.fleet)
+    assert [(run["verb"], run["state"], run["code"]) for run in recorded["runs"]] == [
         ("evict", "ok", None), ("apply", "unknown", "DIED"), ("apply", "partial", None), ("apply", "ok", None)]
-    evicted, died, partial, complete = told["runs"]
+    evicted, died, partial, complete = recorded["runs"]
     assert (complete["counts"], partial["counts"]) == ({"ready": 3}, {"failed": 1})
     assert (complete["create"], died["counts"], evicted["replica"]) == (3, {"starting": 1}, "one/1")
-    assert all(run["startedAt"] <= run["endedAt"] and run["seconds"] >= 0 and run["who"] for run in told["runs"])
+    assert all(run["startedAt"] <= run["endedAt"] and run["seconds"] >= 0 and run["who"] for run in recorded["runs"])
 
     shown = history(world, "show", partial["planId"][:12])
     assert [(row["model"], row["outcome"], row["code"]) for row in shown["outcomes"]] == [

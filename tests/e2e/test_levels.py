@@ -1,4 +1,4 @@
-"""HOT, WARM and back on a real Ray: cards come free, ids stay, and nothing is doubled or lost, whatever is killed."""
+"""HOT, WARM and back on a real Ray: cards are freed, ids stay, nothing is duplicated or lost, whatever is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOT, WARM = "ModelActor:one:0", "WarmReplica:one:0"
 
 
 def weights_of(world: World, size: int) -> dict[str, Any]:
-    """Index a model of one tensor of that size; returns the lines for the fleet file."""
+    """Index a model of one tensor of that size; return its lines for the fleet file."""
     folder = world.tmp_path / f"origin-{size}"
     folder.mkdir()
     header = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
@@ -36,24 +36,24 @@ def on(node: str, weights: dict[str, Any], role: str | None = None) -> dict[str,
     return member("--plain", gpus=2, node=node, role=role, weights=weights)
 
 
-def evicted(world: World, *arguments: str) -> dict[str, Any]:
+def evict_one(world: World, *arguments: str) -> dict[str, Any]:
     done = world.run("evict", *arguments, "--yes", "--format", "json")
     assert done.stdout, done.stderr
     [row] = json.loads(done.stdout)["outcomes"]
     return dict(row)
 
 
-def applied(world: World) -> dict[str, Any]:
-    """Apply, and return the outcome of what it has started."""
+def apply_one(world: World) -> dict[str, Any]:
+    """Apply, and return the outcome of the one started replica."""
     [row] = world.apply_result()["outcomes"]
     assert row["outcome"] == "ready", row
     return dict(row)
 
 
-def promoted(world: World) -> dict[str, Any]:
+def promote_one(world: World) -> dict[str, Any]:
     """Apply a plan that promotes id 0."""
     assert [(action["op"], action["replicaId"]) for action in world.plan()["actions"]] == [("promote", 0)]
-    row = applied(world)
+    row = apply_one(world)
     assert row["replicaId"] == 0, row
     return row
 
@@ -72,27 +72,27 @@ def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     weights = weights_of(world, MIB)
     one = model("one", 1, on("a", weights))
     world.write(one)
-    assert applied(world)["weights"]["source"] == "origin"
+    assert apply_one(world)["weights"]["source"] == "origin"
     shutil.rmtree(world.tmp_path / f"origin-{MIB}")
 
-    killed = world.run_with("WARM, and the HOT one not ended", "evict", "one/0", "--to", "warm", "--yes")
+    killed = world.run_with("WARM is up, HOT not ended", "evict", "one/0", "--to", "warm", "--yes")
     assert "the agent ended without a summary" in killed.stderr, killed.stderr
     assert states(world) == {HOT: "ALIVE", WARM: "ALIVE"}
     assert sorted(levels(world)) == [("one", 0, "HOT", "ALIVE"), ("one", 0, "WARM", "ALIVE")]
     assert (world.plan()["actions"], world.plan()["unmanaged"]) == ([], [])
     begun = world.actors()[WARM]["pid"]
 
-    row = evicted(world, "one/0", "--to", "warm")
+    row = evict_one(world, "one/0", "--to", "warm")
     assert (row["outcome"], row["level"], row["nodes"]) == ("gone", "WARM", ["a"]), row
     assert states(world) == {WARM: "ALIVE"}
-    assert world.actors()[WARM]["pid"] == begun, "what the eviction that was killed had loaded is used"
+    assert world.actors()[WARM]["pid"] == begun, "weights loaded by the killed eviction are used"
     assert world.engines() == []
     assert world.run("history").stdout.count("evicted one/0 to WARM") == 1
 
     world.write({**one, "replicas": 0}, model("two", 1, member("--plain", gpus=2, node="a")))
     eventually(lambda: [(one["id"], one["op"]) for one in world.plan()["actions"]] == [("two/0", "create")],
                "its cards are offered")
-    world.cluster.hold(namespace=world.fleet, name="two", node="a", gpus=2)  # and Ray gives them
+    world.cluster.hold(namespace=world.fleet, name="two", node="a", gpus=2)  # and Ray grants them
     os.kill(begun, signal.SIGKILL)
     eventually(lambda: (row := world.actors().get(WARM)) and row["state"] == "ALIVE" and row["pid"] != begun,
                "it is WARM again")
@@ -101,36 +101,36 @@ def test_a_warm_replica_frees_its_card_survives_and_is_hot_again_under_its_id(
     world.cluster.kill(namespace=world.fleet, name="two")
 
     world.write(one)
-    eventually(lambda: world.plan()["actions"], "its cards are offered to itself")
-    row = promoted(world)
+    eventually(lambda: world.plan()["actions"], "its cards are offered again")
+    row = promote_one(world)
     assert (row["weights"]["source"], row["weights"]["bytes"]) == ("disk", 0)
-    eventually(lambda: states(world) == {HOT: "ALIVE"}, "the WARM one has left")
+    eventually(lambda: states(world) == {HOT: "ALIVE"}, "the WARM replica has left")
     assert world.ask(row)["FLEETCTL_MODEL_DIR"] == str(disks["a"] / weights["index"] / "files")
     assert world.plan()["actions"] == []
 
 
-def test_what_finds_no_room_in_memory_stays_hot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_whose_weights_do_not_fit_in_memory_stays_hot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.write(model("one", 1, on("a", weights_of(world, NODE_MEMORY + MIB))))
-    ready = applied(world)
+    ready = apply_one(world)
     over = world.run("evict", "one/0", "--to", "warm", "--yes")
     assert over.returncode == 1
     assert "a: 9.00Mi of weights stay in memory; with those already WARM 9.00Mi of at most 4Mi" in over.stderr
     monkeypatch.setattr("fleetctl.workflow.warm_budget.budget_of", lambda *_: 2 * NODE_MEMORY)
-    row = evicted(world, "one/0", "--to", "warm")
+    row = evict_one(world, "one/0", "--to", "warm")
     assert (row["outcome"], row["code"]) == ("failed", "NO_MEMORY"), row
     assert states(world) == {HOT: "ALIVE"}
     assert world.ask(ready)["FLEETCTL_REPLICA_ID"] == "0"
 
 
-def test_a_gang_is_warm_on_all_its_nodes_is_gone_with_one_of_them_and_goes_cold(
+def test_a_gang_is_warm_on_all_its_nodes_ends_with_any_of_them_and_can_go_cold(
     world: World, disks: dict[str, Path], tmp_path: Path
 ) -> None:
     weights = {**weights_of(world, MIB), "view": {"shard": {"rules": [{"match": "w"}]}}}
     world.cluster.add(names=["goes"], memory=NODE_MEMORY, disks=str(tmp_path))
     try:
         world.write(model("one", 1, on("b", weights, "Leader"), on("goes", weights, "Worker")))
-        assert applied(world)["outcome"] == "ready"
-        assert evicted(world, "one/0", "--to", "warm")["level"] == "WARM"
+        assert apply_one(world)["outcome"] == "ready"
+        assert evict_one(world, "one/0", "--to", "warm")["level"] == "WARM"
         assert (states(world), world.cluster.groups()) == ({WARM: "ALIVE"}, [])
     finally:
         world.cluster.remove(name="goes")
@@ -138,9 +138,9 @@ def test_a_gang_is_warm_on_all_its_nodes_is_gone_with_one_of_them_and_goes_cold(
                "it is gone, and what it held on the other node is free")
     world.write(model("one", 1, on("b", weights, "Leader"), on("a", weights, "Worker")))
     assert [(action["op"], action["replicaId"]) for action in world.plan()["actions"]] == [("create", 0)]
-    assert applied(world)["outcome"] == "ready", "what the leader's node has on its disk is used"
+    assert apply_one(world)["outcome"] == "ready", "weights on the disk of the leader's node are used"
 
-    assert evicted(world, "one/0", "--to", "warm")["level"] == "WARM"
+    assert evict_one(world, "one/0", "--to", "warm")["level"] == "WARM"
     assert (states(world), world.cluster.groups()) == ({WARM: "ALIVE"}, [])
     [row] = world.replicas()
     assert [each["memory"] // 1024 for each in row["members"]] == [512, 512]
@@ -152,15 +152,15 @@ def test_a_gang_is_warm_on_all_its_nodes_is_gone_with_one_of_them_and_goes_cold(
     assert [action["op"] for action in world.plan()["actions"]] == ["promote"]
     killed = world.run_with("right after a create", "apply", "-f", world.file, "--yes")
     assert "the agent ended without a summary" in killed.stderr, killed.stderr
-    outcomes = world.apply_result()["outcomes"]  # Ray may not know of it yet, or drop it with its creator
+    outcomes = world.apply_result()["outcomes"]  # Ray may not know of the actor yet, or end it with its creator
     assert [(row["outcome"], row["replicaId"]) for row in outcomes] in ([], [("ready", 0)]), outcomes
     assert all(row["weights"]["bytes"] == 0 for row in outcomes)
     eventually(lambda: states(world) == {HOT: "ALIVE"} and not world.cluster.classes(name="WarmHolder"), "it has left")
 
-    row = evicted(world, "one/0", "--to", "cold")
+    row = evict_one(world, "one/0", "--to", "cold")
     assert (row["outcome"], row["level"], states(world)) == ("gone", "COLD", {})
-    assert applied(world)["weights"]["bytes"] == 0
+    assert apply_one(world)["weights"]["bytes"] == 0
     for name in "ab":
         shutil.rmtree(disks[name] / weights["index"])
-    row = evicted(world, "one/0", "--to", "cold")
+    row = evict_one(world, "one/0", "--to", "cold")
     assert (row["outcome"], row["code"], states(world)) == ("failed", "NOT_ON_DISK", {HOT: "ALIVE"})

@@ -20,13 +20,13 @@ def test_logs_of_a_model_are_followed_through_a_restart_and_joined_by_a_new_repl
     assert world.apply_result()["exitCode"] == 0
     follow = world.start("logs", "one", "--follow")
     assert follow.stdout is not None
-    seen: list[str] = []
+    lines: list[str] = []
 
     def read_until(count: int) -> None:
-        while sum(line.endswith(HELLO) for line in seen) < count:
+        while sum(line.endswith(HELLO) for line in lines) < count:
             line = follow.stdout.readline() if follow.stdout else ""
             assert line, follow.communicate()
-            seen.append(line.rstrip("\n"))
+            lines.append(line.rstrip("\n"))
 
     try:
         read_until(1)
@@ -36,16 +36,16 @@ def test_logs_of_a_model_are_followed_through_a_restart_and_joined_by_a_new_repl
         assert world.apply_result()["exitCode"] == 0
         read_until(3)
         follow.send_signal(signal.SIGINT)
-        rest, said = follow.communicate(timeout=30)
+        rest, errors = follow.communicate(timeout=30)
     finally:
         follow.kill()
-    assert (follow.returncode, rest, said) == (130, "", "")
-    assert [line for line in seen if line.endswith(HELLO)] == [f"[0] {HELLO}", f"[0] {HELLO}", f"[1] {HELLO}"]
+    assert (follow.returncode, rest, errors) == (130, "", "")
+    assert [line for line in lines if line.endswith(HELLO)] == [f"[0] {HELLO}", f"[0] {HELLO}", f"[1] {HELLO}"]
 
     shown = world.run("logs", "one", "--timestamps", "--since", "10m")
     times = [line.split()[1] for line in shown.stdout.splitlines()]
     assert times == sorted(times)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", time) for time in times)
-    assert [line.partition(" ")[0] + line[line.index("Z "):][1:] for line in shown.stdout.splitlines()] == seen
-    earlier = sum(line.startswith("[0]") for line in seen) - 1
+    assert [line.partition(" ")[0] + line[line.index("Z "):][1:] for line in shown.stdout.splitlines()] == lines
+    earlier = sum(line.startswith("[0]") for line in lines) - 1
     assert world.run("logs", "one/0", "--tail", "1").stderr == f"note: ... {earlier} earlier lines are not shown\n"

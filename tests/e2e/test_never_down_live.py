@@ -1,4 +1,4 @@
-"""Nothing on the plan and apply path takes capacity away, whatever becomes of the file or the view of the cluster."""
+"""Planning and applying never remove capacity, whatever the fleet file or the view of the cluster looks like."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.ray
 
 @contextmanager
 def cut_off_after(address: str, limit: int) -> Iterator[str]:
-    """A proxy that hangs up after `limit` bytes of each answer."""
+    """A proxy that hangs up after `limit` bytes of each response."""
     target = urlsplit(address)
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -29,9 +29,9 @@ def cut_off_after(address: str, limit: int) -> Iterator[str]:
                 client, _ = server.accept()
             except OSError:
                 return
-            threading.Thread(target=pump, args=(client,), daemon=True).start()
+            threading.Thread(target=forward, args=(client,), daemon=True).start()
 
-    def pump(client: socket.socket) -> None:
+    def forward(client: socket.socket) -> None:
         with client, socket.create_connection((target.hostname, target.port)) as upstream:
             upstream.sendall(client.recv(65536).replace(b"keep-alive", b"close"))
             left = limit
@@ -46,7 +46,7 @@ def cut_off_after(address: str, limit: int) -> Iterator[str]:
         server.close()
 
 
-def test_nothing_is_removed_whatever_happens_to_the_file_or_the_view_of_the_cluster(world: World) -> None:
+def test_no_replica_is_removed_whatever_happens_to_the_file_or_the_view_of_the_cluster(world: World) -> None:
     def fleet(replicas: int) -> None:
         world.write(model("one", replicas, member("--plain", gpus=1)),
                     model("two", 1, member("--plain", gpus=1)))
@@ -56,27 +56,27 @@ def test_nothing_is_removed_whatever_happens_to_the_file_or_the_view_of_the_clus
     running, submitted = world.actors(), len(world.jobs())
     assert len(running) == 3
 
-    def untouched() -> None:
+    def assert_unchanged() -> None:
         assert world.actors() == running
-        assert len(world.jobs()) == submitted, "where the world is unknown, or nothing is to do, nothing is submitted"
+        assert len(world.jobs()) == submitted, "without work or a whole view of the cluster, no job is submitted"
 
     fleet(1)
     lowered = world.apply()
     assert lowered.returncode == 0
     assert world.plan()["holds"] == [{"model": "one", "wanted": 1, "live": 2, "surplus": 1}]
-    untouched()
+    assert_unchanged()
 
     world.write(model("one", 2, member("--plain", gpus=1)))
     assert world.apply().returncode == 0
     assert [row["model"] for row in world.plan()["unmanaged"]] == ["two"]
-    untouched()
+    assert_unchanged()
 
     for broken in ("", "spec: [", "apiVersion: fleetctl/v1\nkind: Fleet\nmetadata: {name: x}\nspec: {modells: []}\n"):
         world.file.write_text(broken)
         done = world.apply()
         assert done.returncode == 1, done.stderr
         assert "fleet.yaml:" in done.stderr
-        untouched()
+        assert_unchanged()
 
     fleet(4)
     for limit in (0, 100, 900, 3000):
@@ -84,7 +84,7 @@ def test_nothing_is_removed_whatever_happens_to_the_file_or_the_view_of_the_clus
             done = world.apply("--address", proxy)
             assert done.returncode == 1, (limit, done.stderr)
             assert "Traceback" not in done.stderr
-        untouched()
+        assert_unchanged()
 
 
 def test_a_replica_on_a_lost_node_is_reported_and_the_next_apply_places_another(world: World) -> None:
@@ -101,19 +101,19 @@ def test_a_replica_on_a_lost_node_is_reported_and_the_next_apply_places_another(
     status = world.run("status", "-f", world.file)
     plan = world.plan()
     lost = [(row["model"], row["replicaId"]) for row in plan["lost"]]
-    if lost:  # Ray still keeps its record: counted as lost, and its id is not used again
+    if lost:  # Ray still has its record: the replica counts as lost, and its id is not used again
         assert "lost" in status.stdout
         assert [action["replicaId"] for action in plan["actions"]] == [lost[0][1] + 1]
     assert len(plan["actions"]) == 1
     assert world.apply_result()["exitCode"] == 0
 
-    def to_do() -> list[str]:
+    def repair_commands() -> list[str]:
         findings = json.loads(world.run("doctor", "--format", "json").stdout)["findings"]
         return [one["command"] for one in findings
                 if one["code"] == "REPLICA_LOST" and one["subject"].startswith("one/")]
 
-    for command in to_do():
+    for command in repair_commands():
         assert world.run(*shlex.split(command)[1:], "--yes").returncode == 0
-    eventually(lambda: to_do() == [], "what the doctor says helps")
+    eventually(lambda: repair_commands() == [], "the doctor's commands repair it")
     alive = [row for row in world.actors().values() if row["state"] == "ALIVE"]
     assert len(alive) == 1

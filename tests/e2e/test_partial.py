@@ -8,7 +8,7 @@ from e2e_world import World, member, model
 pytestmark = pytest.mark.ray
 
 
-def test_two_of_three_run_where_planned_and_a_new_node_takes_the_third(world: World) -> None:
+def test_two_of_three_run_where_planned_and_the_third_runs_on_a_new_node(world: World) -> None:
     world.write(model("org/m:1", 3, member(gpus=2, nodeSelector={"fleet.io/node": "in(a, b, d)"})))
     plan = world.plan()
     planned = {f"ModelActor:{action['model']}:{action['replicaId']}": action["members"][0]["nodeId"]
@@ -41,7 +41,7 @@ def test_two_of_three_run_where_planned_and_a_new_node_takes_the_third(world: Wo
         world.cluster.remove(name="d")
 
 
-def test_a_replica_that_fails_to_start_leaves_the_others_alone_and_says_its_last_words(world: World) -> None:
+def test_a_replica_that_fails_to_start_reports_its_last_output_and_does_not_affect_the_others(world: World) -> None:
     bad = member("--plain", "--exit-code", "7", node="a")
     bad["engine"]["env"] = {"TOKEN": (secret := f"hush-{world.fleet}-hush")}
     world.write(
@@ -64,7 +64,7 @@ def test_a_replica_that_fails_to_start_leaves_the_others_alone_and_says_its_last
     assert "cannot find the weights" in log.stdout
     assert "ENGINE_EXITED" in log.stdout
 
-    # the values of an engine's environment pass through Ray's memory alone
+    # the values of an engine's environment pass only through Ray's memory
     files = [path for path in world.cluster.session.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert any("fleetctl" in path.name for path in files), "Ray's session is looked at"
+    assert any("fleetctl" in path.name for path in files), "the search covers Ray's session folder"
     assert [path for path in files if secret.encode() in path.read_bytes()] == []

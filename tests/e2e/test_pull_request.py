@@ -1,4 +1,4 @@
-"""A change of a fleet from its pull request to its apply, on a real Ray, as CI drives it: no terminal, CI=true."""
+"""A change of a fleet from its pull request to its apply, on a real Ray, run as in CI: no terminal, CI=true."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BOT = "github-actions[bot]"
 
 
 class Pipeline:
-    """The repository of a fleet, its forge, and the jobs that pushes to it start."""
+    """The repository of a fleet, its forge, and the jobs started by pushes to it."""
 
     def __init__(self, world: World, remote: Remote, hub: GitHubStandIn, runner: ActionRunner) -> None:
         self.world, self.remote, self.hub, self.runner = world, remote, hub, runner
@@ -31,7 +31,7 @@ class Pipeline:
         return self.world.write(*(model(key, count, member("--plain")) for key, count in replicas.items())).read_text()
 
     def run(self, place: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run `fleetctl ...` in a checkout as a step of a job would."""
+        """Run `fleetctl ...` in a checkout, as a step of a job does."""
         return self.world.run(*arguments, folder=place, CI="true")
 
     def push(self, text: str) -> Path:
@@ -62,7 +62,7 @@ class Pipeline:
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> ActionRunner:
-    """A runner with the environment of these tests; how the action makes its own is held in tests/ci."""
+    """A runner with the environment of these tests; tests/ci covers how the action creates its own environment."""
     made = ActionRunner(tmp_path_factory.mktemp("runner"))
     made.use(Path(sys.prefix))
     return made
@@ -70,7 +70,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> ActionRunner:
 
 @pytest.fixture
 def pipeline(world: World, runner: ActionRunner) -> Iterator[Pipeline]:
-    """A repository whose main branch wants one replica of model `one`, which runs."""
+    """A repository whose main branch has one replica of model `one`, which runs."""
     with github() as hub:
         made = Pipeline(world, make_remote(world.tmp_path), hub, runner)
         made.remote.commit("main", made.fleet(one=1))
@@ -112,18 +112,18 @@ def test_a_change_from_its_pull_request_to_its_apply(pipeline: Pipeline) -> None
     again = pipeline.act(merged, of_pull_request=False, mode="apply", plan_file="lab.fleetplan")
     assert (again.code, again.outputs["exit_code"]) == (6, "6")
     assert "already applied by job" in again.log
-    assert len(hub.writes()) == 2, "only pull requests are commented on"
+    assert len(hub.writes()) == 2, "only pull requests get comments"
     assert len(world.actors()) == 3
 
 
-def test_a_saved_plan_is_refused_when_what_it_relies_on_has_moved_and_only_then(pipeline: Pipeline) -> None:
+def test_a_saved_plan_is_refused_only_if_its_basis_has_changed(pipeline: Pipeline) -> None:
     world, desk = pipeline.world, pipeline.remote.desk
     names = {world.cluster.node_id(name=name): name for name in "abc"}
-    here = names[world.actors()["ModelActor:one:0"]["node"]]
-    other = min(set(names.values()) - {here})
-    file = world.write(model("one", 2, member("--plain", node=here)), model("two", 1, member("--plain", node=other)))
+    node = names[world.actors()["ModelActor:one:0"]["node"]]
+    other = min(set(names.values()) - {node})
+    file = world.write(model("one", 2, member("--plain", node=node)), model("two", 1, member("--plain", node=other)))
     for name, only in (("filled", "two"), ("joined", "one"), ("appeared", "one")):
-        # other bytes, so another plan: two of the same second would be one and the same
+        # other bytes, because two plans of the same second would be identical
         (desk / "fleet.yaml").write_text(f"{file.read_text()}# {name}\n")
         saved = pipeline.run(desk, "plan", "-f", "fleet.yaml", "--target", only, "--out", f"{name}.fleetplan")
         assert saved.returncode == 0, saved.stderr

@@ -1,4 +1,4 @@
-"""Update in place on a real Ray: engines that serve load other weights, and nothing is ended or restarted for it."""
+"""Update in place on a real Ray: serving engines load other weights, and none is ended or restarted for it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 import yaml
 from cluster import eventually
 from e2e_world import World, member, model
-from test_update import Poller
+from poller import Poller
 
 pytestmark = pytest.mark.ray
 IN_PLACE = {"mode": "inPlace", "reload": {"http": {"path": "/reload", "body": {"dir": "$(FLEETCTL_NEW_MODEL_DIR)"}}}}
 
 
 def artifact(world: World, name: str, **more: Any) -> dict[str, Any]:
-    """Make a model of that name, and return its lines for the fleet file."""
+    """Make a model of that name; return its lines for the fleet file."""
     folder = world.tmp_path / f"origin-{name}"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"name": f"{world.fleet} {name}", **more}))
@@ -38,14 +38,14 @@ def addresses(world: World) -> list[dict[str, Any]]:
             for one in sorted(world.replicas(), key=lambda one: one["replicaId"])]
 
 
-def asked(world: World, outcomes: list[dict[str, Any]], *keys: str) -> list[tuple[str, ...]]:
-    """What each engine says of itself."""
+def engine_values(world: World, outcomes: list[dict[str, Any]], *keys: str) -> list[tuple[str, ...]]:
+    """The values of these variables in each engine's environment."""
     return [tuple(world.ask(one)[key] for key in keys) for one in outcomes]
 
 
 @contextmanager
-def polled(outcomes: list[dict[str, Any]]) -> Iterator[None]:
-    """Ask every replica meanwhile; each request is answered."""
+def polling(outcomes: list[dict[str, Any]]) -> Iterator[None]:
+    """Send requests to every replica in the meantime; each request must be answered."""
     pollers = [Poller(f"http://{one['address']}", keep_alive=True) for one in outcomes]
     with ExitStack() as stack:
         for poller in pollers:
@@ -54,16 +54,16 @@ def polled(outcomes: list[dict[str, Any]]) -> Iterator[None]:
         yield
         more = [poller.answered + 2 for poller in pollers]
         eventually(lambda: all(one.answered >= least or one.failed for one, least in zip(pollers, more, strict=True)),
-                   "requests are answered to the end")
+                   "requests are answered after the reload")
     for poller in pollers:
         poller.join()
         assert poller.failed == []
 
 
-def test_replicas_that_serve_reload_and_one_that_cannot_serves_what_it_had(world: World) -> None:
+def test_serving_replicas_reload_and_a_replica_that_cannot_load_keeps_its_weights(world: World) -> None:
     write(world, artifact(world, "old"), 2)
     before = world.apply_result()["outcomes"]
-    pids = asked(world, before, "E2E_PID", "FLEETCTL_MODEL_DIR")
+    pids = engine_values(world, before, "E2E_PID", "FLEETCTL_MODEL_DIR")
     new = artifact(world, "new")
     write(world, new, 2)
     planned = world.run("plan", "-f", world.file, "--format", "json", "--detailed-exitcode")
@@ -71,13 +71,13 @@ def test_replicas_that_serve_reload_and_one_that_cannot_serves_what_it_had(world
     plan = json.loads(planned.stdout)
     assert (plan["formatVersion"], plan["actions"], plan["drift"]) == ("1.1", [], [])
     assert [one["id"] for one in plan["reloads"]] == ["m/0", "m/1"]
-    with polled(before):
+    with polling(before):
         done = world.apply_result()
     assert done["exitCode"] == 0
     assert [(one["outcome"], one["code"]) for one in done["outcomes"]] == [("ready", "RELOADED")] * 2
     assert [one["weights"]["source"] for one in done["outcomes"]] == ["origin", "disk"]
-    assert asked(world, done["outcomes"], "E2E_PID", "FLEETCTL_MODEL_DIR") == pids  # neither ended nor moved
-    assert asked(world, done["outcomes"], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")] * 2
+    assert engine_values(world, done["outcomes"], "E2E_PID", "FLEETCTL_MODEL_DIR") == pids  # neither ended nor moved
+    assert engine_values(world, done["outcomes"], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")] * 2
     again = world.plan()
     assert (again.get("reloads"), again["summary"]["outdated"], again["exitCode"]) == (None, 0, 0)
     assert [each["weights"]["artifact"] for one in world.replicas() for each in one["members"]] == [new["index"]] * 2
@@ -90,24 +90,25 @@ def test_replicas_that_serve_reload_and_one_that_cannot_serves_what_it_had(world
     assert world.run("restart", "m/0", "-f", world.file, "--yes").returncode == 0
     assert world.plan()["summary"]["outdated"] == 0
     before = addresses(world)
-    assert asked(world, before, "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "1"), (f"{world.fleet} new", "2")]
+    assert engine_values(world, before, "E2E_LOADED", "E2E_LOADS") == [
+        (f"{world.fleet} new", "1"), (f"{world.fleet} new", "2")]
 
-    # one that cannot load them serves what it had, and its failure is remembered
-    pids = asked(world, before, "E2E_PID", "E2E_LOADED")
+    # a replica that cannot load them keeps its weights, and its failure is recorded
+    pids = engine_values(world, before, "E2E_PID", "E2E_LOADED")
     write(world, artifact(world, "bad", broken=True), 2)
-    with polled(before):
+    with polling(before):
         done = world.apply_result()
     assert done["exitCode"] == 3
     assert [(one["outcome"], one["code"]) for one in done["outcomes"]] == [
         ("failed", "RELOAD_FAILED"), ("skipped", "NOT_BEGUN")]
     assert "HTTP 500: cannot load layer 7" in done["outcomes"][0]["message"]
-    assert asked(world, before, "E2E_PID", "E2E_LOADED") == pids
+    assert engine_values(world, before, "E2E_PID", "E2E_LOADED") == pids
     seen = world.inventory()
     assert {(one["replicaId"], one["code"], one["specHash"]) for one in seen["failures"]} == {
         (0, "RELOAD_FAILED", world.plan()["reloads"][0]["specHash"])}
 
 
-def test_an_agent_that_dies_meanwhile_leaves_a_reload_that_the_next_apply_finds(world: World) -> None:
+def test_after_an_agent_dies_during_a_reload_the_next_apply_finds_its_result(world: World) -> None:
     write(world, artifact(world, "old"))
     [before] = world.apply_result()["outcomes"]
     for loads, fault in enumerate(("right after a reload has begun", "before a reload is noted"), start=2):
@@ -118,26 +119,27 @@ def test_an_agent_that_dies_meanwhile_leaves_a_reload_that_the_next_apply_finds(
         killed = world.run_with(fault, "apply", "-f", world.file, "--yes")
         assert killed.returncode == 1, killed.stderr
         if fault.startswith("right"):
-            assert asked(world, [before], "E2E_LOADS") == [("1",)]
+            assert engine_values(world, [before], "E2E_LOADS") == [("1",)]
         release.touch()
         done = world.apply_result()
         assert [(one["outcome"], one["code"]) for one in done["outcomes"]] == [("ready", "RELOADED")]
-        assert asked(world, [before], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new-{loads}", str(loads))]  # once
+        assert engine_values(world, [before], "E2E_LOADED", "E2E_LOADS") == [
+            (f"{world.fleet} new-{loads}", str(loads))], "loaded once"
         assert world.plan()["summary"]["outdated"] == 0
 
 
-def test_a_gang_fetches_everywhere_and_its_leader_is_asked(world: World) -> None:
+def test_all_members_of_a_gang_fetch_and_only_its_leader_reloads(world: World) -> None:
     write(world, artifact(world, "old"), 1, "Leader", "Worker")
     [before] = world.apply_result()["outcomes"]
     engines = world.engines()
     new = artifact(world, "new")
     write(world, new, 1, "Leader", "Worker")
-    with polled([before]):
+    with polling([before]):
         [done] = world.apply_result()["outcomes"]
     assert (done["outcome"], done["code"], done["address"]) == ("ready", "RELOADED", before["address"])
     assert "addresses" not in done
     assert world.engines() == engines
-    assert asked(world, [done], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")]
+    assert engine_values(world, [done], "E2E_LOADED", "E2E_LOADS") == [(f"{world.fleet} new", "2")]
     [replica] = world.replicas()
     assert [each["weights"]["artifact"] for each in replica["members"]] == [new["index"]] * 2
     assert httpx.get(f"http://{done['address']}/health", timeout=10).is_success

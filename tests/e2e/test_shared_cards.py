@@ -1,7 +1,7 @@
-"""Shared cards on a real Ray of nodes with two pretended GPUs each: what the plan promises starts, all of it.
+"""Shared cards on a real Ray of nodes with two simulated GPUs each: every planned replica starts.
 
-Left to itself Ray fills the first node with shares that its cards no longer hold and waits for ever, beside an idle
-node. The plan knows which card Ray will pick, so every share it promises has one.
+By itself, Ray fills the first node with shares that no single card has left and waits forever, next to an idle node.
+The plan knows which card Ray will pick, so every planned share has a card.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ pytestmark = pytest.mark.ray
 TWO = {"fleet.io/node": "in(a, b)"}
 
 
-def sharing(key: str, replicas: int, gpus: float, **more: Any) -> dict[str, Any]:
+def shared(key: str, replicas: int, gpus: float, **more: Any) -> dict[str, Any]:
     return model(key, replicas, member("--plain", gpus=gpus, **more), startupTimeout="240s",
                  schedulingTimeout="120s")
 
 
 def granted(world: World) -> dict[tuple[str, int], int]:
-    """What each card has been granted, in 1/10000, as the replicas themselves tell it."""
+    """What each card has been granted, in 1/10000, as the replicas report it."""
     cards: dict[tuple[str, int], int] = defaultdict(int)
     for replica in world.replicas():
         for one in replica["members"]:
@@ -35,8 +35,8 @@ def granted(world: World) -> dict[tuple[str, int], int]:
 
 @pytest.mark.parametrize(("replicas", "gpus"), [(3, 0.6), pytest.param(5, 0.4, marks=pytest.mark.long)])
 def test_every_replica_of_one_share_runs(world: World, replicas: int, gpus: float) -> None:
-    """One more than the first node's cards hold, whose free shares add up to room for it."""
-    world.write(sharing("org/shared", replicas, gpus, nodeSelector=TWO))
+    """One replica more than fits on the cards of the first node, whose free shares add up to enough."""
+    world.write(shared("org/shared", replicas, gpus, nodeSelector=TWO))
     done = world.apply_result()
     assert done["exitCode"] == 0
     assert [row["outcome"] for row in done["outcomes"]] == ["ready"] * replicas
@@ -46,18 +46,18 @@ def test_every_replica_of_one_share_runs(world: World, replicas: int, gpus: floa
     assert max(cards.values()) <= 10_000
 
 
-def a_mix(random: Random, replicas: int, prefix: str) -> list[dict[str, Any]]:
-    """Models that share cards and models that want whole ones, `replicas` of them in all."""
+def random_mix(random: Random, replicas: int, prefix: str) -> list[dict[str, Any]]:
+    """Models with shared cards and models with whole cards, `replicas` in all."""
     amounts = [random.choice([0.6, 0.4, 0.3, 0.32, 0.5, 0.7, 0.9, 1, 2]) for _ in range(replicas)]
-    return [sharing(f"{prefix}/of-{gpus}", amounts.count(gpus), gpus) for gpus in dict.fromkeys(amounts)]
+    return [shared(f"{prefix}/of-{gpus}", amounts.count(gpus), gpus) for gpus in dict.fromkeys(amounts)]
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_what_is_promised_of_a_random_mix_starts_also_on_top_of_what_runs(world: World, seed: int) -> None:
+def test_every_planned_replica_of_a_random_mix_starts_also_beside_running_replicas(world: World, seed: int) -> None:
     random = Random(f"mix/{seed}")
     models: list[dict[str, Any]] = []
     for prefix, count in (("first", 4), ("second", 5)):
-        models = [*models, *a_mix(random, count, prefix)]
+        models = [*models, *random_mix(random, count, prefix)]
         random.shuffle(models)
         world.write(*models)
         promised = {action["id"] for action in world.plan()["actions"]}
@@ -67,4 +67,4 @@ def test_what_is_promised_of_a_random_mix_starts_also_on_top_of_what_runs(world:
         assert promised <= started
         assert len(world.actors()) == len(running) + len(promised)
         assert max(granted(world).values()) <= 10_000
-    assert promised, "the second helping adds to what runs"
+    assert promised, "the second round adds replicas"

@@ -1,4 +1,4 @@
-"""No process of an engine outlives its replica, whoever is killed; and the replica comes back by its policy."""
+"""No process of an engine outlives its replica, whichever process is killed; the replica restarts by its policy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ pytestmark = pytest.mark.ray
 
 
 def supervisors_of(world: World, actor_pid: int) -> list[int]:
-    """The chain of supervisors between the actor and its engine: outer first."""
+    """The supervisors between the actor and its engine, outer first."""
     chain: list[int] = []
-    [main] = [pid for pid in world.engines() if parent_chain(pid, actor_pid)]
+    [main] = [pid for pid in world.engines() if is_main_process(pid, actor_pid)]
     pid = parent_of(main)
     while pid != actor_pid:
         chain.insert(0, pid)
@@ -24,34 +24,34 @@ def supervisors_of(world: World, actor_pid: int) -> list[int]:
     return chain
 
 
-def parent_chain(pid: int, actor_pid: int) -> bool:
-    """Whether `pid` is the engine's main process: our script, with two guards between it and the actor."""
+def is_main_process(pid: int, actor_pid: int) -> bool:
+    """Whether `pid` is the engine's main process: the test engine, with two guards between it and the actor."""
     try:
-        ours = b"engine.py" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
-        return ours and parent_of(parent_of(parent_of(pid))) == actor_pid
+        is_engine = b"engine.py" in (Path("/proc") / str(pid) / "cmdline").read_bytes()
+        return is_engine and parent_of(parent_of(parent_of(pid))) == actor_pid
     except OSError:
         return False
 
 
-def test_whoever_is_killed_no_process_of_the_engine_is_left_and_the_replica_comes_back(world: World) -> None:
-    """Four replicas, and in each another one of the four kinds of process is killed.
+def test_whichever_process_is_killed_none_of_the_engine_is_left_and_the_replica_restarts(world: World) -> None:
+    """Four replicas, and in each a different one of the four kinds of process is killed.
 
-    Each is made from more than Ray keeps of one argument: a restart long after the apply's job needs all of it.
-    An apply that meets a fifth one while it is restarted waits for it.
+    Each has arguments longer than Ray keeps of one argument: a restart long after the apply's job needs all of them.
+    An apply that finds a fifth replica being restarted waits for it.
     """
     one = member(gpus=1)
     one["engine"]["env"] = {f"TEXT_{number}": os.urandom(30_000).hex() for number in range(4)}
     world.write(model("one", 4, one), model("slow", 1, member("--plain"), restart={"max": 3, "backoff": "6s"}))
     assert world.apply_result()["exitCode"] == 0
-    assert len(world.engines()) == 13, "five engines; four have a child in a session of its own, and an orphan"
-    [slow] = [pid for pid in world.engines() if parent_chain(pid, world.actors()["ModelActor:slow:0"]["pid"])]
+    assert len(world.engines()) == 13, "five engines; four of them have a child in a session of its own, and an orphan"
+    [slow] = [pid for pid in world.engines() if is_main_process(pid, world.actors()["ModelActor:slow:0"]["pid"])]
     victims: dict[str, int] = {}
     old: dict[str, set[int]] = {}
     for number, victim in enumerate(("actor", "outer supervisor", "inner supervisor", "engine")):
         actor = world.actors()[f"ModelActor:one:{number}"]["pid"]
         outer, inner = supervisors_of(world, actor)
         old[victim] = set(tree_of(inner))
-        [engine] = [pid for pid in old[victim] if parent_chain(pid, actor)]
+        [engine] = [pid for pid in old[victim] if is_main_process(pid, actor)]
         assert len(old[victim] & set(world.engines())) == 3
         chain = {"actor": actor, "outer supervisor": outer, "inner supervisor": inner, "engine": engine}
         victims[victim] = chain[victim]

@@ -1,4 +1,4 @@
-"""Ctrl-C, evict, and fleets that claim each other's models, as a person or a pipeline would use them."""
+"""Ctrl-C, evict, and fleets that claim each other's models, as a user or a pipeline runs them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from e2e_world import World, member, model
 pytestmark = pytest.mark.ray
 
 
-def test_interrupting_stops_what_has_not_begun_and_leaves_what_has(world: World) -> None:
+def test_an_interrupt_skips_replicas_not_yet_begun_and_leaves_the_others_running(world: World) -> None:
     world.write(model("one", 5, member(*world.loads, gpus=1)))
     client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1", "--format", "json")
     eventually(world.actors, "the first replica is being created")
     client.send_signal(signal.SIGINT)
-    shown, told = client.communicate(timeout=120)
-    assert client.returncode == 130, told
-    assert "Traceback" not in told
+    shown, messages = client.communicate(timeout=120)
+    assert client.returncode == 130, messages
+    assert "Traceback" not in messages
     summary = json.loads(shown)
     assert summary["message"].startswith("Apply, interrupted: ")
     kinds = {row["replicaId"]: row["outcome"] for row in summary["outcomes"]}
@@ -35,14 +35,14 @@ def test_interrupting_stops_what_has_not_begun_and_leaves_what_has(world: World)
     assert len(world.actors()) == 5
 
 
-def test_evict_takes_the_one_it_names_and_the_next_apply_starts_another(world: World) -> None:
+def test_evict_ends_the_named_replica_and_the_next_apply_starts_another(world: World) -> None:
     world.write(model("one", 2, member(gpus=0.5)), model("gang", 1, member(role="Leader"), member(role="Worker")))
     assert world.apply_result()["exitCode"] == 0
     status = json.loads(world.run("status", "--format", "json").stdout)
     assert {(row["model"], row["replicaId"], row["state"]) for row in status["replicas"]} == {
         ("one", 0, "ALIVE"), ("one", 1, "ALIVE"), ("gang", 0, "ALIVE")}
 
-    assert world.run("evict", "one/0").returncode == 64, "nobody to ask, and no --yes"
+    assert world.run("evict", "one/0").returncode == 64, "no terminal for the question, and no --yes"
     assert world.run("evict", "gang/0", "--yes").returncode == 0
     assert set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}
     eventually(lambda: len(world.engines()) == 6, "all of the gang's processes are gone, the others stay")
@@ -70,7 +70,7 @@ def test_deploy_scale_and_restart_one_model(world: World) -> None:
     (together := world.tmp_path / "together").mkdir()
     with ThreadPoolExecutor() as pool:
         answers = pool.map(lambda address: httpx.put(f"http://{address}{together}", timeout=60).status_code, two)
-    assert list(answers) == [200, 200], "they serve side by side"
+    assert list(answers) == [200, 200], "they serve concurrently"
 
     restarted = world.run("restart", "one/1", "gang", "-f", world.file, "--yes", "--format", "json")
     assert restarted.returncode == 0, restarted.stderr
@@ -80,7 +80,7 @@ def test_deploy_scale_and_restart_one_model(world: World) -> None:
         "ModelActor:one:0": 0, "ModelActor:one:1": 1, "ModelActor:one:2": 0, "ModelActor:gang:0": 1}
     assert {name: (row["id"], row["node"]) for name, row in after.items()} == {
         name: (row["id"], row["node"]) for name, row in before.items()}
-    assert len(world.engines()) == 5, "an engine each, two of the gang: no process of an old one is left"
+    assert len(world.engines()) == 5, "one engine per member, two in the gang: no process of an old engine is left"
 
     ended = world.run("evict", "one", "gang/0", "--drain", "1s", "--yes", "--format", "json")
     assert ended.returncode == 0, ended.stderr
@@ -112,16 +112,16 @@ def test_a_cordoned_node_is_avoided_and_a_drained_one_is_emptied_after_its_repla
     nodes = {node["id"]: node for node in json.loads(world.run("inventory", "--format", "json").stdout)["nodes"]}
     assert [node["cordon"]["reason"] for node in nodes.values() if node["cordon"]] == ["new driver"]
 
-    def here(name: str) -> set[str]:
+    def actors_on(name: str) -> set[str]:
         return {actor for actor, row in world.actors().items() if nodes[row["node"]]["name"] == name}
 
-    assert here("a") == set()
-    assert len(here("b")) + len(here("c")) == 3
+    assert actors_on("a") == set()
+    assert len(actors_on("b")) + len(actors_on("c")) == 3
     assert world.run("uncordon", "a").returncode == 0
-    leaving = here("b")
+    leaving = actors_on("b")
     drained = world.run("drain", "b", "--evict", "-f", world.file, "--yes")
     assert drained.returncode == 0, drained.stderr
-    assert here("b") == set()
+    assert actors_on("b") == set()
     assert len(world.actors()) == 3
     assert leaving
     assert not leaving & set(world.actors())

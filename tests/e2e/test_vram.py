@@ -1,6 +1,7 @@
-"""Memory as the driver reports it, on a real Ray: its own reporter and our agent read one stand-in of NVIDIA's driver.
+"""Memory as the driver reports it, on a real Ray: Ray's reporter and the agent read one stand-in of NVIDIA's driver.
 
-Two nodes with two cards of 80 GiB each. Who uses them is in a file for each node; a process counts while it lives.
+Two nodes with two cards of 80 GiB each. A file for each node lists the processes on its cards; a process counts
+while it lives.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.ray
 
 LABEL = "fleet.io/with-driver"
 GIB = 1024
-LEAVE = """\
+LEAVE_BEHIND = """\
 import json, sys, ray
 from ray.experimental.internal_kv import _internal_kv_put
 from ray.util.placement_group import placement_group
@@ -49,7 +50,7 @@ _internal_kv_put(f"lock:{namespace}:0".encode(), json.dumps({"job": "j0", "drive
 
 @pytest.fixture(scope="module")
 def hosts(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Host]]:
-    """Nodes v1 and v2, whose reporters look every second."""
+    """Nodes v1 and v2, whose reporters update every second."""
     folder = tmp_path_factory.mktemp("nvidia")
     nvidia, found = build(folder), {}
     for name in ("v1", "v2"):
@@ -63,7 +64,7 @@ def hosts(ray_cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def strangers() -> Iterator[list[subprocess.Popen[bytes]]]:
+def foreign_processes() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Processes that the test starts and that end with it."""
     started: list[subprocess.Popen[bytes]] = []
     yield started
@@ -78,42 +79,42 @@ def cards(world: World) -> dict[str, dict[str, Any]]:
 
 
 def use(world: World, host: Host, uuid: str, mebibytes: int) -> subprocess.Popen[bytes]:
-    """Let a new process have memory of a card, and wait until the dashboard has heard of it."""
+    """Let a new process use memory of a card, and wait until the dashboard reports it."""
     process = subprocess.Popen(["sleep", "1000"])
     host.use(uuid, process.pid, mebibytes)
-    eventually(lambda: cards(world).get(uuid, {}).get("memoryForeign") == mebibytes << 20, "the dashboard knows")
+    eventually(lambda: cards(world).get(uuid, {}).get("memoryForeign") == mebibytes << 20, "the dashboard reports it")
     return process
 
 
 def one(key: str, gpus: int, node: str | None = None) -> dict[str, Any]:
-    asked = member("--plain", gpus=gpus, nodeSelector={LABEL: "yes", **({"fleet.io/node": node} if node else {})})
-    return model(key, 1, asked, startupTimeout="120s")
+    requested = member("--plain", gpus=gpus, nodeSelector={LABEL: "yes", **({"fleet.io/node": node} if node else {})})
+    return model(key, 1, requested, startupTimeout="120s")
 
 
-def test_a_card_that_strangers_use_is_not_offered_and_the_plan_says_whose(
-    world: World, hosts: dict[str, Host], strangers: list[subprocess.Popen[bytes]]
+def test_a_card_in_use_by_a_foreign_process_is_not_offered_and_the_plan_names_the_process(
+    world: World, hosts: dict[str, Host], foreign_processes: list[subprocess.Popen[bytes]]
 ) -> None:
     world.write(one("org/pair", 2))
     assert [member["node"] for action in world.plan()["actions"] for member in action["members"]] == ["v1"]
-    strangers.append(use(world, hosts["v1"], "GPU-v1-1", 20 * GIB))
+    foreign_processes.append(use(world, hosts["v1"], "GPU-v1-1", 20 * GIB))
     assert [member["node"] for action in world.plan()["actions"] for member in action["members"]] == ["v2"]
     world.write(one("org/pair", 2, "v1"))
     [blocked] = world.plan()["blocked"]
     assert blocked["code"] == "CARD_IN_USE"
-    assert blocked["message"].endswith(f"; 20Gi of card 1 on v1 are in use by process {strangers[0].pid}")
-    assert f"20Gi by process {strangers[0].pid}" in world.run("inventory", COLUMNS="240").stdout
-    strangers[0].kill()
-    strangers[0].wait()
+    assert blocked["message"].endswith(f"; 20Gi of card 1 on v1 are in use by process {foreign_processes[0].pid}")
+    assert f"20Gi by process {foreign_processes[0].pid}" in world.run("inventory", COLUMNS="240").stdout
+    foreign_processes[0].kill()
+    foreign_processes[0].wait()
     eventually(lambda: [action["id"] for action in world.plan()["actions"]] == ["org/pair/0"], "it is offered again")
 
 
-def test_a_dirty_card_that_ray_hands_out_is_held_while_the_replica_gets_a_clean_one(
-    world: World, hosts: dict[str, Host], strangers: list[subprocess.Popen[bytes]]
+def test_a_dirty_card_that_ray_grants_is_held_while_the_replica_gets_a_clean_card(
+    world: World, hosts: dict[str, Host], foreign_processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    """Ray hands out card 0 first. What an evicted engine leaves behind is a stranger like any other."""
-    strangers.append(use(world, hosts["v1"], "GPU-v1-0", 20 * GIB))
+    """Ray grants card 0 first. A process that an evicted engine left behind counts as any foreign process."""
+    foreign_processes.append(use(world, hosts["v1"], "GPU-v1-0", 20 * GIB))
     world.write(one("org/single", 1, "v1"))
-    done = world.run_with("no patience with dirty cards", "apply", "-f", world.file, "--yes", "--format", "json")
+    done = world.run_with("no wait for dirty cards", "apply", "-f", world.file, "--yes", "--format", "json")
     assert done.returncode == 0, done.stderr
     [replica] = world.replicas()
     assert replica["members"][0]["gpuUuids"] == ["GPU-v1-1"]
@@ -121,15 +122,15 @@ def test_a_dirty_card_that_ray_hands_out_is_held_while_the_replica_gets_a_clean_
     eventually(lambda: world.cluster.free(node="v1", resource="GPU") == 1, "the dirty card is Ray's again")
 
 
-def test_a_gang_gets_clean_cards_on_every_node_whose_dirty_ones_ray_hands_out_first(
-    world: World, hosts: dict[str, Host], strangers: list[subprocess.Popen[bytes]]
+def test_a_gang_gets_clean_cards_on_every_node_where_ray_grants_dirty_cards_first(
+    world: World, hosts: dict[str, Host], foreign_processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    """Its coordinator gives the group back, holds the dirty cards, and asks again."""
-    strangers += [use(world, hosts[name], f"GPU-{name}-0", 20 * GIB) for name in hosts]
-    asked = {"gpus": 1, "nodeSelector": {LABEL: "yes"}}
-    world.write(model("org/gang", 1, member("--plain", role="Leader", **asked),
-                      member("--plain", role="Worker", **asked), startupTimeout="120s"))
-    done = world.run_with("no patience with dirty cards", "apply", "-f", world.file, "--yes", "--format", "json")
+    """Its coordinator returns the placement group, holds the dirty cards, and requests a group again."""
+    foreign_processes += [use(world, hosts[name], f"GPU-{name}-0", 20 * GIB) for name in hosts]
+    requested = {"gpus": 1, "nodeSelector": {LABEL: "yes"}}
+    world.write(model("org/gang", 1, member("--plain", role="Leader", **requested),
+                      member("--plain", role="Worker", **requested), startupTimeout="120s"))
+    done = world.run_with("no wait for dirty cards", "apply", "-f", world.file, "--yes", "--format", "json")
     assert done.returncode == 0, done.stderr
     [replica] = world.replicas()
     assert sorted(each["gpuUuids"] for each in replica["members"]) == [["GPU-v1-1"], ["GPU-v2-1"]]
@@ -140,35 +141,36 @@ def test_a_gang_gets_clean_cards_on_every_node_whose_dirty_ones_ray_hands_out_fi
     assert [one for one in world.inventory()["failures"] if one["fleet"] == world.fleet] == []
 
 
-def test_what_is_left_of_ours_is_found_and_removed_what_lives_stays_and_its_memory_is_offered_again(
-    world: World, hosts: dict[str, Host], strangers: list[subprocess.Popen[bytes]]
+def test_the_doctor_removes_what_dead_replicas_left_and_nothing_alive_and_the_memory_is_offered_again(
+    world: World, hosts: dict[str, Host], foreign_processes: list[subprocess.Popen[bytes]]
 ) -> None:
-    """What is typed are the commands of the findings, to the letter."""
+    """The commands that are run are those of the findings, verbatim."""
     alive = model("one", 1, member(node="a"))
     world.write(alive)
     assert world.apply_result()["exitCode"] == 0
     # an engine's process that has lost its actor and both its guards
     variables = {**dict.fromkeys(INJECTED, "0"), "FLEETCTL_MODEL": "org/lost", MARK: world.fleet}
     orphan = subprocess.Popen(["sleep", "1000"], env={"PATH": os.environ["PATH"], **variables}, start_new_session=True)
-    strangers.append(orphan)
+    foreign_processes.append(orphan)
     hosts["v1"].use("GPU-v1-1", orphan.pid, 20 * GIB)
-    subprocess.run([os.environ.get(OTHER_RAY) or sys.executable, "-c", LEAVE, world.cluster.gcs(), world.fleet,
+    subprocess.run([os.environ.get(OTHER_RAY) or sys.executable, "-c", LEAVE_BEHIND, world.cluster.gcs(), world.fleet,
                     world.cluster.node_id(name="c")], check=True, timeout=120)
-    eventually(lambda: cards(world).get("GPU-v1-1", {}).get("memoryForeign") == 20 * GIB << 20, "the dashboard knows")
+    eventually(lambda: cards(world).get("GPU-v1-1", {}).get("memoryForeign") == 20 * GIB << 20,
+               "the dashboard reports it")
     broken = member(node="b")
     broken["engine"].update(command=["no-such-engine"], env={"TOKEN": {"fromNode": "NO_SUCH_TOKEN"}})
     world.write(alive, model("broken", 1, broken), one("org/pair", 2, "v1"))
     assert [blocked["code"] for blocked in world.plan()["blocked"]] == ["CARD_IN_USE"]
     engines = world.engines()
 
-    def diagnosed(*typed: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
-        """Each finding about this, by its code, and the whole diagnosis."""
-        done = world.run(*typed, "-f", world.file, "--format", "json")
+    def diagnosed(*command: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+        """The findings about this test by code, and the whole diagnosis."""
+        done = world.run(*command, "-f", world.file, "--format", "json")
         diagnosis: dict[str, Any] = json.loads(done.stdout)
         assert done.returncode == diagnosis["exitCode"], done.stderr
-        ours = {"broken", world.fleet, "ModelActor:gone:0"}
+        subjects = {"broken", world.fleet, "ModelActor:gone:0"}
         return {each["code"]: each for each in diagnosis["findings"]
-                if each["subject"] in ours or str(orphan.pid) in each["message"]}, diagnosis
+                if each["subject"] in subjects or str(orphan.pid) in each["message"]}, diagnosis
 
     found, _ = diagnosed("doctor")
     assert set(found) == {"CARD_IN_USE", "LEAKED_GROUP"}
@@ -191,10 +193,10 @@ def test_what_is_left_of_ours_is_found_and_removed_what_lives_stays_and_its_memo
     eventually(lambda: "org/pair/0" in [action["id"] for action in world.plan()["actions"]], "it is offered again")
 
 
-def test_a_card_on_which_three_models_failed_takes_nothing_new_and_the_others_of_its_node_do(
+def test_a_card_on_which_three_models_failed_gets_no_replica_and_the_other_cards_of_its_node_do(
     world: World, hosts: dict[str, Host]
 ) -> None:
-    """Only card 0 of v2 is bad. Ray hands it out first all the same, and the replica refuses it."""
+    """Only card 0 of v2 is bad. Ray grants it first all the same, and the replica refuses it."""
     bad = one("bad", 1, "v2")
     bad["workers"][0]["members"][0]["engine"]["command"] = [
         "sh", "-c", 'test "$CUDA_VISIBLE_DEVICES" != 0 || { echo "uncorrectable ECC error"; exit 7; }; exec "$@"', "sh",

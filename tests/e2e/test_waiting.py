@@ -1,4 +1,4 @@
-"""Waiting needs no lock, no order and no thread of its own: while one engine loads, all else goes on."""
+"""Waiting needs no lock, no order and no thread of its own: while one engine loads, everything else continues."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def test_while_one_engine_loads_another_apply_and_an_eviction_go_ahead(world: Wo
     eventually(lambda: (world.actors().get("ModelActor:quick:0") or {}).get("state") == "ALIVE", "it is created again")
     world.loaded.touch()
     for client in (first, second):
-        out, told = client.communicate(timeout=60)
-        assert client.returncode == 0, told
+        out, messages = client.communicate(timeout=60)
+        assert client.returncode == 0, messages
         assert {(row["model"], row["outcome"]) for row in json.loads(out)["outcomes"]} == {
             ("quick", "ready"), ("slow", "ready")}
 
 
-def test_parallelism_limits_creating_and_not_loading(world: World) -> None:
+def test_parallelism_limits_creating_but_not_loading(world: World) -> None:
     world.write(model("one", 3, member(*world.loads)))
     client = world.start("apply", "-f", world.file, "--yes", "--parallelism", "1", "--format", "jsonl")
     eventually(lambda: len(world.engines()) == 3, "three engines load at the same time")
     assert {row["state"] for row in world.actors().values()} == {"PENDING_CREATION"}
     world.loaded.touch()
-    out, told = client.communicate(timeout=120)
-    assert client.returncode == 0, told
+    out, messages = client.communicate(timeout=120)
+    assert client.returncode == 0, messages
     kinds = [json.loads(line)["type"] for line in out.splitlines()]
     assert kinds.index("lockReleased") < kinds.index("replicaReady")
 
 
 @pytest.mark.long
-def test_without_waiting_the_apply_ends_when_all_is_created(world: World) -> None:
+def test_without_waiting_the_apply_ends_when_all_replicas_are_created(world: World) -> None:
     world.write(model("one", 2, member(*world.loads)))
     summary = world.apply_result("--no-wait")
     assert summary["exitCode"] == 0
@@ -63,7 +63,7 @@ def test_without_waiting_the_apply_ends_when_all_is_created(world: World) -> Non
         assert waiting.stdout is not None
         for event in map(json.loads, waiting.stdout):
             events.append(event["type"])
-            if event["type"] == "lockReleased":  # by then it has found what is starting
+            if event["type"] == "lockReleased":  # by then it has found the starting replicas
                 world.loaded.touch()
     assert waiting.returncode == 0
     assert events.count("replicaReady") == 2
@@ -71,13 +71,13 @@ def test_without_waiting_the_apply_ends_when_all_is_created(world: World) -> Non
 
 @contextmanager
 def frozen_workers(node_id: str) -> Iterator[list[int]]:
-    """Freeze every worker process that Ray starts on a node meanwhile, as on a machine that is very slow."""
+    """Freeze every worker process that Ray starts on a node in the meantime, as on a very slow machine."""
     frozen: list[int] = []
     over = threading.Event()
 
     def freeze() -> None:
         known = set(worker_pids(node_id))
-        while not over.wait(0.05):  # a worker needs half a second to begin
+        while not over.wait(0.05):  # a worker needs half a second to start
             for pid in worker_pids(node_id):
                 if pid not in known:
                     known.add(pid)
@@ -107,15 +107,15 @@ def worker_pids(node_id: str) -> list[int]:
     return found
 
 
-def test_a_replica_whose_worker_is_slow_to_start_is_waited_for_and_not_taken_back(world: World) -> None:
-    """Ray has granted both cards; only the processes take their time. That is no shortage."""
+def test_a_replica_whose_worker_is_slow_to_start_is_awaited_and_not_taken_back(world: World) -> None:
+    """Ray has granted both cards; only the processes are slow. That is no shortage."""
     world.write(model("one", 2, member("--plain", node="a"), schedulingTimeout="2s"))
     with frozen_workers(world.cluster.node_id(name="a")) as frozen:
         client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
         eventually(lambda: frozen and len(world.actors()) == 2, "both are created, and no worker moves")
-        time.sleep(5)  # longer than the scheduling timeout: that is what this is about
+        time.sleep(5)  # longer than the scheduling timeout, which must not apply here
         assert len(world.actors()) == 2
-    out, told = client.communicate(timeout=120)
-    assert client.returncode == 0, told
+    out, messages = client.communicate(timeout=120)
+    assert client.returncode == 0, messages
     assert [(row["replicaId"], row["outcome"]) for row in json.loads(out)["outcomes"]] == [(0, "ready"), (1, "ready")]
     assert {row["restarts"] for row in world.actors().values()} == {0}

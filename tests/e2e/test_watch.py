@@ -1,4 +1,4 @@
-"""The loop on a real Ray and a real git repository: what is pushed runs, what dies comes back, nothing is doubled."""
+"""The watch on a real Ray and a real git repository: pushed revisions run, dead replicas are replaced, once each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from e2e_world import World, member, model
 pytestmark = pytest.mark.ray
 
 
-class Pushed:
+class Repository:
     """The fleet file of a test in a bare repository."""
 
     def __init__(self, world: World) -> None:
@@ -44,7 +44,7 @@ class Pushed:
 class Watch:
     """`fleetctl watch` in a process of its own."""
 
-    def __init__(self, repository: Pushed, name: str) -> None:
+    def __init__(self, repository: Repository, name: str) -> None:
         self.out = repository.world.tmp_path / f"{name}.jsonl"
         with self.out.open("w") as out:
             self.process = subprocess.Popen(
@@ -52,47 +52,47 @@ class Watch:
                  "--interval", "1s", "--format", "jsonl", "--clone", str(repository.world.tmp_path / f"{name}.git")],
                 env=repository.world.env, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.PIPE)
 
-    def told(self, about: str, text: str = "") -> list[dict[str, Any]]:
+    def notices(self, about: str, text: str = "") -> list[dict[str, Any]]:
         lines = [json.loads(line) for line in self.out.read_text().splitlines()]
         return [line for line in lines if line["about"] == about and text in line["text"]]
 
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
-        _, told = self.process.communicate(timeout=30)
-        assert b"Traceback" not in told
+        _, errors = self.process.communicate(timeout=30)
+        assert b"Traceback" not in errors
         return self.process.returncode
 
 
 @pytest.fixture
 def watches(world: World) -> Iterator[list[Watch]]:
-    begun: list[Watch] = []
-    yield begun
-    for one in begun:
+    started: list[Watch] = []
+    yield started
+    for one in started:
         if one.process.poll() is None:
             one.process.kill()
         if one.process.stderr and not one.process.stderr.closed:
             one.process.communicate()
 
 
-def test_what_is_pushed_runs_and_two_watches_double_nothing(world: World, watches: list[Watch]) -> None:
-    repository = Pushed(world)
+def test_pushed_revisions_run_and_two_watches_duplicate_nothing(world: World, watches: list[Watch]) -> None:
+    repository = Repository(world)
     small, large = (model("one", count, member("--plain", gpus=1)) for count in (1, 2))
     repository.push(small)
     watches += [Watch(repository, "first"), Watch(repository, "second")]
     eventually(lambda: set(world.actors()) == {"ModelActor:one:0"}, "the first revision runs")
 
     broken = repository.push(text="kind: [")
-    eventually(lambda: all(watch.told("revision", broken[:10]) for watch in watches), "each says what is broken")
+    eventually(lambda: all(watch.notices("revision", broken[:10]) for watch in watches), "each reports what is broken")
     assert set(world.actors()) == {"ModelActor:one:0"}
     good = repository.push(large)
-    eventually(lambda: set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}, "the repaired one runs")
-    assert all(len(watch.told("revision", "not valid YAML")) == 1 for watch in watches), "it is told once"
+    eventually(lambda: set(world.actors()) == {"ModelActor:one:0", "ModelActor:one:1"}, "the repaired revision runs")
+    assert all(len(watch.notices("revision", "not valid YAML")) == 1 for watch in watches), "it is reported once"
 
     world.cluster.kill(name="ModelActor:one:0", namespace=world.fleet)
-    eventually(lambda: set(world.actors()) == {"ModelActor:one:1", "ModelActor:one:2"}, "what died is replaced")
+    eventually(lambda: set(world.actors()) == {"ModelActor:one:1", "ModelActor:one:2"}, "the dead replica is replaced")
     repository.git("reset", "--quiet", "--hard", "HEAD~2")
     repository.push(model("one", 4, member("--plain", gpus=1)))
-    eventually(lambda: all(watch.told("revision", f"does not follow {good[:10]}") for watch in watches),
+    eventually(lambda: all(watch.notices("revision", f"does not follow {good[:10]}") for watch in watches),
                "a rewound branch is refused")
     assert len(world.actors()) == 2
 
@@ -101,8 +101,8 @@ def test_what_is_pushed_runs_and_two_watches_double_nothing(world: World, watche
     assert set(world.actors()) == {"ModelActor:one:1", "ModelActor:one:2"}
 
 
-def test_a_watch_that_is_killed_in_the_middle_is_replaced_by_another(world: World, watches: list[Watch]) -> None:
-    repository = Pushed(world)
+def test_a_watch_that_is_killed_during_an_apply_can_be_replaced_by_another(world: World, watches: list[Watch]) -> None:
+    repository = Repository(world)
     repository.push(model("one", 3, member(*world.loads, gpus=1)))
     watches.append(Watch(repository, "first"))
     eventually(world.actors, "the apply has begun")

@@ -1,4 +1,4 @@
-"""Weights from the fleet file to the engine on a real Ray: sources that are planned, parts of a gang, failures."""
+"""Weights from the fleet file to the engine on a real Ray: planned sources, parts of a gang, failures."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def gang(weights: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def only_copy(world: World, origin: Path, config: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Start a replica on node a with an artifact of its own, and take the origin away; returns model and weights."""
+    """Start a replica on node a with an artifact of its own, and remove the origin; return model and weights."""
     (origin / "config.json").write_text(config)
     weights = indexed(world, origin)
     one = model("one", 1, on("a", weights))
@@ -85,7 +85,7 @@ def outcome(world: World, key: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_new_replicas_have_their_weights_from_those_that_run(
+def test_new_replicas_get_their_weights_from_running_replicas(
     world: World, disks: dict[str, Path], origin: Path, tmp_path: Path
 ) -> None:
     weights = indexed(world, origin)
@@ -103,7 +103,7 @@ def test_new_replicas_have_their_weights_from_those_that_run(
     world.write(one, model("gang", 1, *parts))
     assert planned_sources(world.plan()) == [[("one/0", None)]] * 2
     made = outcome(world, "gang")
-    assert made["weights"]["source"] == "peer"  # of the leader; the worker makes its part of what its node has
+    assert made["weights"]["source"] == "peer"  # of the leader; the worker's part comes from its node
     [running] = [replica for replica in world.replicas() if replica["model"] == "gang"]
     views = [each["weights"]["view"] for each in running["members"]]
     for rank, (view, node) in enumerate(zip(views, ("b", "a"), strict=True)):
@@ -114,19 +114,19 @@ def test_new_replicas_have_their_weights_from_those_that_run(
     assert "bytes from one/0 at " in world.run("logs", "gang/0", "--rank", "0").stdout
 
     secret = world.cluster.session_secret().encode()
-    said = dict(answers(world.cluster.address, world.cluster.session))
-    assert any(b"one/0 at " in body for body in said.values()), "the logs are among them"
-    assert not [path for path, body in said.items() if secret in body or base64.b64encode(secret) in body]
+    responses = dict(answers(world.cluster.address, world.cluster.session))
+    assert any(b"one/0 at " in body for body in responses.values()), "the logs are among the responses"
+    assert not [path for path, body in responses.items() if secret in body or base64.b64encode(secret) in body]
 
     world.write(one, model("gang", 1, *parts), model("twin", 1, *parts))
-    assert planned_sources(world.plan())[0][0] == ("gang/0", views[0])  # planner and node call the same part the same
+    assert planned_sources(world.plan())[0][0] == ("gang/0", views[0])  # planner and node use the same ids
     twin = outcome(world, "twin")
     assert (twin["weights"]["source"], twin["weights"]["bytes"]) == ("disk", 0)
 
 
 @contextmanager
 def held_busy(address: str, secret: bytes, artifact: str) -> Iterator[None]:
-    """Take all places of a source as four that fetch do, again and again, for a place is lost after a while."""
+    """Take all places of a source like four fetching replicas, repeatedly, because an idle place is soon lost."""
     path, over = f"/v1/{artifact}/files/config.json", threading.Event()
     headers = {"Authorization": f"Bearer {token(secret, path)}"}
     with ExitStack() as opened:
@@ -151,7 +151,7 @@ def held_busy(address: str, secret: bytes, artifact: str) -> Iterator[None]:
             thread.join()
 
 
-def test_a_replica_whose_engine_still_loads_gives_its_weights_to_those_for_whom_the_source_has_no_place(
+def test_a_replica_whose_engine_still_loads_serves_its_weights_to_replicas_the_busy_source_refuses(
     world: World, disks: dict[str, Path], origin: Path
 ) -> None:
     one, weights = only_copy(world, origin, '{"for": "those that load"}')
@@ -195,7 +195,7 @@ def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(wo
         assert made[-1]["weights"]["source"] == source
         shutil.rmtree(origin, ignore_errors=True)
     assert made[0]["weights"]["bytes"] == made[1]["weights"]["bytes"] > 1 << 20
-    assert {world.ask(one, "/health")["model"] for one in made} == {"files"}  # the folder, not the package's own
+    assert {world.ask(one, "/health")["model"] for one in made} == {"files"}  # not the folder of the package
     first, second = (httpx.post(f"http://{one['address']}/classify", content=MAGIKA.read_bytes(), timeout=30).json()
                      for one in made)
     assert first.pop("replica") != second.pop("replica")
@@ -203,7 +203,7 @@ def test_a_real_model_from_another_replica_answers_as_the_one_from_the_origin(wo
     assert first["label"] == "python"
 
 
-def test_weights_are_on_a_node_before_its_replica_and_go_when_no_file_names_them(
+def test_weights_are_on_a_node_before_its_replica_and_are_removed_when_no_fleet_file_names_them(
     world: World, disks: dict[str, Path], origin: Path
 ) -> None:
     one, weights = only_copy(world, origin, '{"one": "more artifact"}')
@@ -219,7 +219,7 @@ def test_weights_are_on_a_node_before_its_replica_and_go_when_no_file_names_them
     assert world.run("evict", "two/0", "--yes").returncode == 0
     artifact = weights["index"]
     world.write(model("three", 0, member("--plain", gpus=0)))
-    # without the replica's own word, so that its use of the files alone protects them
+    # without the replica's own report, so that only its use of the files protects them
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fleetctl.cli.prune.named_weights", lambda *_: [])
         eventually(lambda: pruned(world, artifact)["b"] == (False, True), "the evicted replica's processes ended")
@@ -227,7 +227,7 @@ def test_weights_are_on_a_node_before_its_replica_and_go_when_no_file_names_them
 
 
 def pruned(world: World, artifact: str) -> dict[str, tuple[bool, bool]]:
-    """Prune the nodes of these tests, and return of each whether it uses the artifact, and whether it was removed."""
+    """Prune the test's nodes; return for each whether it uses the artifact, and whether it was removed."""
     done = world.run("prune", "-f", world.file, "--nodes", "fleet.io/node in (a, b)", "--yes",
                      "--format", "json")
     assert done.returncode == 0, done.stderr
@@ -236,7 +236,7 @@ def pruned(world: World, artifact: str) -> dict[str, tuple[bool, bool]]:
 
 
 class Stalling(http.server.BaseHTTPRequestHandler):
-    """Gives the index, and of the files a byte every now and then."""
+    """Serves the index, and of the files only a byte now and then."""
 
     def do_GET(self) -> None:
         data = (self.server.folder / self.path.lstrip("/")).read_bytes()  # type: ignore[attr-defined]
@@ -246,7 +246,7 @@ class Stalling(http.server.BaseHTTPRequestHandler):
         if self.path.endswith(".json"):
             self.wfile.write(data)
             return
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
+        self.server.requests.append(self.path)  # type: ignore[attr-defined]
         for byte in data:
             try:
                 self.wfile.write(bytes([byte]))
@@ -259,13 +259,13 @@ class Stalling(http.server.BaseHTTPRequestHandler):
         return
 
 
-def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_fetch_at_once(
+def test_weights_without_a_working_source_fail_with_the_reasons_and_an_eviction_ends_a_fetch_immediately(
     world: World, disks: dict[str, Path], origin: Path
 ) -> None:
     (origin / "config.json").write_text('{"another": "artifact"}')
     weights = indexed(world, origin)
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Stalling)
-    server.folder, server.asked, server.gone = origin, [], []
+    server.folder, server.requests, server.gone = origin, [], []
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     nowhere = {**weights, "from": [{"path": "/nowhere"}, {"hf": "org/none@main"}]}
     slow = {**weights, "from": [{"http": f"http://127.0.0.1:{server.server_address[1]}/"}]}
@@ -279,19 +279,19 @@ def test_weights_that_nobody_gives_fail_with_the_reasons_and_an_eviction_ends_a_
         world.write(model("slow", 1, on("a", slow)), model("gang", 1, *gang(slow)))
         started = world.apply("--no-wait")
         assert started.returncode in {0, 3}, started.stderr
-        eventually(lambda: len(server.asked) == 2, "one fetch on each node")
+        eventually(lambda: len(server.requests) == 2, "one fetch on each node")
         evicted = world.run("evict", "slow/0", "gang/0", "-f", world.file, "--yes", "--format", "json")
         assert [row["outcome"] for row in json.loads(evicted.stdout)["outcomes"]] == ["gone"] * 2, evicted.stderr
-        eventually(lambda: len(server.gone) == len(server.asked), "nobody reads any more")
+        eventually(lambda: len(server.gone) == len(server.requests), "no fetch reads any more")
         eventually(lambda: not world.actors(), "the replicas are gone")
     finally:
         server.shutdown()
         server.server_close()
-    assert not (disks["a"] / weights["index"] / "files").exists(), "nothing half is called complete"
+    assert not (disks["a"] / weights["index"] / "files").exists(), "no unfinished artifact is called complete"
 
 
 @pytest.mark.long
-def test_four_ranks_fetch_a_model_once_and_one_apply_spreads_it_over_eight_nodes(
+def test_four_ranks_fetch_a_model_once_and_one_apply_copies_it_to_eight_nodes(
     world: World, ray_cluster: RayCluster, origin: Path, tmp_path: Path
 ) -> None:
     names = [f"chain-{number}" for number in range(9)]
@@ -321,7 +321,7 @@ def test_four_ranks_fetch_a_model_once_and_one_apply_spreads_it_over_eight_nodes
         rows = [row for row in world.apply_result()["outcomes"] if row["model"] == "all"]
         assert [row["outcome"] for row in rows] == ["ready"] * 16
         assert sorted(Counter(row["nodes"][0] for row in rows).items()) == [(name, 2) for name in names[1:]]
-        assert sum(row["weights"]["bytes"] for row in rows) == 8 * size, "one of a node fetches, the other has it"
+        assert sum(row["weights"]["bytes"] for row in rows) == 8 * size, "one rank per node fetches"
         assert {row["weights"]["source"] for row in rows} == {"peer", "disk"}
     finally:
         for name in names:

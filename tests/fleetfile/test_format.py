@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import ruamel.yaml
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.format import format_source

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.format import format_source

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import yaml
-from how_many import cases
 from hypothesis import given, settings
+from random_cases import cases
 
 from fleetctl.documents.position import Position
 from fleetctl.fleetfile.load import inspect_bytes

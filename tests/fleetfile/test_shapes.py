@@ -10,9 +10,9 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.cli.entry import run
 from fleetctl.documents.schemas import json_schema

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from import_cases import CASES, imported, sources
+from random_cases import cases
 
 from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.compose import compose_bytes

@@ -7,9 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import assume, given, settings
 from live_fleets import any_inventory, applied, as_text, created, fleets, inventory_of, plan_of, recorded_by
+from random_cases import cases
 
 from fleetctl.documents.inventory import Inventory
 from fleetctl.errors import FleetctlError, InventoryError, UsageError

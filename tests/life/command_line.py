@@ -1,4 +1,4 @@
-"""`fleetctl` in this process against a `RayStandIn`: its whole way, less sockets and threads."""
+"""Runs `fleetctl` in this process against a `RayStandIn`: the real code except sockets and threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADDRESS = "http://127.0.0.1:1"
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended."""
+    """The command line of a finished command, its exit code and its output."""
 
     line: tuple[str, ...]
     code: int
@@ -40,7 +40,7 @@ class Done:
 
 
 class InOrder:
-    """A pool of threads that has none: the same order of requests in every run."""
+    """A thread pool without threads: requests have the same order in every run."""
 
     def __init__(self, *_: object, **__: object) -> None:
         return
@@ -64,9 +64,9 @@ class InOrder:
 
 
 class CommandLine:
-    """Runs commands; a request takes a moment of the world's time, and a wait as long as it takes.
+    """Runs commands; a request takes some simulated time, and a wait takes as long as it says.
 
-    `reports` = tables are printed, which is a sixth of all the time.
+    `reports` = print tables, which takes a sixth of the total time.
     """
 
     def __init__(self, world: RayStandIn, patch: pytest.MonkeyPatch, home: Path, *, reports: bool) -> None:
@@ -97,19 +97,19 @@ class CommandLine:
         return done
 
     def client(self, *_: Any, **__: Any) -> DashboardClient:
-        return _Direct(self._world)
+        return _DirectClient(self._world)
 
 
-class _Said(Answer):
-    """An answer without headers and streams, which take longer to make than the rest of it."""
+class _FastAnswer(Answer):
+    """An answer without headers and streams, which would take most of the time to create."""
 
     def __init__(self, status: int, body: bytes) -> None:
         self.status_code, self._content, self.headers = status, body, NO_HEADERS
         self.encoding = "utf-8"
 
 
-class _Direct(DashboardClient):
-    """A client whose requests are calls."""
+class _DirectClient(DashboardClient):
+    """A client whose requests are function calls."""
 
     def __init__(self, world: RayStandIn) -> None:
         self.base_url, self._access, self._world = ADDRESS, NO_ACCESS, world
@@ -123,19 +123,19 @@ class _Direct(DashboardClient):
         self._world.sleep(0)
         body = content if content is not None else _packed(json)
         query = {key: value if isinstance(value, str) else value[-1] for key, value in (params or {}).items()}
-        status, said = self._world.stand_in.answer(method, path, query, body)
-        said = said[-last_bytes:] if last_bytes else said
-        return _Said(status, said.encode() if isinstance(said, str) else said)
+        status, text = self._world.stand_in.answer(method, path, query, body)
+        text = text[-last_bytes:] if last_bytes else text
+        return _FastAnswer(status, text.encode() if isinstance(text, str) else text)
 
     def read_entries(self, path: str, within: Sequence[str], params: Mapping[str, str | Sequence[str]],
                      read: Callable[[str, object], Any], *, opening: str = "[", large: bool = False) -> Any:
-        beside: dict[str, Any] = {}
+        other_values: dict[str, Any] = {}
         found = self.request("GET", path, params=params).json()
         for key in within:
-            beside.update({name: value for name, value in found.items() if name != key})
+            other_values.update({name: value for name, value in found.items() if name != key})
             found = found[key]
         pairs = found.items() if isinstance(found, dict) else (("", value) for value in found)
-        return [read(key, value) for key, value in pairs], beside
+        return [read(key, value) for key, value in pairs], other_values
 
 
 def _packed(body: object) -> bytes:
@@ -144,7 +144,7 @@ def _packed(body: object) -> bytes:
 
 @contextmanager
 def command_line(world: RayStandIn, home: Path, *, reports: bool) -> Iterator[CommandLine]:
-    """Give the command line of a world, and take everything back after it."""
+    """Yield the command line of a world; afterwards undo all patches."""
     with pytest.MonkeyPatch.context() as patch:
         world.install(patch)
         yield CommandLine(world, patch, home, reports=reports)

@@ -1,8 +1,9 @@
-"""A small Ray that keeps its rules: names exist once, cards are granted once, groups whole, actors restart, nodes die.
+"""A small Ray with Ray's rules: unique names, cards granted once, gangs granted whole, restarts of actors, lost
+nodes.
 
-Nodes, actors, jobs and notes are a `ClusterStandIn`'s, which the client reads and writes. The agent is the real one:
-each job runs it in a thread of its own, one at a time, and whoever sleeps, agent or client, lets the others go on. Time
-is played.
+Nodes, actors, jobs and notes are in a `ClusterStandIn`, which the client reads and writes. The agent is real: each
+job runs it in a thread of its own, one at a time; when the agent or the client sleeps, the others run. Time is
+simulated.
 """
 
 from __future__ import annotations
@@ -46,13 +47,16 @@ FAILS = "--fail"
 
 
 class Ended(BaseException):
-    """The agent's process has ended."""
+    """The agent's process has ended with this exit code."""
 
 
 @dataclass
 class Actor:
-    """An actor of a replica, or of a gang's coordinator. `row` is what the dashboard lists, `children` those of the
-    members of a gang, while they have their cards; `due` = when it changes by itself next."""
+    """An actor of a replica, or of a gang's coordinator.
+
+    `row` = its row in the dashboard; `children` = the rows of a gang's members while they have their cards; `due` =
+    the time of its next change of state.
+    """
 
     row: dict[str, Any]
     replica: dict[str, Any]
@@ -89,7 +93,7 @@ class Actor:
 
     @property
     def nodes(self) -> list[str]:
-        """The ids of its nodes, the first member's first."""
+        """The ids of its nodes, starting with the first member's."""
         return list(dict.fromkeys(member["nodeId"] for member in self.members))
 
     def cards(self, node_id: str) -> float:
@@ -109,12 +113,12 @@ def cards_of(member: dict[str, Any]) -> float:
 
 
 class Agent:
-    """A job's process: runs until it sleeps, and goes on when it is stepped."""
+    """A job's process: runs until it sleeps, and continues when it is stepped."""
 
     def __init__(self, world: RayStandIn, job: StoredJob, driver: str, work: Callable[[], int]) -> None:
         self.job, self.driver = job, driver
-        self.wakes, self.done = 0.0, False
-        self.stop, self._world = PlayedEvent(world), world
+        self.wakes_at, self.done = 0.0, False
+        self.stop, self._world = SimulatedEvent(world), world
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
         self._work, self._thread = work, threading.Thread(target=self._run, daemon=True)
         job.status = "RUNNING"
@@ -122,7 +126,7 @@ class Agent:
 
     def _run(self) -> None:
         self._go.acquire()
-        AT_WORK.agent = self
+        RUNNING.agent = self
         try:
             code = self._work()
         except Ended as ended:
@@ -134,22 +138,23 @@ class Agent:
         self._back.release()
 
     def step(self) -> None:
-        """Let it go on until it sleeps or ends."""
+        """Run it until it sleeps or ends."""
         self._go.release()
         self._back.acquire()
 
     def sleep(self, until: float) -> None:
-        self.wakes = until
+        self.wakes_at = until
         self._back.release()
         self._go.acquire()
 
 
-AT_WORK = threading.local()
-OWN, SHOWN = ("now", "actors", "ended", "_drivers"), ("nodes", "actors", "numbers", "packages", "jobs")
+RUNNING = threading.local()
+WORLD_STATE = ("now", "actors", "ended", "_drivers")
+DASHBOARD_STATE = ("nodes", "actors", "numbers", "packages", "jobs")
 
 
-class PlayedEvent:
-    """A `threading.Event` in played time."""
+class SimulatedEvent:
+    """A `threading.Event` in simulated time."""
 
     def __init__(self, world: RayStandIn) -> None:
         self._world, self._is_set = world, False
@@ -169,9 +174,10 @@ class PlayedEvent:
 
 @dataclass
 class RayStandIn:
-    """The cluster. `ended` = the actors that ended or were restarted, and by what: a fault, a start, or a job's id.
+    """The cluster.
 
-    `errors` = of agents, and of what a test asserts on their way.
+    `ended` = the actors that ended or were restarted, each with the cause: "fault", "start" or a job's id; `errors`
+    = exceptions of agents, and failed assertions of a test's callbacks.
     """
 
     stand_in: ClusterStandIn = field(default_factory=ClusterStandIn)
@@ -193,43 +199,43 @@ class RayStandIn:
     # --- time
 
     def state(self) -> dict[str, Any]:
-        """Return a copy of what is there while no agent runs, for `restore` in another world."""
+        """Return a copy of the state while no agent runs, for `restore` in another world."""
         assert not self.agents
         stand_in, own = vars(self.stand_in), vars(self)
-        return copy.deepcopy({"table": self._keys.table, "own": {key: own[key] for key in OWN},
-                              "stand_in": {key: stand_in[key] for key in SHOWN}})
+        return copy.deepcopy({"table": self._keys.table, "own": {key: own[key] for key in WORLD_STATE},
+                              "stand_in": {key: stand_in[key] for key in DASHBOARD_STATE}})
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         state = copy.deepcopy(state)
         vars(self).update(state["own"])
         vars(self.stand_in).update(state["stand_in"])
         self._keys.table.update(state["table"])
 
     def sleep(self, seconds: float) -> None:
-        """Let `seconds` pass for whoever calls."""
-        agent = getattr(AT_WORK, "agent", None)
+        """Let `seconds` pass for the caller."""
+        agent = getattr(RUNNING, "agent", None)
         if agent is not None:
             return agent.sleep(self.now + seconds)
         until = self.now + max(seconds, ANSWER_S)
         while self.now < until:
             self.now = min(until, self.now + 0.5)
-            self._mature()
+            self._advance_actors()
             for one in list(self.agents):
-                if not one.done and (one.wakes <= self.now or one.stop.is_set()):
+                if not one.done and (one.wakes_at <= self.now or one.stop.is_set()):
                     one.step()
             self.agents = [one for one in self.agents if not one.done]
             self.on_tick()
         return None
 
     def settle(self, seconds: float = 30.0) -> None:
-        """Let time pass until no agent runs, and for some seconds more."""
+        """Let time pass until no agent runs, and then some seconds more."""
         while self.agents:
             self.sleep(1.0)
         self.sleep(seconds)
 
-    def _mature(self) -> None:
-        """Grant cards, let engines become ready or fail, give up on what has no node."""
+    def _advance_actors(self) -> None:
+        """Grant cards, let engines become ready or fail, end actors whose node is gone."""
         for actor in list(self.actors):
             if actor.state == "ALIVE":
                 continue
@@ -244,7 +250,7 @@ class RayStandIn:
                 self._come_up(actor)
 
     def _grant(self, actor: Actor) -> None:
-        """Give it its cards, a gang all of them at once. A gang that waits too long for them ends by itself."""
+        """Grant an actor its cards, to a gang all at once. A gang that waits too long for them ends by itself."""
         if all(self.free(node_id) >= actor.cards(node_id) for node_id in actor.nodes):
             actor.granted, actor.due = True, self.now + STARTUP_S
             actor.row["node_id"] = actor.nodes[0]
@@ -296,10 +302,10 @@ class RayStandIn:
         self.stand_in.actors.remove(actor.row)
         self.ended.append((actor, how))
 
-    # --- what befalls it
+    # --- faults
 
     def crash(self, actor: Actor, how: str = "fault") -> None:
-        """The replica's process ends; Ray restarts it as long as it has restarts."""
+        """The replica's process ends; Ray restarts it while it has restarts left."""
         if actor.restarts >= int(actor.replica["lifecycle"]["restartMax"]) or (
                 not actor.row["repr_name"] and actor.state != "RESTARTING"):
             return self._die(actor, "its engine ended", how)
@@ -320,11 +326,11 @@ class RayStandIn:
             actor.row["state"], actor.due = "RESTARTING", self.now + UNSCHEDULABLE_S
 
     def bring_back(self, node: dict[str, Any]) -> None:
-        """A machine joins again: same name, another node id."""
+        """A machine joins again, with the same name and another node id."""
         self.stand_in.add_node(node["node_name"], gpus=int(node["resources_total"]["GPU"]))
         self.stand_in.nodes[-1]["node_id"] = f"{len(self.stand_in.nodes):056x}"
 
-    # --- what is asked of it
+    # --- Ray's API, and queries of tests
 
     def alive(self, node_id: str) -> bool:
         return any(node["node_id"] == node_id and node["state"] == "ALIVE" for node in self.stand_in.nodes)
@@ -355,7 +361,7 @@ class RayStandIn:
 
     def kill(self, handle: Any, *, no_restart: bool) -> None:
         actor = self.find(handle._actor_id.hex())
-        job = AT_WORK.agent.job.body["submission_id"]
+        job = RUNNING.agent.job.body["submission_id"]
         if actor is not None and not no_restart:
             self.crash(actor, job)
         elif actor is not None:
@@ -363,11 +369,11 @@ class RayStandIn:
             self._die(actor, "ended", job)
 
     def remote(self, replica: dict[str, Any], name: str) -> Any:
-        """Create an actor; a name exists once."""
+        """Create an actor; its name must be unique."""
         if any(actor.name == name for actor in self.actors):
             raise ValueError(f"the name {name} is taken")
         kind = "ModelActor" if len(replica["members"]) == 1 else "GangCoordinator"
-        row = self._row(name, kind, job_id=AT_WORK.agent.driver, ray_namespace=replica["namespace"])
+        row = self._row(name, kind, job_id=RUNNING.agent.driver, ray_namespace=replica["namespace"])
         actor = Actor(row, replica, due=self.now)
         self.actors.append(actor)
         self.stand_in.actors.append(row)
@@ -404,16 +410,16 @@ class RayStandIn:
         return []
 
     def write_line(self, text: str, **_: Any) -> None:
-        """A line of an agent's log."""
-        AT_WORK.agent.job.log += text + "\n"
+        """Write a line to the log of the running agent's job."""
+        RUNNING.agent.job.log += text + "\n"
 
     def install(self, patch: pytest.MonkeyPatch) -> None:
-        """Put this in the place of Ray and of the clock in all of the agent."""
+        """Replace Ray and the clock in all modules of the agent."""
         time = SimpleNamespace(monotonic=lambda: self.now, time=lambda: self.now, sleep=self.sleep)
         ray = SimpleNamespace(
             __version__="2.60.0", get_actor=self.get_actor, kill=self.kill, get=lambda *_, **__: None,
             wait=lambda refs, **_: (refs, []), nodes=self._ray_nodes,
-            get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: AT_WORK.agent.driver),
+            get_runtime_context=lambda: SimpleNamespace(get_job_id=lambda: RUNNING.agent.driver),
             util=SimpleNamespace(list_named_actors=lambda: [actor.name for actor in self.actors]),
             exceptions=SimpleNamespace(GetTimeoutError=TimeoutError))
         for module in (apply, attempt, claims, cluster, create, evict, explicit, lock, mailbox, replan, restart):
@@ -423,7 +429,7 @@ class RayStandIn:
         nothing = SimpleNamespace(signal=lambda *_: None, SIGTERM=15)
         for module in (apply, explicit):
             patch.setattr(module, "signal", nothing)
-            patch.setattr(module, "threading", SimpleNamespace(Event=lambda: AT_WORK.agent.stop))
+            patch.setattr(module, "threading", SimpleNamespace(Event=lambda: RUNNING.agent.stop))
         patch.setattr(apply, "_work", lambda run, held: (run.work(held), run.finish(interrupted=run.stop.is_set())))
         patch.setattr(apply, "os", SimpleNamespace(_exit=self._exit))
         patch.setattr(events, "print", self.write_line, raising=False)

@@ -1,7 +1,8 @@
-"""A replica's life: verbs, applies and faults in random order, also at once, on the real client and the real agent.
+"""A replica's life: verbs, applies and faults in random order, also concurrently, with the real client and the real
+agent.
 
-What may never be true is asserted where it would become true: at each creation and at each end of a replica. What is
-shown must be so after each command.
+Each creation and each end of a replica is checked when it happens. After each command the reported state must match
+the cluster.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from typing import Any
 
 import pytest
 from command_line import ADDRESS, CommandLine, Done, command_line
-from how_many import cases
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from random_cases import cases
 from ray_stand_in import FAILS, Actor, RayStandIn
 
 from fleetctl.fleetfile.load import inspect_bytes
@@ -38,9 +39,9 @@ NODE, WHICH = st.sampled_from(sorted(NODES)), st.integers(0, 9)
 MEANWHILE = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 12), st.sampled_from(
     ["crash", "crash", "lose", "return", "older", "newer", "evict", "restart", "replace", "cordon"]), WHICH),
     max_size=3)
-"""What else happens while a command runs: after how many of its jobs, how much later, what, and to which."""
+"""Disturbances while a command runs, each (after how many of its jobs, after how many ticks, what, which target)."""
 
-BEGUN: dict[bytes, dict[str, Any]] = {}
+STARTED_WORLDS: dict[bytes, dict[str, Any]] = {}
 """The state of a world after the first apply, by fleet file."""
 
 
@@ -51,21 +52,23 @@ def models_of(text: bytes) -> tuple[ResolvedModel, ...]:
 
 @dataclass
 class Command:
-    """A command that runs. `may_end` = the actors it may end; `least` = how many of each model it leaves ready.
+    """A running command. `may_end` = the actors it may end; `least` = how many replicas of each model it must leave
+    ready.
 
-    `model` = all of this one that there are when it submits a job may end, too. `look` = both anew: another person may
-    act before the command has read the cluster, so what counts is known when it submits its first job.
+    `model` = all actors of this model that exist when it submits a job may end, too. `reread` returns current values
+    of both: another user may act before the command reads the cluster, so they are taken again when it submits its
+    first job.
     """
 
     may_end: set[str] = field(default_factory=set)
     least: Counter[str] = field(default_factory=Counter)
     jobs: set[str] = field(default_factory=set)
     model: str = ""
-    look: Callable[[], Command] | None = None
+    reread: Callable[[], Command] | None = None
 
 
 class Life(RuleBasedStateMachine):
-    """One cluster, one fleet of four models, people who act on it, and faults."""
+    """One cluster, one fleet of four models, its users, and faults."""
 
     def __init__(self, *, reports: bool = False) -> None:
         super().__init__()
@@ -79,8 +82,8 @@ class Life(RuleBasedStateMachine):
 
         def on_submit(request: dict[str, Any]) -> Any:
             command = self.running[-1]
-            if command.look and not command.jobs:
-                now = command.look()
+            if command.reread and not command.jobs:
+                now = command.reread()
                 command.may_end |= now.may_end
                 command.least &= now.least
             command.jobs.add(request["job"])
@@ -107,18 +110,18 @@ class Life(RuleBasedStateMachine):
         finally:
             self._end.close()
 
-    # --- what people do
+    # --- users' commands
 
     @initialize()
     def begin(self) -> None:
-        """Apply the file; most sequences go on from the first one's world, as that is a fifth of the time."""
-        begun = BEGUN.get(self.file.read_bytes())
-        if begun is not None:
-            return self.world.restore(begun)
+        """Apply the file. Most sequences restore the state after the first such apply, to save a fifth of the time."""
+        started = STARTED_WORLDS.get(self.file.read_bytes())
+        if started is not None:
+            return self.world.restore(started)
         assert self.run("apply", "-f", self.file, "--yes").code == 0
         assert {model: len(self.world.ready(model)) for model in CARDS} == self.targets
         self.world.settle()
-        BEGUN[self.file.read_bytes()] = self.world.state()
+        STARTED_WORLDS[self.file.read_bytes()] = self.world.state()
         return None
 
     @rule(meanwhile=MEANWHILE)
@@ -173,8 +176,8 @@ class Life(RuleBasedStateMachine):
             self._write(self.file)
         flags = [*(["--in-place"] if in_place else []), *(["--allow-outage"] if allow_outage else [])]
         done = self.run("replace", model, "-f", self.file, "--yes", "--drain", drain, *flags, meanwhile=meanwhile,
-                        focus=model, look=lambda: self._replacing(self.file, model, in_place=in_place,
-                                                                  allow_outage=allow_outage))
+                        focus=model, reread=lambda: self._replacing(self.file, model, in_place=in_place,
+                                                                    allow_outage=allow_outage))
         if done.code == 0 and not self.disturbed:
             assert not self.outdated(self.file, model), done
             assert len(self.world.ready(model)) >= self.targets[model], done
@@ -182,7 +185,7 @@ class Life(RuleBasedStateMachine):
     @rule(model=MODELS, in_place=st.booleans(), moment=st.tuples(st.sampled_from([2, 2, 3, 4]), st.integers(0, 12)),
           what=st.sampled_from(["crash", "crash", "evict", "older", "replace"]), which=st.integers(0, 6))
     def replace_with_trouble(self, model: str, in_place: bool, moment: tuple[int, int], what: str, which: int) -> None:
-        """An update, and something that happens while a replica of it is about to end."""
+        """An update that is disturbed when one of its replicas is about to end."""
         spec = next(one for one in ("--v1", "--v2", "--v3") if one != self.specs[model])
         self.replace(model, in_place, False, "5s", spec, [(*moment, what, which)])
 
@@ -190,7 +193,7 @@ class Life(RuleBasedStateMachine):
     def drain(self, node: str, evict: bool, drain: str, meanwhile: Any) -> None:
         there = self._draining(node).may_end
         done = self.run("drain", node, "-f", self.file, "--yes", "--drain", drain, *(["--evict"] if evict else []),
-                        meanwhile=meanwhile, look=lambda: self._draining(node) if evict else Command())
+                        meanwhile=meanwhile, reread=lambda: self._draining(node) if evict else Command())
         if evict and done.code == 0 and not self.disturbed:
             assert not {one.id for one in self.on(node)} & there, done
 
@@ -200,12 +203,12 @@ class Life(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(["crash", "crash", "lose", "return"]), which=WHICH, seconds=st.integers(0, 12))
     def fault(self, what: str, which: int, seconds: int) -> None:
-        self.befall(what, which)
+        self.inject_fault(what, which)
         self.world.sleep(seconds)
 
     @rule()
     def calm(self) -> None:
-        """After one apply in the calm, the next has nothing to do."""
+        """After one undisturbed apply, the next apply has nothing to do."""
         self.world.settle()
         self.run("apply", "-f", self.file, "--yes")
         self.world.settle()
@@ -213,10 +216,10 @@ class Life(RuleBasedStateMachine):
         failing = {model for model, spec in self.specs.items() if spec == FAILS}
         assert not [one["id"] for one in plan["actions"] if one["model"] not in failing]
 
-    # --- what happens
+    # --- faults and other users
 
-    def befall(self, what: str, which: int) -> None:
-        """Let something happen that no command waits for."""
+    def inject_fault(self, what: str, which: int) -> None:
+        """Cause a fault; no command waits for it."""
         self.disturbed = True
         chosen, nodes = self.chosen(which), [one for one in self.world.stand_in.nodes if one["state"] == "ALIVE"]
         gone = [one for one in self.world.stand_in.nodes if one["state"] == "DEAD"
@@ -228,15 +231,15 @@ class Life(RuleBasedStateMachine):
         elif what == "crash" and chosen:
             self.world.crash(chosen)
 
-    def act(self, what: str, which: int) -> None:
-        """Another person acts."""
+    def act_as_another_user(self, what: str, which: int) -> None:
+        """Run a command of another user."""
         self.disturbed = True
         chosen, model = self.chosen(which), sorted(CARDS)[which % len(CARDS)]
         if what in ("older", "newer"):
             self.run("apply", "-f", self.older if what == "older" else self.file, "--yes")
         elif what == "replace":
             file = self.file if which % 2 else self.older
-            self.run("replace", model, "-f", file, "--yes", look=lambda: self._replacing(file, model))
+            self.run("replace", model, "-f", file, "--yes", reread=lambda: self._replacing(file, model))
         elif what == "cordon":
             self.run("cordon", sorted(NODES)[which % len(NODES)])
         elif what == "evict" and chosen:
@@ -245,17 +248,17 @@ class Life(RuleBasedStateMachine):
             self.run("restart", chosen.key, "--yes")
 
     def run(self, *words: Any, meanwhile: Any = None, command: Command | None = None,
-            look: Callable[[], Command] | None = None, focus: str = "") -> Done:
-        """Run a command; the outermost one is disturbed by what is meant to happen meanwhile, mostly to its model."""
+            reread: Callable[[], Command] | None = None, focus: str = "") -> Done:
+        """Run a command. The outermost command is disturbed as `meanwhile` says, mostly in its own model."""
         if not self.running:
             self.meanwhile, self.disturbed, self.ticks, self.focus = sorted(meanwhile or ()), False, 0, focus
-        self.running.append(replace(look(), look=look) if look else command or Command())
+        self.running.append(replace(reread(), reread=reread) if reread else command or Command())
         self.commands.append(self.running[-1])
         done = self.cli(*words)
         self.running.pop()
         if not self.running:
             self.meanwhile = []
-            self._what_is_shown_is_so()
+            self._check_reported_state()
         return done
 
     def _tick(self) -> None:
@@ -264,9 +267,9 @@ class Life(RuleBasedStateMachine):
         self.ticks += 1
         while self.meanwhile and self.meanwhile[0][:2] <= (len(self.running[0].jobs), self.ticks):
             _, _, what, which = self.meanwhile.pop(0)
-            (self.befall if what in ("crash", "lose", "return") else self.act)(what, which)
+            (self.inject_fault if what in ("crash", "lose", "return") else self.act_as_another_user)(what, which)
 
-    # --- what may never be
+    # --- invariants
 
     def _on_create(self, actor: Actor) -> None:
         for node_id in actor.nodes:
@@ -289,7 +292,7 @@ class Life(RuleBasedStateMachine):
             assert left >= command.least[model], f"{actor.key} ends, {left} are left, {command.least[model]} must be"
 
     def _replacing(self, file: Path, model: str, *, in_place: bool = False, allow_outage: bool = False) -> Command:
-        """Only what is outdated now may end; of min(target, ready before) none is missing, or one in place."""
+        """Only replicas outdated now may end. Of min(target, ready before), all stay ready, or all but one in place."""
         target = next((one.replicas for one in models_of(file.read_bytes()) if one.key == model), 0)
         least = min(target, len(self.world.ready(model)))
         if in_place and least:
@@ -297,12 +300,13 @@ class Life(RuleBasedStateMachine):
         return Command({one.id for one in self.outdated(file, model)}, Counter({model: least}))
 
     def _draining(self, node: str) -> Command:
-        """Only what is there now may end; of min(target, ready before) none is missing."""
-        there = {one.id for one in self.on(node) if all(map(self.world.alive, one.nodes))}  # a lost gang ends by itself
+        """Only replicas on the node now may end. Of min(target, ready before), all stay ready."""
+        # A gang with a lost node ends by itself.
+        there = {one.id for one in self.on(node) if all(map(self.world.alive, one.nodes))}
         return Command(there, Counter({model: min(target, len(self.world.ready(model)))
                                        for model, target in self.targets.items()}))
 
-    def _what_is_shown_is_so(self) -> None:
+    def _check_reported_state(self) -> None:
         with self.cli.client(ADDRESS) as client:
             tick, self.world.sleep = self.world.sleep, lambda _: None  # type: ignore[method-assign,assignment]
             seen = Live(client, "2026-03-04T12:00:00Z").read()
@@ -317,7 +321,7 @@ class Life(RuleBasedStateMachine):
                        for member in one.members for index in member.gpu_indices)
         assert all(count == 1 for count in held.values()), held
 
-    # --- what there is
+    # --- queries
 
     def live(self, model: str) -> list[Actor]:
         return [one for one in self.world.actors
@@ -360,7 +364,7 @@ class Life(RuleBasedStateMachine):
 @pytest.mark.parametrize("what", ["crash", "evict"])
 @pytest.mark.parametrize("verb", ["replace", "drain"])
 def test_if_a_new_replica_fails_while_the_old_one_drains_the_old_one_stays(verb: str, what: str) -> None:
-    """Between the client's look and the end lie the seconds of --drain: the agent looks again."""
+    """The seconds of --drain lie between the client's decision and the end, so the agent checks again."""
     life = Life(reports=True)
     try:
         life.targets["pair"] = 0
@@ -377,9 +381,9 @@ def test_if_a_new_replica_fails_while_the_old_one_drains_the_old_one_stays(verb:
             [node] = {one["node_name"] for one in life.world.stand_in.nodes for actor in life.world.ready("one")
                       if one["node_id"] in actor.nodes}
             words, may_end = ["drain", node, "--evict"], {one.id for one in life.world.actors}
-        life.act = lambda *_: life.run(  # type: ignore[method-assign]
+        life.act_as_another_user = lambda *_: life.run(  # type: ignore[method-assign]
             "evict", "one/2", "--yes", command=Command({one.id for one in life.world.actors if one.key == "one/2"}))
-        life.befall = lambda *_: life.world.crash(  # type: ignore[method-assign]
+        life.inject_fault = lambda *_: life.world.crash(  # type: ignore[method-assign]
             next(one for one in life.world.actors if one.key == "one/2"))
         done = life.run(*words, "-f", life.file, "--drain", "5s", "--yes", meanwhile=[(2, 3, what, 0)], focus="one",
                         command=Command(may_end, least))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 from simulated import SimNode, selects, simulate
 from stated import problem_of

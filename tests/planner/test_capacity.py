@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from applied import apply_plan
-from how_many import cases
 from hypothesis import assume, given, settings
 from planning_inputs import PlanningInputs, planning_inputs
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 from simulated import simulate
 

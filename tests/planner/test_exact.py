@@ -8,13 +8,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.exhaustive import TooLarge, try_everything
 from oracle.families import BLIND, FAMILIES, draw_inputs
 from oracle.optimum import best_possible
 from oracle.question import ask_about
+from random_cases import cases
 from short_forms import plan_for
 from stated import problem_of, realized, stated
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from planning_inputs import PlanningInputs, planning_inputs
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 from simulated import WHOLE, simulate
 

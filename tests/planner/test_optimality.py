@@ -9,11 +9,11 @@ from __future__ import annotations
 from contextlib import suppress
 
 import pytest
-from how_many import cases
 from oracle.exhaustive import TooLarge
 from oracle.families import BLIND, FAMILIES, Size, draw_inputs
 from oracle.judge import Judged, judge
 from oracle.question import ask_about
+from random_cases import cases
 
 SMALL, BIG = cases(20), cases(3)
 """Fleets of a family."""

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
-from how_many import cases
 from oracle.families import FAMILIES, Size, draw_inputs, draw_short
 from oracle.optimum import Level
 from oracle.question import ask_about
 from oracle.reorder import reordered, shuffled
 from oracle.verdict import levels_of
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from how_many import cases
 from oracle.tiers import without
+from random_cases import cases
 from stated import problem_of, realized
 
 from fleetctl.planner.placement.ledger.replica import Placer

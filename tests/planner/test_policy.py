@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planning_inputs import KEYS, PlanningInputs, planning_inputs
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.fleet import Policy

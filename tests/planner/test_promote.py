@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from checker import check_plan
-from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planning_inputs import planning_inputs
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.inventory import Inventory, Replica

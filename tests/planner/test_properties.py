@@ -7,10 +7,10 @@ from random import Random
 
 from applied import apply_plan
 from checker import check_plan
-from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planning_inputs import PlanningInputs, planning_inputs
+from random_cases import cases
 from short_forms import plan_for
 from simulated import live_replicas
 

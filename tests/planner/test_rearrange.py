@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from checker import check_plan
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory, short_model
 
 from fleetctl.planner.live import sort_out

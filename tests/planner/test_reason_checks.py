@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim

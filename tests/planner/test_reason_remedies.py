@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from absence import extended, name_of, without
 from applied import apply_plan
-from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from planning_inputs import PlanningInputs, planning_inputs
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 from simulated import SimNode, live_replicas, selects, simulate
 

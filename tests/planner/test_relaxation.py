@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle.families import FAMILIES, draw_inputs
 from oracle.optimum import best_possible
 from oracle.question import ask_about
+from random_cases import cases
 from stated import problem_of, stated
 
 from fleetctl.planner.placement.exact import pool_rows

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import validator
+from published_schemas import validator
+from random_cases import cases
 from short_forms import before, plan_for
 from test_weight_sources import NAMES, ONE, OTHER, cluster_of, model
 

@@ -7,9 +7,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.documents.quantity import SHARE
 from fleetctl.planner.placement.claims import Claim, GroupShape, MemberShape, ReplicaShape, Selector

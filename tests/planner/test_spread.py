@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from checker import check_plan, crowded_values, spread_of, value_on
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory, short_model
 from simulated import SimNode, selects, simulate
 

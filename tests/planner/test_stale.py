@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from planning_inputs import PlanningInputs, planning_inputs
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory, short_node, short_replica
 
 from fleetctl.documents.plan import Plan

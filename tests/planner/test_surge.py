@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from applied import apply_plan
 from checker import check_plan
-from how_many import cases
 from hypothesis import HealthCheck, given, settings
 from planning_inputs import PlanningInputs, planning_inputs
+from random_cases import cases
 from short_forms import plan_for
 
 from fleetctl.documents.inventory import Inventory

@@ -7,10 +7,10 @@ from collections import Counter, defaultdict
 from copy import deepcopy
 from typing import Any
 
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from published import validator
+from published_schemas import validator
+from random_cases import cases
 from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.agent.weights.views import view_id

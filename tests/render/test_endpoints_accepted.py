@@ -16,7 +16,7 @@ from stand_in_server import Answer, Request, serving
 
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 from fleetctl.render.endpoint_formats import FORMATS
-from tests.programs import Nginx, eventually, free_port, needed, running
+from tests.external_programs import Nginx, eventually, free_port, needed, running
 
 pytestmark = pytest.mark.slow
 KEY = 'org/"m" {1}; #\u2028\\'

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.fleetfile.format import format_source
 from fleetctl.fleetfile.load import LoadedFleet, inspect_bytes

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from fleet_texts import fleet, group, member, model
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.documents.canonical import plan_id
 from fleetctl.documents.difference import PlanChange, Revision

@@ -9,9 +9,9 @@ import re
 from typing import get_args
 
 from diff_strategies import CHANGES, FLEETS, SECRETS, Json, as_yaml, changed
-from how_many import cases
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 from rich.console import Console
 
 from fleetctl.documents.canonical import indented_json

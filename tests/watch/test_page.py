@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cluster_stand_in import ClusterStandIn, serve, summary
 from cluster_stand_in import event as event_line
-from watched import FLEET, advance, watcher_of
+from small_watcher import FLEET, advance, watcher_of
 
 from fleetctl.cli.watch_server import MOST_LISTENERS, Served, serving
 from fleetctl.documents.base import as_datetime

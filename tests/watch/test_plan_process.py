@@ -22,7 +22,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from cluster_stand_in import ClusterStandIn, serve
-from watched import advance, watcher_of
+from small_watcher import advance, watcher_of
 from fleetctl.cli import watch
 from fleetctl.watch.plan_process import make_plan_in_subprocess
 

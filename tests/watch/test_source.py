@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from cluster_stand_in import ClusterStandIn, serve
-from watched import advance, watcher_of
+from small_watcher import advance, watcher_of
 
 from fleetctl.errors import RevisionError
 from fleetctl.watch import source as source_module

@@ -20,10 +20,10 @@ from urllib.parse import quote
 import pytest
 import yaml
 from cluster_stand_in import ClusterStandIn, serve
-from programs import eventually, free_port, needed, running
+from external_programs import eventually, free_port, needed, running
 from prometheus_client.parser import text_string_to_metric_families
+from small_watcher import FLEET, advance, watcher_of
 from stand_in_server import Answer
-from watched import FLEET, advance, watcher_of
 
 from fleetctl.apply.prepare import ApplyTask
 from fleetctl.cli.watch_server import serving

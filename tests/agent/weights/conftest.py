@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small import PIECE
+from small_pieces import PIECE
 from weights_world import model
 
 from fleetctl.agent.weights import fetch, gather, index, store
@@ -28,5 +28,5 @@ def origin(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def artifact(origin: Path) -> str:
-    """The name of the model."""
+    """The id of the origin's artifact."""
     return index.name_of((origin / index.NAME).read_bytes())

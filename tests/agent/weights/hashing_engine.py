@@ -1,4 +1,4 @@
-"""An engine that computes its answers: chains of hashes. Writes its port, and serves until it is killed."""
+"""An engine whose answers take computing time: chains of hashes. Prints its port, and serves until it is killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def answer_to(path: str) -> bytes:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else half of an answer waits for 40 ms
+    disable_nagle_algorithm = True  # otherwise the second half of an answer waits for 40 ms
 
     def do_GET(self) -> None:
         body = answer_to(self.path)

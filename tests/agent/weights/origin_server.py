@@ -1,4 +1,4 @@
-"""Origins over real HTTP that count what they send, and misbehave in the ways that origins do."""
+"""Origins over real HTTP that count what they send and misbehave as real origins do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         served = self.server
         self.path, _, query = self.path.partition("?")
-        served.seen.append((query, self.headers.get("Authorization")))
+        served.requests.append((query, self.headers.get("Authorization")))
         try:
             data = Path(served.folder, self.path.lstrip("/")).read_bytes()
         except OSError:
@@ -25,7 +25,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         start = int((self.headers.get("Range") or "bytes=0-")[6:-1])
         whole = served.way == "no ranges" or not start
         if self.path.endswith(".safetensors"):
-            served.asked.append((self.path, start))
+            served.reads.append((self.path, start))
             if served.way == "redirects":
                 self.send_response(302)
                 self.send_header("Location", "http://127.0.0.1:1/elsewhere")
@@ -61,10 +61,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def origin_over_http(folder: Path, way: str = "well") -> Iterator[Any]:
-    """Serve a folder in one of the ways: well, lies, truncates, redirects, breaks, slow, stalls or no ranges."""
+    """Serve a folder in one of these ways: well, lies, truncates, redirects, breaks, slow, stalls or no ranges."""
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads, server.folder, server.way, server.sent, server.asked = True, folder, way, 0, []
-    server.seen = []
+    server.daemon_threads, server.folder, server.way, server.sent, server.reads = True, folder, way, 0, []
+    server.requests = []
     server.stalls_after = 100_000
     server.url = f"http://127.0.0.1:{server.server_address[1]}/"
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()

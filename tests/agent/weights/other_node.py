@@ -1,4 +1,4 @@
-"""A node in a process of its own, and the tests' hand on it; `node_process.py` is what runs there."""
+"""A node in a process of its own, and the test's connection to it; the process runs `node_process.py`."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class Node:
         self.process.stdin.write(json.dumps({"root": str(root), "artifact": artifact, **order}) + "\n")
         self.process.stdin.flush()
 
-    def hear(self, *kinds: str) -> dict[str, Any]:
+    def read_report(self, *kinds: str) -> dict[str, Any]:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            said: dict[str, Any] = json.loads(line)
-            if set(kinds) & set(said):
-                return said
-            self.left += [said["left"]] if "left" in said else []
+            report: dict[str, Any] = json.loads(line)
+            if set(kinds) & set(report):
+                return report
+            self.left += [report["left"]] if "left" in report else []
         raise AssertionError(f"the node ended without {kinds}: {self.left}")
 
     def stop(self) -> dict[str, Any]:
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        return self.hear("sent")
+        return self.read_report("sent")
 
     def end(self) -> None:
         self.process.kill()

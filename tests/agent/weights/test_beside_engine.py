@@ -1,4 +1,4 @@
-"""A replica that serves its weights keeps answering: sending has a lower priority than the engine."""
+"""A replica that sends its weights to others keeps responding: sending has a lower priority than the engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import hashing_engine
 import pytest
 from other_node import Node
-from small import SECRET
+from small_pieces import SECRET
 from weights_world import files_in, model
 
 from fleetctl.agent.weights.peers import token
@@ -36,12 +36,12 @@ def two_cores() -> Iterator[None]:
 
 
 def threads_of(pid: int) -> dict[str, tuple[int, int]]:
-    """The nice value of each thread, and the ticks it has used."""
+    """The nice value of each thread, and the ticks that it has used."""
     found = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
             fields = (task / "stat").read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the thread has ended
             continue
         found[task.name] = int(fields[16]), int(fields[11]) + int(fields[12])
     return found
@@ -55,15 +55,15 @@ def test_an_engine_answers_all_requests_while_its_node_sends_weights_to_four_oth
             [sys.executable, hashing_engine.__file__], stdout=subprocess.PIPE, text=True))
         opened.callback(engine.kill)
         assert engine.stdout is not None
-        asked = http.client.HTTPConnection("127.0.0.1", int(engine.stdout.readline()), timeout=60)
-        opened.callback(asked.close)
+        client = http.client.HTTPConnection("127.0.0.1", int(engine.stdout.readline()), timeout=60)
+        opened.callback(client.close)
 
         source = Node(tmp_path / "a", artifact, origins=[{"path": str(tmp_path / "big")}])
         opened.callback(source.end)
-        described = source.hear("serving")["serving"]
+        described = source.read_report("serving")["serving"]
         first = threads_of(source.process.pid)
         path = f"/v1/{artifact}/files/model-00001-of-00002.safetensors"
-        held = http.client.HTTPConnection(described["address"], timeout=60)  # its thread sends to the end
+        held = http.client.HTTPConnection(described["address"], timeout=60)  # the sending thread runs to the end
         opened.callback(held.close)
         held.request("GET", path, headers={"Authorization": f"Bearer {token(SECRET, path)}"})
         assert held.getresponse().status == 200
@@ -75,14 +75,14 @@ def test_an_engine_answers_all_requests_while_its_node_sends_weights_to_four_oth
         for one in receivers:
             opened.callback(one.end)
         pool = opened.enter_context(ThreadPoolExecutor(RECEIVERS))
-        done, requests = [pool.submit(one.hear, "serving", "failed") for one in receivers], 0
+        done, requests = [pool.submit(one.read_report, "serving", "failed") for one in receivers], 0
         while not all(one.done() for one in done):
-            asked.request("GET", f"/{requests}")
-            answer = asked.getresponse()
+            client.request("GET", f"/{requests}")
+            answer = client.getresponse()
             assert (answer.status, answer.read()) == (200, hashing_engine.answer_to(f"/{requests}"))
             requests += 1
             for name, (nice, ticks) in threads_of(source.process.pid).items():
-                assert nice == NICE or name in first or ticks <= 1, "what sends is nice as soon as it runs"
+                assert nice == NICE or name in first or ticks <= 1, "senders have a low priority from the start"
         got = [one.result() for one in done]
         assert [one.get("source") for one in got] == ["peer"] * RECEIVERS
         assert all(files_in(one["folder"]) == files_in(tmp_path / "big") for one in got)

@@ -1,4 +1,4 @@
-"""The artifacts in a node's cache; removing them spares those in use and everything outside the cache."""
+"""The artifacts in a node's cache; removal spares artifacts in use and everything outside the cache."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from fleetctl.render.report.of_cold import pruned_report
 
 @contextmanager
 def using(root: Path, artifact: str, origin: Path, view: dict | None = None) -> Iterator[None]:
-    """A process of the node that has fetched the artifact, and serves it."""
+    """A process of the node that has fetched the artifact and serves it."""
     node = Node(root, artifact, origins=[{"path": str(origin)}], view=view)
     try:
-        node.hear("serving")
+        node.read_report("serving")
         yield
         node.stop()
     finally:
@@ -45,7 +45,7 @@ def test_an_artifact_in_use_stays_until_its_process_has_ended(
     assert remove(str(root), artifact)
     assert list(cached(str(root))) == []
     assert sum(path.stat().st_size for path in root.rglob("*.safetensors")) == 0
-    with using(root, artifact, origin, view):  # and it can come again
+    with using(root, artifact, origin, view):  # it can be fetched again
         assert [one["used"] for one in cached(str(root))] == [True]
 
 
@@ -59,7 +59,7 @@ def test_the_size_counts_each_file_once_and_unfinished_files(tmp_path: Path, ori
     assert remove(str(root), artifact)
     assert not part.exists()
     with using(root, artifact, origin), using(root, artifact, origin, {"files": "model-00001-*"}):
-        assert [one["bytes"] for one in cached(str(root))] == [whole]  # the view has the same files
+        assert [one["bytes"] for one in cached(str(root))] == [whole]  # the view links to the same files
 
 
 def test_nothing_but_artifacts_of_this_folder_is_listed_or_removed(tmp_path: Path, artifact: str, origin: Path) -> None:
@@ -82,7 +82,7 @@ def test_nothing_but_artifacts_of_this_folder_is_listed_or_removed(tmp_path: Pat
     assert list(cached(str(tmp_path / "nowhere"))) == []
 
 
-def test_a_node_keeps_the_artifacts_to_keep_and_removes_only_named_ones(
+def test_a_node_keeps_the_artifacts_to_keep_and_removes_only_named_artifacts(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "node"
@@ -103,7 +103,7 @@ def test_a_node_keeps_the_artifacts_to_keep_and_removes_only_named_ones(
     assert prune.list_here([])["artifacts"] == []
 
 
-def test_an_artifact_that_cannot_be_removed_is_named_and_the_rest_is_removed(
+def test_an_artifact_that_cannot_be_removed_is_reported_and_the_others_are_removed(
         tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "node"))
     with using(tmp_path / "node", artifact, origin):

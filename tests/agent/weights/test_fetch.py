@@ -1,4 +1,5 @@
-"""From disk, a peer's view, a peer's files or an origin, in this order; a wrong, broken or slow source is dropped."""
+"""Weights come from disk, a peer's view, a peer's files or an origin, in this order; a bad or slow source is
+dropped."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 from origin_server import origin_over_http
-from small import PIECE
+from small_pieces import PIECE
 from weights_world import SHARD, fetch, files_in, has_sent, model, serving
 
 from fleetctl.agent.weights import fetch as fetch_module
@@ -30,7 +31,7 @@ from fleetctl.agent.weights.store import Entry, OutOfTime
 from fleetctl.agent.weights.views import MODEL
 
 
-def test_all_files_come_from_an_origin_once_and_stay(tmp_path: Path, origin: Path, artifact: str) -> None:
+def test_all_files_are_fetched_from_an_origin_once_and_kept(tmp_path: Path, origin: Path, artifact: str) -> None:
     with origin_over_http(origin) as server:
         got = fetch(tmp_path / "node", artifact, origins=[{"http": server.url}])
         assert files_in(got.entry.folder) == files_in(origin)
@@ -43,7 +44,9 @@ def test_all_files_come_from_an_origin_once_and_stay(tmp_path: Path, origin: Pat
     assert {stat.S_IMODE(mode) for mode in modes} == {0o444}
 
 
-def test_a_folder_is_an_origin_and_a_link_leaving_it_is_not_read(tmp_path: Path, origin: Path, artifact: str) -> None:
+def test_a_folder_can_be_an_origin_and_a_link_out_of_it_is_not_followed(
+    tmp_path: Path, origin: Path, artifact: str
+) -> None:
     got = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
     assert (got.source, files_in(got.entry.folder)) == ("origin", files_in(origin))
     shutil.move(str(origin / "config.json"), str(tmp_path / "config.json"))
@@ -61,16 +64,16 @@ def test_a_bad_origin_is_reported_and_the_next_one_continues(
 ) -> None:
     monkeypatch.setattr(fetch_module, "WINDOW_S", 0.2)
     monkeypatch.setattr(fetch_module, "LEAST_BYTES_S", 1e6)
-    said: list[str] = []
+    lines: list[str] = []
     with origin_over_http(origin, way) as bad, origin_over_http(origin) as good:
-        got = fetch(tmp_path / "node", artifact, origins=[{"http": bad.url}, {"http": good.url}], said=said)
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": bad.url}, {"http": good.url}], lines=lines)
         assert files_in(got.entry.folder) == files_in(origin)
         assert [name for name, _ in got.left] == [bad.url]
-    assert len(said) == 1
-    assert any(part in said[0] for part in says.split("|")), said
+    assert len(lines) == 1
+    assert any(part in lines[0] for part in says.split("|")), lines
     if way in {"lies", "truncates"}:
-        assert good.asked[0][1] % PIECE == 0
-        assert good.asked[0][1] > 0, "it goes on with the piece that was missing"
+        assert good.reads[0][1] % PIECE == 0
+        assert good.reads[0][1] > 0, "the fetch continues with the missing piece"
 
 
 @pytest.mark.parametrize("way", ["lies", "truncates", "redirects"])
@@ -83,14 +86,14 @@ def test_nothing_of_a_bad_origin_is_used_even_if_it_is_the_only_one(
         assert Entry(str(tmp_path / "node"), artifact, None).index() is None
 
 
-def test_the_only_origin_may_be_interrupted_as_long_as_each_try_brings_something(
+def test_the_only_origin_may_be_interrupted_as_long_as_each_try_makes_progress(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     with origin_over_http(origin, "breaks") as server:
-        got = fetch(tmp_path / "node", artifact, origins=[{"http": server.url}], said=said)
+        got = fetch(tmp_path / "node", artifact, origins=[{"http": server.url}], lines=lines)
     assert files_in(got.entry.folder) == files_in(origin)
-    assert len(said) >= 2
+    assert len(lines) >= 2
 
 
 def test_an_origin_gets_its_password_and_token_and_no_message_shows_them(
@@ -99,7 +102,7 @@ def test_an_origin_gets_its_password_and_token_and_no_message_shows_them(
     with origin_over_http(origin) as server:
         url = server.url.replace("//", "//me:pass@").rstrip("/") + "?key=token"
         got = fetch(tmp_path / "node", artifact, origins=[{"http": url}])
-        assert set(server.seen) == {("key=token", "Basic bWU6cGFzcw==")}
+        assert set(server.requests) == {("key=token", "Basic bWU6cGFzcw==")}
         assert got.name == server.url.rstrip("/")
 
 
@@ -114,7 +117,7 @@ def test_a_busy_peer_is_retried_for_half_of_the_time_before_the_origin(
         got = fetch(tmp_path / "b", artifact, described, origins=[{"path": str(origin)}], view=SHARD, time_s=100,
                     clock=lambda: float(next(now)))
         assert (got.source, source.sent) == ("origin", 0)
-        assert got.left == [], "it is busy, not bad"
+        assert got.left == [], "a busy source is not dropped"
 
 
 def test_a_fetch_ends_at_its_deadline_and_a_later_one_resumes_it(
@@ -146,7 +149,7 @@ def test_files_whose_index_was_not_recorded_are_linked_and_not_copied(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
-    Path(f"{got.entry.folder}.json").unlink()  # as if the process had been killed before it could
+    Path(f"{got.entry.folder}.json").unlink()  # as if the process had been killed before it recorded the index
     before = {name: Path(got.entry.path(name)).stat().st_ino for name in files_in(got.entry.folder)}
     again = fetch(tmp_path / "node", artifact, origins=[{"path": str(tmp_path / "nowhere")}, {"path": str(origin)}])
     assert (again.size, again.reused) == (0, got.held.size)
@@ -156,7 +159,7 @@ def test_files_whose_index_was_not_recorded_are_linked_and_not_copied(
 
 
 def test_an_origin_that_is_not_http_is_named_without_its_query(tmp_path: Path, origin: Path, artifact: str) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         def answer() -> None:
             with server.accept()[0] as client:
@@ -166,11 +169,11 @@ def test_an_origin_that_is_not_http_is_named_without_its_query(tmp_path: Path, o
         threading.Thread(target=answer, daemon=True).start()
         url = f"http://127.0.0.1:{server.getsockname()[1]}/?token=se-cret"
         blank = f"http://127.0.0.1:{server.getsockname()[1]}/?token=se cret"
-        got = fetch(tmp_path / "node", artifact, said=said,
+        got = fetch(tmp_path / "node", artifact, lines=lines,
                     origins=[{"http": url}, {"http": blank}, {"path": str(origin)}])
     assert files_in(got.entry.folder) == files_in(origin)
-    assert len(said) == 2
-    assert "cret" not in " ".join(said)
+    assert len(lines) == 2
+    assert "cret" not in " ".join(lines)
 
 
 def test_the_last_read_of_a_file_does_not_wait_for_more_bytes_than_the_next_response_has() -> None:
@@ -186,7 +189,7 @@ def test_the_last_read_of_a_file_does_not_wait_for_more_bytes_than_the_next_resp
     assert marks[-1] == 1
 
 
-def test_a_fetch_that_does_not_fit_on_the_disk_is_not_begun(
+def test_a_fetch_that_does_not_fit_on_the_disk_does_not_start(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "HEADROOM", 1 << 60)
@@ -230,12 +233,12 @@ def test_one_process_of_a_node_fetches_and_the_other_waits_until_its_deadline(
             fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}], time_s=0.3)
 
 
-def test_origins_that_this_node_cannot_read_are_named(tmp_path: Path, origin: Path, artifact: str) -> None:
-    said: list[str] = []
-    got = fetch(tmp_path / "node", artifact, said=said, origins=[
+def test_origins_that_this_node_cannot_read_are_reported(tmp_path: Path, origin: Path, artifact: str) -> None:
+    lines: list[str] = []
+    got = fetch(tmp_path / "node", artifact, lines=lines, origins=[
         {"hf": "org/name@main"}, {"torrent": "x"}, {"path": str(tmp_path / "nowhere")}, {"path": str(origin)}])
     assert [name for name, _ in got.left] == ["hf org/name@main", "torrent x", str(tmp_path / "nowhere")]
-    assert "this node's Python has no huggingface_hub" in said[0]
+    assert "this node's Python has no huggingface_hub" in lines[0]
 
 
 @pytest.mark.parametrize("origin_of", [{"hf": "org/name@main"}, {"s3": "org/name@main/"}])
@@ -285,7 +288,7 @@ def test_a_second_replica_reads_nothing_from_the_origin(tmp_path: Path, origin: 
         assert files_in(second.entry.folder) == files_in(origin)
 
 
-def test_four_ranks_fetch_their_shards_from_one_source_and_the_model_passes_the_wire_once(
+def test_four_ranks_fetch_their_shards_from_one_source_and_the_model_is_sent_once(
     tmp_path: Path, artifact: str, origin: Path
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -311,14 +314,14 @@ def test_if_a_source_does_not_make_a_view_its_files_are_fetched_and_the_view_is_
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
-    said: list[str] = []
+    lines: list[str] = []
     with serving(tmp_path / "a", whole, budget=0) as (source, described):
-        got = fetch(tmp_path / "b", artifact, described, view=SHARD, rank=1, said=said)
+        got = fetch(tmp_path / "b", artifact, described, view=SHARD, rank=1, lines=lines)
         assert has_sent(source, whole.held.size)
         assert source.made == 0
     assert (got.source, got.size) == ("peer", whole.held.size)
     assert got.whole is not None
-    assert "noRoom" in said[0]
+    assert "noRoom" in lines[0]
     assert (Path(got.entry.folder) / MODEL).stat().st_size < whole.held.size / 2
 
 
@@ -329,11 +332,11 @@ def test_a_file_changed_at_the_source_is_not_used(tmp_path: Path, origin: Path, 
     with Path(whole.entry.path(name)).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\xff" if (origin / name).read_bytes()[-1] != 0xFF else b"\0")
-    said: list[str] = []
+    lines: list[str] = []
     with serving(tmp_path / "a", whole) as (_, described):
-        got = fetch(tmp_path / "b", artifact, described, view=SHARD, said=said, origins=[{"path": str(origin)}])
-    assert "does not match the index" in said[0]
-    assert "does not match the index" in said[1]
+        got = fetch(tmp_path / "b", artifact, described, view=SHARD, lines=lines, origins=[{"path": str(origin)}])
+    assert "does not match the index" in lines[0]
+    assert "does not match the index" in lines[1]
     assert got.left[0][0].startswith(described["replica"])
     good = fetch(tmp_path / "c", artifact, view=SHARD, origins=[{"path": str(origin)}])
     assert files_in(got.entry.folder) == files_in(good.entry.folder)

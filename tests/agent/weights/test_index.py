@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import PIECE
+from small_pieces import PIECE
 
 from fleetctl.agent.weights.index import NAME, WeightsError, name_of, read_index, write_index
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import SECRET
+from small_pieces import SECRET
 from weights_world import fetch, files_in, model
 
 from fleetctl.agent import cold, model_files
@@ -19,7 +19,7 @@ from fleetctl.agent.weights.store import Entry
 INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_MODEL": "m", "FLEETCTL_REPLICA_ID": "0"}
 
 
-def had(artifact: str, origin: Path) -> ModelFiles:
+def fetched(artifact: str, origin: Path) -> ModelFiles:
     weights = {"artifact": artifact, "from": [{"path": str(origin)}], "view": None}
     return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60, lambda _: None)
 
@@ -34,7 +34,7 @@ def source(served: dict[str, Any]) -> dict[str, Any]:
     return {"replica": "m/0", "nodeId": "a", "address": f"127.0.0.1:{served['port']}", "view": None, "whole": True}
 
 
-def test_the_new_weights_are_served_at_the_same_port_and_the_former_ones_no_longer(
+def test_the_new_weights_are_served_at_the_same_port_and_the_former_weights_no_longer(
     origin: Path, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache = tmp_path / "cache"
@@ -44,10 +44,10 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_ones_no_long
     others = [tmp_path / "second", tmp_path / "third"]
     second, third = (model(folder, seed=seed) for seed, folder in enumerate(others, start=1))
 
-    first = had(artifact, origin)
+    first = fetched(artifact, origin)
     before = served(first)
-    new = had(second, others[0])
-    assert files_in(first.folder) == files_in(origin)  # the folder of the engine that runs is as it was
+    new = fetched(second, others[0])
+    assert files_in(first.folder) == files_in(origin)  # the folder of the running engine is unchanged
     after = served(new, first)
     assert (after["artifact"], after["port"]) == (second, before["port"])
     got = fetch(tmp_path / "peer", second, source(after))
@@ -55,9 +55,9 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_ones_no_long
     with pytest.raises(WeightsError, match="404"):
         fetch(tmp_path / "late", artifact, source(before))
 
-    newest = had(third, others[1])
+    newest = fetched(third, others[1])
     newest.serve("127.0.0.1", new)
-    new.release()  # as a member does: not the first ones, which its engine's FLEETCTL_MODEL_DIR names
+    new.release()  # as a member does: not the first artifact, which FLEETCTL_MODEL_DIR of its engine names
     assert [Entry(str(cache), one, None).remove() for one in (artifact, second, third)] == [False, True, False]
 
 
@@ -68,10 +68,10 @@ def test_a_fetch_that_fails_leaves_nothing_that_cannot_be_removed(
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
     (tmp_path / "empty").mkdir()
     with pytest.raises(StartFailed, match="no source has the index"):
-        had(artifact, tmp_path / "empty")
+        fetched(artifact, tmp_path / "empty")
     broken = tmp_path / "broken"
     name = model(broken, seed=9)
     (broken / "model-00002-of-00002.safetensors").write_bytes(b"not it")
     with pytest.raises(StartFailed, match="no source supplied all files"):
-        had(name, broken)
+        fetched(name, broken)
     assert Entry(str(tmp_path / "cache"), name, None).remove()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small import SECRET
+from small_pieces import SECRET
 from weights_world import SHARD, eventually, fetch, files_in, has_sent, serving
 
 from fleetctl.agent.weights.fetch import MOST_OTHERS
@@ -29,13 +29,13 @@ def other(number: int, view: str | None = None, whole: bool = True) -> dict[str,
 
 
 def keep_busy(source: Source) -> None:
-    """Take all places of a source once earlier fetches have ended."""
+    """Take all places of a source after earlier fetches have ended."""
     eventually(lambda: not source.table._fetches)
     for number in range(MOST_FETCHES):
         source.table.begin(None, f"another-{number}")
 
 
-def test_the_latest_are_suggested_a_few_at_a_time_in_turn_and_not_forever() -> None:
+def test_the_latest_receivers_are_suggested_in_turn_a_few_at_a_time_and_for_a_limited_time() -> None:
     now = [0.0]
     others = Others(lambda: now[0])
     for number in range(MOST_KNOWN + 9):
@@ -64,14 +64,14 @@ def test_the_most_suggestions_fit_into_a_message() -> None:
     assert decoded(encoded(longest)) == longest
 
 
-@pytest.mark.parametrize("said", [
+@pytest.mark.parametrize("content", [
     {}, [None], [[]], [other(1)] * (MOST_NAMED + 1), [{**other(1), "address": "host"}], [{**other(1), "address": 1}],
     [{**other(1), "address": "http://host:1"}], [{**other(1), "address": "me@host:1"}], [{**other(1), "view": "../x"}],
     [{**other(1), "view": 1}],
 ])
-def test_a_malformed_list_of_sources_is_refused(said: object) -> None:
+def test_a_malformed_list_of_sources_is_refused(content: object) -> None:
     with pytest.raises(ValueError, match=r"no|not"):
-        decoded(json.dumps(said).encode())
+        decoded(json.dumps(content).encode())
 
 
 def post(described: dict[str, Any], path: str, body: bytes, secret: bytes = SECRET) -> int:
@@ -94,7 +94,7 @@ def test_a_source_accepts_reports_only_with_the_secret(
         connection.request("POST", path, body)
         assert connection.getresponse().status == 401
         connection.close()
-        assert post(described, path, b" " * (MOST_BYTES + 1)) == 401, "no more than a message is read"
+        assert post(described, path, b" " * (MOST_BYTES + 1)) == 401, "no more than one message is read"
         assert post(described, others_path("0" * 64), body) == 404
         assert post(described, path, b"[1]") == 400
         assert source.others.some(None) == []
@@ -102,13 +102,13 @@ def test_a_source_accepts_reports_only_with_the_secret(
         assert source.others.some(None) == [other(1)]
 
 
-def test_a_busy_source_suggests_a_replica_that_got_the_weights_from_it_and_that_one_serves(
+def test_a_busy_source_suggests_a_replica_that_got_the_weights_from_it_and_that_replica_serves(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     with serving(tmp_path / "a", whole) as (source, described):
         second = fetch(tmp_path / "b", artifact, described)
-        assert source.others.some(None) == [], "it is named once it serves"
+        assert source.others.some(None) == [], "a replica is suggested once it serves"
         with serving(tmp_path / "b", second) as (other_source, there):
             eventually(lambda: source.others.some(None))
             keep_busy(source)
@@ -123,7 +123,7 @@ def test_a_busy_source_suggests_a_replica_that_got_the_weights_from_it_and_that_
                 assert not [one for one in source.others.some(None) if one["address"] == far["address"]]
                 keep_busy(other_source)
                 fourth = fetch(tmp_path / "d", artifact, described, origins=[{"path": str(origin)}])
-                assert fourth.name == f"m/c at {far['address']}", "it is named by the one that a busy one names"
+                assert fourth.name == f"m/c at {far['address']}", "a suggested source that is busy suggests this one"
                 assert has_sent(third_source, whole.held.size)
     assert files_in(fourth.entry.folder) == files_in(origin)
 
@@ -186,7 +186,7 @@ def test_only_a_few_bad_suggestions_are_tried(
 def test_an_origin_is_used_whenever_the_wait_for_a_busy_source_ends(
     tmp_path: Path, origin: Path, artifact: str, time_s: int
 ) -> None:
-    """The clock moves with every reading, so that one of these waits ends within each step of a round."""
+    """The clock moves with every reading, so that each of these waits ends within one step of a round."""
     whole = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     now = iter(range(10_000))
     with serving(tmp_path / "a", whole) as (source, described):
@@ -198,7 +198,7 @@ def test_an_origin_is_used_whenever_the_wait_for_a_busy_source_ends(
 
 @pytest.fixture
 def answering() -> Iterator[Callable[[int, bytes, bytes | None], str]]:
-    """Start servers that always give the same answer, signed with a secret or not."""
+    """Start servers that always give the same answer, signed with a secret or unsigned."""
     servers: list[http.server.ThreadingHTTPServer] = []
 
     def start(status: int, body: bytes, secret: bytes | None) -> str:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from small import SECRET
+from small_pieces import SECRET
 from weights_world import SHARD, fetch, files_in, model, serving
 
 from fleetctl.agent import cold, prefetch, prune
@@ -18,7 +18,7 @@ NONE: dict[str, str] = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEET
 
 
 def wanted(artifact: str, origin: str | Path, *sources: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A member in an order; a variable of its engine has the origin's folder."""
+    """A member of a request; a variable of its engine holds the origin's folder."""
     return {"weights": {"artifact": artifact, "from": [{"path": "$(MODELS)"}], "sources": list(sources), **more},
             "engine": {"env": {"MODELS": str(origin)}}, "variables": NONE}
 
@@ -43,10 +43,10 @@ def test_complete_weights_have_a_note_until_they_are_removed(
     assert notes(tmp_path) == []
     prefetch.fetch_here({"members": [wanted(artifact, origin, view=SHARD)], "timeout": 60})
     found = [_FILE_NAME.fullmatch(name.removeprefix(f"{NOTE}n1")) for name in notes(tmp_path)]
-    said = [json.loads((tmp_path / "logs" / name).read_text()) for name in notes(tmp_path)]
-    # the origin has no parts, so all of it is here too
-    assert [(one[1], one[2]) for one in found if one] == [(one["artifact"], one["view"]) for one in said]
-    assert {one["view"] is None for one in said} == {True, False}
+    events = [json.loads((tmp_path / "logs" / name).read_text()) for name in notes(tmp_path)]
+    # the origin has no separate parts, so the whole model is on this node
+    assert [(one[1], one[2]) for one in found if one] == [(one["artifact"], one["view"]) for one in events]
+    assert {one["view"] is None for one in events} == {True, False}
     before = notes(tmp_path)
     for removed, left in ((False, before), (True, [])):
         monkeypatch.setattr(prune, "remove", lambda *_, removed=removed: removed)
@@ -79,6 +79,6 @@ def test_each_artifact_has_its_own_result(tmp_path: Path, origin: Path, artifact
     assert files_in(tmp_path / "here" / artifact / "files") == files_in(origin)
 
 
-def test_weights_that_are_late_are_reported(artifact: str, origin: Path) -> None:
+def test_weights_that_are_not_there_in_time_are_reported(artifact: str, origin: Path) -> None:
     [row] = prefetch.fetch_here({"members": [wanted(artifact, origin)], "timeout": 0})
     assert "in time" in row["trouble"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from origin_server import origin_over_http
 from other_node import Node
-from small import PIECE, SECRET
+from small_pieces import PIECE, SECRET
 from weights_world import SHARD, eventually, fetch, files_in, has_sent, model, serving, tensors_in
 
 from fleetctl.agent.weights import gather, serve, store
@@ -56,8 +56,8 @@ def test_a_range_of_a_file_is_served_only_with_the_secret(
         for absent in (f"/v1/{'0' * 64}/index", f"/v1/{artifact}/files/..%2F..%2Fetc%2Fpasswd", "/", f"/v1/{artifact}",
                        f"/v1/{artifact}/files/nothing", f"/v1/{artifact}/views/{'0' * 16}/files/{MODEL}"):
             assert get(described, absent)[0] == 404, absent
-        asked = json.dumps({"view": SHARD, "rank": 0, "size": 4})
-        assert get(described, f"/v1/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: asked})[0] == 404
+        requests = json.dumps({"view": SHARD, "rank": 0, "size": 4})
+        assert get(described, f"/v1/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: requests})[0] == 404
         assert get(described, path, Range="bytes=5-9")[0] == 416
 
 
@@ -85,7 +85,7 @@ def test_a_source_with_another_secret_is_dropped(tmp_path: Path, origin: Path, a
     assert "401" in other.left[0][1]
 
 
-def test_at_most_four_fetch_at_a_time_and_a_silent_one_loses_its_place(
+def test_at_most_four_clients_fetch_at_a_time_and_a_silent_client_loses_its_place(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now, refused = [0.0], list[str]()
@@ -108,16 +108,16 @@ def test_at_most_four_fetch_at_a_time_and_a_silent_one_loses_its_place(
             one.request("GET", path, headers={"Authorization": f"Bearer {token(SECRET, path)}"})
             assert one.getresponse().status == 200
         assert get(described, path)[0] == 429
-        said: list[str] = []
+        lines: list[str] = []
         with pytest.raises(WeightsError):
-            fetch(tmp_path / "b", artifact, described, said=said, clock=lambda: 0.0 if len(refused) < 3 else 60.0)
-        assert (said, refused) == ([], ["busy"] * 3), "a busy source is asked again, not left"
+            fetch(tmp_path / "b", artifact, described, lines=lines, clock=lambda: 0.0 if len(refused) < 3 else 60.0)
+        assert (lines, refused) == ([], ["busy"] * 3), "a busy source is asked again, not dropped"
         now[0] += LEASE_S
-        assert get(described, path)[0] == 200, "their time is over"
+        assert get(described, path)[0] == 200, "the leases have expired"
         server.shutdown()
 
 
-def test_of_many_first_requests_for_a_view_one_makes_it(
+def test_many_first_requests_for_a_view_make_it_once(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, begun = gather.make_view, threading.Event()
@@ -143,15 +143,15 @@ def test_of_many_first_requests_for_a_view_one_makes_it(
 def test_a_view_is_served_as_soon_as_it_is_made_and_before_it_is_synced_to_disk(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, written, asked, record = gather.make_view, threading.Event(), list[str](), store.Entry.record
+    made, written, requests, record = gather.make_view, threading.Event(), list[str](), store.Entry.record
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
 
     def once_asked(*arguments: Any) -> Any:
-        eventually(lambda: asked)
+        eventually(lambda: requests)
         return made(*arguments)
 
     def index(self: serve.Source, view: str | None, how: Any) -> bytes:
-        asked.extend([view] if view else [])
+        requests.extend([view] if view else [])
         return answer(self, view, how)
 
     def slow_disk(self: store.Entry, held: Any) -> None:
@@ -168,7 +168,7 @@ def test_a_view_is_served_as_soon_as_it_is_made_and_before_it_is_synced_to_disk(
         assert here.index() is None
         written.set()
         eventually(here.index)
-    assert asked == [view]
+    assert requests == [view]
 
 
 def test_large_reads_deliver_large_files_completely(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_large_reads_deliver_large_files_completely(tmp_path: Path) -> None:
     assert other.left == []
 
 
-def test_idle_views_make_room_for_others_and_one_in_use_on_the_node_stays(
+def test_idle_views_make_room_for_others_but_a_view_in_use_on_the_node_stays(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
@@ -194,10 +194,10 @@ def test_idle_views_make_room_for_others_and_one_in_use_on_the_node_stays(
         engine = fetch(tmp_path / "a", artifact, view=SHARD, rank=0)
         fetch(tmp_path / "r1", artifact, described, view=SHARD, rank=1)
         eventually(lambda: not source.table._fetches)
-        said: list[str] = []
-        fetch(tmp_path / "r2", artifact, described, view=SHARD, rank=2, said=said)
+        lines: list[str] = []
+        fetch(tmp_path / "r2", artifact, described, view=SHARD, rank=2, lines=lines)
         assert (views / names[0] / MODEL).exists(), "an engine of this node reads it"
-        if not said:
+        if not lines:
             assert not (views / names[1]).exists()
             assert (views / names[2]).exists()
         assert engine.source == "disk"
@@ -242,19 +242,19 @@ def nodes() -> Iterator[Nodes]:
 
 
 @pytest.mark.slow
-def test_if_a_source_is_killed_while_it_serves_the_next_one_continues(
+def test_if_a_source_is_killed_while_it_serves_the_next_source_continues(
     tmp_path: Path, nodes: Nodes
 ) -> None:
     artifact = model(tmp_path / "big", rows=1 << 14)
     origins = [{"path": str(tmp_path / "big")}]
     first = nodes(tmp_path / "a", artifact, origins=origins)
     second = nodes(tmp_path / "b", artifact, origins=origins)
-    sources = [first.hear("serving")["serving"], second.hear("serving")["serving"]]
+    sources = [first.read_report("serving")["serving"], second.read_report("serving")["serving"]]
     part = tmp_path / "c" / artifact / "files.part" / FILE
     third = nodes(tmp_path / "c", artifact, sources=sources)
     eventually(lambda: (part.exists() and part.stat().st_size > PIECE) or third.process.poll() is not None)
     first.end()
-    got = third.hear("serving", "failed")
+    got = third.read_report("serving", "failed")
     assert files_in(got["folder"]) == files_in(tmp_path / "big")
     if third.left:
         assert sources[0]["address"] in third.left[0]
@@ -268,15 +268,15 @@ def test_a_source_killed_while_it_makes_a_view_leaves_no_lock_held(
     artifact = model(tmp_path / "big", rows=1 << 14)
     origins = [{"path": str(tmp_path / "big")}]
     first = nodes(tmp_path / "a", artifact, origins=origins)
-    described = first.hear("serving")["serving"]
+    described = first.read_report("serving")["serving"]
     name = view_id(SHARD, 1, 4, artifact)
-    asked = json.dumps({"view": SHARD, "rank": 1, "size": 4})
-    assert get(described, f"/v1/{artifact}/views/{name}/index", **{VIEW_HEADER: asked})[0] in {200, 202}
+    requests = json.dumps({"view": SHARD, "rank": 1, "size": 4})
+    assert get(described, f"/v1/{artifact}/views/{name}/index", **{VIEW_HEADER: requests})[0] in {200, 202}
     first.end()
     again = nodes(tmp_path / "a", artifact)
-    described = again.hear("serving")["serving"]
+    described = again.read_report("serving")["serving"]
     second = nodes(tmp_path / "b", artifact, sources=[described], view=SHARD, rank=1)
-    got = second.hear("serving", "failed")
+    got = second.read_report("serving", "failed")
     assert got["source"] == "peer"
     whole = tensors_in(tmp_path / "big" / FILE)["a.columns.weight"]
     assert tensors_in(Path(got["folder"]) / MODEL)["a.columns.weight"].tobytes() == whole[:, 32:64].tobytes()
@@ -284,17 +284,17 @@ def test_a_source_killed_while_it_makes_a_view_leaves_no_lock_held(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["pending", "ready"])
-def test_if_a_source_is_killed_before_it_serves_its_view_the_next_one_makes_it(
+def test_if_a_source_is_killed_before_it_serves_its_view_the_next_source_makes_it(
     tmp_path: Path, nodes: Nodes, origin: Path, artifact: str, state: str
 ) -> None:
     origins = [{"path": str(origin)}]
     first = nodes(tmp_path / "a", artifact, origins=origins, views=state)
-    sources = [first.hear("serving")["serving"], nodes(tmp_path / "b", artifact, origins=origins).hear(
+    sources = [first.read_report("serving")["serving"], nodes(tmp_path / "b", artifact, origins=origins).read_report(
         "serving")["serving"]]
     third = nodes(tmp_path / "c", artifact, sources=sources, view=SHARD, rank=1)
-    assert first.hear("view") == {"view": state}
+    assert first.read_report("view") == {"view": state}
     first.end()
-    got = third.hear("serving", "failed")
+    got = third.read_report("serving", "failed")
     assert (got["source"], got["name"]) == ("peer", f"{sources[1]['replica']} at {sources[1]['address']}")
     assert sources[0]["address"] in third.left[0]
     here = fetch(tmp_path / "b", artifact, view=SHARD, rank=1)
@@ -302,7 +302,7 @@ def test_if_a_source_is_killed_before_it_serves_its_view_the_next_one_makes_it(
 
 
 @pytest.mark.slow
-def test_a_killed_fetch_frees_its_place_and_a_later_one_resumes_it(
+def test_a_killed_fetch_frees_its_place_and_a_later_fetch_resumes_it(
     tmp_path: Path, nodes: Nodes
 ) -> None:
     artifact = model(tmp_path / "big", rows=1 << 14)
@@ -313,18 +313,18 @@ def test_a_killed_fetch_frees_its_place_and_a_later_one_resumes_it(
         killed.end()
         server.way = "well"
         later = nodes(tmp_path / "a", artifact, origins=[{"http": server.url}])
-        got = later.hear("serving", "failed")
+        got = later.read_report("serving", "failed")
     assert got["reused"] > 0
     assert files_in(got["folder"]) == files_in(tmp_path / "big")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("view", "on", "gives"), [(None, 16, MOST_FETCHES), (SHARD, 8, 1)])
-def test_sixteen_receivers_get_each_byte_once_from_a_source_or_from_each_other(
+def test_sixteen_receivers_get_each_byte_once_from_a_source_or_from_one_another(
     tmp_path: Path, origin: Path, artifact: str, nodes: Nodes, monkeypatch: pytest.MonkeyPatch,
     view: dict[str, Any] | None, on: int, gives: int,
 ) -> None:
-    """All know only one source, which sends each part `gives` times and then stays busy."""
+    """All receivers know only one source, which sends each part `gives` times and then stays busy."""
     begin, begun, turn = Table.begin, defaultdict[str | None, set[str]](set), threading.Lock()
 
     def busy_soon(self: Table, key: str | None, name: str) -> None:
@@ -339,18 +339,18 @@ def test_sixteen_receivers_get_each_byte_once_from_a_source_or_from_each_other(
     with origin_over_http(origin) as server, serving(tmp_path / "first", whole) as (source, described):
         starting = [nodes(tmp_path / f"n{number % on}", artifact, sources=[described], view=view,
                           rank=(number + number // on) % 4, origins=[{"http": server.url}]) for number in range(16)]
-        said = [node.hear("serving", "failed") for node in starting]
-        assert (server.sent, [one["source"] for one in said]) == (0, ["peer"] * 16)
+        lines = [node.read_report("serving", "failed") for node in starting]
+        assert (server.sent, [one["source"] for one in lines]) == (0, ["peer"] * 16)
         ends = [node.stop() for node in starting]
-        once = sum({one["serving"]["view"]: one["size"] for one in said}.values())
+        once = sum({one["serving"]["view"]: one["size"] for one in lines}.values())
         assert has_sent(source, gives * once)
-        assert source.sent + sum(end["sent"] for end in ends) == sum(one["size"] for one in said) == (
+        assert source.sent + sum(end["sent"] for end in ends) == sum(one["size"] for one in lines) == (
             16 * once if view is None else 4 * once)
         assert source.table.most <= MOST_FETCHES
         assert max(end["most"] for end in ends) <= MOST_FETCHES
 
 
-def test_sixteen_receivers_of_one_source_all_get_it_four_at_a_time(
+def test_one_source_serves_sixteen_receivers_four_at_a_time(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])

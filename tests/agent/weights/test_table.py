@@ -35,7 +35,7 @@ class Lives(RuleBasedStateMachine):
         self.closed = False
 
     def drop(self, key: str) -> bool:
-        assert key not in [held for held, _ in self.live().values()], "nothing is removed under a fetch"
+        assert key not in [held for held, _ in self.live().values()], "nothing is removed during a fetch"
         assert self.held[key] != PENDING, "nothing is removed while it is made"
         if key in self.used_elsewhere:
             self.used[key] = self.now
@@ -76,7 +76,7 @@ class Lives(RuleBasedStateMachine):
         victims = list(self.dropped)
         in_order = sorted(idle, key=lambda one: (used[one], one))
         assert victims == [one for one in in_order if one not in self.used_elsewhere][:len(victims)], (
-            "the longest unused first")
+            "the view that was unused for longest is dropped first")
         if answer == "make":
             self.held[key] = PENDING
         self.settle()
@@ -87,7 +87,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(sorted(SIZES)))
     def make(self, key: str) -> None:
-        """Reserve and commit, the usual case, so that later steps reach more states."""
+        """Reserve and commit together, which is the usual case, so that later steps reach more states."""
         self.reserve(key)
         self.commit(key)
 
@@ -145,7 +145,7 @@ class Lives(RuleBasedStateMachine):
     @rule(name=fetches)
     def send(self, name: str) -> None:
         alive = name in self.live()
-        assert self.table.sent(name) == alive, "a lease that is over is not revived"
+        assert self.table.sent(name) == alive, "an expired lease is not revived"
         if alive:
             self.leases[name] = self.leases[name][0], self.now + LEASE_S
         self.settle()
@@ -179,14 +179,14 @@ class Lives(RuleBasedStateMachine):
         for key in self.idle():
             if key in self.used_elsewhere and self.now - self.used[key] >= IDLE_S:
                 self.used[key] = self.now
-            assert self.now - self.used[key] < IDLE_S, "an idle view goes by its time"
+            assert self.now - self.used[key] < IDLE_S, "an idle view is dropped after its time"
 
     @rule(key=st.sampled_from(sorted(SIZES)))
     def use_elsewhere(self, key: str) -> None:
         self.used_elsewhere ^= {key}
 
     @invariant()
-    def what_is_held_is_what_the_table_says(self) -> None:
+    def table_and_model_agree(self) -> None:
         live = self.live()
         if live != self.leases:
             return
@@ -200,7 +200,7 @@ class Lives(RuleBasedStateMachine):
 TestLives = Lives.TestCase
 
 
-def test_of_any_number_of_first_requests_one_makes_the_view() -> None:
+def test_any_number_of_first_requests_make_a_view_once() -> None:
     table = Table(lambda: 0.0, BUDGET, lambda key: True)
     key, start = next(iter(SIZES)), threading.Barrier(16)
     answers: list[str] = []

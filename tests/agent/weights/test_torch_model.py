@@ -1,4 +1,4 @@
-"""A PyTorch model answers the same with weights from an origin, from a replica, and from the parts of two ranks."""
+"""A PyTorch model gives the same answers with weights from an origin, a replica, or the parts of two ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import needed
+from external_programs import needed
 from weights_world import fetch, serving
 
 from fleetctl.agent.weights.index import write_index
@@ -40,7 +40,7 @@ def answers(python: str, *arguments: str, folders: tuple[str, ...] = ()) -> Any:
 
 
 @pytest.mark.slow
-def test_a_model_of_pytorch_answers_the_same_wherever_its_weights_came_from(tmp_path: Path) -> None:
+def test_a_pytorch_model_answers_the_same_whatever_the_source_of_its_weights(tmp_path: Path) -> None:
     python = needed("FLEETCTL_TEST_TORCH_PYTHON", "python-with-torch",
                     "install `torch safetensors` in an environment of its own", in_ci=False)
     folder = tmp_path / "model"

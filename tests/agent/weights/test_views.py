@@ -49,7 +49,7 @@ def test_a_view_by_tensors_has_the_matching_ones_and_one_by_files_has_whole_file
     files = fetch(tmp_path / "other", artifact, origins=[{"path": str(origin)}], view={"files": "*-00002-*"})
     assert files_in(files.entry.folder) == {
         path: data for path, data in files_in(origin).items() if path != "model-00001-of-00002.safetensors"}
-    assert not (tmp_path / "other" / artifact / "files").exists(), "no more than the view is fetched"
+    assert not (tmp_path / "other" / artifact / "files").exists(), "only the view is fetched"
 
 
 def test_every_tensor_of_a_view_is_aligned_to_its_element_size() -> None:
@@ -69,7 +69,7 @@ def test_every_tensor_of_a_view_is_aligned_to_its_element_size() -> None:
     ({"shard": {"rules": [{"match": "bias", "dim": 1}], "of": "4"}}, "no dim 1"),
     ({"shard": {"rules": [{"match": "bias", "dim": 0}], "of": "four"}}, "not a number"),
 ])
-def test_a_view_that_cannot_be_made_says_why(
+def test_a_view_that_cannot_be_made_reports_the_reason(
     tmp_path: Path, origin: Path, artifact: str, view: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(WeightsError, match=says):
@@ -108,7 +108,7 @@ def test_equal_views_have_one_id_and_other_views_and_artifacts_have_another() ->
     views: list[dict[str, Any]] = [{"files": "a*"}, {"tensors": "a"}, SHARD, {"shard": {**SHARD["shard"], "of": "2"}}]
     names = [view_id(view, rank, 4, artifact) for view in views for rank in (0, 1) for artifact in ("x", "y")]
     assert None not in names
-    assert len(set(names)) == 12, "files and tensors are the same for every rank, shards and artifacts are not"
+    assert len(set(names)) == 12, "only shards differ by rank"
     everything: list[dict[str, Any] | None] = [
         None, {}, {"files": "*"}, {"tensors": ".*"}, {"shard": {**SHARD["shard"], "of": "1"}},
         {"shard": {"rules": [], "of": "4"}}]

@@ -1,4 +1,4 @@
-"""Models, nodes and sources of the tests: safetensors files written by hand, real HTTP between them."""
+"""Models, nodes and sources for tests: safetensors files written by hand, real HTTP between nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from small import SECRET
+from small_pieces import SECRET
 
 from fleetctl.agent.weights import index
 from fleetctl.agent.weights.fetch import Fetch, Fetched, Wanted
@@ -21,10 +21,8 @@ SHARD = {"shard": {"rules": [{"match": "norm|bias", "dim": 0}, {"match": "rows",
                              {"match": "columns", "dim": 1}, {"match": "experts", "dim": -1}], "of": "4"}}
 
 
-
-
 def safetensors(tensors: dict[str, tuple[str, np.ndarray]]) -> bytes:
-    """A safetensors file, as its documentation says."""
+    """A safetensors file, as specified in its documentation."""
     entries: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, (dtype, array) in tensors.items():
@@ -47,20 +45,20 @@ def tensors_in(path: Path) -> dict[str, np.ndarray]:
 
 
 def model(folder: Path, seed: int = 0, rows: int = 256) -> str:
-    """Write a model of two weight files and three small ones, and return its artifact."""
-    chance = np.random.default_rng(seed)
+    """Write a model of two weight files and three small files; return its artifact."""
+    rng = np.random.default_rng(seed)
 
-    def some(dtype: str, *shape: int) -> tuple[str, np.ndarray]:
+    def tensor(dtype: str, *shape: int) -> tuple[str, np.ndarray]:
         kind = DTYPES[dtype]
-        return dtype, np.frombuffer(chance.bytes(int(np.prod(shape)) * kind.itemsize), kind).reshape(shape)
+        return dtype, np.frombuffer(rng.bytes(int(np.prod(shape)) * kind.itemsize), kind).reshape(shape)
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model-00001-of-00002.safetensors").write_bytes(safetensors({
-        "a.rows.weight": some("F32", rows, 64), "a.columns.weight": some("F32", rows, 128), "a.bias": some("U8", 64),
-        "a.other": some("U8", 7)}))
+        "a.rows.weight": tensor("F32", rows, 64), "a.columns.weight": tensor("F32", rows, 128),
+        "a.bias": tensor("U8", 64), "a.other": tensor("U8", 7)}))
     (folder / "model-00002-of-00002.safetensors").write_bytes(safetensors({
-        "b.experts.weight": some("BF16", 3, 16, rows), "b.norm": some("BF16", 64), "b.scale": some("I64", 3),
-        "b.columns.weight": some("BF16", rows, 64, 3)}))
+        "b.experts.weight": tensor("BF16", 3, 16, rows), "b.norm": tensor("BF16", 64), "b.scale": tensor("I64", 3),
+        "b.columns.weight": tensor("BF16", rows, 64, 3)}))
     (folder / "config.json").write_text('{"layers": 2}')
     (folder / "tokenizer").mkdir(exist_ok=True)
     (folder / "tokenizer" / "vocab.txt").write_text("one two")
@@ -70,17 +68,17 @@ def model(folder: Path, seed: int = 0, rows: int = 256) -> str:
 
 def fetch(root: Path, artifact: str, *sources: dict[str, Any], origins: list[dict[str, str]] | None = None,
           view: dict[str, Any] | None = None, rank: int = 0, time_s: float = 60,
-          said: list[str] | None = None, clock: Callable[[], float] = time.monotonic,
+          lines: list[str] | None = None, clock: Callable[[], float] = time.monotonic,
           secret: bytes = SECRET) -> Fetched:
     """Fetch onto the node whose cache is `root`."""
     wanted = Wanted(artifact, view, rank, 4, origins or [], list(sources), secret)
-    heard: list[str] = [] if said is None else said
-    return Fetch(str(root), wanted, clock() + time_s, heard.append, clock).run()
+    reported: list[str] = [] if lines is None else lines
+    return Fetch(str(root), wanted, clock() + time_s, reported.append, clock).run()
 
 
 @contextlib.contextmanager
 def serving(root: Path, fetched: Fetched, budget: int | None = None) -> Iterator[tuple[Source, dict[str, Any]]]:
-    """Serve what a node has; yields the source, and how a plan names it."""
+    """Serve the weights of a node; yields the source, and how a plan names it."""
     source = Source(str(root), fetched, SECRET, budget=budget, replica=f"m/{root.name}")
     with WeightsServer(source, "127.0.0.1") as server:
         server.start()
@@ -92,7 +90,7 @@ def serving(root: Path, fetched: Fetched, budget: int | None = None) -> Iterator
 
 
 def eventually(check: Callable[[], Any]) -> None:
-    """Return once it is so."""
+    """Wait until `check` is true."""
     deadline = time.monotonic() + 30
     while not check():
         assert time.monotonic() < deadline
@@ -100,13 +98,13 @@ def eventually(check: Callable[[], Any]) -> None:
 
 
 def has_sent(source: Source, size: int) -> bool:
-    """Return whether it sent just so many bytes; it counts them after it has sent them."""
+    """Return whether it has sent exactly `size` bytes; it counts bytes after it has sent them."""
     eventually(lambda: source.sent >= size)
     return source.sent == size
 
 
 def files_in(folder: str | Path) -> dict[str, bytes]:
-    """All files below a folder, but for an index."""
+    """All files below a folder, except an index."""
     found = Path(folder)
     return {str(path.relative_to(found)): path.read_bytes() for path in sorted(found.rglob("*"))
             if path.is_file() and path.name != index.NAME}

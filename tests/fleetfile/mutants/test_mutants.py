@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from how_many import cases
+from random_cases import cases
 
 from .judge import content
 from .mutate import Mutator

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from how_many import cases
+from random_cases import cases
 from short_forms import short_fleet, short_inventory
 
 from oracle.exhaustive import TooLarge, try_everything

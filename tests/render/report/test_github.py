@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
+from random_cases import cases
 
 from fleetctl.documents.position import Position
 from fleetctl.render.report.github import render_github

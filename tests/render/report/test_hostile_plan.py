@@ -6,8 +6,8 @@ import json
 import re
 from xml.etree import ElementTree
 
-from how_many import cases
 from hypothesis import given, settings
+from random_cases import cases
 
 from fleetctl.documents.difference import CountsThen, Difference, ModelEffect, PlanChange, Revision
 from fleetctl.documents.plan import (

@@ -7,8 +7,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import xmlschema
-from how_many import cases
 from hypothesis import given, settings
+from random_cases import cases
 
 from fleetctl.render.report.junit import render_junit
 from fleetctl.render.visible import visible

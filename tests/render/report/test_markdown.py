@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from how_many import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_cases import cases
 
 from fleetctl.render.report.markdown import BUDGET, render_markdown
 from fleetctl.render.report.markdown_text import length

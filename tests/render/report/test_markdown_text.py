@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from how_many import cases
 from hypothesis import example, given, settings
+from random_cases import cases
 
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.markdown_text import code, comment, cut, length, prose, tagged

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from how_many import cases
 from hypothesis import given, settings
 from jsonschema import Draft7Validator
+from random_cases import cases
 
 from fleetctl.documents.position import Position
 from fleetctl.render.report.model import Finding

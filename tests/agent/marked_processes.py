@@ -25,14 +25,14 @@ child(orphan=True)
 print("family complete", flush=True)
 time.sleep(1000)
 """
-"""An engine of three processes: itself, a child in a session of its own, and one that was orphaned on purpose."""
+"""An engine of three processes: itself, a child in a session of its own, and a deliberately orphaned process."""
 
-SPEAKS_ON_CUE = "while ! test -e cue; do sleep 0.02; done; echo the last words; touch said; exec sleep 1000"
-"""A shell engine that writes once its folder has a file `cue`, and then creates a file `said`."""
+PRINTS_ON_CUE = "while ! test -e cue; do sleep 0.02; done; echo the last words; touch printed; exec sleep 1000"
+"""A shell engine that prints a line once its folder has a file `cue`, and then creates a file `printed`."""
 
 
 def marked(mark: str) -> list[int]:
-    """Return the living processes, zombies left out, that carry `mark`."""
+    """Return the living processes, without zombies, that carry `mark`."""
     needle, found = f"{MARK}={mark}".encode(), []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -77,7 +77,7 @@ def end(pid: int) -> None:
 
 
 def eventually(check: Callable[[], Found], what: str, timeout_s: float = 30) -> Found:
-    """Return the first true answer of `check`; the generous timeout only keeps a failure from hanging."""
+    """Return the first true result of `check`; the generous timeout only keeps a failure from hanging."""
     deadline = time.monotonic() + timeout_s
     while not (answer := check()):
         assert time.monotonic() < deadline, f"never came true: {what}"

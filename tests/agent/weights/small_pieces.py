@@ -1,4 +1,4 @@
-"""Small pieces for small models, and the secret of the tests' cluster. Without NumPy: each process of a test has it."""
+"""Small pieces for small models, and the secret of the test cluster. Without NumPy: every test process imports this."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ SECRET = b"of this cluster"
 PIECE = 1 << 16
 
 
-def small_pieces() -> None:
-    """Let a piece have 64 KiB, so that small files have many, and a busy source be asked again soon."""
+def use_small_pieces() -> None:
+    """Make pieces 64 KiB, so that small files have several, and shorten the wait for a busy source."""
     for module in (index, gather, store, fetch):
         module.PIECE = PIECE
     store.HEADROOM, fetch.BUSY_S = 0, 0.02

@@ -7,30 +7,30 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-NEVER_S = 20.0
+GIVE_UP_S = 20.0
 
 
 @contextmanager
 def dripping(head: bytes) -> Iterator[tuple[int, threading.Event]]:
-    """Yield its port, and an event that is set once it has given up. It sends `head` immediately."""
-    over = threading.Event()
+    """Send `head`, then a byte every 20 ms. Yields the port and an event that is set when the server gives up."""
+    given_up = threading.Event()
 
     def drip(server: socket.socket) -> None:
         with suppress(OSError), server.accept()[0] as connection:
             connection.sendall(head)
-            while not over.wait(0.02):
+            while not given_up.wait(0.02):
                 connection.sendall(b"x")
 
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(NEVER_S)
-        giving_up = threading.Timer(NEVER_S, over.set)
+        server.settimeout(GIVE_UP_S)
+        giving_up = threading.Timer(GIVE_UP_S, given_up.set)
         threads = [threading.Thread(target=drip, args=(server,)), giving_up]
         for thread in threads:
             thread.start()
         try:
-            yield server.getsockname()[1], over
+            yield server.getsockname()[1], given_up
         finally:
-            over.set()
+            given_up.set()
             giving_up.cancel()
             for thread in threads:
                 thread.join()

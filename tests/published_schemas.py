@@ -1,4 +1,5 @@
-"""The published schemas as validators, each made once: to check a schema itself takes longer than most documents do."""
+"""The published schemas as validators, each made once: checking a schema takes longer than validating most
+documents."""
 
 from __future__ import annotations
 

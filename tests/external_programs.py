@@ -1,4 +1,4 @@
-"""The programs of others that tests run: which one, and what becomes of the test where there is none."""
+"""External programs that tests run: which one, and whether a test without it is skipped or fails."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from fleetctl.demo.lifecycle import free_port
 
 
 def find_program(environ: Mapping[str, str], variable: str, *names: str) -> str | None:
-    """Return the path of the program that `variable` names, else of the first of `names` on PATH."""
+    """Return the path of the program named in `variable`, or of the first of `names` on PATH."""
     named = environ.get(variable)
     found = (shutil.which(name, path=environ.get("PATH")) for name in ([named] if named else names))
     return next((path for path in found if path), None)
 
 
 def must_not_be_skipped(environ: Mapping[str, str]) -> bool:
-    """Tell whether this is CI, where a test that silently does not run would hold nothing."""
+    """Return whether this is CI, where a silently skipped test would check nothing."""
     return environ.get("CI", "") not in ("", "0", "false")
 
 
 def must_have_programs(environ: Mapping[str, str]) -> bool:
-    """Tell whether nginx, Prometheus and a compiler were installed for the tests, as `.ci/run` does where it can."""
+    """Return whether nginx, Prometheus and a compiler were installed for the tests, as `.ci/run` does if it can."""
     return environ.get("FLEETCTL_PROGRAMS") == "installed"
 
 
 def needed(variable: str, name: str, hint: str, *, in_ci: bool = True) -> str:
-    """Return the path of a program; without it the test is left out, and with `in_ci` fails where CI installed it."""
+    """Return the path of a program. Without it the test is skipped, or with `in_ci` fails if CI installed it."""
     path = find_program(os.environ, variable, name, f"/usr/sbin/{name}")
     if path is None:
         absent = f"no {name} was found: {hint}, or name one in {variable}"
@@ -45,7 +45,7 @@ def needed(variable: str, name: str, hint: str, *, in_ci: bool = True) -> str:
 
 @contextmanager
 def running(log: Path, *command: str | Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program meanwhile, in a process of its own that writes to `log`."""
+    """Run a program in a process of its own that writes to `log`; end it afterwards."""
     with log.open("ab") as out, subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=out,
                                                  stderr=out) as process:
         try:
@@ -56,7 +56,7 @@ def running(log: Path, *command: str | Path) -> Iterator[subprocess.Popen[bytes]
 
 
 def eventually(check: Callable[[], Any], what: str, log: Path, timeout_s: float = 60.0) -> Any:
-    """Return the first true answer of `check`, while nobody listens too; a failure shows the program's log."""
+    """Return the first true result of `check`, ignoring failed connections; a failure shows the program's log."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
@@ -69,7 +69,7 @@ def eventually(check: Callable[[], Any], what: str, log: Path, timeout_s: float 
 
 
 class Nginx:
-    """A real nginx that forwards every request to one upstream of the file `upstreams`, which must be there."""
+    """A real nginx that forwards every request to one upstream of the file `upstreams`, which must exist."""
 
     CONFIGURATION = """\
 daemon off; pid {folder}/pid; error_log stderr warn; events {{}}
@@ -94,6 +94,6 @@ http {{
 
     @contextmanager
     def serving(self) -> Iterator[None]:
-        """Serve meanwhile."""
+        """Run nginx; end it afterwards."""
         with running(self.log, *self._command):
             yield

@@ -1,4 +1,4 @@
-"""How many random cases a test tries: FLEETCTL_TEST_CASES times the count in the test, a third if nothing is said.
+"""How many random cases a test tries: its own count times FLEETCTL_TEST_CASES, by default a third.
 
 `make test-fast` tries a fifth, `make test-thorough` eight times the count. The cases are the same in every run.
 """

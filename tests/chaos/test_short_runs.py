@@ -1,4 +1,4 @@
-"""A minute of the drivers, on one Ray; `make chaos` and `make life` run as much of them as is wanted."""
+"""A minute of the drivers, on one Ray; `make chaos` and `make life` run as much as requested."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
 
 @pytest.fixture(scope="module")
 def nodes() -> list[str]:
-    """The nodes of the cluster; a driver adds what it lacks, and leaves what works."""
+    """The nodes of the cluster; a driver adds missing nodes, and leaves working nodes."""
     return []
 
 
-def test_verbs_and_faults_in_random_order_end_only_what_is_named_and_keep_what_is_promised(
+def test_verbs_and_faults_in_random_order_end_only_named_replicas_and_keep_enough_ready(
     cluster: RayCluster, nodes: list[str], tmp_path: Path
 ) -> None:
-    found = Life(cluster, tmp_path, seed=3, say=print, nodes=nodes).run(steps=15, seconds=SECONDS)
+    found = Life(cluster, tmp_path, seed=3, log=print, nodes=nodes).run(steps=15, seconds=SECONDS)
     assert found.violations == []
     assert sum(found.steps.values()) >= 1
 
 
-def test_faults_lose_double_and_leak_nothing_and_one_apply_repairs_what_they_did(
+def test_after_faults_nothing_is_lost_duplicated_or_leaked_and_one_apply_repairs_the_fleet(
     cluster: RayCluster, nodes: list[str], tmp_path: Path
 ) -> None:
-    report = Driver(cluster, tmp_path, seed=1, say=print, nodes=nodes).run(faults=500, seconds=SECONDS)
+    report = Driver(cluster, tmp_path, seed=1, log=print, nodes=nodes).run(faults=500, seconds=SECONDS)
     assert report.violations == []
-    assert sum(report.faults.values()) >= 1, "on a busy machine one round may be all"
+    assert sum(report.faults.values()) >= 1, "on a busy machine there may be only one round"

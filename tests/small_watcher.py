@@ -1,4 +1,4 @@
-"""A watcher of one fleet file on a stand-in of a cluster; nothing is ever applied."""
+"""A watcher of one fleet file on a simulated cluster; it never applies anything."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NOW = "2026-03-04T12:00:00Z"
 
 
 def watcher_of(cluster: ClusterStandIn, file: Path, text: str = FLEET % "lab") -> Watcher:
-    """Return a watcher of `file`, which is written; its applies find the lock held."""
+    """Write `file` and return its watcher; an apply finds the lock held."""
     file.write_text(text)
     invocation = Invocation({"PATH": ""}, file.parent, lambda: NOW, lambda: b"", lambda *_: None, lambda: 0)
 
@@ -42,8 +42,8 @@ def watcher_of(cluster: ClusterStandIn, file: Path, text: str = FLEET % "lab") -
 
 
 def advance(watcher: Watcher) -> list[object]:
-    """One round; returns what was decided, and keeps what was said."""
-    with patch("fleetctl.watch.watcher.free_frozen"):  # it would walk all that the tests keep
+    """Run one round; return its decisions, and store its notices."""
+    with patch("fleetctl.watch.watcher.free_frozen"):  # it would walk all objects that the tests keep
         looked = watcher.look()
     watcher.state, todo = step(watcher.state, looked)
     done: list[object] = list(todo)

@@ -1,4 +1,4 @@
-"""One apply places all that Ray has room for, whatever else holds the cards, and says what it did instead."""
+"""One apply places everything Ray has room for, whatever else holds the cards, and reports what it did instead."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _numbers = itertools.count()
 
 
 class Spare:
-    """Nodes for this file alone, with two cards each. One that is drained, killed or removed is replaced."""
+    """Nodes for this file alone, with two cards each. A drained, killed or removed node is replaced."""
 
     def __init__(self, cluster: RayCluster) -> None:
         self.cluster = cluster
         self.names: list[str] = []
         self._drained: list[str] = []
 
-    def have(self, count: int) -> None:
-        """See that so many are there."""
+    def ensure(self, count: int) -> None:
+        """Add nodes until there are `count`."""
         while self._drained:
             self.remove(self._drained.pop())
         fresh = [f"spare-{next(_numbers)}" for _ in range(count - len(self.names))]
@@ -47,17 +47,17 @@ class Spare:
 
 @pytest.fixture(scope="module")
 def spare(ray_cluster: RayCluster) -> Iterator[Spare]:
-    made = Spare(ray_cluster)
-    yield made
-    for name in list(made.names):
-        made.remove(name)
+    spare_nodes = Spare(ray_cluster)
+    yield spare_nodes
+    for name in list(spare_nodes.names):
+        spare_nodes.remove(name)
 
 
 def one(replicas: int, *, gpus: float = 1, on: dict[str, str] | None = None, **more: object) -> dict[str, object]:
     return model("one", replicas, member("--plain", gpus=gpus, **({"nodeSelector": on} if on else {})), **more)
 
 
-def where(summary: dict) -> list[str]:
+def used_nodes(summary: dict) -> list[str]:
     return sorted(node for row in summary["outcomes"] for node in row["nodes"])
 
 
@@ -67,7 +67,7 @@ def test_cards_that_a_ray_task_holds_are_not_offered(world: World) -> None:
         world.write(one(4))
         eventually(lambda: used_on(world, "b") == 2, "the dashboard has Ray's new sum")
         summary = world.apply_result()
-        assert (summary["exitCode"], where(summary)) == (0, ["a", "a", "c", "c"])
+        assert (summary["exitCode"], used_nodes(summary)) == (0, ["a", "a", "c", "c"])
         [resources] = [node["resources"] for node in nodes(world) if node["name"] == "b"]
         assert (resources["used"]["GPU"], resources["listed"]["GPU"]) == (2, 0)
     finally:
@@ -84,18 +84,18 @@ def used_on(world: World, name: str) -> float:
     return next(node["resources"]["used"]["GPU"] for node in nodes(world) if node["name"] == name)
 
 
-def test_what_has_just_ended_blocks_nothing(world: World) -> None:
-    """Ray writes its sums down every five seconds, and the first plan comes sooner: it waits for them.
+def test_cards_of_an_actor_that_has_just_ended_are_offered_again(world: World) -> None:
+    """Ray updates its sums every five seconds; a plan that comes sooner waits for them.
 
     On a busy machine the dashboard's own statistics may be older still, so a later plan counts as well.
     """
     world.cluster.hold(namespace=world.fleet, name="foreign", node="a", gpus=2)
-    eventually(lambda: "foreign" in world.listed_actors(), "the dashboard has heard of it")
+    eventually(lambda: "foreign" in world.listed_actors(), "the dashboard lists it")
     eventually(lambda: used_on(world, "a") == 2, "the dashboard has Ray's new sum")
     world.write(one(6))
     world.cluster.kill(namespace=world.fleet, name="foreign")
     eventually(lambda: world.cluster.free(node="a", resource="GPU") == 2, "Ray has the cards back")
-    eventually(lambda: "foreign" not in world.listed_actors(), "the dashboard has heard of its end")
+    eventually(lambda: "foreign" not in world.listed_actors(), "the dashboard lists it as dead")
     eventually(lambda: world.plan()["summary"]["create"] == 6, "the cards are offered again", 20)
 
 
@@ -104,31 +104,31 @@ def gang_of_two(*flags: str, **more: object) -> dict[str, object]:
                  member("--plain", *flags, role="Worker", gpus=2, nodeSelector=SPARE), **more)
 
 
-def test_a_gang_that_lost_a_node_leaves_the_others_to_the_next_one(world: World, spare: Spare) -> None:
-    spare.have(3)
+def test_a_gang_that_lost_a_node_frees_its_other_nodes_for_the_next_gang(world: World, spare: Spare) -> None:
+    spare.ensure(3)
     world.write(gang_of_two())
     first = world.apply_result()
     assert first["exitCode"] == 0
-    lost = where(first)[1]
+    lost = used_nodes(first)[1]
     spare.remove(lost)
-    # as above: on a busy machine the dashboard hears late of what has ended
+    # as above: on a busy machine the dashboard learns late of ended actors
     eventually(lambda: world.plan()["summary"]["create"] == 1, "the other node's cards are offered again", 20)
     second = world.apply_result()
     assert second["exitCode"] == 0, str(second)
     assert len(world.engines()) == 2
-    assert lost not in where(second)
-    # the coordinator is pinned to its nodes: it ends for good, and does not try again for ever
-    eventually(lambda: [row["state"] for row in world.actors().values()] == ["ALIVE"], "the lost one has given up")
+    assert lost not in used_nodes(second)
+    # the coordinator is pinned to its nodes: it ends for good, and does not retry forever
+    eventually(lambda: [row["state"] for row in world.actors().values()] == ["ALIVE"], "the lost gang has ended")
     assert len(world.cluster.groups()) == 1
 
 
 def test_a_draining_node_is_planned_around_in_the_same_apply_and_remembered(world: World, spare: Spare) -> None:
-    """It is the one that a plan prefers: half full, and no GET tells that it takes nothing new."""
-    spare.have(2)
+    """A plan prefers this node because it is half full, and no GET reveals that it accepts nothing new."""
+    spare.ensure(2)
     world.write(one(1, on=SPARE))
     first = world.apply_result()
     assert first["exitCode"] == 0
-    [drained] = where(first)
+    [drained] = used_nodes(first)
     spare.drain(drained)
     world.write(one(2, on=SPARE))
     done = world.apply()
@@ -147,10 +147,12 @@ def test_a_draining_node_is_planned_around_in_the_same_apply_and_remembered(worl
 
 
 @pytest.mark.long
-def test_a_saved_plan_for_a_draining_node_is_refused_once_that_is_known(world: World, spare: Spare) -> None:
-    spare.have(2)
+def test_a_saved_plan_for_a_node_that_drains_since_is_blocked_and_a_new_plan_avoids_it(
+    world: World, spare: Spare
+) -> None:
+    spare.ensure(2)
     world.write(one(1, on=SPARE))
-    [drained] = where(world.apply_result())
+    [drained] = used_nodes(world.apply_result())
     world.write(one(2, on=SPARE))
     saved = world.tmp_path / "x.fleetplan"
     assert world.run("plan", "-f", world.file, "--out", saved).returncode == 0
@@ -172,8 +174,8 @@ def test_a_node_that_fills_up_at_the_last_moment_is_planned_around(world: World)
 
 
 @pytest.mark.long
-def test_a_gang_whose_node_dies_while_it_starts_fails_soon_and_leaves_no_zombie(world: World, spare: Spare) -> None:
-    spare.have(3)
+def test_a_gang_whose_node_dies_while_it_starts_fails_soon_and_leaves_no_actor(world: World, spare: Spare) -> None:
+    spare.ensure(3)
     world.write(gang_of_two("--ready-after", "90", startupTimeout="3m"))
     client = world.start("apply", "-f", world.file, "--yes", "--format", "json")
     eventually(lambda: len(world.engines()) == 2, "both engines run, and the gang is not ready")
@@ -181,11 +183,11 @@ def test_a_gang_whose_node_dies_while_it_starts_fails_soon_and_leaves_no_zombie(
     second = next(name for name in spare.names
                   if used_on(world, name) and world.cluster.node_id(name=name) != coordinator["node"])
     spare.kill(second)
-    out, told = client.communicate(timeout=150)
+    out, messages = client.communicate(timeout=150)
     [row] = json.loads(out)["outcomes"]
-    assert (client.returncode, row["outcome"]) == (3, "failed"), told
+    assert (client.returncode, row["outcome"]) == (3, "failed"), messages
     assert coordinator["state"] == "PENDING_CREATION"
-    eventually(lambda: world.actors() == {}, "nothing calls itself a replica any more")
+    eventually(lambda: world.actors() == {}, "no actor of the replica is left")
     world.write(gang_of_two())
     assert world.apply_result()["exitCode"] == 0
     assert len(world.engines()) == 2

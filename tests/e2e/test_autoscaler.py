@@ -1,4 +1,4 @@
-"""A fleet on Ray's own autoscaler: nodes that do not exist are planned, asked for, waited for and used."""
+"""A fleet on Ray's own autoscaler: new nodes are planned, requested, awaited and used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.ray
 
 
 @pytest.fixture
-def growing(tmp_path: Path) -> Iterator[RayCluster]:
+def autoscaling_cluster(tmp_path: Path) -> Iterator[RayCluster]:
     with running_cluster(tmp_path, "autoscaling_keeper.py") as cluster:
         yield cluster
 
@@ -28,15 +28,17 @@ def write(world: World, replicas: int, most: int = 2) -> None:
     world.file.write_text(yaml.safe_dump(document))
 
 
-def test_nodes_come_for_what_fits_nowhere_and_stay_as_long_as_it_runs(growing: RayCluster, tmp_path: Path) -> None:
-    world = World(growing, tmp_path)
+def test_nodes_are_added_for_replicas_that_fit_nowhere_and_stay_while_they_run(
+    autoscaling_cluster: RayCluster, tmp_path: Path
+) -> None:
+    world = World(autoscaling_cluster, tmp_path)
     write(world, 3)
     plan = world.plan()
     assert plan["actions"] == []
     assert [(one["name"], one["nodes"], one["replicas"]) for one in plan["growth"]] == [
         ("big", 2, [{"model": "m", "count": 2}])]
     assert [(row["code"], row["replicas"]) for row in plan["blocked"]] == [("WAITS_FOR_NODES", 3)]
-    assert growing.big_nodes() == [], "a plan asks for nothing"
+    assert autoscaling_cluster.big_nodes() == [], "a plan requests no nodes"
 
     done = world.apply("--wait-for-nodes", "90s", "--format", "jsonl")
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -45,41 +47,41 @@ def test_nodes_come_for_what_fits_nowhere_and_stay_as_long_as_it_runs(growing: R
     assert sorted((row["outcome"], row["code"] if row["outcome"] == "blocked" else row["replicaId"])
                   for row in events[-1]["outcomes"]) == [("blocked", "MAX_NODES"), ("ready", 0), ("ready", 1)]
     before = world.actors()
-    assert sorted(row["node"] for row in before.values()) == growing.big_nodes()
+    assert sorted(row["node"] for row in before.values()) == autoscaling_cluster.big_nodes()
 
     write(world, 1)
     assert world.apply().returncode == 0
     assert world.actors() == before
     assert world.run("evict", "m/1", "--yes").returncode == 0
     assert world.apply().returncode == 0
-    eventually(lambda: len(growing.big_nodes()) == 1, "the node that is empty goes")
+    eventually(lambda: len(autoscaling_cluster.big_nodes()) == 1, "the empty node is removed")
     [kept] = world.actors().values()
     assert [kept] == [before["ModelActor:m:0"]]
-    assert growing.big_nodes() == [kept["node"]]
+    assert autoscaling_cluster.big_nodes() == [kept["node"]]
 
     write(world, 5, most=9)  # Ray's own maximum is three
     assert world.apply().returncode == 3
-    eventually(lambda: any("adds none" in said for said in world.plan()["autoscaler"]), "the refusal is read back")
+    eventually(lambda: any("adds none" in answer for answer in world.plan()["autoscaler"]), "the refusal is read back")
     released = world.run("release-nodes", world.fleet, "--yes")
     assert "big: 4 new, 0 unused and 1 in use no longer requested" in released.stderr
     assert world.actors() == {"ModelActor:m:0": kept}
-    assert growing.big_nodes() == [kept["node"]]
+    assert autoscaling_cluster.big_nodes() == [kept["node"]]
 
 
 @pytest.mark.long
-def test_a_watch_asks_for_nodes_and_uses_them_by_itself(growing: RayCluster, tmp_path: Path) -> None:
-    world = World(growing, tmp_path)
+def test_a_watch_requests_nodes_and_uses_them_without_help(autoscaling_cluster: RayCluster, tmp_path: Path) -> None:
+    world = World(autoscaling_cluster, tmp_path)
 
     def used(count: int) -> bool:
-        return len(world.actors()) == len(growing.big_nodes()) == count
+        return len(world.actors()) == len(autoscaling_cluster.big_nodes()) == count
 
     write(world, 1)
     watch = world.start("watch", "-f", world.file, "--interval", "1s")
     try:
-        eventually(lambda: used(1), "a node comes and is used", 300)
+        eventually(lambda: used(1), "a node is added and used", 300)
         write(world, 2)
         eventually(lambda: used(2), "another one, too", 300)
     finally:
         watch.kill()
         watch.communicate()
-    assert sorted(row["node"] for row in world.actors().values()) == growing.big_nodes()
+    assert sorted(row["node"] for row in world.actors().values()) == autoscaling_cluster.big_nodes()
