@@ -74,8 +74,12 @@ def prefetch(
         say("note", f"{model}: fetching onto {count_of(len(places), 'node')}")
         with invocation.working("fetching"):
             asker = JobRunner(source.client, source.namespace, starter(), PREFETCH_WORDING)
-            rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, seen), timeout,
-                             lambda row: _report(row, names))
+            try:
+                rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, seen), timeout,
+                                 lambda row: _report(row, names))
+            except KeyboardInterrupt:
+                say("note", "stopped: nodes keep what they have fetched; the same command continues")
+                raise
     rows = [row.model_copy(update={"node": names[row.node_id]}) for row in rows]
     answer = Prefetched(fleet=fleet.name, model=model, rows=sorted(rows, key=lambda row: (row.node, row.artifact)))
     show_answer(answer, output_format, prefetched_report)

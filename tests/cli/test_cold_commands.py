@@ -148,7 +148,9 @@ def test_an_interrupt_stops_the_job(cli: Cli, cluster: ClusterStandIn, file: Pat
 
     answer_with(cluster, fetched())
     monkeypatch.setattr("fleetctl.cli.prefetch._report", interrupted)
-    assert cli("prefetch", "m", "-f", file).code == 130
+    result = cli("prefetch", "m", "-f", file)
+    assert result.code == 130
+    assert "stopped: nodes keep what they have fetched; the same command continues" in result.err
     assert [job.stopped for job in cluster.jobs.values()] == [True]
 
 
