@@ -86,7 +86,7 @@ def test_a_dead_agent_exits_with_1_and_suggests_another_apply(cli, cluster: Clus
     result = cli("apply", "-f", fits, "--yes")
     assert result.code == 1
     assert "without a summary" in result.err
-    assert "apply again" in result.err
+    assert "run the same command again" in result.err
 
 
 def test_the_wait_timeout_exits_with_7_and_the_apply_continues(cli, cluster: ClusterStandIn, fits: Path) -> None:

@@ -16,8 +16,8 @@ from poller import Poller
 from tests.external_programs import Nginx, eventually
 
 pytestmark = pytest.mark.ray
-DRAIN = ("--drain", "7s")
-"""Longer than the sum of `--interval`, a read of the cluster, and a reload of nginx."""
+DRAIN = ("--drain", "15s")
+"""Longer than the sum of `--interval`, a read of the cluster, and a reload of nginx, also on a busy machine."""
 
 
 @contextmanager
