@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import httpx
 
     from fleetctl.inventory.answer import Answer
+    from fleetctl.inventory.fetch import Open
 
 RETRY_DELAYS_S = (1.0, 3.0, 9.0)
 """Waits before the second, third and fourth try, unless the forge asks for another wait."""
@@ -27,22 +28,25 @@ LONGEST_WAIT_S = 90.0
 
 NOT_THE_API = "is this the address of the API?"
 TIMEOUT_S = 30.0
+"""The longest time without a byte."""
+TRY_S = 120.0
+"""The longest time for one try, from the lookup of the name to the last byte of the answer."""
 ANSWER_BYTES = 64 << 20
 """The longest answer, uncompressed. A page of 100 comments of the largest size is smaller."""
 
 
 class ForgeClient:
-    """Requests to the API below `base_url`. `sleep` waits between tries.
+    """Requests to the API below `base_url`. `sleep` waits between tries, each of which takes at most `try_s`.
 
     Raises ForgeError for a header value, such as a token, that HTTP cannot carry.
     """
 
     def __init__(self, base_url: str, headers: Mapping[str, str], *,
-                 sleep: Callable[[float], None] = time.sleep) -> None:
+                 sleep: Callable[[float], None] = time.sleep, try_s: float = TRY_S) -> None:
         import httpx
 
         self.base_url = base_url.rstrip("/")
-        self._sleep = sleep
+        self._sleep, self._try_s = sleep, try_s
         sendable = {name: _header_value(name, value) for name, value in headers.items()}
         own = {"User-Agent": f"fleetctl/{__version__}", "Accept-Encoding": "gzip"}
         self._http = httpx.Client(headers={**own, **sendable}, timeout=TIMEOUT_S)
@@ -62,11 +66,15 @@ class ForgeClient:
         """
         import httpx
 
+        from fleetctl.inventory.fetch import Overdue
+
         for delay in (*RETRY_DELAYS_S, None):
             wait: float | None
             try:
-                with self._http.stream(method, self.base_url + path, params=params, json=body) as head:
-                    answer = self._read(head)
+                answer = self._answer(lambda: self._http.stream(method, self.base_url + path, params=params, json=body))
+            except Overdue as overdue:
+                raise ForgeError(f"{self.base_url} did not answer in full within {overdue.seconds:g} s",
+                                 hint=NOT_THE_API) from None
             except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:  # UnicodeError: not a host name
                 not_sent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
                 may_retry = not_sent or (isinstance(error, httpx.TransportError) and not creates)
@@ -80,17 +88,19 @@ class ForgeClient:
             self._sleep(wait)
         raise AssertionError("the last try returns or raises")
 
-    def _read(self, head: httpx.Response) -> Answer:
+    def _answer(self, send: Open) -> Answer:
         from fleetctl.inventory.answer import full_answer
-        from fleetctl.inventory.fetch import unpacked
+        from fleetctl.inventory.fetch import Bounds, Contact, Deadline
 
+        contact = Contact(on_waiting=lambda: None, interrupts=lambda: 0)
         body = bytearray()
-        for part in unpacked(head):
-            body += part
-            if len(body) > ANSWER_BYTES:
-                raise ForgeError(f"{head.url.path} answered with more than {format_bytes(ANSWER_BYTES)}",
-                                 hint=NOT_THE_API, status=head.status_code)
-        return full_answer(head, bytes(body))
+        with Deadline(contact, Bounds(silent_s=self._try_s), self._try_s).answer(send) as (head, parts):
+            for part in parts:
+                body += part
+                if len(body) > ANSWER_BYTES:
+                    raise ForgeError(f"{head.url.path} answered with more than {format_bytes(ANSWER_BYTES)}",
+                                     hint=NOT_THE_API, status=head.status_code)
+            return full_answer(head, bytes(body))
 
     def _unreachable(self, error: Exception) -> ForgeError:
         import httpx
