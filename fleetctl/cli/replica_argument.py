@@ -44,7 +44,14 @@ def named_replicas(
     """
     if replica_id is not None and len(names) != 1:
         raise UsageError("--replica-id needs exactly one MODEL")
-    found = [replica for name in names for replica in _meant(seen, name, replica_id, fleet)]
+    meant = {name: running_replicas(seen, name, replica_id) for name in names}
+    number = "" if replica_id is None else f"/{replica_id}"
+    unknown = [name + number for name, replicas in meant.items() if not replicas]
+    if unknown:
+        hints = dict.fromkeys(nearest_hint(seen, name) for name in unknown)
+        raise absent(seen, f"there is no {' and no '.join(unknown)}", "; ".join(hints))
+    found = [one for name, replicas in meant.items()
+             for one in (replicas if replica_id is not None else _in_fleet(name, replicas, fleet))]
     unmarked = [f"{one.model}/{one.replica_id}" for one in found if one.fleet is None]
     if unmarked:
         raise FleetctlError(f"{', '.join(unmarked)}: no fleet mark; fleetctl did not start it and does not end it")
@@ -52,12 +59,9 @@ def named_replicas(
     return [replica for replica in seen.replicas if (replica.model, replica.replica_id) in chosen]
 
 
-def _meant(seen: Inventory, name: str, replica_id: int | None, fleet: str | None) -> list[Replica]:
-    found = running_replicas(seen, name, replica_id)
-    if not found:
-        wanted = name if replica_id is None else f"{name}/{replica_id}"
-        raise absent(seen, f"there is no {wanted}", nearest_hint(seen, wanted))
-    if fleet is None or replica_id is not None or found[0].model != name:
+def _in_fleet(name: str, found: Sequence[Replica], fleet: str | None) -> Sequence[Replica]:
+    """Return the replicas that a name refers to; of those of a whole model, only the ones in `fleet`."""
+    if fleet is None or found[0].model != name:
         return found
     others = [f"{name}/{one.replica_id} is in fleet {one.fleet}" for one in found if one.fleet not in (fleet, None)]
     if len(others) == len(found):

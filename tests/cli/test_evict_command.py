@@ -214,6 +214,12 @@ def test_an_unknown_replica_exits_with_1(cli, running: ClusterStandIn, verb: str
     assert running.writes() == []
 
 
+def test_all_unknown_replicas_are_named_at_once(cli, running: ClusterStandIn) -> None:
+    result = cli("evict", f"{MODEL}/7", f"{MODEL}/0", "nobody/0", "--yes")
+    assert f"there is no {MODEL}/7 and no nobody/0\nhint: {MODEL} has 0, 1; `fleetctl status` lists" in result.err
+    assert running.writes() == []
+
+
 def test_no_healthy_replica_is_suggested_for_an_unknown_id(cli, running: ClusterStandIn) -> None:
     result = cli("evict", f"{MODEL}/7", "--yes")
     assert f"hint: {MODEL} has 0, 1" in result.err

@@ -6,7 +6,7 @@ nodes. Answers about a claim or a selector are cached, since many models are ali
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,6 +49,7 @@ class NodeTable:
         self._card_checks: dict[Claim, Checks] = {}
         self._columns: dict[str, Column] = {}
         self._selected: dict[Selector, Flags] = {}
+        self._no_slots: dict[bool, Flags] = {}
 
     def __len__(self) -> int:
         return len(self.ledger.nodes)
@@ -125,7 +126,7 @@ class NodeTable:
             full = self.where(shape.spread.label, lambda value: value is None or crowd.get(value, 0) >= most)
             found[places[full[places]]] = Check(Code.SPREAD_FULL, need=1)
         if (caps := self.ledger.caps(wants_cards=shape.wants_cards)) is not None:
-            full = np.array(caps, dtype=np.int64) <= 0
+            full = self._closed_by_cap(caps, wants_cards=shape.wants_cards)
             for place, slots in self.ledger.slots_of(shape.key).items():
                 full[place] = len(slots) >= caps[place]
             found[places[full[places]]] = Check(Code.SLOTS_FULL, need=1)
@@ -136,6 +137,13 @@ class NodeTable:
             left_out = self.selected(anywhere) & ~selected & (self.closed == Code.FITS)
             found[left_out] = Check(Code.NODE_COOLING)
         return found
+
+    def _closed_by_cap(self, caps: Sequence[int], *, wants_cards: bool) -> Flags:
+        """Return by node, as a new array, whether its slot cap is 0."""
+        if wants_cards not in self._no_slots:
+            self._no_slots[wants_cards] = np.array([cap <= 0 for cap in caps], dtype=bool)
+        closed: Flags = self._no_slots[wants_cards].copy()
+        return closed
 
 
 def _closed(node: LedgerNode) -> Code:
