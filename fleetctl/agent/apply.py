@@ -163,19 +163,19 @@ class Run:
         answer = self._replanning.answer()
         if answer is None:
             return True
-        refused, self._replanning.refused = self._replanning.refused, {}
+        refused = self._replanning.take_asked()
         request = answer.get("request")
         if request is None:
             self.events.emit("notReplanned", f"the plan stays as it is: {answer.get('why')}", level="warning")
             for key, result in refused.items():
                 self._report(key, result)
-            return False
+            return bool(self._replanning.refused)
         models = {result["model"] for result in refused.values()}
         self.blocked = [row for row in self.blocked if row["model"] not in models] + list(request["plan"]["blocked"])
         self._accept(request)
         count = len(request["plan"]["actions"])
         self.events.emit("replanned", f"planned again: {count} of {len(refused)} elsewhere", placed=count)
-        return bool(self._pending)
+        return bool(self._pending or self._replanning.refused)
 
     def _release(self) -> None:
         if self._lock is not None:

@@ -30,6 +30,7 @@ class Replanning:
         self._events = events
         self._clock = clock
         self._answer_name: Optional[str] = None
+        self._asked: List[str] = []
         self._deadline = 0.0
 
     def hold_back(self, key: str, outcome: Outcome) -> bool:
@@ -45,6 +46,7 @@ class Replanning:
             return
         self._answer_name = f"{self._job}-replan-{MAX_REQUESTS - self._requests_left}"
         self._requests_left -= 1
+        self._asked = list(self.refused)
         self._deadline = self._clock() + ANSWER_S
         reasons = list(dict.fromkeys(str(outcome["message"]) for outcome in self.refused.values()))
         self._events.emit(
@@ -61,6 +63,10 @@ class Replanning:
         if found is not None:
             self._answer_name = None
         return found
+
+    def take_asked(self) -> Dict[str, Outcome]:
+        """Remove and return the outcomes that the latest question named; those held back since stay."""
+        return {key: self.refused.pop(key) for key in self._asked}
 
 
 def _nodes() -> List[Dict[str, Any]]:

@@ -297,6 +297,20 @@ def test_a_new_plan_is_requested_at_most_three_times(cluster: ScriptedCluster) -
     assert outcomes(summary) == [("a", 1, "blocked")]
 
 
+def test_a_replica_refused_while_the_client_plans_is_part_of_the_next_question(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer covers only the replicas that the question named: without another one, nothing would report b/0."""
+    take, first_looks = mailbox.take, iter([None])
+    monkeypatch.setattr(mailbox, "take", lambda name: next(first_looks, name) and take(name))
+    cluster.scripts = {"a/0": REFUSED, "b/0": ["granted", "failed:NODE_GONE"]}
+    cluster.on_replan = {"request": request_of("a/1")}
+    cluster.run("a/0", "b/0", mayReplan=True)
+    questions = [fields["refused"] for kind, fields in cluster.events if kind == "replanWanted"]
+    assert [[row["model"] for row in refused] for refused in questions] == [["a"], ["b"]]
+    assert (cluster.lock.released_after or []).count("replanned") == 2
+
+
 def test_weights_of_the_floor_are_fetched_last_and_without_the_lock(
     cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
