@@ -95,7 +95,7 @@ class Replica:
                 record = cluster.actor_record(own)
             except Exception:  # the head is down
                 continue
-            if record.state == "ALIVE" and self._ready_at and self._ready_at in record.report:
+            if self._failed or (record.state == "ALIVE" and self._ready_at and self._ready_at in record.report):
                 return
             unpublished = unpublished + 1 if record.state == "ALIVE" else 0
         log_of(self._replica["members"][0]).end("Ray's head was restarted during its start; it starts again")

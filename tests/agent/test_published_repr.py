@@ -9,6 +9,7 @@ import pytest
 
 from fleetctl.agent import replica
 from fleetctl.agent.cluster import ActorRecord
+from fleetctl.agent.gang import GangCoordinator
 from fleetctl.agent.replica import ModelActor
 
 READY = "2026-03-04T12:00:00Z"
@@ -42,7 +43,18 @@ def test_a_replica_whose_repr_ray_never_got_restarts(
     monkeypatch.setattr(replica, "log_of", lambda _: SimpleNamespace(end=did.append))
     monkeypatch.setattr(replica, "os", SimpleNamespace(_exit=did.append))
     one: Any = object.__new__(ModelActor)
-    one._replica, one._ready_at = {"members": [{}]}, ready_at
+    one._replica, one._ready_at, one._failed = {"members": [{}]}, ready_at, None
     one._end_members = lambda: did.append("members")
     one._require_published_repr()
     assert (records, did[1:]) == ([], ["members", 1] if ends else [])
+
+
+def test_a_gang_whose_first_start_has_failed_is_not_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray may report it as ALIVE until it ends itself by force, permanently: that is no restart of the head."""
+    monkeypatch.setattr(replica, "ray", SimpleNamespace(
+        get_runtime_context=lambda: SimpleNamespace(get_actor_id=lambda: "ab")))
+    monkeypatch.setattr(replica.cluster, "actor_record", lambda _: record("ALIVE", '{"failed":{}}'))
+    monkeypatch.setattr(replica, "CHECK_S", 0)
+    one: Any = object.__new__(GangCoordinator)
+    one._ready_at, one._failed = "", {"code": "MEMBER_FAILED"}
+    one._require_published_repr()
