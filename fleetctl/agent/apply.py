@@ -178,9 +178,8 @@ class Run:
         return bool(self._pending or self._replanning.refused)
 
     def _release(self) -> None:
-        if self._lock is not None:
+        if self._lock is not None and not self._lock.released:
             self._lock.release()
-            self._lock = None
             self.events.emit("lockReleased", f"lock of fleet {self.plan['fleet']['name']} released", level="debug")
 
     def _report(self, key: str, result: Outcome) -> None:

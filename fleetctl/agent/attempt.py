@@ -75,7 +75,7 @@ class Attempt:
         self._tries = 0
         self._clean_cards: Optional[CleanCards] = None
         self._refusal = self._dirty = ""
-        self._phase: Callable[[], None] = self._check
+        self._phase: Callable[[], None] = self._take_turn
 
     @property
     def begun(self) -> bool:
@@ -119,8 +119,12 @@ class Attempt:
         """Return the seconds spent in this phase."""
         return self._now() - self._since
 
+    def _take_turn(self) -> None:
+        """The first phase, which the first step ends: waiting for a turn is no part of the check."""
+        return self._enter(self._check)
+
     def _check(self) -> None:
-        if not self._context.lock.still_held():
+        if not self._context.lock.hold():
             return self._end("skipped", "LOCK_LOST", "this run no longer holds the lock; another apply may be running")
         try:
             check(self.replica, self._context.not_counted(self.replica["model"]))
@@ -255,7 +259,7 @@ class Attempt:
         self._context.emit("cardInUse", f"{self.key}: {message}: {SEARCHING}", level="warning",
                            model=self.replica["model"], replicaId=self.replica["replicaId"])
         self.replica["earlierTries"] = [*self.replica.get("earlierTries", []), self.created.actor_id]
-        self.granted = False  # keeps the lock, unless it was already released
+        self.granted = False  # keeps the lock, or releases it once more
         self._refusal, self._dirty, self._clean_cards = code, message, CleanCards(self.replica["members"])
         return self._enter(self._find_clean_cards)
 
@@ -264,7 +268,7 @@ class Attempt:
         found = self._clean_cards.step()
         if found:
             self._clean_cards.free_the_clean()
-        if found and self._context.lock.still_held():
+        if found and self._context.lock.hold():
             return self._enter(self._check)
         if found is not None:
             self._end("failed", self._refusal, self._dirty if found else f"{self._dirty}; {NONE_CLEAN}")

@@ -37,6 +37,10 @@ ANSWER_S = 120.0
 MARGIN_S = 60.0
 
 
+class OutOfReach(StartFailed):
+    """A member's process cannot be reached; only Ray knows whether it has died."""
+
+
 class GangMember:
     """One member's actor. It reports its state; the coordinator decides."""
 
@@ -294,7 +298,15 @@ class GangCoordinator(Replica):
                                   place)
 
     def _call_all(self, method: str) -> List[Any]:
-        return self._get([getattr(member, method).remote() for member in self._members])
+        """Ask all members, again while one is out of reach: its connection may come back, or Ray says that it died."""
+        deadline = time.monotonic() + ANSWER_S
+        while True:
+            try:
+                return self._get([getattr(member, method).remote() for member in self._members])
+            except OutOfReach:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(POLL_S)
 
     def _get(self, refs: List[Any]) -> List[Any]:
         try:
@@ -310,6 +322,8 @@ class GangCoordinator(Replica):
             place = next((member for actor, member in zip(self._members, self._places or self._replica["members"])
                           if actor._actor_id.hex() == died), None)
             subject = f"rank {place['rank']} of group {place['group']}" if place else "a member of the gang"
+            if isinstance(error, ray.exceptions.ActorUnavailableError):
+                raise OutOfReach("MEMBER_SILENT", f"{subject} could not be reached: {message}", place) from None
             raise StartFailed(code, f"{subject} died: {message}", place) from None
 
     def _take_step(self, step: str, given: Mapping[int, Tuple[Any, ...]]) -> Dict[int, Any]:

@@ -65,15 +65,19 @@ class Grants:
             self._claims[node_id] = [(actor_id, claim) for actor_id, claim in claims if actor_id != created.actor_id]
 
     def may_be_granted(self, created: CreatedHere, node_id: str) -> bool:
-        """Return whether the node's free resources have changed as if Ray had granted the replica's claim."""
+        """Return whether what the node is short of has fallen as if Ray had granted the replica's claim.
+
+        Of anything else, something that has ended may have given back as much.
+        """
         ids, claims = zip(*self._claims[node_id])
         position = ids.index(created.actor_id)
         now = cluster.free_by_node().get(node_id, {})
         foreign = cluster.started_since(node_id, created.at_ms, exclude=ids)
         granted_since = [claims[later] for later in range(position + 1, len(ids)) if ids[later] in self._placed]
         for resource, amount in claims[position].items():
-            decrease = created.free_before[node_id].get(resource, 0.0) - now.get(resource, 0.0)
+            free = now.get(resource, 0.0)
+            decrease = created.free_before[node_id].get(resource, 0.0) - free
             explained = foreign.get(resource, 0.0) + sum(claim.get(resource, 0.0) for claim in granted_since)
-            if decrease - explained + cluster.SLACK < amount:
+            if free + cluster.SLACK < amount and decrease - explained + cluster.SLACK < amount:
                 return False
         return True

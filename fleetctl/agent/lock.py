@@ -39,13 +39,20 @@ class HeldLock:
 
     def __init__(self, fleet: str, number: int, holder: Mapping[str, Any]) -> None:
         self._fleet, self._number, self._holder = fleet, number, holder
+        self.released = False
 
-    def still_held(self) -> bool:
-        """Return whether no other job has taken the lock since then."""
-        return max(_numbers(self._fleet), default=-1) == self._number
+    def hold(self) -> bool:
+        """Return whether this job holds the lock; takes it again if it was released and no other job has it since."""
+        held = max(_numbers(self._fleet), default=-1) == self._number
+        if held and self.released:
+            held = _write(self._fleet, self._number + 1, self._holder)
+            if held:
+                self._number, self.released = self._number + 1, False
+        return held
 
     def release(self) -> None:
         """Release the lock; the next job may take it immediately."""
+        self.released = True
         released = json.dumps({**self._holder, RELEASED: True}).encode()
         _internal_kv_put(_key(self._fleet, self._number), released, overwrite=True, namespace=KV_NAMESPACE)
 

@@ -62,7 +62,7 @@ class ModelFiles:
         self._source = source = Source(self._root, self._fetched, self._secret, replica=self._replica)
         if former is not None and former._server is not None:
             self._server = former._server
-            self._server.source = source
+            self._server.serve_instead(source)
         else:
             self._server = WeightsServer(source, ip)
             self._server.start()

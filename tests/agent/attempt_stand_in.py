@@ -86,7 +86,7 @@ class SimulatedCluster:
             raise TimeoutError
 
     def context(self) -> Context:
-        lock: Any = SimpleNamespace(still_held=lambda: self.lock_held)
+        lock: Any = SimpleNamespace(hold=lambda: self.lock_held)
         return Context(lambda _: set(), {"lab"}, lock, Grants(), lambda kind, *_, **__: self.events.append(kind),
                        lambda: self.now)
 

@@ -35,7 +35,7 @@ class ScriptedCluster:
         self.begun: list[str] = []
         self.most_creating = 0
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.lock = SimpleNamespace(released_after=None, release=self.release)
+        self.lock = SimpleNamespace(released=False, released_after=None, release=self.release)
         self.keys = Keys().install(monkeypatch, mailbox)
         self.now = 0.0
         self.on_replan: Any = None
@@ -84,6 +84,7 @@ class ScriptedCluster:
         self.most_creating = max(self.most_creating, creating)
 
     def release(self) -> None:
+        self.lock.released = True
         self.lock.released_after = [kind for kind, _ in self.events]
 
     def emit(self, kind: str, message: str, level: str = "info", **fields: Any) -> None:

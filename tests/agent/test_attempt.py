@@ -28,6 +28,14 @@ def test_a_node_without_room_is_checked_again_before_it_counts(cluster: Simulate
     assert (cluster.events, cluster.killed) == ([], [])
 
 
+def test_time_spent_waiting_for_its_turn_is_no_shortfall(cluster: SimulatedCluster) -> None:
+    cluster.short = ["node-a has 0 GPU free, 1 needed"]
+    attempt = cluster.attempt()
+    cluster.now += attempt_module.SHORTFALL_S + 1
+    attempt.step()
+    assert attempt.result is None
+
+
 def test_a_brief_shortfall_does_not_count(cluster: SimulatedCluster) -> None:
     cluster.short = ["node-a has 0 GPU free, 1 needed"]
     attempt = cluster.attempt()

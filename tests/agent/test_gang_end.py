@@ -25,7 +25,8 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
     def get(*_: object, **__: object) -> None:
         raise DiedError(encode_failure("CARD_IN_USE", "card 0: 20480Mi by process 7"))
 
-    errors = SimpleNamespace(RayError=DiedError, GetTimeoutError=TimeoutError, RayTaskError=OSError)
+    errors = SimpleNamespace(RayError=DiedError, GetTimeoutError=TimeoutError, RayTaskError=OSError,
+                             ActorUnavailableError=ConnectionError)
     monkeypatch.setattr(gang, "ray", SimpleNamespace(get=get, exceptions=errors))
     coordinator: Any = object.__new__(GangCoordinator)
     coordinator._replica, coordinator._places = REPLICA, []
@@ -34,6 +35,28 @@ def test_a_member_that_died_counts_against_its_own_node(monkeypatch: pytest.Monk
         coordinator._get([])
     assert caught.value.code == "CARD_IN_USE"
     assert about(REPLICA, caught.value.place)["nodeIds"] == ["n2"]
+
+
+def test_a_gang_survives_a_member_that_is_briefly_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = ray.exceptions.ActorUnavailableError("the connection broke", b"\x01" * 16)
+    answers: list[Any] = [lost, lost, ["ready"]]
+
+    def get(*_: object, **__: object) -> Any:
+        answer = answers.pop(0) if len(answers) > 1 or isinstance(answers[0], list) else answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(gang, "ray", SimpleNamespace(get=get, exceptions=ray.exceptions))
+    monkeypatch.setattr(gang, "POLL_S", 0)
+    coordinator: Any = object.__new__(GangCoordinator)
+    coordinator._replica, coordinator._places, coordinator._members = REPLICA, [], []
+    assert coordinator._call_all("poll") == ["ready"]
+    answers[:] = [lost]
+    monkeypatch.setattr(gang, "ANSWER_S", 0)
+    with pytest.raises(StartFailed, match="a member of the gang could not be reached") as caught:
+        coordinator._call_all("poll")
+    assert caught.value.code == "MEMBER_SILENT"
 
 
 def test_a_member_that_ray_killed_for_memory_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,16 +18,21 @@ class Node:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free = 4.0
+        self.cpus = 8.0
         self.foreign = 0.0
         self.grants = Grants()
         self.count = 0
-        monkeypatch.setattr(cluster, "free_by_node", lambda: {NODE: {"GPU": self.free}})
+        monkeypatch.setattr(cluster, "free_by_node", lambda: {NODE: self.amounts()})
         monkeypatch.setattr(cluster, "started_since", lambda *_, **__: {"GPU": self.foreign})
 
-    def create(self, gpus: float) -> CreatedHere:
+    def amounts(self) -> dict[str, float]:
+        return {"GPU": self.free, "CPU": self.cpus}
+
+    def create(self, gpus: float, cpus: float = 0) -> CreatedHere:
         self.count += 1
-        created = CreatedHere(f"r{self.count}", None, f"id-{self.count}", "", {NODE: {"GPU": self.free}}, self.count)
-        self.grants.created(created, {"nodeId": NODE, "gpus": round(gpus * 10_000), "cpus": 0, "memory": 0})
+        created = CreatedHere(f"r{self.count}", None, f"id-{self.count}", "", {NODE: self.amounts()}, self.count)
+        self.grants.created(created, {
+            "nodeId": NODE, "gpus": round(gpus * 10_000), "cpus": round(cpus * 10_000), "memory": 0})
         return created
 
     def may_hold(self, created: CreatedHere) -> bool:
@@ -47,15 +52,24 @@ def test_a_decrease_by_its_claim_may_be_its_grant(node: Node) -> None:
 
 def test_a_later_replica_that_is_dead_explains_nothing(node: Node) -> None:
     """It took a card and returned it: the decrease is the earlier replica's grant."""
+    node.free = 1.0
     one, later = node.create(1), node.create(1)
     node.grants.placed(later)
-    node.free = 3.0
+    node.free = 0.0
     assert not node.may_hold(one)
     node.grants.ended(later)
     assert node.may_hold(one)
 
 
+def test_what_others_have_given_back_hides_no_grant(node: Node) -> None:
+    node.free = 1.0
+    one = node.create(1, cpus=2)
+    node.free = 0.0  # its card is granted; its CPUs are, too, but a task of others has ended
+    assert node.may_hold(one)
+
+
 def test_a_node_as_free_as_before_has_granted_nothing(node: Node) -> None:
+    node.free = 1.0
     assert not node.may_hold(node.create(2))
 
 
@@ -74,7 +88,7 @@ def test_resources_of_a_task_look_like_a_grant_and_count_as_one(node: Node) -> N
 
 
 def test_the_grant_of_another_replica_of_this_run_explains_only_itself(node: Node) -> None:
-    first, second = node.create(1), node.create(3)
+    first, second = node.create(1), node.create(4)
     node.free = 3.0
     node.grants.placed(first)
     assert not node.may_hold(second)

@@ -36,30 +36,41 @@ def take(job: str, fleet: str = "lab", timeout_s: float = 0.0, **more: Any) -> H
 
 def test_a_second_job_learns_the_holder(keys: Keys) -> None:
     held = take("a")
-    assert held.still_held()
+    assert held.hold()
     with pytest.raises(LockBusy) as caught:
         take("b")
     assert caught.value.holder["job"] == "job-a"
-    assert held.still_held()
+    assert held.hold()
 
 
 def test_fleets_have_locks_of_their_own(keys: Keys) -> None:
     take("a", "lab")
-    assert take("b", "lab2").still_held()
+    assert take("b", "lab2").hold()
 
 
 def test_a_released_lock_can_be_taken(keys: Keys) -> None:
     first = take("a")
     first.release()
     second = take("b")
-    assert second.still_held()
-    assert not first.still_held()
+    assert second.hold()
+    assert not first.hold()
+
+
+def test_a_job_takes_a_lock_again_that_it_has_released_unless_another_has_it(keys: Keys) -> None:
+    first = take("a")
+    first.release()
+    assert first.hold()
+    with pytest.raises(LockBusy):
+        take("b")
+    first.release()
+    take("b").release()
+    assert not first.hold()
 
 
 def test_the_lock_of_a_dead_job_can_be_taken(keys: Keys, jobs: Jobs) -> None:
     take("a")
     jobs.remove("a")
-    assert take("b").still_held()
+    assert take("b").hold()
 
 
 def test_a_holder_that_was_frozen_notices_that_it_lost_the_lock(keys: Keys, jobs: Jobs) -> None:
@@ -68,7 +79,7 @@ def test_a_holder_that_was_frozen_notices_that_it_lost_the_lock(keys: Keys, jobs
     take("b").release()
     take("c")
     jobs.add("a")
-    assert not frozen.still_held()
+    assert not frozen.hold()
 
 
 def test_a_waiting_job_is_told_each_holder_once_and_gets_the_lock(keys: Keys) -> None:
@@ -78,7 +89,7 @@ def test_a_waiting_job_is_told_each_holder_once_and_gets_the_lock(keys: Keys) ->
         holders.append(holder["job"])
         held.release()
 
-    assert take("b", timeout_s=5, waiting=waiting).still_held()
+    assert take("b", timeout_s=5, waiting=waiting).hold()
     assert holders == ["job-a"]
 
 
@@ -148,4 +159,4 @@ def test_only_a_lock_whose_job_died_is_abandoned_and_can_be_released(keys: Keys,
     assert not lock_module.release_left("held", 0)
     assert lock_module.release_left("lab", 0)
     assert lock_module.left_locks() == []
-    assert take("c").still_held()
+    assert take("c").hold()

@@ -281,6 +281,14 @@ class WeightsServer(socketserver.ThreadingTCPServer):
     def start(self) -> None:
         """Start serving, in threads that end with the process."""
         threading.Thread(target=self.serve_forever, name="fleetctl-weights", daemon=True).start()
+        self._report()
+
+    def serve_instead(self, source: Source) -> None:
+        """Serve another source from now on; connections keep the former one."""
+        self.source = source
+        self._report()
+
+    def _report(self) -> None:
         threading.Thread(target=self.source.report_copy, name="fleetctl-report", daemon=True,
                          args=(host_port(str(self.server_address[0]), self.port),)).start()
 

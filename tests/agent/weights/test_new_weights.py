@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import time
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from fleetctl.agent import cold, model_files
 from fleetctl.agent.failure import StartFailed
 from fleetctl.agent.model_files import ModelFiles
 from fleetctl.agent.weights.index import WeightsError
+from fleetctl.agent.weights.serve import Source
 from fleetctl.agent.weights.store import Entry
 
 INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "1", "FLEETCTL_MODEL": "m", "FLEETCTL_REPLICA_ID": "0"}
@@ -59,6 +61,21 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_weights_no_l
     newest.serve("127.0.0.1", new)
     new.release()  # as a member does: not the first artifact, which FLEETCTL_MODEL_DIR of its engine names
     assert [Entry(str(cache), one, None).remove() for one in (artifact, second, third)] == [False, True, False]
+
+
+def test_new_weights_are_reported_to_the_sources_they_came_from(
+    origin: Path, artifact: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
+    monkeypatch.setattr(cold, "path_prefix", lambda artifact: f"{tmp_path}/note-{artifact}")
+    reported: queue.Queue[tuple[str, str]] = queue.Queue()
+    monkeypatch.setattr(Source, "report_copy", lambda source, address: reported.put((source.artifact, address)))
+    second = model(tmp_path / "second", seed=1)
+    first = fetched(artifact, origin)
+    address = f"127.0.0.1:{served(first)['port']}"
+    served(fetched(second, tmp_path / "second"), first)
+    assert [reported.get(timeout=30) for _ in range(2)] == [(artifact, address), (second, address)]
 
 
 def test_a_fetch_that_fails_leaves_nothing_that_cannot_be_removed(
