@@ -127,7 +127,11 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     blocked = _blocked(fleet.models, unlimited, found, tries, quotas, state, limits, inquiry)
     reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
     decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads)
-    return _with_growth(decided, inventory, found.short(placed)) if fleet.cluster.grow else decided
+    if not fleet.cluster.grow:
+        return decided
+    created = Counter(one.demand.place for one in placed)
+    short = [replace(one, missing=one.missing - created[one.place]) for one in allowed if one.place in found.no_room]
+    return _with_growth(decided, inventory, quotas.allowed(short, placed=placed))
 
 
 def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand]) -> _Decided:

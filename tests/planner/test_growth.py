@@ -69,6 +69,21 @@ def test_replicas_that_wait_for_new_nodes_count_against_the_policy() -> None:
     assert found(maxNewGpus=5) == ["takes 6 GPUs (2 replicas on new nodes)"]
 
 
+def test_the_part_of_a_quota_that_no_other_model_uses_gets_new_nodes() -> None:
+    models = [{"key": "m", "replicas": 5, "gpus": 1, "priority": 5, "selector": LABELS, "hash": "h"},
+              {"key": "n", "replicas": 2, "gpus": 1, "selector": {"pool": "q"}}]
+    nodes = [{"name": "a", "gpus": 1, "labels": LABELS}, {"name": "b", "gpus": 1, "labels": LABELS},
+             {"name": "c", "gpus": 4, "labels": {"pool": "q"}}]
+
+    fleet = short_fleet({"grow": [TYPE], "models": models, "policy": {
+        "quotas": [{"replicas": 6}], "cooldown": {"failures": 3, "first": "2m", "max": "1h"}}})
+    for failures in 0, 3:  # after three, node a has cooled and is tried after everything else is placed
+        failed = [{"model": "m", "hash": "h", "node": "a", "ago": "30m", "id": at} for at in range(failures)]
+        plan = plan_for(fleet, short_inventory({"nodes": nodes, "failures": failed}))
+        assert len(plan.actions) == 4
+        assert [(row.model, row.replicas, row.on_new_nodes) for row in plan.blocked] == [("m", 3, 2)]
+
+
 def growing(replicas: int, *running: str) -> Scenario:
     """Nodes `a` and `b` of a type that allows four; a replica with two cards runs on each node in `on`."""
     nodes = [{"name": name, "gpus": 2, "vram": "80Gi", "cpus": 16, "labels": LABELS} for name in ("a", "b")]
