@@ -130,7 +130,8 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     if not fleet.cluster.grow:
         return decided
     created = Counter(one.demand.place for one in placed)
-    short = [replace(one, missing=one.missing - created[one.place]) for one in allowed if one.place in found.no_room]
+    short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
+             for one in allowed if one.place in found.no_room]
     return _with_growth(decided, inventory, quotas.allowed(short, placed=placed))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from applied import apply_plan
 from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.fleet import Policy
@@ -67,6 +68,17 @@ def test_replicas_that_wait_for_new_nodes_count_against_the_policy() -> None:
     assert found(maxNewReplicas=3, maxNewGpus=6) == []
     assert found(maxNewReplicas=2) == ["creates 3 replicas (2 replicas on new nodes)"]
     assert found(maxNewGpus=5) == ["takes 6 GPUs (2 replicas on new nodes)"]
+
+
+def test_replicas_of_the_plan_count_as_live_on_new_nodes() -> None:
+    types = [{**TYPE, "name": name, "max": most, "node": {**TYPE["node"], "gpus": gpus, "labels": {"pool": name}}}
+             for name, gpus, most in (("x", 1, 4), ("y", 4, 2))]
+    fleet = short_fleet({"grow": types, "models": [{"key": "m", "replicas": 5, "gpus": 2},
+                                                   {"key": "n", "replicas": 2, "vram": "7Gi"}]})
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 2, "labels": {"pool": "x"}}]})
+    plan = plan_for(fleet, inventory)
+    assert len(plan.actions) == 1
+    assert plan.growth == plan_for(fleet, apply_plan(plan, fleet, inventory)).growth
 
 
 def test_the_part_of_a_quota_that_no_other_model_uses_gets_new_nodes() -> None:
