@@ -7,7 +7,7 @@ cooldown ends with a success, or when the node, the spec or an uncordon makes th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -217,10 +217,10 @@ def _of_cards(node: Node, specs: Sequence[Spec], past: _Past) -> dict[str, Cooli
     return found if len(found) < len(node.gpus) else {}
 
 
-def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that could take a member of the model if they were empty."""
+def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield the nodes that could take a member of the model if they were empty."""
     members = [member for group in model.workers for member in group.members]
-    return [node for node in nodes if any(may_take(node, member) for member in members)]
+    return (node for node in nodes if any(may_take(node, member) for member in members))
 
 
 def may_take(node: Node, member: Member) -> bool:
