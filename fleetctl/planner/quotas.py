@@ -164,11 +164,12 @@ def pack_within(
 ) -> WithinQuotas:
     """Pack what the quotas allow; replicas without room leave their part of a quota to others. `undo` undoes a packing.
 
-    Each round either permanently lowers the demand of a model, or is the last one.
+    Each round either permanently lowers the demand of a model, or is the last one. The bound of a round in which models
+    had no room holds for the last one, too, which asks for less.
     """
     at_most: dict[int, int] = {}
     no_room: set[int] = set()
-    rounds = 0
+    rounds, gap, method = 0, 0, ""
     while True:
         asked = quotas.allowed(demands, at_most)
         packing = packed(asked)
@@ -180,7 +181,9 @@ def pack_within(
             no_room |= short.keys()
             offered = quotas.allowed(demands, {**at_most, **short}) if rounds < ROUNDS else asked
             if all(new.missing <= old.missing for new, old in zip(offered, asked, strict=True)):
-                return WithinQuotas(packing, asked, frozenset(no_room))
+                bounded = packing._replace(most=packing.most + gap, method=packing.method or method)
+                return WithinQuotas(bounded, asked, frozenset(no_room))
+            gap, method = max(gap, packing.most - len(packing.placed)), packing.method
         undo()
         at_most |= over or short
         rounds += 1
