@@ -124,7 +124,7 @@ class _Pool:
             codes = dict[str | None, int]()
             self._columns[name] = codes, np.array([codes.setdefault(one, len(codes)) for one in values()])
         codes, column = self._columns[name]
-        return column == codes.get(value, -1)
+        return np.equal(column, codes.get(value, -1))
 
 
 class _Choice:
