@@ -20,6 +20,7 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.prefetch import orders_for
+from fleetctl.planner.weights import find_ready
 from fleetctl.render.report.of_cold import prefetched_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import nodes_for, selected
@@ -75,7 +76,7 @@ def prefetch(
         with invocation.working("fetching"):
             asker = JobRunner(source.client, source.namespace, starter(), PREFETCH_WORDING)
             try:
-                rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, seen), timeout,
+                rows = carry_out(asker, new_job_id(PREFETCH), orders_for(wanted, places, find_ready(seen)), timeout,
                                  lambda row: _report(row, names))
             except KeyboardInterrupt:
                 say("note", "stopped: nodes keep what they have fetched; the same command continues")

@@ -55,7 +55,7 @@ def build_nodes(parts: Parts) -> list[Node]:
     dead = {node.id for node in parts.nodes if node.state == "DEAD"}
     listed = listed_by_node(parts.actors, parts.replicas, dead, parts.groups)
     members = _members_by_node(parts.replicas, dead)
-    by_slot = _known_by_slot_only(parts)
+    by_slot, classes = _known_by_slot_only(parts), {actor.actor_id: actor.class_name for actor in parts.actors}
     nodes = []
     for node in parts.nodes:
         claim = listed.get(node.id, Claim())
@@ -65,7 +65,7 @@ def build_nodes(parts: Parts) -> list[Node]:
             "name": names[node.id],
             "resources": NodeResources(total=node.resources.total, used=used.as_amounts(),
                                        listed=None if used == claim else claim.as_amounts()),
-            "gpus": _cards(parts, node, members.get(node.id, ()), by_slot, used.gpus)})
+            "gpus": _cards(parts, node, members.get(node.id, ()), by_slot, classes, used.gpus)})
         nodes.append(with_foreign_memory(found, members.get(node.id, ())))
     return sorted(nodes, key=lambda node: (node.name, node.id))
 
@@ -90,20 +90,19 @@ def _known_by_slot_only(parts: Parts) -> frozenset[str]:
 
 
 def _cards(parts: Parts, node: Node, members: Sequence[ReplicaMember], by_slot: frozenset[str],
-           used_gpus: int) -> list[Gpu]:
+           classes: Mapping[str, str], used_gpus: int) -> list[Gpu]:
     if node.state == "DEAD":
         return []
     entry, declared = parts.summary.get(node.id, {}), claim_of_amounts(node.resources.total).gpus
     workers = list_of(object_of(entry.get("raylet")).get("coreWorkersStats"))
-    cards = read_cards(entry, declared, node.labels.get(ACCELERATOR_LABEL, ""), _workers(parts, workers),
+    cards = read_cards(entry, declared, node.labels.get(ACCELERATOR_LABEL, ""), _workers(classes, workers),
                        memory_by_process=parts.memory_by_process)
     granted = granted_by_card(cards, members, workers, declared_gpus=declared, live_actors=by_slot)
     return with_shares(cards, granted, used_gpus)
 
 
-def _workers(parts: Parts, workers: Sequence[Any]) -> Workers:
-    """Return the process titles of the actors on a node, by pid."""
-    classes = {actor.actor_id: actor.class_name for actor in parts.actors} if workers else {}
+def _workers(classes: Mapping[str, str], workers: Sequence[Any]) -> Workers:
+    """Return the process titles of the actors on a node, by pid; `classes` = those of all actors, by id."""
     return {pid: f"ray::{name}" for worker in map(object_of, workers)
             if (pid := whole_of(worker.get("pid"))) is not None and (name := classes.get(str(worker.get("actorId"))))}
 

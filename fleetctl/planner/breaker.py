@@ -7,9 +7,10 @@ cooldown ends with a success, or when the node, the spec or an uncordon makes th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import itemgetter
 
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.fleet import Cooldown, Member
@@ -77,18 +78,19 @@ class _Past:
     policy: Cooldown
     now: float
     by_spec: Mapping[Spec, Sequence[Failure]]
-    successes: Sequence[tuple[float, Spec, frozenset[str]]]
-    """The time, the spec, and the nodes and cards of each."""
+    successes: Mapping[Spec, Sequence[tuple[float, frozenset[str]]]]
+    """The time of each, and its nodes and cards."""
+    last_at: Mapping[str, float]
+    """The time of the latest success on a node or card."""
     nodes: Mapping[str, Node]
 
-    def last_success(self, *, spec: Spec | None = None, place: str | None = None) -> float:
-        """Return the time of the latest success, of a spec and on a node or card if these are given; 0 = never."""
-        return max((at for at, ready, where in self.successes
-                    if spec in (None, ready) and (place is None or place in where)), default=0.0)
+    def last_success(self, spec: Spec, place: str | None = None) -> float:
+        """Return the time of the latest success of a spec, on a node or card if one is given; 0 = never."""
+        return max((at for at, where in self.successes.get(spec, ()) if place is None or place in where), default=0.0)
 
     def cooling_at(self, node: Node, specs: Sequence[Spec], uuid: str | None = None) -> Cooling | None:
         """Several specs on one node, or on one card of it; a spec that also failed elsewhere does not count."""
-        since = max(self.last_success(place=uuid or node.id), seconds(node.started_at))
+        since = max(self.last_at.get(uuid or node.id, 0.0), seconds(node.started_at))
         rows = [self.in_a_row(self.by_spec[spec], since) for spec in specs]
         only_here = [row for row in rows if row and all(
             failure.node_ids == [node.id] and (uuid is None or uuid in failure.gpu_uuids) for failure in row)]
@@ -121,7 +123,7 @@ def find_cooled(fleet: ResolvedFleet, inventory: Inventory, *, reloads: bool = F
     `reloads` = for in-place updates, whose failures are counted apart from those of starts.
     """
     policy = fleet.policy.cooldown
-    if not policy.failures or len(inventory.failures) < policy.failures:
+    if not policy.failures or sum(one.reload == reloads for one in inventory.failures) < policy.failures:
         return Cooled()
     past = _past(fleet, inventory, policy, reloads=reloads)
     left_out: dict[str, dict[str, Cooling]] = {}
@@ -162,7 +164,9 @@ def _past(fleet: ResolvedFleet, inventory: Inventory, policy: Cooldown, *, reloa
                  for one in inventory.replicas if one.ready_at and one.state == "ALIVE" and not one.restarts]
     successes += [(seconds(one.at), spec_of(one.model, one.spec_hash), frozenset((*one.node_ids, *one.gpu_uuids)))
                   for one in inventory.successes]
-    return _Past(policy, seconds(inventory.observed_at), by_spec, successes, nodes)
+    last_at = {place: at for at, _, places in sorted(successes, key=itemgetter(0)) for place in places}
+    by_success = grouped((spec, (at, places)) for at, spec, places in successes)
+    return _Past(policy, seconds(inventory.observed_at), by_spec, by_success, last_at, nodes)
 
 
 def _is_counted(failure: Failure, nodes: Mapping[str, Node]) -> bool:
@@ -179,7 +183,7 @@ def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) ->
     A node counts as a chance only within the longest cooldown after the failure that started the cooling: otherwise a
     model would never cool where nodes join often. Failures before that chance still count for the duration.
     """
-    row = past.in_a_row(failures, past.last_success(spec=(model.key, model.spec_hash)))
+    row = past.in_a_row(failures, past.last_success((model.key, model.spec_hash)))
     if len(row) < past.policy.failures:
         return None
     last_chance = _at(row[past.policy.failures - 1]) + past.policy.max
@@ -192,7 +196,7 @@ def _of_model(model: ResolvedModel, failures: Sequence[Failure], past: _Past) ->
 
 def _of_pair(model: ResolvedModel, node_id: str, failures: Sequence[Failure], past: _Past) -> Cooling | None:
     """One spec on one node."""
-    since = max(past.last_success(spec=(model.key, model.spec_hash), place=node_id),
+    since = max(past.last_success((model.key, model.spec_hash), node_id),
                 seconds(past.nodes[node_id].started_at))
     row = past.in_a_row([failure for failure in failures if node_id in failure.node_ids], since)
     return past.cooling(row, len(row))
@@ -217,10 +221,10 @@ def _of_cards(node: Node, specs: Sequence[Spec], past: _Past) -> dict[str, Cooli
     return found if len(found) < len(node.gpus) else {}
 
 
-def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> list[Node]:
-    """Return the nodes that could take a member of the model if they were empty."""
+def usable_nodes(model: ResolvedModel, nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield the nodes that could take a member of the model if they were empty."""
     members = [member for group in model.workers for member in group.members]
-    return [node for node in nodes if any(may_take(node, member) for member in members)]
+    return (node for node in nodes if any(may_take(node, member) for member in members))
 
 
 def may_take(node: Node, member: Member) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.documents.base import as_datetime
@@ -12,6 +13,7 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.prefetch import Part, orders_for, parts_of
+from fleetctl.planner.weights import find_ready
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.ledger.node import LedgerNode
@@ -34,6 +36,7 @@ def cold_floor(
     """
     floor = ColdFloor([], {})
     open_nodes = {node.id for node in nodes if node.open}
+    ready = cache(lambda: find_ready(inventory))
     for model in models:
         if model.cold is None:
             continue
@@ -49,7 +52,7 @@ def cold_floor(
         if waiting:
             floor.waiting[model.key] = waiting
         if to_fetch:
-            floor.prefetches.append(_document(model, names, orders_for(model, to_fetch, inventory)))
+            floor.prefetches.append(_document(model, names, orders_for(model, to_fetch, ready())))
     return floor
 
 

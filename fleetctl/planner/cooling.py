@@ -142,7 +142,8 @@ def find_limits(
         return Limits()
     most, why = dict[int, int](), dict[int, str]()
     left_out, because = dict[int, dict[str, str]](), dict[int, dict[str, str]]()
-    closed = {node_id: cooling_text(one, inventory) for node_id, one in cooled.nodes.items() if not one.over}
+    texts = {node_id: cooling_text(one, inventory) for node_id, one in cooled.nodes.items()}
+    closed = {node_id: texts[node_id] for node_id, one in cooled.nodes.items() if not one.over}
     half_open = {node_id: one for node_id, one in cooled.nodes.items() if one.over}
     taken, nowhere, numbers = _starting(inventory.replicas), set[int](), dict[str, str]()
     for demand in demands:
@@ -163,8 +164,9 @@ def find_limits(
                 if int(number) < MOST_TRIED:
                     values[node_id] = number
         over_first = sorted(nodes.items(), key=lambda item: not item[1].over)
-        because[demand.place] = {node_id: cooling_text(one, inventory) for node_id, one in over_first}
-        if {node.id for node in usable_nodes(model, inventory.nodes)} <= nodes.keys() | closed.keys():
+        because[demand.place] = {
+            node_id: cooling_text(one, inventory) if node_id in own else texts[node_id] for node_id, one in over_first}
+        if all(node.id in nodes or node.id in closed for node in usable_nodes(model, inventory.nodes)):
             nowhere.add(demand.place)
     single_try = frozenset(numbers[node_id] for node_id in half_open if node_id in numbers)
     cards = _cards(cooled, inventory, taken)

@@ -18,12 +18,15 @@ from fleetctl.documents.inventory import (
     dead_node_ids,
     is_lost,
 )
-from fleetctl.documents.quantity import grouped
+from fleetctl.documents.quantity import grouped, plural
 from fleetctl.fleetfile.resolved import ResolvedModel
 
 if TYPE_CHECKING:
     from fleetctl.documents.plan import Lost, Unmanaged
     from fleetctl.planner.placement.claims import Position
+
+
+CLAIMED, NOT_TWICE = "CLAIMED_BY_FLEET", "a model that runs under another fleet gets no replicas"
 
 
 @dataclass(slots=True)
@@ -59,6 +62,13 @@ class ModelState:
     def max_live(self, model: ResolvedModel) -> int:
         """Return how many replicas may be live at a time: the target, plus up to `model.surge` during an update."""
         return model.replicas + (min(model.surge, self.outdated(model)) if model.surge else 0)
+
+    @property
+    def claim(self) -> str:
+        """Return why the model gets no replicas while other fleets run it; empty if none does."""
+        fleets = sorted(self.claimed_by)
+        return (f"this key is live under {plural(len(fleets), 'fleet')} {', '.join(fleets)}; remove it there, or take "
+                f"it over with --adopt-from {fleets[0]}") if fleets else ""
 
     @property
     def highest_id(self) -> int:

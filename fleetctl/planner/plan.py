@@ -28,7 +28,6 @@ from fleetctl.documents.plan import (
     Reloaded,
     Summary,
 )
-from fleetctl.documents.quantity import plural
 from fleetctl.fleetfile.resolve import shape_as_set, spec_document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
 from fleetctl.planner.actions import ActionDocument, actions_for, read_actions
@@ -37,7 +36,7 @@ from fleetctl.planner.complete import require_complete
 from fleetctl.planner.cooling import Limits, Tries, find_limits, try_nodes
 from fleetctl.planner.drift import find_drift
 from fleetctl.planner.expectation import expect
-from fleetctl.planner.live import LiveState, sort_out
+from fleetctl.planner.live import CLAIMED, NOT_TWICE, LiveState, sort_out
 from fleetctl.planner.notes import slot_notes
 from fleetctl.planner.opening import open_ledger
 from fleetctl.planner.options import PlanFacts, PlanOptions, check_options
@@ -57,7 +56,6 @@ from fleetctl.planner.weights import add_weights
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.reasons.remedies import Inquiry
-
 
 @dataclass(frozen=True, slots=True)
 class _Decided:
@@ -127,7 +125,12 @@ def _decide(fleet: ResolvedFleet, inventory: Inventory, options: PlanOptions) ->
     blocked = _blocked(fleet.models, unlimited, found, tries, quotas, state, limits, inquiry)
     reloads = find_reloads(fleet, demands, state.models, inventory, ignore_cooldown=options.ignore_cooldown)
     decided = _Decided(fleet, state, shapes, ledger, demands, with_id, certificate, blocked, (), (), reloads)
-    return _with_growth(decided, inventory, found.short(placed)) if fleet.cluster.grow else decided
+    if not fleet.cluster.grow:
+        return decided
+    created = Counter(one.demand.place for one in placed)
+    short = [replace(one, missing=one.missing - created[one.place], live=one.live + created[one.place])
+             for one in allowed if one.place in found.no_room]
+    return _with_growth(decided, inventory, quotas.allowed(short, placed=placed))
 
 
 def _with_growth(decided: _Decided, inventory: Inventory, short: Sequence[Demand]) -> _Decided:
@@ -153,8 +156,8 @@ def _blocked(
         short = demand.missing - created[demand.place]
         if short <= 0:
             continue
-        if claimed_by := sorted(state.models[key].claimed_by):
-            result.append(_claimed(key, short, claimed_by))
+        if claim := state.models[key].claim:
+            result.append(Blocked(model=key, replicas=short, code=CLAIMED, message=claim))
         elif inquiry is not None and demand.place in found.no_room:
             no_room = tries.no_room.get(demand.place, ())
             shape, left = limits.narrowed(demand, no_room).shape, totals().leave(demand)
@@ -169,14 +172,6 @@ def _blocked(
         else:
             result.append(Blocked(model=key, replicas=short, code="QUOTA", message=totals().why(demand)))
     return result
-
-
-def _claimed(key: str, replicas: int, fleets: Sequence[str]) -> Blocked:
-    names = ", ".join(fleets)
-    noun = plural(len(fleets), "fleet")
-    return Blocked(model=key, replicas=replicas, code="CLAIMED_BY_FLEET", message=(
-        f"this key is live under {noun} {names}; remove it there, or take it over with --adopt-from {fleets[0]}"
-    ))
 
 
 def _write(decided: _Decided, inventory: Inventory, options: PlanOptions, facts: PlanFacts) -> Plan:
@@ -287,7 +282,7 @@ def certify(
     if not wanted or count == wanted:
         most, method = count, "all missing replicas are placed" if wanted else "nothing is missing"
     elif not method:  # the packer placed everything it got
-        method = "a model that runs under another fleet gets no replicas"
+        method = NOT_TWICE
     upper = min(most, wanted)
     return Certificate(
         placed=count, wanted=wanted, upper_bound=upper, status="optimal" if upper == count else "feasible",

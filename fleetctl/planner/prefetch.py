@@ -7,13 +7,13 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from fleetctl.documents.fleet import Member
-from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.weights import (
     MOST_FETCHES,
     Fetch,
+    Ready,
     by_rank,
     domain_labels,
     sources_for,
@@ -56,7 +56,7 @@ def _all_parts(model: ResolvedModel) -> Iterator[Part]:
 
 
 def orders_for(
-    model: ResolvedModel, nodes: Mapping[str, Sequence[Part]], inventory: Inventory
+    model: ResolvedModel, nodes: Mapping[str, Sequence[Part]], ready: Ready
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the fetches for the agent, by node id.
 
@@ -68,7 +68,7 @@ def orders_for(
         batch = todo[begin:begin + MOST_FETCHES]
         fetches = {(node_id, part.weights.index): Fetch(node_id, part.weights.index, part.view, near)
                    for node_id, parts in batch for part in parts}
-        chosen = sources_for(list(fetches.values()), inventory)
+        chosen = sources_for(list(fetches.values()), ready)
         for node_id, parts in batch:
             orders[node_id] = [{
                 "weights": with_sources(part.weights, chosen[fetches[node_id, part.weights.index]]),

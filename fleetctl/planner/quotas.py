@@ -21,6 +21,7 @@ from fleetctl.planner.placement.pack import Packing
 from fleetctl.planner.policy import policy_at
 
 NO_LIMIT = 1 << 62
+NO_MOST: Mapping[int, int] = {}
 ROUNDS = 8
 """How many times the unused part of a quota is offered to other models."""
 
@@ -63,11 +64,13 @@ class Quotas:
             for key in keys:
                 self._of.setdefault(key, []).append(number)
 
-    def allowed(self, demands: Sequence[Demand], at_most: Mapping[int, int]) -> list[Demand]:
-        """Return the demands with as many replicas as the quotas and `at_most`, by place, allow."""
+    def allowed(
+        self, demands: Sequence[Demand], at_most: Mapping[int, int] = NO_MOST, placed: Iterable[Placed] = ()
+    ) -> list[Demand]:
+        """Return the demands with as many replicas as the quotas allow beside `placed`, and `at_most`, by place."""
         limit = {demand.place: min(demand.missing, at_most.get(demand.place, NO_LIMIT)) for demand in demands}
         granted: Counter[int] = Counter()
-        usages = self._usages()
+        usages = self._usages(placed)
         for demand, most in _in_turn(demands):
             gpus, place = _least_gpus(demand.shape), demand.place
             own = usages.get(demand.shape.key, [])
@@ -98,17 +101,19 @@ class Quotas:
 
     def after(self, placed: Iterable[Placed]) -> Totals:
         """Return the quotas after all of `placed` is counted."""
-        usages, most = self._usages(), dict[int, int]()
-        for one in placed:
+        found, most = list(placed), dict[int, int]()
+        for one in found:
             most[one.demand.place] = max(one.gpus, most.get(one.demand.place, 0))
+        return Totals(self._fleet, self._usages(found), most)
+
+    def _usages(self, placed: Iterable[Placed] = ()) -> dict[str, list[_Usage]]:
+        """Return copies of the quotas of each model: those before a plan, plus what is `placed`."""
+        copies = [replace(one) for one in self._quotas]
+        usages = {key: [copies[number] for number in own] for key, own in self._of.items()}
+        for one in placed:
             for usage in usages.get(one.demand.shape.key, ()):
                 usage.add(1, one.gpus)
-        return Totals(self._fleet, usages, most)
-
-    def _usages(self) -> dict[str, list[_Usage]]:
-        """Return copies of the quotas of each model, as they are before a plan."""
-        copies = [replace(one) for one in self._quotas]
-        return {key: [copies[number] for number in own] for key, own in self._of.items()}
+        return usages
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,23 +158,18 @@ class WithinQuotas:
     asked: Sequence[Demand]
     no_room: frozenset[int]
 
-    def short(self, placed: Sequence[Placed]) -> list[Demand]:
-        """Return the demands that found no room, without replicas `placed` since, as far as the quotas allow them."""
-        counts = Counter(one.demand.place for one in placed)
-        return [replace(one, missing=one.missing - counts[one.place])
-                for one in self.asked if one.place in self.no_room]
-
 
 def pack_within(
     quotas: Quotas, demands: Sequence[Demand], packed: Callable[[Sequence[Demand]], Packing], undo: Callable[[], None]
 ) -> WithinQuotas:
     """Pack what the quotas allow; replicas without room leave their part of a quota to others. `undo` undoes a packing.
 
-    Each round either permanently lowers the demand of a model, or is the last one.
+    Each round either permanently lowers the demand of a model, or is the last one. The bound of a round in which models
+    had no room holds for the last one, too, which asks for less.
     """
     at_most: dict[int, int] = {}
     no_room: set[int] = set()
-    rounds = 0
+    rounds, gap, method = 0, 0, ""
     while True:
         asked = quotas.allowed(demands, at_most)
         packing = packed(asked)
@@ -181,7 +181,9 @@ def pack_within(
             no_room |= short.keys()
             offered = quotas.allowed(demands, {**at_most, **short}) if rounds < ROUNDS else asked
             if all(new.missing <= old.missing for new, old in zip(offered, asked, strict=True)):
-                return WithinQuotas(packing, asked, frozenset(no_room))
+                bounded = packing._replace(most=packing.most + gap, method=packing.method or method)
+                return WithinQuotas(bounded, asked, frozenset(no_room))
+            gap, method = max(gap, packing.most - len(packing.placed)), packing.method
         undo()
         at_most |= over or short
         rounds += 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, dead_node_ids, is_live
 from fleetctl.documents.plan import Action, ActionMember, Plan
 from fleetctl.documents.quantity import plural
 from fleetctl.documents.selector import matches
@@ -32,7 +32,8 @@ def moved_since(plan: Plan, inventory: Inventory) -> list[str]:
 
 
 def _reloads(plan: Plan, inventory: Inventory) -> Iterator[str]:
-    now = {one.actor_id: one.spec_hash for one in inventory.replicas} if plan.reloads else {}
+    dead = dead_node_ids(inventory)
+    now = {one.actor_id: one.spec_hash for one in inventory.replicas if is_live(one, dead)} if plan.reloads else {}
     for one in plan.reloads:
         if now.get(one.actor_id) != one.runs:
             found = f"runs spec {str(now[one.actor_id])[:12]} now" if one.actor_id in now else "is gone now"

@@ -20,7 +20,7 @@ from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.planner.breaker import Cooling, find_cooled, seconds
+from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import refusing
 from fleetctl.watch.source import Source
@@ -123,8 +123,8 @@ class Watcher:
                   open_dashboard(self.invocation, self.where.address, fleet.cluster.address) as client):
                 self.history = read_history(client, fleet.name, RUNS_SHOWN)
         inventory = self.planned.inventory
-        cooled_at = find_cooled(self.planned.fleet, inventory).next_try
-        replan_s = None if cooled_at is None else cooled_at - seconds(inventory.observed_at)
+        cooled_at = [one.next_try for one in _cooled(self.planned.fleet, inventory) if one.next_try is not None]
+        replan_s = min(cooled_at) - seconds(inventory.observed_at) if cooled_at else None
         blocked = _listed([f"{row.model}: {count_of(row.replicas, 'replica')} blocked: {row.code}: {row.message}"
                            for row in plan.blocked])
         return PlanMade(self.clock(), len(plan.actions) + len(plan.reloads) + len(plan.prefetches), blocked,
@@ -212,9 +212,19 @@ def cluster_digest(fleet: ResolvedFleet, inventory: Inventory) -> str | None:
                 card["memory_used"] = None
             for key in ("memory_used", "memory_foreign"):
                 card[key] = (card[key] or 0) // _MEMORY_STEP
-    cooled = find_cooled(fleet, inventory)
-    cools: dict[str, Cooling] = {f"model {key}": cooling for key, cooling in cooled.models.items()}
-    for model_key, nodes in (("", cooled.nodes), *cooled.left_out.items()):
-        cools |= {f"node {node_id} {model_key}": cooling for node_id, cooling in nodes.items()}
-    state["cools"] = {about: [cooling.until, cooling.over] for about, cooling in cools.items()}
+    state["cools"] = [{about: [cooling.until, cooling.over] for about, cooling in _cooling(cooled).items()}
+                      for cooled in _cooled(fleet, inventory)]
     return sha256_hex(canonical_json(state))
+
+
+def _cooled(fleet: ResolvedFleet, inventory: Inventory) -> list[Cooled]:
+    """Return what cools for new replicas, and for in-place updates."""
+    return [find_cooled(fleet, inventory, reloads=reloads) for reloads in (False, True)]
+
+
+def _cooling(cooled: Cooled) -> dict[str, Cooling]:
+    found = {f"model {key}": one for key, one in cooled.models.items()}
+    found |= {f"card {uuid}": one for uuid, one in cooled.cards.items()}
+    for model_key, nodes in (("", cooled.nodes), *cooled.left_out.items()):
+        found |= {f"node {node_id} {model_key}": one for node_id, one in nodes.items()}
+    return found

@@ -100,6 +100,16 @@ def test_models_of_one_shape_with_a_cap_are_counted_separately() -> None:
     assert {row.model: row.now.fits for row in answer.rows} == {"m": 1, "n": 2}
 
 
+def test_a_model_that_another_fleet_runs_has_no_room() -> None:
+    fleet = short_fleet({"models": [{"key": key, "replicas": 1, "gpus": 1} for key in "mn"]})
+    inventory = short_inventory({**TWO_NODES, "replicas": [{"model": "m", "id": 0, "node": "a", "fleet": "other"}]})
+    answer = capacity(Scenario(fleet, inventory))
+    rows = {row.model: (row.now.fits, row.now.code, row.after_plan and row.after_plan.fits) for row in answer.rows}
+    assert rows == {"m": (0, "CLAIMED_BY_FLEET", 0), "n": (11, "INSUFFICIENT_GPU", 10)}
+    adopted = capacity(Scenario(fleet, inventory, adopt_from="other"))
+    assert [row.now.fits for row in adopted.rows] == [11, 11]
+
+
 def test_one_model_can_be_counted_and_an_unknown_one_gets_the_nearest_name() -> None:
     models = [{"key": key, "replicas": 1, "gpus": 1} for key in ("org/one", "org/two")]
     scenario = Scenario(short_fleet({"models": models}), short_inventory(TWO_NODES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from applied import apply_plan
 from short_forms import plan_for, short_fleet, short_inventory
 
 from fleetctl.documents.fleet import Policy
@@ -67,6 +68,32 @@ def test_replicas_that_wait_for_new_nodes_count_against_the_policy() -> None:
     assert found(maxNewReplicas=3, maxNewGpus=6) == []
     assert found(maxNewReplicas=2) == ["creates 3 replicas (2 replicas on new nodes)"]
     assert found(maxNewGpus=5) == ["takes 6 GPUs (2 replicas on new nodes)"]
+
+
+def test_replicas_of_the_plan_count_as_live_on_new_nodes() -> None:
+    types = [{**TYPE, "name": name, "max": most, "node": {**TYPE["node"], "gpus": gpus, "labels": {"pool": name}}}
+             for name, gpus, most in (("x", 1, 4), ("y", 4, 2))]
+    fleet = short_fleet({"grow": types, "models": [{"key": "m", "replicas": 5, "gpus": 2},
+                                                   {"key": "n", "replicas": 2, "vram": "7Gi"}]})
+    inventory = short_inventory({"nodes": [{"name": "a", "gpus": 2, "labels": {"pool": "x"}}]})
+    plan = plan_for(fleet, inventory)
+    assert len(plan.actions) == 1
+    assert plan.growth == plan_for(fleet, apply_plan(plan, fleet, inventory)).growth
+
+
+def test_the_part_of_a_quota_that_no_other_model_uses_gets_new_nodes() -> None:
+    models = [{"key": "m", "replicas": 5, "gpus": 1, "priority": 5, "selector": LABELS, "hash": "h"},
+              {"key": "n", "replicas": 2, "gpus": 1, "selector": {"pool": "q"}}]
+    nodes = [{"name": "a", "gpus": 1, "labels": LABELS}, {"name": "b", "gpus": 1, "labels": LABELS},
+             {"name": "c", "gpus": 4, "labels": {"pool": "q"}}]
+
+    fleet = short_fleet({"grow": [TYPE], "models": models, "policy": {
+        "quotas": [{"replicas": 6}], "cooldown": {"failures": 3, "first": "2m", "max": "1h"}}})
+    for failures in 0, 3:  # after three, node a has cooled and is tried after everything else is placed
+        failed = [{"model": "m", "hash": "h", "node": "a", "ago": "30m", "id": at} for at in range(failures)]
+        plan = plan_for(fleet, short_inventory({"nodes": nodes, "failures": failed}))
+        assert len(plan.actions) == 4
+        assert [(row.model, row.replicas, row.on_new_nodes) for row in plan.blocked] == [("m", 3, 2)]
 
 
 def growing(replicas: int, *running: str) -> Scenario:

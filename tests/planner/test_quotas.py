@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,9 @@ from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.live import sort_out
 from fleetctl.planner.placement.claims import replica_shape
+from fleetctl.planner.placement.demand import Demand, Placed
+from fleetctl.planner.placement.pack import Packing
+from fleetctl.planner.quotas import Quotas, pack_within
 
 TEAMS: list[dict[str, str]] = [{}, {"team": "a"}, {"team": "b"}, {"team": "a", "tier": "t"}]
 SELECTORS: list[dict[str, str]] = [{}, {"team": "a"}, {"team": "!a"}, {"team": "in(a, b)"}, {"tier": "t"}]
@@ -90,3 +94,20 @@ def test_replicas_without_room_that_are_also_over_a_quota_have_both_reasons() ->
     (blocked,) = plan_for(fleet, short_inventory({"nodes": [{"name": "a", "gpus": 4}]})).blocked
     assert (blocked.code, blocked.replicas) == ("INSUFFICIENT_GPU", 5)
     assert blocked.message.endswith("; a quota leaves 2 of these 5")
+
+
+def test_a_bound_that_is_not_reached_before_others_get_the_quota_still_counts() -> None:
+    fleet = short_fleet({"policy": {"quotas": [{"replicas": 6}]}, "models": [
+        {"key": key, "replicas": 5, "gpus": 1, "priority": priority} for key, priority in (("m", 1), ("n", 0))]})
+    shapes = {model.key: replica_shape(model) for model in fleet.models}
+    demands = [Demand(shapes[model.key], 5, 0, model.priority, place) for place, model in enumerate(fleet.models)]
+
+    def packed(asked: Sequence[Demand]) -> Packing:
+        placed = [Placed(one, ()) for one in asked for _ in range(min(one.missing, 2 if one.place == 0 else 5))]
+        everything = len(placed) == sum(one.missing for one in asked)
+        return Packing(placed, len(placed)) if everything else Packing(placed, len(placed) + 1, "slots")
+
+    quotas = Quotas(fleet, sort_out(short_inventory({}), fleet.name, shapes))
+    found = pack_within(quotas, demands, packed, lambda: None)
+    assert [one.missing for one in found.asked] == [2, 4]
+    assert (len(found.packing.placed), found.packing.most, found.packing.method) == (6, 7, "slots")

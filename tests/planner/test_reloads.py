@@ -159,13 +159,16 @@ def test_a_replica_with_an_unknown_spec_always_reloads_first() -> None:
     assert [(one.id, one.runs) for one in plan.reloads] == [("m/1", UNKNOWN_SPEC), ("m/0", "old")]
 
 
-def test_a_saved_plan_is_stale_once_its_replica_runs_another_spec_or_is_gone() -> None:
+def test_a_saved_plan_is_stale_once_its_replica_runs_another_spec_or_is_gone_or_lost() -> None:
     fleet, inventory = outdated(1)
     plan = plan_for(fleet, inventory)
     assert moved_since(plan, inventory) == []
     assert moved_since(plan, with_each(inventory, spec_hash="other")) == [
         "m/0: ran spec old when planned, runs spec other now"]
     assert moved_since(plan, inventory.model_copy(update={"replicas": []})) == [
+        "m/0: ran spec old when planned, is gone now"]
+    dead = [node.model_copy(update={"state": "DEAD"}) for node in inventory.nodes]
+    assert moved_since(plan, inventory.model_copy(update={"nodes": dead})) == [
         "m/0: ran spec old when planned, is gone now"]
 
 

@@ -21,7 +21,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.prefetch import orders_for, parts_of
-from fleetctl.planner.weights import MOST_FETCHES, MOST_SOURCES, Fetch, add_weights, sources_for
+from fleetctl.planner.weights import MOST_FETCHES, MOST_SOURCES, Fetch, add_weights, find_ready, sources_for
 from fleetctl.render.plan_json import saved_plan_json
 
 ONE, OTHER = "1" * 64, "2" * 64
@@ -164,7 +164,7 @@ def test_each_wave_is_five_times_larger_and_the_nearest_nodes_come_first() -> No
     _, inventory = cluster_of([model("m")], replicas, racks={"n0": "x", "n1": "y", **dict.fromkeys(NAMES[2:], "y")})
 
     def waves(nodes: list[str]) -> list[tuple[int, list[str]]]:
-        chosen = sources_for([Fetch(node, ONE, None, ("rack",)) for node in nodes], inventory)
+        chosen = sources_for([Fetch(node, ONE, None, ("rack",)) for node in nodes], find_ready(inventory))
         return [(found[0].get("wave", 1), [one["replica"] for one in found]) for found in chosen.values()]
 
     crowd = Counter(wave for wave, _ in waves([f"other-{number}" for number in range(260)]))
@@ -197,7 +197,7 @@ def test_a_prefetch_gives_every_node_a_source_since_few_fetch_at_a_time() -> Non
     [one] = fleet.models
     [part] = parts_of(one)
     assert (part.view, part.weights.view) == (None, None)  # the ranks need different parts
-    orders = orders_for(one, {node.id: [part] for node in inventory.nodes}, inventory)
+    orders = orders_for(one, {node.id: [part] for node in inventory.nodes}, find_ready(inventory))
     assert [node.id for node in inventory.nodes] == [*orders]
     assert len(orders) > MOST_FETCHES + 1
     assert [[source["replica"] for source in member["weights"]["sources"]]

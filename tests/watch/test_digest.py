@@ -9,7 +9,7 @@ import pytest
 from fleetctl.documents.inventory import Inventory
 from fleetctl.documents.plan import Plan
 from fleetctl.watch.watcher import cluster_digest
-from tests.planner.short_forms import before, plan_for, short_fleet, short_inventory
+from tests.planner.short_forms import before, plan_for, short_failure, short_fleet, short_inventory
 
 GIB = 1 << 30
 NODES = [{"name": "a", "gpus": 2, "vram": "80Gi", "share": {0: 1, 1: 0}, "measured": {0: 70 * GIB, 1: GIB // 2}},
@@ -53,6 +53,15 @@ def test_fields_that_affect_no_plan_do_not_change_the_digest(threshold: int, cha
 def test_fields_that_may_affect_a_plan_change_the_digest(change: dict[str, Any]) -> None:
     assert cluster_digest(fleet(), cluster(**change)) != cluster_digest(fleet(), cluster())
     assert cluster_digest(fleet(), cluster().model_copy(update={"complete": False})) is None
+
+
+@pytest.mark.parametrize("failures", [
+    [{**FAILED, "model": key, "uuids": ["GPU-a-0"]} for key in "mno"], [{**FAILED, "reload": True}] * 3,
+], ids=["a card", "reloads"])
+def test_everything_that_cools_changes_the_digest(failures: list[dict[str, Any]]) -> None:
+    failed = [short_failure(one).model_copy(update={"reload": one.get("reload", False)}) for one in failures]
+    now = cluster().model_copy(update={"failures": failed})
+    assert cluster_digest(fleet(), now) != cluster_digest(fleet(), cluster())
 
 
 @pytest.mark.parametrize("field", ["nodes", "replicas"])

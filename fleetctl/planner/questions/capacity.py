@@ -14,6 +14,7 @@ from fleetctl.documents.nearest import did_you_mean
 from fleetctl.documents.plan import ModelRow
 from fleetctl.documents.quantity import grouped
 from fleetctl.errors import UsageError
+from fleetctl.planner.live import CLAIMED, NOT_TWICE
 from fleetctl.planner.placement.claims import ReplicaShape
 from fleetctl.planner.placement.demand import Demand
 from fleetctl.planner.placement.exact.bound import upper_bound
@@ -39,18 +40,19 @@ def capacity(
     """
     chosen = _chosen(scenario, models, everything=not shapes)
     typed = [typed_shape(text) for text in shapes]
-    now = _Counter(scenario, scenario.ledger(), limit)
+    claims = {key: model.claim for key, model in scenario.sorted_out().models.items()}
+    now = _Counter(scenario, scenario.ledger(), limit, claims)
     after, grown, rows = None, None, dict[str, ModelRow]()
     if scenario.named:
         plan, ledger = scenario.plan(), scenario.ledger()
         take_planned(plan, ledger)
-        after, rows = _Counter(scenario, ledger, limit), {row.key: row for row in plan.models}
+        after, rows = _Counter(scenario, ledger, limit, claims), {row.key: row for row in plan.models}
         if scenario.fleet.cluster.grow:  # with all nodes that may be added, the plan, and the replicas waiting for them
             whole = with_new_nodes(scenario, most_new(scenario))
             ledger = whole.ledger()
             take_planned(plan, ledger)
             take_waiting(whole, plan, ledger)
-            grown = _Counter(whole, ledger, limit)
+            grown = _Counter(whole, ledger, limit, claims)
     return Capacity(
         fleet=scenario.named, inventory=scenario.about(), limit=limit,
         rows=[_row(shape, now, after, grown, rows.get(shape.key)) for shape in (*chosen, *typed)],
@@ -83,11 +85,15 @@ class _Counter:
     scenario: Scenario
     ledger: Ledger
     limit: int
+    claims: Mapping[str, str]
+    """Why models get no replicas while other fleets run them, by key."""
     _known: dict[ReplicaShape, Room] = field(default_factory=dict)
     _hardware: dict[str, str] = field(default_factory=dict)
 
     def room(self, shape: ReplicaShape) -> Room:
-        """Return how many more of `shape` fit; the ledger is not changed."""
+        """Return how many more of `shape` fit, none if another fleet runs the model; the ledger is not changed."""
+        if claim := self.claims.get(shape.key):
+            return Room(fits=0, at_most=0, status="optimal", method=NOT_TWICE, code=CLAIMED, message=claim)
         alike = shape if self.ledger.tells_apart(shape) else replace(shape, key="")
         if alike not in self._known:
             mark = self.ledger.mark()

@@ -39,7 +39,8 @@ def take_waiting(scenario: Scenario, plan: Plan, ledger: Ledger) -> list[Occupan
     """Take the plan's waiting replicas from a ledger that has new nodes and the plan; returns them with their cards."""
     waiting = {row.model: row.on_new_nodes for row in plan.blocked if row.on_new_nodes}
     created, shapes, state = Counter(action.model for action in plan.actions), scenario.shapes(), scenario.sorted_out()
-    demands = [Demand(shapes[model.key], waiting[model.key], len(state.models[model.key].live), model.priority, place)
+    demands = [Demand(shapes[model.key], waiting[model.key], len(state.models[model.key].live) + created[model.key],
+                      model.priority, place)
                for place, model in enumerate(scenario.fleet.models) if model.key in waiting]
     if not demands:
         return []
