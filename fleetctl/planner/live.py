@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from fleetctl.documents.plan import Lost, Unmanaged
     from fleetctl.planner.placement.claims import Position
 
-
 CLAIMED, NOT_TWICE = "CLAIMED_BY_FLEET", "a model that runs under another fleet gets no replicas"
 
 

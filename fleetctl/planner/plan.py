@@ -57,6 +57,7 @@ from fleetctl.planner.weights import add_weights
 if TYPE_CHECKING:
     from fleetctl.planner.placement.reasons.remedies import Inquiry
 
+
 @dataclass(frozen=True, slots=True)
 class _Decided:
     """The decisions for a fleet, before they are written as a plan."""
