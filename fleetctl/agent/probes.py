@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from .environment import expand
@@ -59,6 +59,9 @@ def exec_check(argv: Sequence[str], env: Mapping[str, str], cwd: str, timeout_s:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # the command has its own session, so this kills all of it
         process.wait()
+        with suppress(ChildProcessError):
+            while True:  # an actor is a subreaper, so it has inherited the command's own children
+                os.waitpid(-process.pid, 0)
         return f"{argv[0]}: no answer in {timeout_s:g} s"
     return None if code == 0 else f"{argv[0]}: exit code {code}"
 
