@@ -32,8 +32,8 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
         unfiltered = _without_filters(git)
         if unfiltered is None:
             return None
-        answer = git.run(*unfiltered, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--",
-                         *(str(path) for path in paths))
+        answer = git.run(*unfiltered, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--ignored",
+                         "--", *(str(path) for path in paths))
     except RevisionError:
         return None
     lines = answer.stdout.decode(errors="backslashreplace").splitlines() if answer.returncode == 0 else []

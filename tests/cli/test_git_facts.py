@@ -48,6 +48,14 @@ def test_only_a_changed_or_new_fleet_file_is_dirty(repository: Path, environ: di
     assert git_facts([str(repository / "new.yaml")], environ).dirty is True
 
 
+def test_a_fleet_file_that_git_ignores_is_in_no_commit(repository: Path, environ: dict[str, str]) -> None:
+    (repository / ".git" / "info" / "exclude").write_text("build/\n")
+    (repository / "build").mkdir()
+    (repository / "build" / "fleet.yaml").write_text("a: 2\n")
+    assert git_facts([str(repository / "fleet.yaml")], environ).dirty is False
+    assert git_facts([str(repository / "build" / "fleet.yaml")], environ).dirty is True
+
+
 def test_a_detached_head_has_no_branch(repository: Path, environ: dict[str, str]) -> None:
     subprocess.run(["git", "-C", repository, "checkout", "-q", "--detach"], env=environ, check=True)
     assert git_facts([str(repository / "fleet.yaml")], environ).branch is None
