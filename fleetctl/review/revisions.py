@@ -87,6 +87,8 @@ class Repository:
         return found if found and _OBJECT_ID.fullmatch(found) else None
 
     def _how_to_get(self, name: str) -> str:
+        if name.startswith("HEAD") and self._object("HEAD") is None:
+            return "this branch has no commit yet"
         remotes = (self.git.ask("remote") or "").split()
         if not remotes or _NO_BRANCH.fullmatch(name):
             return self._how_to_deepen() or "see `git branch --all` and `git log`"

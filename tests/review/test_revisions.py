@@ -86,6 +86,14 @@ def test_a_branch_missing_from_the_clone_names_the_command_to_fetch_it(shallow: 
     assert found(shallow).commit("origin/main").id
 
 
+def test_a_branch_without_commits_is_named_as_the_cause(repository: GitFolder) -> None:
+    repository.git("checkout", "--quiet", "--orphan", "fresh")
+    for name in ("HEAD", "HEAD~1"):
+        with pytest.raises(RevisionError) as caught:
+            found(repository).commit(name)
+        assert caught.value.hint == "this branch has no commit yet"
+
+
 NO_BRANCHES = ["HEAD~9", "HEAD^2", "main~9", "origin/main^2", "main@{9}", "main:fleets", "abc1234", "@~9"]
 
 
