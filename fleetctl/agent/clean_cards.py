@@ -73,9 +73,8 @@ class CleanCards:
                 return False
             self._answer = None
         enough = len(self._clean) >= self._wanted
-        if (enough and self._dirty) or len(self._holders) == MAX_HOLDERS or (not done and self._is_late()):
-            return enough
-        return None
+        ended = (enough and self._dirty) or len(self._holders) == MAX_HOLDERS if done else self._is_late()
+        return enough if ended else None
 
     def _take_one(self) -> None:
         holder = ray.remote(CardHolder).options(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from fleetctl.documents.inventory import Amounts, Node
 from fleetctl.documents.quantity import SHARE
@@ -136,4 +137,7 @@ def _amount(match: re.Match[str], group: int) -> tuple[float, float]:
         return 0.0, 0.0
     unit = match[group + 1]
     rounded = _ROUNDED_TO * _UNITS[unit] if unit not in (None, "B") else 0.0
-    return float(match[group]) * _UNITS[unit], rounded
+    number = float(match[group])
+    if number == inf:
+        raise ValueError("too large")
+    return number * _UNITS[unit], rounded

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.json_values import list_of, object_of
+from fleetctl.inventory.json_values import list_of, object_of, whole_of
 
 if TYPE_CHECKING:
     from fleetctl.inventory.answer import Answer
@@ -100,8 +100,9 @@ def named_replicas(metadata: Mapping[str, str]) -> list[str]:
 
 def _job(record: dict[str, Any]) -> Job:
     return Job(
-        str(record.get("submission_id") or ""), str(record.get("status") or ""), dict(record.get("metadata") or {}),
-        str(record.get("message") or ""), int(record.get("start_time") or 0), int(record.get("end_time") or 0),
+        str(record.get("submission_id") or ""), str(record.get("status") or ""),
+        dict(object_of(record.get("metadata"))), str(record.get("message") or ""),
+        whole_of(record.get("start_time")) or 0, whole_of(record.get("end_time")) or 0,
         str(record.get("error_type") or ""), str(object_of(record.get("driver_info")).get("id") or ""))
 
 

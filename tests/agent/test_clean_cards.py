@@ -18,13 +18,13 @@ class Node:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *dirty: bool) -> None:
         self.dirty, self.left = dirty, [1.0] * len(dirty)
         self.now = 0.0
-        self.silent = self.broken = False
+        self.silent = self.broken = self.slow = self.late = False
         self.holders: list[tuple[int | None, float]] = []
         exceptions = SimpleNamespace(RayError=OSError)
         monkeypatch.setattr(clean_cards, "ray", SimpleNamespace(
             remote=lambda _: SimpleNamespace(options=lambda **options: SimpleNamespace(
                 remote=lambda: self.hold(options["num_gpus"]))),
-            wait=lambda refs, timeout: (refs, []) if refs[0] != "never" and not self.silent else ([], refs),
+            wait=self.wait,
             get=self.get, kill=lambda holder, no_restart: self.end(holder), exceptions=exceptions))
         monkeypatch.setattr(cluster, "actor_record", lambda at: ActorRecord(
             "PENDING_CREATION", self.holders[int(at)][0] is not None, "", ""))
@@ -39,6 +39,11 @@ class Node:
         at = len(self.holders) - 1
         return SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: str(at)), at=at,
                                objection=SimpleNamespace(remote=lambda *_: answer))
+
+    def wait(self, refs: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        """Return which answers have arrived; if it is `slow`, every other question comes too early."""
+        self.late = self.slow and not self.late
+        return ([], refs) if self.silent or self.late or refs[0] == "never" else (refs, [])
 
     def get(self, answer: str) -> str | None:
         if self.broken:
@@ -75,6 +80,13 @@ def test_the_dirty_cards_are_held_and_the_clean_ones_are_free(
     assert (found, node.left) == (True, left)
     search.release()
     assert node.left == [1.0] * len(dirty)
+
+
+def test_the_answer_of_the_last_holder_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node(monkeypatch, *[True] * (MAX_HOLDERS - 1), False)
+    node.slow = True
+    assert node.search(1)[1]
+    assert node.left == [0.0] * (MAX_HOLDERS - 1) + [1.0]
 
 
 def test_members_of_one_replica_on_a_node_need_separate_cards(monkeypatch: pytest.MonkeyPatch) -> None:

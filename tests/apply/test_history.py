@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 
@@ -10,7 +12,7 @@ from fleetctl.apply.run_state import read_log, status_of
 from fleetctl.documents.history import HistoryEntry
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import Job
+from fleetctl.inventory.jobs import Job, list_jobs
 
 VERSION = event(0, "version", "fleetctl agent", version="1.0")
 LOCKED = event(1, "lockAcquired", "lock of fleet lab acquired")
@@ -259,3 +261,11 @@ def test_a_log_cut_off_anywhere_yields_only_what_it_proves() -> None:
         assert verdict.state == expected, text
         seen.add((verdict.state, verdict.code))
     assert seen == {("ok", None), ("unknown", "DIED"), ("refused", "NOT_BEGUN"), ("unknown", "LOG_GONE")}
+
+
+def test_a_job_whose_record_is_not_as_ray_writes_it_has_no_times(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    odd: Any = "soon"
+    cluster.add_job("j", ("RUNNING", ""), start_time=odd, verb="apply", fleet="lab")
+    assert [(job.submission_id, job.start_time_ms) for job in list_jobs(client)] == [("j", 0)]

@@ -111,7 +111,8 @@ def test_rays_sum_is_used_plus_reserved(text: str, used: Claim):
     assert read_sum(text).used == used
 
 
-@pytest.mark.parametrize("text", ["", "hello", None, 3, "x/y GPU", "1e/2 GPU", "3.0/4.0 TPU", {"GPU": 1}])
+@pytest.mark.parametrize("text", ["", "hello", None, 3, "x/y GPU", "1e/2 GPU", "1e999/2 GPU", "3.0/4.0 TPU",
+                                  {"GPU": 1}])
 def test_an_unparsable_sum_is_unknown(text: object):
     assert read_sum(text) is None
     assert read_sums({"n": text}) == {}
