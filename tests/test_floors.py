@@ -205,6 +205,11 @@ def test_help_and_completion_import_nothing_slow_except_typer() -> None:
     assert loaded & {f"fleetctl.cli.{one.module}" for one in COMMANDS.values()} == set()
 
 
+@pytest.mark.parametrize("command", ["capacity", "prefetch", "prune"])
+def test_the_help_of_a_command_that_computes_with_arrays_imports_no_numpy(command: str) -> None:
+    assert "numpy" not in modules_after("from fleetctl.cli.entry import main\nmain()", command, "--help")
+
+
 def test_planning_on_a_snapshot_imports_neither_ray_nor_other_unneeded_modules(
     fleet_file: Path, snapshot_file: Path
 ) -> None:

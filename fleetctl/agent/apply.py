@@ -57,7 +57,6 @@ class Run:
         self._promoted: Set[str] = set()
         self._replanning = Replanning(request["job"], bool(request["mayReplan"]), events, time.monotonic)
         self._reloads = Reloads(request, events.emit, time.monotonic)
-        self._lock: Optional[HeldLock] = None
         self._last_beat = time.monotonic()
 
     def work(self, lock: HeldLock) -> None:
@@ -74,7 +73,6 @@ class Run:
                 return
 
     def _create_all(self, lock: HeldLock) -> None:
-        self._lock = lock
         ours = {self.plan["fleet"]["name"], self.plan.get("options", {}).get("adoptFrom")} - {None}
         self._context = Context(self._not_counted, ours, lock, Grants(), self.events.emit, time.monotonic)
         self._accept(self.request)
@@ -178,8 +176,8 @@ class Run:
         return bool(self._pending or self._replanning.refused)
 
     def _release(self) -> None:
-        if self._lock is not None and not self._lock.released:
-            self._lock.release()
+        if not self._context.lock.released:
+            self._context.lock.release()
             self.events.emit("lockReleased", f"lock of fleet {self.plan['fleet']['name']} released", level="debug")
 
     def _report(self, key: str, result: Outcome) -> None:

@@ -23,6 +23,7 @@ from fleetctl.errors import ApplyError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import EXAMINE
 from fleetctl.inventory.used import PlacementGroup
+from fleetctl.planner.weights import MOST_FETCHES
 from fleetctl.version import __version__
 
 NODE_S, MARGIN_S = 60.0, 60.0
@@ -132,8 +133,6 @@ def prefetch(
 
     Each node may take `timeout_s`. An interrupt stops the job. Raises ApplyError and WaitTimeout.
     """
-    from fleetctl.planner.weights import MOST_FETCHES  # NumPy
-
     rows: list[FetchedWeights] = []
 
     def receive(event: Event) -> None:

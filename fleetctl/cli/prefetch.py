@@ -20,7 +20,6 @@ from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.planner.complete import require_complete
 from fleetctl.planner.prefetch import orders_for
-from fleetctl.planner.weights import find_ready
 from fleetctl.render.report.of_cold import prefetched_report
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.cold import nodes_for, selected
@@ -58,6 +57,8 @@ def prefetch(
     nodes fetch at a time. Nothing is claimed, and no replica is started. The default nodes are all that may run the
     model, are alive and are not cordoned.
     """
+    from fleetctl.planner.sources import find_ready  # NumPy, which --help does not need
+
     if nodes and node:
         raise UsageError("give either --nodes LABELS or --node NODE")
     invocation = this_invocation()

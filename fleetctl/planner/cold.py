@@ -13,7 +13,6 @@ from fleetctl.documents.quantity import count_of
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.planner.prefetch import Part, orders_for, parts_of
-from fleetctl.planner.weights import find_ready
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.ledger.node import LedgerNode
@@ -34,6 +33,8 @@ def cold_floor(
     Only nodes that take new replicas and whose disk is known count: otherwise a fetch would be repeated in every plan.
     A fetch that failed less than `retry_after_s` seconds ago waits.
     """
+    from fleetctl.planner.sources import find_ready  # NumPy
+
     floor = ColdFloor([], {})
     open_nodes = {node.id for node in nodes if node.open}
     ready = cache(lambda: find_ready(inventory))

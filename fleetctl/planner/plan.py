@@ -52,7 +52,7 @@ from fleetctl.planner.promote import with_ids
 from fleetctl.planner.quotas import Quotas, WithinQuotas, pack_within
 from fleetctl.planner.reloads import Reloads, find_reloads
 from fleetctl.planner.rows import model_row, needs_room
-from fleetctl.planner.weights import add_weights
+from fleetctl.planner.sources import add_weights
 
 if TYPE_CHECKING:
     from fleetctl.planner.placement.reasons.remedies import Inquiry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fleetctl.documents.fleet import Member
 from fleetctl.documents.weights import Weights
@@ -13,14 +13,15 @@ from fleetctl.planner.placement.claims import replica_shape
 from fleetctl.planner.weights import (
     MOST_FETCHES,
     Fetch,
-    Ready,
     by_rank,
     domain_labels,
-    sources_for,
     variables_of,
     view_of,
     with_sources,
 )
+
+if TYPE_CHECKING:
+    from fleetctl.planner.sources import Ready
 
 
 class Part(NamedTuple):
@@ -62,6 +63,8 @@ def orders_for(
 
     At most as many nodes fetch at a time as one source may serve, so sources are chosen for that many at once.
     """
+    from fleetctl.planner.sources import sources_for  # NumPy
+
     orders, todo = dict[str, list[dict[str, Any]]](), list(nodes.items())
     near = domain_labels({"": replica_shape(model)})
     for begin in range(0, len(todo), MOST_FETCHES):

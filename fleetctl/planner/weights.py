@@ -1,50 +1,20 @@
-"""Chooses the replicas from which new ones fetch their weights: ready and near ones, each for few nodes at a time.
-
-A source serves a limited number of nodes per wave; nodes without a place get the files in a later wave, also from nodes
-that fetched them before. So weights spread as a tree.
-"""
+"""The weights that the members of a model need, by rank and view."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from fleetctl.agent.weights.views import view_id
-from fleetctl.documents.canonical import in_order
 from fleetctl.documents.fleet import Member, WorkerGroup
-from fleetctl.documents.inventory import Inventory, Node, dead_node_ids, host_port, is_lost, serves
-from fleetctl.documents.quantity import grouped
 from fleetctl.documents.weights import Weights
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.planner.placement.arrays import Flags, Ints
 from fleetctl.planner.placement.claims import ReplicaShape
 
 MOST_FETCHES = 4
 """Nodes that one source is planned for in the first wave; it also serves no more at a time."""
-MOST_SOURCES = 3
-"""Sources that each member gets, as far as others do not need them: one may be gone when the member starts."""
 _REFERENCE = re.compile(r"\$\$|\$\(([^()]*)\)")
-FULL_WAVES = np.array([(MOST_FETCHES + 1) ** wave - 1 for wave in range(1, 20)])
-"""How many nodes one source serves by the end of each wave, with the help of the nodes that have fetched before.
-
-Each holder serves MOST_FETCHES nodes per wave: 4 in the first, 20 in the second, 100 in the third.
-"""
-
-
-class _Source(NamedTuple):
-    """One member that serves weights."""
-
-    replica: str
-    node_id: str
-    address: str
-    artifact: str
-    view: str | None
-    whole: bool
-    size: int | None
-    wave: int = 1
 
 
 class Fetch(NamedTuple):
@@ -56,151 +26,11 @@ class Fetch(NamedTuple):
     near: tuple[str, ...]
 
 
-def add_weights(
-    actions: Sequence[dict[str, Any]], models: Sequence[ResolvedModel], shapes: Mapping[str, ReplicaShape],
-    inventory: Inventory,
-) -> None:
-    """Add `weights`, with sources, best first, to each member of the actions whose model has weights."""
-    by_key = {model.key: weights_by_rank(model) for model in models}
-    all_near, needed = domain_labels(shapes), list[tuple[dict[str, Any], Weights, Fetch]]()
-    for action in actions:
-        for member in action["members"] if by_key[action["model"]] else ():
-            ranks = by_key[action["model"]][member["group"]]
-            if weights := ranks[member["rank"]]:
-                own_first = dict.fromkeys((*domain_labels({"": shapes[action["model"]]}), *all_near))
-                view = view_of(weights, variables_of(action, member, len(ranks)))
-                needed.append((member, weights, Fetch(member["nodeId"], weights.index, view, tuple(own_first))))
-    chosen = sources_for([fetch for *_, fetch in needed], find_ready(inventory)) if needed else {}
-    for member, weights, fetch in needed:
-        member["weights"] = in_order(with_sources(weights, chosen[fetch]))
-
-
-def sources_for(fetches: Sequence[Fetch], ready: Ready) -> dict[Fetch, list[dict[str, Any]]]:
-    """Return the sources of each fetch, best first; each is used at most MOST_FETCHES times in the first wave."""
-    return {fetch: [
-        {"address": one.address, "bytes": one.size if one.view == fetch.view else None,
-         "node": ready.nodes[one.node_id].name, "nodeId": one.node_id, "replica": one.replica, "view": one.view,
-         "whole": one.whole, **({"wave": one.wave} if one.wave > 1 else {})} for one in sources]
-        for fetch, sources in _Choice(ready, fetches).chosen().items()}
-
-
 def with_sources(weights: Weights, sources: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the weights of a member in the form of a plan."""
     plain = {"artifact": weights.index, "view": None, **weights.as_json(), "sources": list(sources)}
     del plain["index"]
     return plain
-
-
-class Ready(NamedTuple):
-    """The nodes of a cluster by id, and the ready sources by artifact."""
-
-    nodes: Mapping[str, Node]
-    pools: Mapping[str, _Pool]
-
-
-class _Pool:
-    """The ready sources of one artifact, in order; all of them are compared at once."""
-
-    def __init__(self, sources: Sequence[_Source], nodes: Mapping[str, Node]) -> None:
-        self.sources = sources
-        self._labels = [nodes[one.node_id].labels for one in sources]
-        self._columns = dict[str, tuple[dict[str | None, int], Ints]]()
-        self.whole = np.array([one.whole for one in sources], dtype=bool)
-
-    def on_node(self, node_id: str) -> Flags:
-        """Return which sources are on this node."""
-        return self._equal("node_id", node_id, lambda: [one.node_id for one in self.sources])
-
-    def with_view(self, view: str | None) -> Flags:
-        """Return which sources serve this view."""
-        return self._equal("view", view, lambda: [one.view for one in self.sources])
-
-    def with_label(self, label: str, value: str) -> Flags:
-        """Return which sources are on a node with this label."""
-        return self._equal(f"label {label}", value, lambda: [labels.get(label) for labels in self._labels])
-
-    def _equal(self, name: str, value: str | None, values: Callable[[], list[str | None]]) -> Flags:
-        if name not in self._columns:
-            codes = dict[str | None, int]()
-            self._columns[name] = codes, np.array([codes.setdefault(one, len(codes)) for one in values()])
-        codes, column = self._columns[name]
-        return np.equal(column, codes.get(value, -1))
-
-
-class _Choice:
-    """Chooses sources for fetches, and counts the nodes that each is planned for."""
-
-    def __init__(self, ready: Ready, fetches: Sequence[Fetch]) -> None:
-        self._nodes = ready.nodes
-        self._fetches = fetches
-        self._pools = {one.artifact: ready.pools.get(one.artifact) or _Pool((), {}) for one in fetches}
-        self._planned = {key: np.zeros(len(pool.sources), dtype=np.int64) for key, pool in self._pools.items()}
-
-    def chosen(self) -> dict[Fetch, list[_Source]]:
-        """Return the sources of each fetch, best first: first one for each in order, then more as far as possible."""
-        found: dict[Fetch, list[int]] = {fetch: [] for fetch in self._fetches}
-        for _ in range(MOST_SOURCES):
-            for fetch, taken in found.items():
-                self._add_best(fetch, taken)
-        return {fetch: [self._pools[fetch.artifact].sources[place] for place in taken] or self._later(fetch)
-                for fetch, taken in found.items()}
-
-    def _add_best(self, fetch: Fetch, taken: list[int]) -> None:
-        pool, planned = self._pools[fetch.artifact], self._planned[fetch.artifact]
-        own = pool.on_node(fetch.node_id)
-        possible = _fitting(fetch, pool) & (own | (planned < MOST_FETCHES))
-        possible[taken] = False
-        if possible.any():
-            best = self._best(fetch, possible)
-            planned[best] += not own[best]
-            taken.append(best)
-
-    def _later(self, fetch: Fetch) -> list[_Source]:
-        """Return the sources of a fetch for which none has a free place in the first wave, earliest wave first."""
-        pool, planned = self._pools[fetch.artifact], self._planned[fetch.artifact]
-        possible, found, waves = _fitting(fetch, pool), list[int](), np.searchsorted(FULL_WAVES, planned, "right") + 1
-        while len(found) < MOST_SOURCES and possible.any():
-            found.append(self._best(fetch, possible & (waves == waves[possible].min())))
-            possible[found] = False
-        wave = int(waves[found[0]]) if found else 0
-        planned[found[:1]] += 1
-        return [pool.sources[place]._replace(wave=wave) for place in found]
-
-    def _best(self, fetch: Fetch, possible: Flags) -> int:
-        """Return the nearest of the possible sources; of equally near ones, one with the same view and few fetches."""
-        pool, node = self._pools[fetch.artifact], self._nodes.get(fetch.node_id)
-        labels = node.labels if node else {}
-        near = [pool.with_label(label, labels[label]) for label in fetch.near if label in labels]
-        for better in (pool.on_node(fetch.node_id), *near, pool.with_view(fetch.view)):
-            if (both := possible & better).any():
-                possible = both
-        places = np.flatnonzero(possible)
-        return int(places[self._planned[fetch.artifact][places].argmin()])
-
-
-def _fitting(fetch: Fetch, pool: _Pool) -> Flags:
-    return pool.whole | pool.with_view(fetch.view)
-
-
-def find_ready(inventory: Inventory) -> Ready:
-    """Return the sources that are ready now."""
-    nodes = {node.id: node for node in inventory.nodes}
-    by_artifact = grouped((source.artifact, source) for source in _ready_sources(inventory))
-    return Ready(nodes, {artifact: _Pool(sources, nodes) for artifact, sources in by_artifact.items()})
-
-
-def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
-    dead, known = dead_node_ids(inventory), {node.id for node in inventory.nodes}
-    replicas = [one for one in inventory.replicas  # WARM ones serve their weights, too
-                if one.replica_id is not None and serves(one) and not is_lost(one, dead)]
-    members = [(replica, member) for replica in sorted(replicas, key=lambda one: (one.model, one.replica_id or 0))
-               for member in sorted(replica.members, key=lambda one: (one.group or "", one.copy_index, one.rank))]
-    for replica, member in members:
-        if member.weights and member.address and member.node_id in known:
-            yield _Source(f"{replica.model}/{replica.replica_id}", member.node_id,
-                          host_port(member.address, member.weights.port), member.weights.artifact,
-                          member.weights.view, member.weights.whole or member.weights.view is None,
-                          member.weights.bytes)
 
 
 def weights_by_rank(model: ResolvedModel) -> dict[str, list[Weights | None]]:
