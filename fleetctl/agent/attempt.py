@@ -176,7 +176,7 @@ class Attempt:
             take_back(created)
             return self._end("failed", "NODE_TAKEN", f"Ray gave it no worker within {timeout_s:g} s: needs "
                                                      f"{created.claim}; {'; '.join(short)}; taken back")
-        if self._passed() >= max(timeout_s, WORKER_S):
+        if self._passed() >= WORKER_S:
             return self._no_worker()
         return None
 

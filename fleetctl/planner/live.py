@@ -115,10 +115,10 @@ def sort_out(inventory: Inventory, fleet: str, keys: Collection[str], adopt_from
         if replica.state not in LIVE_STATES:
             continue
         lost = is_lost(replica, dead)
-        ours = replica.fleet == fleet or (replica.fleet is not None and replica.fleet == adopt_from
-                                          and replica.model in keys)
-        ours = ours and replica.replica_id is not None
-        _add(state, replica, names, ours=ours, lost=lost)
+        marked = replica.fleet == fleet or (replica.fleet is not None and replica.fleet == adopt_from
+                                            and replica.model in keys)
+        ours = marked and replica.replica_id is not None  # without an id no verb could name it
+        _add(state, replica, names, marked=marked, ours=ours, lost=lost)
         if not lost and (replica.level == "HOT" or any(member.memory for member in replica.members)):
             state.running.append((replica, ours))
             for member in replica.members:
@@ -158,7 +158,7 @@ def in_fixed_order(replicas: Iterable[Replica]) -> Iterator[Replica]:
             one.actor_id or ""))
 
 
-def _add(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours: bool, lost: bool) -> None:
+def _add(state: LiveState, replica: Replica, names: Mapping[str, str], *, marked: bool, ours: bool, lost: bool) -> None:
     model = state.models.get(replica.model)
     if model is not None and replica.replica_id is not None:
         model.taken_ids.add(replica.replica_id)
@@ -174,8 +174,8 @@ def _add(state: LiveState, replica: Replica, names: Mapping[str, str], *, ours: 
     elif ours and model is not None:
         model.live.append(replica)
     elif not lost:
-        state.unmanaged.append(_unmanaged(replica, names, ours=ours))
-        if model is not None and replica.fleet is not None:
+        state.unmanaged.append(_unmanaged(replica, names, marked=marked))
+        if model is not None and replica.fleet is not None and not marked:
             model.claimed_by.add(replica.fleet)
 
 
@@ -196,10 +196,12 @@ def _lost(replica: Replica, names: Mapping[str, str]) -> Lost:
                 message=f"its actor is {replica.state} but {why}; not counted, its id is not reused")
 
 
-def _unmanaged(replica: Replica, names: Mapping[str, str], *, ours: bool) -> Unmanaged:
+def _unmanaged(replica: Replica, names: Mapping[str, str], *, marked: bool) -> Unmanaged:
     from fleetctl.documents.plan import Unmanaged
 
-    if ours:
+    if marked and replica.replica_id is None:
+        message = "has this fleet's mark but no replica id; counted as capacity in use"
+    elif marked:
         message = "runs under this fleet but is not in its file; kept"
     elif replica.fleet is not None:
         message = f"belongs to fleet {replica.fleet}; counted as capacity in use"

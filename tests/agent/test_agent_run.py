@@ -17,7 +17,7 @@ from fleetctl.agent import mailbox
 from fleetctl.agent import prefetch as prefetch_module
 from fleetctl.agent import replan as replan_module
 from fleetctl.agent.apply import Run
-from fleetctl.agent.attempt import outcome
+from fleetctl.agent.attempt import Attempt, outcome
 from fleetctl.agent.events import EventStream
 from fleetctl.documents.events import RunSummary
 
@@ -41,15 +41,22 @@ class ScriptedCluster:
         self.on_replan: Any = None
         cluster = self
 
-        class ScriptedAttempt:
-            def __init__(self, replica: dict[str, Any], context: Any) -> None:
-                self.replica, self.key, self.result = replica, replica["id"], None
-                self.granted = self.begun = False
-                self.script = list(cluster.scripts.get(self.key, ["granted", "ready"]))
+        class ScriptedAttempt(Attempt):
+            """The real attempt, with a script in place of its phases."""
 
-            def step(self) -> None:
-                if not self.begun:
-                    self.begun = True
+            def __init__(self, replica: dict[str, Any], context: Any) -> None:
+                super().__init__(replica, context)
+                self.seen_by_ray = False
+                self.script = list(cluster.scripts.get(self.key, ["granted", "ready"]))
+                self._phase = self.follow
+
+            @property
+            def begun(self) -> bool:
+                return self.seen_by_ray
+
+            def follow(self) -> None:
+                if not self.seen_by_ray:
+                    self.seen_by_ray = True
                     cluster.begun.append(self.key)
                 cluster.count(run_of())
                 word = self.script.pop(0) if len(self.script) > 1 else self.script[0]
@@ -57,8 +64,7 @@ class ScriptedCluster:
                     self.granted = True
                 elif word != "wait":
                     kind, _, code = word.partition(":")
-                    self.result = outcome(self.replica, kind, code or None, f"{code} of {self.key}")
-                self.granted = self.granted or self.result is not None
+                    self._end(kind, code or None, f"{code} of {self.key}")
 
             def since_ready(self) -> Any:
                 kind = cluster.since_ready.get(self.key)
@@ -149,6 +155,12 @@ def test_a_replica_that_was_ready_is_reported_in_its_final_state(cluster: Script
 def test_ids_are_sorted_as_numbers(cluster: ScriptedCluster) -> None:
     summary = cluster.run("a/10", "a/2", "a/1")
     assert [row[1] for row in outcomes(summary)] == [1, 2, 10]
+
+
+def test_a_refused_replica_passes_its_turn_on_shared_cards(cluster: ScriptedCluster) -> None:
+    cluster.scripts = {"a/0": ["blocked:NODE_DRAINING"]}
+    summary = cluster.run(**request_of("a/0", "a/1", "a/2", gpus=5_000))
+    assert outcomes(summary) == [("a", 0, "blocked"), ("a", 1, "ready"), ("a", 2, "ready")]
 
 
 def test_parallelism_limits_creating_but_not_waiting(cluster: ScriptedCluster) -> None:

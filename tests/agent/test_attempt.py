@@ -17,6 +17,17 @@ def test_a_dead_or_draining_node_gets_no_replica(cluster: SimulatedCluster, trou
     assert cluster.events == []
 
 
+@pytest.mark.parametrize("members", [[MEMBER], [MEMBER, MEMBER]], ids=["one member", "gang"])
+def test_a_refused_replica_ends_its_turn_on_a_shared_card(
+    cluster: SimulatedCluster, members: list[dict[str, object]]
+) -> None:
+    cluster.trouble["n1"] = ("NODE_DRAINING", "the node is draining")
+    attempt = cluster.attempt(members=members)
+    assert not attempt.granted
+    assert cluster.run(attempt)["outcome"] == "blocked"
+    assert attempt.granted, "else every later replica on that card would wait forever"
+
+
 def test_a_node_without_room_is_checked_again_before_it_counts(cluster: SimulatedCluster) -> None:
     cluster.short = ["node-a has 0 GPU free, 1 needed"]
     attempt = cluster.attempt()
@@ -174,6 +185,13 @@ def test_time_without_a_response_from_ray_does_not_count(cluster: SimulatedClust
     cluster.placed = True
     assert cluster.run(attempt)["outcome"] == "ready"
     assert cluster.killed == []
+
+
+def test_a_replica_that_may_be_granted_is_awaited_for_its_own_scheduling_timeout(cluster: SimulatedCluster) -> None:
+    cluster.placed = False
+    lifecycle = {**REPLICA["lifecycle"], "schedulingTimeout": 2 * WORKER_S}  # type: ignore[dict-item]
+    assert cluster.run(cluster.attempt(lifecycle=lifecycle))["code"] == "NO_WORKER"
+    assert cluster.now >= 2 * WORKER_S
 
 
 def test_a_replica_that_was_starting_before_is_never_taken_back(cluster: SimulatedCluster) -> None:

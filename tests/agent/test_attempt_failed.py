@@ -41,6 +41,17 @@ def test_time_without_a_response_from_ray_does_not_count_as_unconstructed(cluste
     assert cluster.run(attempt)["outcome"] == "ready"
 
 
+def test_a_gap_in_rays_answers_does_not_count_for_a_replica_under_construction(cluster: SimulatedCluster) -> None:
+    cluster.constructed = False
+    attempt = cluster.attempt()
+    attempt.step()
+    cluster.now += 10 * CONSTRUCTED_S
+    attempt.step()
+    assert attempt.result is None
+    cluster.constructed = True
+    assert cluster.run(attempt)["outcome"] == "ready"
+
+
 @pytest.mark.parametrize(("state", "trouble", "result"), [
     ("ALIVE", None, None),
     ("RESTARTING", None, ("starting", "STILL_STARTING", "it was ready, went down and is restarting")),
@@ -65,6 +76,15 @@ def test_a_replica_evicted_after_it_was_ready_has_not_failed(cluster: SimulatedC
     assert cluster.run(attempt)["outcome"] == "ready"
     cluster.states, cluster.death, cluster.evicted = ["DEAD"], "killed by `ray.kill`", True
     assert attempt.since_ready() is None
+
+
+def test_a_gang_that_ended_itself_after_it_was_ready_has_failed(cluster: SimulatedCluster) -> None:
+    attempt = cluster.attempt(members=[MEMBER, MEMBER])
+    assert cluster.run(attempt)["outcome"] == "ready"
+    cluster.states, cluster.evicted, cluster.kept = ["DEAD"], True, ("MEMBER_SILENT", "a member did not answer")
+    found = attempt.since_ready()
+    assert found is not None
+    assert (found["outcome"], found["code"]) == ("failed", "MEMBER_SILENT")
 
 
 def test_a_start_that_ended_with_its_node_names_the_node(cluster: SimulatedCluster) -> None:

@@ -1,13 +1,19 @@
-"""The log of one replica: names are reused, and events of an earlier replica of the same name do not count."""
+"""Since when replicas are up, and why they went down: which logs are read, and which of their lines count."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fleetctl.documents.inventory import Replica
-from fleetctl.inventory.lives import NO_TIMES, _fields_from_log
+from fleetctl.errors import InventoryError
+from fleetctl.inventory import lives as lives_module
+from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.engine_log import EngineLog
+from fleetctl.inventory.lives import LOGS_READ, NO_TIMES, Times, _fields_from_log, with_lives
 
 LOG = """\
 fleetctl: starting main/0 rank 0 at 2026-03-04T09:00:00Z
@@ -36,3 +42,81 @@ def test_only_events_after_the_start_of_this_replica_count(
 ) -> None:
     replica = Replica(model="m", replica_id=0, state=state, since=since, restarts=1)
     assert dict(_fields_from_log(replica, log, up)) == news
+
+
+def test_a_replica_that_is_down_is_so_since_its_first_end_and_its_last_one_says_why() -> None:
+    log = LOG + "fleetctl: ended at 2026-03-04T12:05:00Z: exit code 3\n"
+    replica = Replica(model="m", replica_id=0, state="RESTARTING", restarts=2)
+    assert dict(_fields_from_log(replica, log, UP)) == {"since": "2026-03-04T12:00:00Z", "error": "exit code 3"}
+
+
+class Cluster:
+    """A dashboard that knows the times of each actor, and one log for all; `read` = the replicas whose log was read."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, log: str = LOG, times: Times = UP) -> None:
+        self.read: list[int] = []
+        self.times = times
+        self.log = log
+        monkeypatch.setattr(lives_module, "_times", self.times_of)
+        monkeypatch.setattr(lives_module, "read_log", self.read_log)
+
+    def times_of(self, _: DashboardClient, actor_ids: Sequence[str]) -> dict[str, Times]:
+        return dict.fromkeys(actor_ids, self.times)
+
+    def read_log(self, _: DashboardClient, log: EngineLog, lines: int) -> Any:
+        self.read.append(log.replica_id)
+        return SimpleNamespace(data=self.log.encode())
+
+    def lives(self, *replicas: Replica, all_replicas: bool = False) -> tuple[list[Replica], list[str]]:
+        client: Any = None
+        return with_lives(client, replicas, "fleet", "2026-03-04T12:10:00Z", all_replicas=all_replicas)
+
+
+def replica(number: int, **more: Any) -> Replica:
+    member = {"group": "main", "nodeId": "ab" * 28, "role": "Standalone"}
+    return Replica.model_validate({"model": "m", "replicaId": number, "actorId": f"actor-{number}", "fleet": "lab",
+                                   "state": "ALIVE", "constructed": True, "members": [member], **more})
+
+
+def test_a_replica_that_is_up_is_so_since_ray_last_reported_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    [found], problems = cluster.lives(replica(0), all_replicas=True)
+    assert (found.since, found.error, problems) == ("2026-03-04T11:40:00Z", None, [])
+    assert cluster.read == [], "it never ended"
+
+
+def test_a_replica_that_is_restarting_is_looked_up_although_ray_counts_no_restart(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(monkeypatch)
+    [never_ended, restarting], _ = cluster.lives(replica(0), replica(1, state="RESTARTING"))
+    assert (never_ended.since, never_ended.error) == (None, None)
+    assert (restarting.since, restarting.error) == ("2026-03-04T12:00:00Z", "signal 9")
+
+
+def test_of_too_many_restarted_replicas_those_that_are_down_are_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+    up = [replica(number, restarts=1, model="a") for number in range(LOGS_READ)]
+    down = [replica(1_000 + number, state="RESTARTING", restarts=1) for number in range(3)]
+    found, _ = cluster.lives(*up, *down, all_replicas=True)
+    assert len(cluster.read) == LOGS_READ
+    assert {1_000, 1_001, 1_002} <= set(cluster.read)
+    assert [one.error for one in found[-3:]] == ["signal 9"] * 3
+
+
+def test_an_end_in_the_second_of_its_start_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = "fleetctl: ended at 2026-03-04T11:40:00Z: signal 9\n"
+    [found], _ = Cluster(monkeypatch, log).lives(replica(0, state="RESTARTING"))
+    assert (found.since, found.error) == ("2026-03-04T11:40:00Z", "signal 9")
+
+
+def test_times_that_cannot_be_read_are_a_problem_and_the_replicas_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(monkeypatch)
+
+    def no_times(*_: object) -> dict[str, Times]:
+        raise InventoryError("no route")
+
+    monkeypatch.setattr(lives_module, "_times", no_times)
+    found, problems = cluster.lives(replica(0), replica(1, state="RESTARTING"))
+    assert [one.error for one in found] == [None, None]
+    assert problems == ["the times when replicas became ready could not be read: no route"]

@@ -165,6 +165,35 @@ def test_a_held_lock_is_tried_again_at_the_next_look_and_reported_once() -> None
     assert plan_times(loop) == [0, 30, 60]
 
 
+def test_a_held_lock_is_tried_again_at_the_next_look_also_after_an_earlier_plan() -> None:
+    loop = Loop(State(INTERVAL_S))
+    run_round(loop)
+    assert loop.state.replan_at == RESYNC_S
+    assert isinstance(loop.feed(looked(loop.at, cluster="two"))[-1], MakePlan)
+    loop.feed(PlanMade(loop.at, 1))
+    loop.feed(ApplyEnded(loop.at, "locked", "held"))
+    assert loop.feed(looked(loop.at, cluster="two"))[-1] == MakePlan("a")
+
+
+def test_failures_of_an_earlier_revision_do_not_delay_a_new_one() -> None:
+    loop = Loop(State(INTERVAL_S))
+    for revision, cluster in [("a", "one"), ("a", "two"), ("a", "three"), ("b", "three")]:
+        loop.feed(looked(loop.at, revision, cluster))
+        loop.feed(PlanMade(loop.at, 1))
+        ended_at = loop.at
+        loop.feed(ApplyEnded(ended_at, "partial", "0 of 1"))
+    assert (loop.state.failures, loop.state.replan_at) == (1, ended_at + 2 * INTERVAL_S)
+
+
+def test_a_revision_counts_as_applied_only_once_nothing_of_it_is_missing() -> None:
+    loop, applied = Loop(State(INTERVAL_S, report_only=True)), []
+    for cluster, missing in (("one", 2), ("two", 0)):
+        loop.feed(looked(loop.at, cluster=cluster))
+        loop.feed(PlanMade(loop.at, missing))
+        applied.append(loop.state.applied)
+    assert applied == [None, "a"]
+
+
 def test_a_plan_refused_by_policy_is_reported_once_per_revision() -> None:
     loop, notifications = Loop(State(INTERVAL_S)), []
     for revision, cluster in [("a", "one"), ("a", "two"), ("b", "two")]:

@@ -200,6 +200,43 @@ class Lives(RuleBasedStateMachine):
 TestLives = Lives.TestCase
 
 
+class Clocked:
+    """A table with a clock that the test sets, and the views that it has dropped."""
+
+    def __init__(self) -> None:
+        self.now, self.dropped = 0.0, list[str | None]()
+        self.table = Table(lambda: self.now, BUDGET, lambda view: self.dropped.append(view) is None)
+
+    def make(self, *views: str) -> None:
+        for view in views:
+            self.table.reserve(view, SIZES[view])
+            self.table.commit(view)
+
+
+def test_a_view_is_idle_from_its_last_fetch_on() -> None:
+    clocked = Clocked()
+    clocked.make("v0")
+    clocked.now = IDLE_S - 1
+    clocked.table.begin("v0", "fetch")
+    clocked.table.end("fetch")
+    clocked.now = 2 * IDLE_S - 2
+    clocked.table.sweep()
+    assert (clocked.table.state("v0"), clocked.dropped) == (READY, [])
+    clocked.now = 2 * IDLE_S - 1
+    clocked.table.sweep()
+    assert (clocked.table.state("v0"), clocked.dropped) == (None, ["v0"])
+
+
+def test_a_view_too_large_for_the_budget_costs_no_other_view() -> None:
+    clocked = Clocked()
+    clocked.make("v0", "v1")
+    with pytest.raises(Refused, match="noRoom"):
+        clocked.table.reserve("v2", BUDGET + 1)
+    assert clocked.dropped == []
+    assert clocked.table.reserve("v2", BUDGET) == "make"
+    assert clocked.dropped == ["v0", "v1"]
+
+
 def test_any_number_of_first_requests_make_a_view_once() -> None:
     table = Table(lambda: 0.0, BUDGET, lambda key: True)
     key, start = next(iter(SIZES)), threading.Barrier(16)
