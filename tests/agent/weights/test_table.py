@@ -252,3 +252,26 @@ def test_any_number_of_first_requests_make_a_view_once() -> None:
     for thread in threads:
         thread.join()
     assert sorted(answers) == ["make", *["pending"] * 15]
+
+
+def test_a_lease_ends_at_its_time_and_not_after_it() -> None:
+    clocked = Clocked()
+    clocked.make("v0")
+    clocked.table.begin("v0", "fetch")
+    clocked.now = LEASE_S
+    assert not clocked.table.sent("fetch")
+
+
+def test_a_view_that_another_process_uses_is_not_tried_again_at_once() -> None:
+    clocked, tried = Clocked(), list[str | None]()
+
+    def refuse(view: str | None) -> bool:
+        tried.append(view)
+        return False
+
+    clocked.table = Table(lambda: clocked.now, BUDGET, refuse)
+    clocked.make("v0")
+    for clocked.now in (IDLE_S, IDLE_S + 1, 2 * IDLE_S):
+        clocked.table.sweep()
+    assert tried == ["v0", "v0"]
+    assert clocked.table.state("v0") == READY
