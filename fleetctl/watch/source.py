@@ -15,7 +15,8 @@ from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.inventory.address import without_secret
-from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git, check, error_line
+from fleetctl.review.git_command import MOST_OUTPUT, SERVER_TIMEOUT_S, Fetching, Git, check, error_line
+from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 
@@ -136,7 +137,7 @@ class Branch(Source):
             if self._commit_at("newest") == before:  # otherwise another watch of the clone has just fetched it
                 message = error.message.replace(self.url, without_secret(self.url))
                 raise RevisionError(message, hint=error.hint) from None
-        commit = Repository(self._git(), None).find(self._ref("newest"))
+        commit = Repository(self._git()).find(self._ref("newest"))
         if commit is None:
             raise RevisionError(f"{self.ref} of {without_secret(self.url)} is not a commit")
         return commit.id
@@ -146,15 +147,18 @@ class Branch(Source):
             self._git().do("init", "--bare", "--quiet")
         if self._fetch is None:
             self._fetch_began = self.clock()
-            self._fetch = Fetching(str(self.folder), self.environ).start(
+            self._fetch = Fetching(own_git_dir(self.folder, self.environ), self.environ).start(
                 "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules",
                 "--", self.url, f"+{self.ref}:{self._ref('newest')}")
         try:
-            done = self._fetch.wait(PATIENCE_S)
+            done = self._fetch.wait(PATIENCE_S, MOST_OUTPUT)
         except subprocess.TimeoutExpired:
             if not 0 <= self.clock() - self._fetch_began < SERVER_TIMEOUT_S:  # or the clock was set back
                 self.close()
             raise RevisionError(f"git fetch: no answer within {PATIENCE_S:g} s") from None
+        except OSError as error:
+            self.close()
+            raise RevisionError(f"git fetch: {error.strerror}") from None
         self.close()
         check(done, "fetch")
 
@@ -177,7 +181,7 @@ class Branch(Source):
 
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a commit, read from the clone."""
-        return inspect_fleet(self.paths, tree=GitTree(Repository(self._git(), None), Commit(self.ref, revision)))
+        return inspect_fleet(self.paths, tree=GitTree(Repository(self._git()), Commit(self.ref, revision)))
 
     def fault(self, revision: str) -> str:
         """Report a commit that rewinds the branch, or has no signature that git can verify."""
@@ -212,4 +216,4 @@ class Branch(Source):
         return f"refs/fleetctl/{self.key}/{name}"
 
     def _git(self) -> Git:
-        return Git(str(self.folder), self.environ)
+        return Git(own_git_dir(self.folder, self.environ), self.environ)
