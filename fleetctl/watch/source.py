@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,13 +16,15 @@ from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.inventory.address import without_secret
-from fleetctl.review.git_command import MOST_OUTPUT, SERVER_TIMEOUT_S, Fetching, Git, check, error_line
+from fleetctl.review.git_command import MOST_OUTPUT, SERVER_TIMEOUT_S, Fetching, Git, check
 from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 
 PATIENCE_S = 10.0
 """How long a look waits for the server. A longer fetch continues in the background."""
+_KEY = re.compile(r"\b(?:with|using) (\S+ key \S+)")
+_NO_REASON = re.compile(r"""Good "git" signature|gpg: (Signature made|\s*using|\s*issuer|Good signature|\s*aka )""")
 STALE_S = 2 * SERVER_TIMEOUT_S
 """The age at which a lock or partial pack is stale: none of our git processes runs that long."""
 
@@ -192,7 +195,7 @@ class Branch(Source):
                 check(done, "merge-base")  # git failed, so the branch may be fine
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
         if self.signed and (done := git.run("verify-commit", revision)).returncode:
-            return f"its signature cannot be verified: {error_line(done)}" if done.stderr else "it is not signed"
+            return why_unverified(done.stderr.decode(errors="backslashreplace"))
         return ""
 
     def accept(self, revision: str) -> None:
@@ -217,3 +220,22 @@ class Branch(Source):
 
     def _git(self) -> Git:
         return Git(own_git_dir(self.folder, self.environ), self.environ)
+
+
+def why_unverified(printed: str) -> str:
+    """Return why a commit is not used, from what `git verify-commit` printed: the reasons, and the key if it has one.
+
+    A signature by an unknown key is good, too, and git says so first.
+    """
+    lines = list(dict.fromkeys(line.strip() for line in printed.splitlines() if line.strip()))
+    if not lines:
+        return "it is not signed"
+    reasons = [line.removeprefix("gpg: ") for line in lines if not _NO_REASON.match(line)] or ["git gives no reason"]
+    signed_with = _KEY.search(printed)
+    if not signed_with:
+        about = ""
+    elif "No principal matched." in lines:
+        about = f": {signed_with[1]} is not among the allowed signers (gpg.ssh.allowedSignersFile)"
+    else:
+        about = f": {signed_with[1]}"
+    return f"its signature cannot be verified: {'; '.join(reason.rstrip('.') for reason in reasons[:3])}{about}"
