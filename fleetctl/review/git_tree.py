@@ -127,7 +127,12 @@ class GitTree:
 
     def _target(self, link: str, entry: Entry) -> str:
         """Return the target of a link, from the top; raises OSError if it is outside of the tree."""
-        target = os.fsdecode(self._content(entry, link, MAX_LINK_BYTES))
+        try:
+            target = os.fsdecode(self._content(entry, link, MAX_LINK_BYTES))
+        except OSError as error:
+            if error.errno != errno.EFBIG:
+                raise
+            raise _NotHereError(errno.ENAMETOOLONG, f"it is a link of more than {MAX_LINK_BYTES} bytes", link) from None
         inside = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
         if posixpath.isabs(target) or inside == ".." or inside.startswith("../"):
             raise _NotHereError(errno.ENOENT, f"it is a link out of the repository, to {target}", link)
@@ -147,8 +152,7 @@ class GitTree:
         except MissingObject as error:
             raise _NotHereError(errno.EIO, error.message, path) from None
         except LargeObject:
-            size = f"{most >> 20} MiB" if most >> 20 else f"{most} bytes"
-            raise _NotHereError(errno.EFBIG, f"larger than {size}", path) from None
+            raise _NotHereError(errno.EFBIG, f"larger than {most >> 20} MiB", path) from None
 
 
 class _NotHereError(OSError):

@@ -372,7 +372,7 @@ NOT_AMONG = " is not among the allowed signers (gpg.ssh.allowedSignersFile)"
     ("", "it is not signed"),
     ("gpg: Signature made Friday\ngpg:           using EDDSA key AB\ngpg: Can't check signature: No public key\n",
      f"{NOT_VERIFIED}Can't check signature: No public key: EDDSA key AB"),
-    ('gpg: Signature made x\ngpg: using RSA key AB\ngpg: Good signature from "a" [unknown]\ngpg: WARNING: not certified\n',
+    ('gpg: Signature made x\ngpg: using RSA key AB\ngpg: Good signature from "a" \ngpg: WARNING: not certified\n',
      f"{NOT_VERIFIED}WARNING: not certified: RSA key AB"),
     ('Good "git" signature with ED25519 key SHA256:x\n/a:1: key has expired: y\nNo principal matched.\n',
      f"{NOT_VERIFIED}/a:1: key has expired: y; No principal matched: ED25519 key SHA256:x{NOT_AMONG}"),
