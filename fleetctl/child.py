@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import selectors
 import signal
 import subprocess
@@ -14,26 +13,28 @@ from contextlib import suppress
 from typing import IO, cast
 
 _CHUNK = 1 << 16
+_LIMITED = '(ulimit -d "$0") 2>/dev/null && ulimit -d "$0"; exec "$@"'
+"""Sets the limit, unless there is a lower one; the attempt comes first because a failure would end the shell."""
 
 
 class Child:
     """A running program; as a context manager it is ended after the block. Raises OSError if it cannot be started.
 
     Killing git alone leaves its own children behind: ssh or an HTTPS helper, which may never exit. `most_memory` limits
-    the heap of each of its processes, in bytes and without the files it maps; only Linux enforces it.
+    the heap of each of its processes, in bytes and without the files it maps (only Linux enforces it); such a program
+    that does not exist is no OSError, but ends with 127.
     """
 
     def __init__(self, command: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None,
                  cwd: str | None = None, output: int = subprocess.PIPE, most_memory: int | None = None) -> None:
         self._command, self._unwritten = command, memoryview(stdin)
+        # by a shell, since a limit set on the running program comes too late, and code between fork and exec may block
+        limited = command if most_memory is None else ["/bin/sh", "-c", _LIMITED, str(most_memory >> 10), *command]
         self._process = subprocess.Popen(
-            command, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.PIPE, stdout=output,
+            limited, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.PIPE, stdout=output,
             stderr=output)
         self._printed: dict[IO[bytes], bytearray] = {
             pipe: bytearray() for pipe in (self._process.stdout, self._process.stderr) if pipe}
-        if most_memory is not None and hasattr(resource, "prlimit"):
-            with suppress(OSError, ValueError):  # it has exited, or has a lower limit already
-                resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (most_memory, most_memory))
 
     @property
     def pipes(self) -> tuple[IO[bytes], IO[bytes]]:

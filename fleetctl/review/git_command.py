@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ _PROGRAM = re.compile(
     r"|uploadpack|receivepack|uploadarchive|external|difffilter|fsmonitor|hookspath|packobjectshook|partialclone"
     r"|promisor)|submodule\..*\.update", re.DOTALL)
 """Keys that name a program, a server to ask for objects or a file to write, and those that look like it."""
+_FORGED = re.compile(rb"hash mismatch (?:for )?([0-9a-f]{40,64})")
 _NO_MEMORY = re.compile(rb"out of memory|cannot allocate memory|mmap failed", re.IGNORECASE)
 
 
@@ -89,11 +91,12 @@ class Git:
         return self._start([*_ALWAYS, *self._without_programs(), *arguments], stdin)
 
     def _start(self, words: list[str], stdin: bytes = b"") -> Child:
+        environment = self._environment()
+        if shutil.which("git", path=environment.get("PATH")) is None:
+            raise no_git()
         try:
-            return Child(["git", "-C", self.place.top or self.place.path, *words], env=self._environment(),
+            return Child(["git", "-C", self.place.top or self.place.path, *words], env=environment,
                          stdin=stdin, most_memory=MOST_MEMORY)
-        except FileNotFoundError:
-            raise no_git() from None
         except OSError as error:
             raise RevisionError(f"cannot run git: {error.strerror}") from None
 
@@ -109,6 +112,8 @@ class Git:
                 raise RevisionError(f"git {name}: {error.strerror}") from None
         if done.returncode < 0:
             raise RevisionError(f"git {name} was ended by signal {-done.returncode}")
+        if done.returncode and (forged := _FORGED.search(done.stderr)):
+            raise forged_object("object", forged[1].decode())
         if done.returncode and _NO_MEMORY.search(done.stderr):
             raise RevisionError(f"git {name} needs more than {MOST_MEMORY >> 20} MiB of memory: {error_line(done)}",
                                 hint="an object of this repository is too large; git fsck and "
@@ -177,6 +182,12 @@ def no_git() -> RevisionError:
                          hint="without git, compare two files: fleetctl diff OLD.yaml NEW.yaml")
 
 
+def forged_object(kind: str, object_id: str) -> RevisionError:
+    """Return the error for an object whose content is not what its id says."""
+    return RevisionError(f"git {kind} {object_id} is forged or damaged: its content has another hash",
+                         hint="nothing is compared with it; clone the repository again")
+
+
 def check(done: subprocess.CompletedProcess[bytes], command: str, *, hint: str | None = None) -> None:
     """Raise RevisionError if the command failed."""
     if done.returncode:
@@ -191,4 +202,4 @@ def error_line(done: subprocess.CompletedProcess[bytes]) -> str:
     if refused:
         reasons = [line for line in lines if line.startswith("remote: ") and any(map(str.isalnum, line[8:]))]
         return "; ".join([refused, *reasons[:1]])
-    return lines[0].removeprefix("fatal: ") if lines else f"git ended with {done.returncode}"
+    return lines[0].removeprefix("fatal: ").removeprefix("error: ") if lines else f"git ended with {done.returncode}"

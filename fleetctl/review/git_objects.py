@@ -18,7 +18,7 @@ from typing import Literal
 
 from fleetctl.child import Child
 from fleetctl.errors import RevisionError
-from fleetctl.review.git_command import MOST_MEMORY, Git
+from fleetctl.review.git_command import MOST_MEMORY, Git, forged_object
 
 MOST_BYTES = 8 << 20
 """The largest commit, tag or tree: a folder with some 150,000 files."""
@@ -176,8 +176,7 @@ class Objects:
         digest = hashlib.sha1 if len(object_id) == 40 else hashlib.sha256
         if digest(f"{kind} {size}\0".encode() + content).hexdigest() != object_id:
             self._end()
-            raise RevisionError(f"git {kind} {object_id} is forged or damaged: its content has another hash",
-                                hint="nothing is compared with it; clone the repository again")
+            raise forged_object(kind, object_id)
         return kind, content
 
     def _running(self) -> Child:

@@ -16,7 +16,7 @@ from shlex import quote
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.errors import RevisionError
-from fleetctl.review.git_command import Git, GitDir, no_git
+from fleetctl.review.git_command import Git, GitDir, check, no_git
 from fleetctl.review.git_discovery import NoRepository, find_git_dir
 from fleetctl.review.git_objects import OBJECT_ID, MissingObject, Objects
 
@@ -141,8 +141,11 @@ class Repository:
         return Commit(around.name, found)
 
     def _object(self, name: str) -> str | None:
-        found = self.git.ask("rev-parse", "--verify", "--quiet", name)
-        return found if found and OBJECT_ID.fullmatch(found) else None
+        done = self.git.run("rev-parse", "--verify", "--quiet", name)
+        if done.returncode and done.stderr.startswith(b"error:"):  # otherwise it just does not exist
+            check(done, "rev-parse")
+        found = done.stdout.decode(errors="replace").strip()
+        return found if done.returncode == 0 and OBJECT_ID.fullmatch(found) else None
 
     def _how_to_get(self, name: str) -> str:
         if name.startswith("HEAD") and self._object("HEAD") is None:
