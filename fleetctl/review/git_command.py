@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from fleetctl.child import Child
 from fleetctl.errors import RevisionError
+from fleetctl.review.git_discovery import TIMEOUT_S, TRUSTED_SCOPES, GitDir, no_git
 
-TIMEOUT_S = 30.0
 SERVER_TIMEOUT_S = 120.0
 """The longest time a server may take to answer."""
 MOST_MEMORY = 256 << 20
@@ -44,8 +44,6 @@ _QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_LITERAL_PA
 # a partial clone would fetch missing objects, with a command from its configuration
 _OFFLINE = {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
 
-TRUSTED_SCOPES = frozenset({"system", "global", "command"})
-"""Scopes of git's configuration that a repository cannot set."""
 _PROGRAM = re.compile(
     r"(alias|pager|browser|man|difftool|mergetool|guitool|hook|tar|trailer|trace2|sendemail|credential)\..*"
     r"|.*(command|cmd|program|helper|hook|proxy|editor|pager|askpass|textconv|driver|clean|smudge|process|vcs"
@@ -54,19 +52,6 @@ _PROGRAM = re.compile(
 """Keys that name a program, a server to ask for objects or a file to write, and those that look like it."""
 _FORGED = re.compile(rb"hash mismatch (?:for )?([0-9a-f]{40,64})")
 _NO_MEMORY = re.compile(rb"out of memory|cannot allocate memory|mmap failed", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class GitDir:
-    """A verified folder of git (see `git_discovery.py`); `common` = the same, or that of all linked worktrees.
-
-    `top` = the working tree, None for a bare clone. `ours` = made by this program, and so is its configuration.
-    """
-
-    path: str
-    common: str
-    top: str | None
-    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +159,6 @@ class Fetching(Git):
         usual = {name: value for name, value in super()._environment().items() if name not in _OFFLINE}
         usual |= {name: self.environ[name] for name in _OFFLINE if name in self.environ}
         return {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes", **usual, "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
-
-
-def no_git() -> RevisionError:
-    """Return the error for a machine without git."""
-    return RevisionError("git is not installed here",
-                         hint="without git, compare two files: fleetctl diff OLD.yaml NEW.yaml")
 
 
 def forged_object(kind: str, object_id: str) -> RevisionError:

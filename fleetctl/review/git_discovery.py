@@ -11,14 +11,16 @@ import os
 import posixpath
 import subprocess
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from fleetctl.child import Child
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.file_tree import read_whole
-from fleetctl.review.git_command import TIMEOUT_S, TRUSTED_SCOPES, GitDir, no_git
 
+TIMEOUT_S = 30.0
+TRUSTED_SCOPES = frozenset({"system", "global", "command"})
+"""Scopes of git's configuration that a repository cannot set."""
 _GITFILE, _MAX_GITFILE = b"gitdir: ", 1 << 16
 _WITHOUT_GIT = "without git, compare two files: fleetctl diff OLD.yaml NEW.yaml"
 
@@ -27,13 +29,31 @@ class NoRepository(RevisionError):
     """A folder outside of any git repository."""
 
 
+@dataclass(frozen=True, slots=True)
+class GitDir:
+    """A verified folder of git; `common` = the same, or the one that all linked worktrees share.
+
+    `top` = the working tree, None for a bare clone. `ours` = made by this program, and so is its configuration.
+    """
+
+    path: str
+    common: str
+    top: str | None
+    ours: bool = False
+
+
+def checkout_of(path: str, environ: Mapping[str, str]) -> Path | None:
+    """Return the nearest folder with a `.git` at or above a file or folder, which need not exist anymore."""
+    return next((folder for folder in _upward(_nearest_folder(path), environ)
+                 if os.path.lexists(folder / ".git")), None)
+
+
 def find_git_dir(path: str, environ: Mapping[str, str]) -> GitDir:
     """Return the git folder of the file or folder `path`, which need not exist anymore.
 
     Raises NoRepository if there is none, RevisionError if it belongs to somebody else and is not trusted.
     """
-    start = _nearest_folder(path)
-    top = next((folder for folder in _upward(start, environ) if os.path.lexists(folder / ".git")), None)
+    start, top = _nearest_folder(path), checkout_of(path, environ)
     if top is None:
         bare = next((folder for folder in (start, *start.parents) if _is_git_dir(str(folder), str(folder))), None)
         hint = (f"{bare} looks like a bare repository, which a change could contain, so it is not used; "
@@ -143,9 +163,10 @@ def _is_trusted(path: str, environ: Mapping[str, str]) -> bool:
     # no repository: its own configuration must not vouch for it
     apart = {name: value for name, value in environ.items() if name not in ("GIT_WORK_TREE", "GIT_COMMON_DIR")}
     try:
-        with Child(["git", "-C", "/", "config", "-z", "--show-scope", "--type=path", "--get-all", "safe.directory"],
-                   env={**apart, "GIT_DIR": "/dev/null"}) as child:
-            done = child.wait(TIMEOUT_S, _MAX_GITFILE)
+        done = subprocess.run(
+            ["git", "-C", "/", "config", "-z", "--show-scope", "--type=path", "--get-all", "safe.directory"],
+            env={**apart, "GIT_DIR": "/dev/null"}, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S,
+            check=False)
     except FileNotFoundError:
         raise no_git() from None
     except (OSError, subprocess.TimeoutExpired):
@@ -167,3 +188,8 @@ def _names(value: str, path: str) -> bool:
     if value.endswith("/*"):
         return path.startswith(posixpath.join(os.path.realpath(value[:-2]), ""))
     return path == os.path.realpath(value)
+
+
+def no_git() -> RevisionError:
+    """Return the error for a machine without git."""
+    return RevisionError("git is not installed here", hint=_WITHOUT_GIT)

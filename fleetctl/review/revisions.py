@@ -16,8 +16,8 @@ from shlex import quote
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.errors import RevisionError
-from fleetctl.review.git_command import Git, GitDir, check, no_git
-from fleetctl.review.git_discovery import NoRepository, find_git_dir
+from fleetctl.review.git_command import Git, check
+from fleetctl.review.git_discovery import GitDir, NoRepository, find_git_dir, no_git
 from fleetctl.review.git_objects import OBJECT_ID, MissingObject, Objects
 
 _NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{).*", re.DOTALL)

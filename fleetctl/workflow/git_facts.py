@@ -11,8 +11,7 @@ from pathlib import Path
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.sources import STDIN_NAME
-from fleetctl.review.git_command import Git
-from fleetctl.review.git_discovery import find_git_dir
+from fleetctl.review.git_discovery import checkout_of, find_git_dir
 
 TIMEOUT_S = 5.0
 
@@ -22,8 +21,10 @@ def git_facts(files: Sequence[str], environ: Mapping[str, str]) -> GitFacts | No
     input; `dirty` covers the fleet files alone.
     """
     paths = [Path(file).absolute() for file in files if file != STDIN_NAME]
-    if not paths:
+    if not paths or checkout_of(str(paths[0]), environ) is None:
         return None
+    from fleetctl.review.git_command import Git  # outside a repository no git is needed
+
     try:
         git = Git(find_git_dir(str(paths[0]), environ), environ, TIMEOUT_S)
         answer = git.run("status", "--porcelain=v2", "--branch", "--no-ahead-behind", "--no-renames",
