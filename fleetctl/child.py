@@ -10,29 +10,48 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
 from typing import IO, cast
 
 _CHUNK = 1 << 16
-_LIMITED = '(ulimit -d "$0") 2>/dev/null && ulimit -d "$0"; exec "$@"'
-"""Sets the limit, unless there is a lower one; the attempt comes first because a failure would end the shell."""
+_LIMITED = '(ulimit "$1" "$2") 2>/dev/null && ulimit "$1" "$2"; shift 2; '
+"""Sets a limit, unless there is a lower one; the attempt comes first because a failure would end the shell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What each process of a child may use: heap in bytes, without the files it maps, and processor time in seconds.
+
+    Only Linux enforces the first. None = unlimited.
+    """
+
+    memory: int | None = None
+    cpu_s: int | None = None
+
+    def around(self, command: Sequence[str]) -> list[str]:
+        """Return the command with its limits.
+
+        A shell sets them: one set on the running program comes too late, and code between fork and exec may block.
+        """
+        wanted = [(flag, str(value)) for flag, value in (("-d", self.memory and self.memory >> 10), ("-t", self.cpu_s))
+                  if value is not None]
+        return ["/bin/sh", "-c", f'{_LIMITED * len(wanted)}exec "$@"', "sh", *chain.from_iterable(wanted), *command]
 
 
 class Child:
     """A running program; as a context manager it is ended after the block. Raises OSError if it cannot be started.
 
-    Killing git alone leaves its own children behind: ssh or an HTTPS helper, which may never exit. `most_memory` limits
-    the heap of each of its processes, in bytes and without the files it maps (only Linux enforces it); such a program
-    that does not exist is no OSError, but ends with 127.
+    Killing git alone leaves its own children behind: ssh or an HTTPS helper, which may never exit. With `limits` a
+    program that does not exist is no OSError, but ends with 127.
     """
 
     def __init__(self, command: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None,
-                 cwd: str | None = None, output: int = subprocess.PIPE, most_memory: int | None = None) -> None:
+                 cwd: str | None = None, output: int = subprocess.PIPE, limits: Limits | None = None) -> None:
         self._command, self._unwritten = command, memoryview(stdin)
-        # by a shell, since a limit set on the running program comes too late, and code between fork and exec may block
-        limited = command if most_memory is None else ["/bin/sh", "-c", _LIMITED, str(most_memory >> 10), *command]
         self._process = subprocess.Popen(
-            limited, env=env, cwd=cwd, start_new_session=True, stdin=subprocess.PIPE, stdout=output,
-            stderr=output)
+            limits.around(command) if limits else command, env=env, cwd=cwd, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=output, stderr=output)
         self._printed: dict[IO[bytes], bytearray] = {
             pipe: bytearray() for pipe in (self._process.stdout, self._process.stderr) if pipe}
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 from subprocess import TimeoutExpired
 
 import pytest
 
-from fleetctl.child import Child
+from fleetctl.child import Child, Limits
 
 MEBIBYTE = 1 << 20
+LIMITS = Limits(256 * MEBIBYTE, 1)
 
 
-def run(program: str, *, stdin: bytes = b"", most_output: int | None = None, most_memory: int | None = None
+def run(program: str, *, stdin: bytes = b"", most_output: int | None = None, limits: Limits | None = None
         ) -> tuple[int, bytes, bytes]:
-    with Child([sys.executable, "-c", program], stdin=stdin, most_memory=most_memory) as child:
+    with Child([sys.executable, "-c", program], stdin=stdin, limits=limits) as child:
         done = child.wait(60, most_output)
     return done.returncode, done.stdout, done.stderr
 
@@ -50,8 +52,20 @@ def test_a_child_that_still_runs_can_be_awaited_again(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not enforce it")
 def test_memory_beyond_the_limit_is_refused_from_the_start() -> None:
-    code, _, errors = run(f"bytearray({600 * MEBIBYTE})", most_memory=256 * MEBIBYTE)
+    code, _, errors = run(f"bytearray({600 * MEBIBYTE})", limits=LIMITS)
     assert (code, b"MemoryError" in errors) == (1, True)
-    assert run(f"bytearray({20 * MEBIBYTE})", most_memory=256 * MEBIBYTE)[0] == 0
+    assert run(f"bytearray({20 * MEBIBYTE})", limits=LIMITS)[0] == 0
     assert run("import resource; print(resource.getrlimit(resource.RLIMIT_DATA)[0])",
-               most_memory=256 * MEBIBYTE)[1] == b"%d\n" % (256 * MEBIBYTE)
+               limits=LIMITS)[1] == b"%d\n" % (256 * MEBIBYTE)
+
+
+def test_processor_time_beyond_the_limit_ends_the_program() -> None:
+    assert run("while True: pass", limits=LIMITS)[0] in (-signal.SIGKILL, -signal.SIGXCPU)
+
+
+def test_a_lower_limit_stays() -> None:
+    lowered = ["/bin/sh", "-c", 'ulimit -t 5; exec "$@"', "sh", *LIMITS.around(["/bin/sh", "-c", "ulimit -t"])]
+    for limits, seconds in ((None, b"1\n"), (Limits(cpu_s=7), b"5\n")):
+        command = lowered if limits is None else [*lowered[:4], *limits.around(["/bin/sh", "-c", "ulimit -t"])]
+        with Child(command) as child:
+            assert child.wait(60).stdout == seconds

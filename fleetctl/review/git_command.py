@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fleetctl.child import Child
+from fleetctl.child import Child, Limits
 from fleetctl.errors import RevisionError
 from fleetctl.review.git_discovery import TIMEOUT_S, TRUSTED_SCOPES, GitDir, no_git
 
@@ -22,6 +22,8 @@ SERVER_TIMEOUT_S = 120.0
 """The longest time a server may take to answer."""
 MOST_MEMORY = 256 << 20
 """The largest heap of a git process, in bytes: git holds most objects in memory whole, whatever their size."""
+MOST_CPU_S = 10
+"""The most processor time of a git process that only reads: long chains of deltas of large objects cost minutes."""
 MOST_OUTPUT = 64 << 20
 """The most that a git command may print, in bytes."""
 
@@ -81,7 +83,7 @@ class Git:
             raise no_git()
         try:
             return Child(["git", "-C", self.place.top or self.place.path, *words], env=environment,
-                         stdin=stdin, most_memory=MOST_MEMORY)
+                         stdin=stdin, limits=self._limits)
         except OSError as error:
             raise RevisionError(f"cannot run git: {error.strerror}") from None
 
@@ -96,7 +98,7 @@ class Git:
                     raise
                 raise RevisionError(f"git {name}: {error.strerror}") from None
         if done.returncode < 0:
-            raise RevisionError(f"git {name} was ended by signal {-done.returncode}")
+            raise ended_by(name, -done.returncode)
         if done.returncode and (forged := _FORGED.search(done.stderr)):
             raise forged_object("object", forged[1].decode())
         if done.returncode and _NO_MEMORY.search(done.stderr):
@@ -128,6 +130,10 @@ class Git:
                 word for name, value in sorted(values.items()) for word in ("-c", f"{name}={value}"))]
         return self._overrides
 
+    @property
+    def _limits(self) -> Limits:
+        return Limits(MOST_MEMORY, MOST_CPU_S)
+
     def _environment(self) -> dict[str, str]:
         place = self.place
         where = {"GIT_DIR": place.path} | ({"GIT_WORK_TREE": place.top} if place.top else {})
@@ -152,6 +158,10 @@ class Fetching(Git):
 
     __slots__ = ()
 
+    @property
+    def _limits(self) -> Limits:
+        return Limits(MOST_MEMORY)  # the first fetch of a large repository takes long
+
     def _without_programs(self) -> list[str]:
         return []
 
@@ -159,6 +169,12 @@ class Fetching(Git):
         usual = {name: value for name, value in super()._environment().items() if name not in _OFFLINE}
         usual |= {name: self.environ[name] for name in _OFFLINE if name in self.environ}
         return {"GIT_SSH_COMMAND": "ssh -oBatchMode=yes", **usual, "GIT_ALLOW_PROTOCOL": "https:http:ssh:git:file"}
+
+
+def ended_by(name: str, number: int) -> RevisionError:
+    """Return the error for a git command that a signal has ended."""
+    hint = f"git may use at most {MOST_CPU_S} s of processor time here" if number in (9, 24) else None
+    return RevisionError(f"git {name} was ended by signal {number}", hint=hint)
 
 
 def forged_object(kind: str, object_id: str) -> RevisionError:

@@ -12,19 +12,20 @@ import selectors
 import stat
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from fleetctl.child import Child
 from fleetctl.errors import RevisionError
-from fleetctl.review.git_command import MOST_MEMORY, Git, forged_object
+from fleetctl.review.git_command import MOST_MEMORY, Git, ended_by, forged_object
 
 MOST_BYTES = 8 << 20
 """The largest commit, tag or tree: a folder with some 150,000 files."""
 Kind = Literal["blob", "tree", "commit", "tag"]
 OBJECT_ID = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _CHUNK = 1 << 20
+_AT_ONCE = 200
 
 
 class MissingObject(RevisionError):
@@ -73,19 +74,18 @@ class CommitObject:
 
 
 class Objects:
-    """The objects of one repository, read by one `git cat-file` process that ends with this object."""
+    """The objects of one repository, read by two `git cat-file` processes that end with this object."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        self._child: Child | None = None
-        self._unread = bytearray()
+        self._conversations: dict[str, _Conversation] = {}
 
     def read(self, object_id: str, kind: Kind, most: int = MOST_BYTES) -> bytes:
         """Return the content of an object of at most `most` bytes.
 
         Raises MissingObject, LargeObject, and RevisionError for an object of another kind or with another content.
         """
-        found, content = self._ask(object_id, kind, most)
+        [(found, content)] = self._ask([object_id], kind, most)
         if found != kind:
             raise RevisionError(f"git object {object_id} is a {found}, not a {kind}: the repository is damaged")
         return content
@@ -110,7 +110,7 @@ class Objects:
     def peeled(self, object_id: str) -> str | None:
         """Return the commit that an id names, through annotated tags; None if it names something else."""
         for _ in range(100):
-            kind, content = self._ask(object_id, "commit", MOST_BYTES)
+            [(kind, content)] = self._ask([object_id], "commit", MOST_BYTES)
             if kind != "tag":
                 return object_id if kind == "commit" else None
             target = content.partition(b"\n")[0].decode(errors="replace").removeprefix("object ")
@@ -148,89 +148,112 @@ class Objects:
             entry = self.tree(entry.id).get(name)
         return entry, len(path)
 
-    def _ask(self, object_id: str, wanted: Kind, most: int) -> tuple[str, bytes]:
-        """Return kind and content; the content is left out, b"", for another kind than wanted, except of a tag."""
-        deadline = time.monotonic() + self._git.timeout_s
-        try:
-            child = self._running()
-            os.write(child.pipes[0].fileno(), f"{object_id}\n".encode())
-            words = self._line(child, deadline).decode(errors="replace").split()
-        except (BrokenPipeError, EOFError):
-            raise self._ended(object_id) from None
-        if words[1:] == ["missing"]:
-            raise _missing(object_id)
-        if len(words) != 3 or words[0] != object_id or not words[2].isdigit():
-            self._end()
-            raise RevisionError(f"git object {object_id} cannot be read: git answered {' '.join(words)[:200]!r}")
-        kind, size = words[1], int(words[2])
-        if kind not in (wanted, "tag"):
-            self._end()
-            return kind, b""
-        if size > most:
-            self._end()
-            raise LargeObject(f"git {kind} {object_id} is too large: {size} bytes; at most {most} are read")
-        try:
-            content = self._exactly(child, size + 1, deadline)[:-1]
-        except EOFError:
-            raise self._ended(object_id) from None
+    def check_commits(self, object_ids: Sequence[str]) -> None:
+        """Raise RevisionError unless each of these commits is what its id says."""
+        for at in range(0, len(object_ids), _AT_ONCE):
+            kinds = {kind for kind, _ in self._ask(object_ids[at:at + _AT_ONCE], "commit", MOST_BYTES)}
+            if kinds != {"commit"}:
+                raise RevisionError(f"git has a {max(kinds)} where a commit should be: the repository is damaged")
+
+    def _ask(self, object_ids: Sequence[str], wanted: Kind, most: int) -> Iterator[tuple[str, bytes]]:
+        """Yield kind and content of objects, to be read to the end; no content, b"", for other kinds except of tags."""
+        sizes, contents = self._conversation("--batch-check"), self._conversation("--batch")
+        sizes.send(object_ids)
+        headers = [sizes.header(object_id) for object_id in object_ids]
+        for object_id, (kind, size) in zip(object_ids, headers, strict=True):
+            if kind in (wanted, "tag") and size > most:
+                raise LargeObject(f"git {kind} {object_id} is too large: {size} bytes; at most {most} are read")
+        contents.send([object_id for object_id, (kind, _) in zip(object_ids, headers, strict=True)
+                       if kind in (wanted, "tag")])
+        for object_id, (kind, size) in zip(object_ids, headers, strict=True):
+            yield kind, self._checked(contents, object_id, kind, size) if kind in (wanted, "tag") else b""
+
+    def _checked(self, contents: _Conversation, object_id: str, kind: str, size: int) -> bytes:
+        if contents.header(object_id) != (kind, size):
+            contents.end()
+            raise forged_object(kind, object_id)
+        content = contents.read(size + 1, object_id)[:-1]
         digest = hashlib.sha1 if len(object_id) == 40 else hashlib.sha256
         if digest(f"{kind} {size}\0".encode() + content).hexdigest() != object_id:
-            self._end()
+            contents.end()
             raise forged_object(kind, object_id)
-        return kind, content
+        return content
 
-    def _running(self) -> Child:
-        if self._child is None:
-            self._child = self._git.start("cat-file", "--batch")
-            weakref.finalize(self, self._child.end)
-        return self._child
+    def _conversation(self, how: str) -> _Conversation:
+        found = self._conversations.get(how)
+        if found is None or found.ended:
+            found = self._conversations[how] = _Conversation(self._git, how)
+            weakref.finalize(self, found.child.end)
+        return found
 
-    def _end(self) -> None:
-        """End the process, which may be loading a large object; the next read starts another one."""
-        if self._child is not None:
-            self._child.end()
-            self._child, self._unread = None, bytearray()
 
-    def _ended(self, object_id: str) -> RevisionError:
-        """Return the error for a process that ended before it answered."""
-        child, self._child, self._unread = self._running(), None, bytearray()
-        with child:
-            done = child.wait(self._git.timeout_s, _CHUNK)
-        if done.returncode < 0:
-            return RevisionError(f"git cat-file was ended by signal {-done.returncode}")
-        why = done.stderr.decode(errors="backslashreplace").strip().splitlines()[-1:] or ["git cat-file ended"]
-        if "promisor remote" in why[0]:
-            return _missing(object_id)
-        return RevisionError(f"git object {object_id} cannot be read: {why[0].removeprefix('fatal: ')}",
-                             hint=f"git may use at most {MOST_MEMORY >> 20} MiB of memory here; git fsck shows damage")
+class _Conversation:
+    """A running `git cat-file`: one line per object in, one header per object out."""
 
-    def _line(self, child: Child, deadline: float) -> bytes:
+    def __init__(self, git: Git, how: str) -> None:
+        self.child = git.start("cat-file", how)
+        self.ended = False
+        self._timeout_s = git.timeout_s
+        self._unread = bytearray()
+
+    def send(self, object_ids: Sequence[str]) -> None:
+        """Ask for objects; no more than fit into a pipe, as git may wait until its answers are read."""
+        with suppress(BrokenPipeError):  # reading the answer says why
+            os.write(self.child.pipes[0].fileno(), "".join(f"{one}\n" for one in object_ids).encode())
+
+    def header(self, object_id: str) -> tuple[str, int]:
+        """Return kind and size of the next object; raises RevisionError if there is none."""
+        deadline = time.monotonic() + self._timeout_s
         while (end := self._unread.find(b"\n")) < 0:
-            self._read_more(child, deadline)
-        return self._take(end + 1)
+            self._read_more(object_id, deadline)
+        words = self._take(end + 1).decode(errors="replace").split()
+        if len(words) == 3 and words[0] == object_id and words[2].isdigit():
+            return words[1], int(words[2])
+        self.end()  # more answers may follow
+        if words[1:] == ["missing"]:
+            raise _missing(object_id)
+        raise RevisionError(f"git object {object_id} cannot be read: git answered {' '.join(words)[:200]!r}")
 
-    def _exactly(self, child: Child, count: int, deadline: float) -> bytes:
+    def read(self, count: int, object_id: str) -> bytes:
+        """Return the next bytes; raises RevisionError at the end of the output, and when time is up."""
+        deadline = time.monotonic() + self._timeout_s
         while len(self._unread) < count:
-            self._read_more(child, deadline)
+            self._read_more(object_id, deadline)
         return self._take(count)
+
+    def end(self) -> None:
+        """End the process."""
+        self.child.end()
+        self.ended = True
 
     def _take(self, count: int) -> bytes:
         taken = bytes(self._unread[:count])
         del self._unread[:count]
         return taken
 
-    def _read_more(self, child: Child, deadline: float) -> None:
-        """Add to what is unread; raises EOFError at the end of the output, RevisionError when time is up."""
-        pipe = child.pipes[1].fileno()
+    def _read_more(self, object_id: str, deadline: float) -> None:
+        pipe = self.child.pipes[1].fileno()
         with selectors.DefaultSelector() as waiting:
             waiting.register(pipe, selectors.EVENT_READ)
             if not waiting.select(max(0, deadline - time.monotonic())):
-                self._end()
-                raise RevisionError(f"git cat-file did not answer within {self._git.timeout_s:g} s")
+                self.end()
+                raise RevisionError(f"git cat-file did not answer within {self._timeout_s:g} s")
         data = os.read(pipe, _CHUNK)
         if not data:
-            raise EOFError
+            raise self._failed(object_id)
         self._unread += data
+
+    def _failed(self, object_id: str) -> RevisionError:
+        """Return the error for a process that ended before it answered."""
+        done = self.child.wait(self._timeout_s, _CHUNK)
+        self.end()
+        if done.returncode < 0:
+            return ended_by("cat-file", -done.returncode)
+        why = done.stderr.decode(errors="backslashreplace").strip().splitlines()[-1:] or ["git cat-file ended"]
+        if "promisor remote" in why[0]:
+            return _missing(object_id)
+        return RevisionError(f"git object {object_id} cannot be read: {why[0].removeprefix('fatal: ')}",
+                             hint=f"git may use at most {MOST_MEMORY >> 20} MiB of memory here; git fsck shows damage")
 
 
 def _missing(object_id: str) -> MissingObject:

@@ -119,8 +119,7 @@ class Repository:
         listed = self.git.do("rev-list", f"--max-count={MOST_COMMITS + 1}", f"{one}...{other}").split()
         if len(listed) > MOST_COMMITS:
             raise RevisionError(f"{one[:10]} and {other[:10]} are more than {MOST_COMMITS} commits apart")
-        for commit in listed:
-            self.objects.commit(commit)
+        self.objects.check_commits(listed)
 
     def root(self, commit: str) -> str:
         """Return the tree of a commit."""

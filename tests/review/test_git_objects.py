@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -262,22 +263,22 @@ def test_a_commit_that_cannot_be_read_is_an_error(repository: GitFolder, content
 
 def test_a_loop_of_tags_ends() -> None:
     class Loop(Objects):
-        def _ask(self, object_id: str, wanted: str, most: int) -> tuple[str, bytes]:
-            return "tag", b"object " + b"1" * 40 + b"\ntype tag\n"
+        def _ask(self, object_ids: Sequence[str], wanted: str, most: int) -> Iterator[tuple[str, bytes]]:
+            yield "tag", b"object " + b"1" * 40 + b"\ntype tag\n"
 
     assert Loop.peeled(object.__new__(Loop), "1" * 40) is None
 
 
-def test_the_process_that_reads_objects_ends_with_its_reader(repository: GitFolder) -> None:
+def test_the_processes_that_read_objects_end_with_their_reader(repository: GitFolder) -> None:
     objects = objects_of(repository)
     objects.commit(repository.git("rev-parse", "HEAD"))
-    child = objects._running()
-    pid = child._process.pid
-    assert Path(f"/proc/{pid}").exists() or os.kill(pid, 0) is None
-    del objects, child
+    pids = [conversation.child._process.pid for conversation in objects._conversations.values()]
+    assert [os.kill(pid, 0) for pid in pids] == [None, None]
+    del objects
     gc.collect()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_a_git_that_does_not_answer_is_an_error(repository: GitFolder, tmp_path: Path) -> None:
