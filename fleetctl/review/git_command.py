@@ -22,8 +22,8 @@ SERVER_TIMEOUT_S = 120.0
 """The longest time a server may take to answer."""
 MOST_MEMORY = 256 << 20
 """The largest heap of a git process, in bytes: git holds most objects in memory whole, whatever their size."""
-MOST_CPU_S = 10
-"""The most processor time of a git process that only reads: long chains of deltas of large objects cost minutes."""
+MOST_CPU_S = 5
+"""The most processor time of a git process that only reads: a long chain of deltas of large objects costs minutes."""
 MOST_OUTPUT = 64 << 20
 """The most that a git command may print, in bytes."""
 
