@@ -4,14 +4,18 @@ branch, or for a branch on a server, which is then pushed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.errors import RevisionError
 from fleetctl.inventory.address import without_secret
 from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git
+from fleetctl.review.git_discovery import NoRepository
+from fleetctl.review.git_objects import CommitObject
+from fleetctl.review.revisions import Repository, repository_of
 
 TRAILER = "Proposed-by: fleetctl propose"
 """Starts the last line of our commits on a server's branch. A digest of the commit follows, so that only an unmodified
@@ -38,10 +42,11 @@ def commit_on_branch(branch: str, files: Changes, message: str, environ: Mapping
 
     Raises RevisionError outside a repository, for a branch that exists, and for a file with uncommitted changes.
     """
-    git = _git_of(files, environ)
+    repository = _repository_of(files, environ)
+    git = repository.git
     if git.ask("rev-parse", "--verify", "--quiet", f"refs/heads/{branch}"):
         raise RevisionError(f"the branch {branch} already exists", hint="choose another name")
-    commit = _commit(git, files, message)
+    commit = _commit(repository, files, message)
     git.do("branch", "--no-track", "--", branch, commit)
     return commit
 
@@ -52,13 +57,18 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
 
     `into` None = the server's main branch. Raises RevisionError as `commit_on_branch` does, and if the branch has a
     commit that is not ours, if it is `into` or the main branch, if HEAD has commits that `into` lacks, and if the
-    server cannot be reached or refuses.
+    server cannot be reached or refuses, and for files in a submodule: the change that is checked out may have chosen
+    the server of a submodule.
     """
-    git = _git_of(files, environ)
+    repository = _repository_of(files, environ)
+    if repository.submodule:
+        raise RevisionError(f"{repository.top} is a submodule of {repository.submodule.around.top}",
+                            hint="propose from a clone of the submodule's own repository")
+    git = repository.git
     server, ref, shown = _server(git), f"refs/heads/{branch}", without_secret(remote)
     if git.run("check-ref-format", ref).returncode:
         raise RevisionError(f"{branch} is not a valid branch name")
-    commit = _commit(git, files, message, signed=True)
+    commit = _commit(repository, files, message, signed=True)
     main, commits = _remote_refs(server, remote, ref, *([f"refs/heads/{into}"] if into else []))
     into, tip = into or main, commits.get(ref, "")
     if branch in {main, into}:
@@ -69,14 +79,16 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
                             hint="give --into BRANCH")
     server.do("fetch", "--quiet", "--refmap=", "--no-tags", "--no-write-fetch-head", "--no-auto-gc",
               "--no-recurse-submodules", "--", remote, f"refs/heads/{into}", *([ref] if tip else []))
+    repository.check_between(base, "HEAD")
     if (ahead := git.ask("rev-list", "--count", f"{base}..HEAD")) != "0":
         raise RevisionError(f"HEAD has commits that {into} of {shown} does not have: {ahead or 'unknown'}",
                             hint=f"merge them first, or propose from a checkout of {into}")
     if tip:
-        if not _is_as_proposed(git, tip):
+        objects = repository.objects
+        if not _is_as_proposed(objects.commit(tip)):
             raise RevisionError(f"the branch {branch} of {shown} ends with a commit that was not made by "
                                 f"`fleetctl propose`: {tip[:10]}", hint="choose another name with --branch")
-        if _content(git, tip) == _content(git, commit):
+        if objects.commit(tip) == objects.commit(commit):
             return Pushed(tip, into, changed=False)
     server.do("push", "--quiet", "--no-verify", "--no-recurse-submodules", f"--force-with-lease={ref}:{tip}", "--",
               remote, f"{commit}:{ref}")
@@ -85,9 +97,9 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
 
 def _server(git: Git) -> Git:
     """Return git with access to the server as the checkout has it: `core.sshCommand` may name the key."""
-    ssh = git.ask("config", "core.sshCommand")
-    own = {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"} if ssh else {}
-    return Fetching(git.folder, {**own, **git.environ}, SERVER_TIMEOUT_S)
+    server = Fetching(git.place, git.environ, SERVER_TIMEOUT_S)
+    ssh = server.ask("config", "core.sshCommand")
+    return replace(server, environ={"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes", **git.environ}) if ssh else server
 
 
 def _remote_refs(server: Git, remote: str, *refs: str) -> tuple[str, Mapping[str, str]]:
@@ -99,56 +111,62 @@ def _remote_refs(server: Git, remote: str, *refs: str) -> tuple[str, Mapping[str
     return main, {name: first for first, name in rows if not first.startswith("ref: ")}
 
 
-def _content(git: Git, commit: str) -> str | None:
-    """Return tree, parents and message of a commit: everything but author and time."""
-    return git.ask("show", "--no-patch", "--format=%T %P%n%B", commit)
-
-
 def _signed(message: str, parent_and_tree: str) -> str:
     text = message.rstrip()
     digest = sha256(f"{parent_and_tree}\n{text}".encode()).hexdigest()
     return f"{text}\n\n{TRAILER} ({digest[:16]})"
 
 
-def _is_as_proposed(git: Git, tip: str) -> bool:
+def _is_as_proposed(tip: CommitObject) -> bool:
     """Return whether a commit is ours and has not been amended."""
-    parent_and_tree, _, body = (git.ask("show", "--no-patch", "--format=%P %T%n%B", tip) or "").partition("\n")
-    return body.rstrip() == _signed(body.rstrip().rpartition("\n\n")[0], parent_and_tree)
+    body = tip.message.rstrip()
+    return body == _signed(body.rpartition("\n\n")[0], f"{' '.join(tip.parents)} {tip.tree}")
 
 
-def _git_of(files: Changes, environ: Mapping[str, str]) -> Git:
-    return Git(str(next(iter(files)).absolute().parent), environ)
+def _repository_of(files: Changes, environ: Mapping[str, str]) -> Repository:
+    try:
+        return repository_of(str(next(iter(files)).absolute()), environ)
+    except NoRepository:
+        raise _nothing_to_commit_on() from None
 
 
-def _commit(git: Git, files: Changes, message: str, *, signed: bool = False) -> str:
+def _nothing_to_commit_on() -> RevisionError:
+    return RevisionError("the fleet files are not in a git repository with a commit",
+                         hint="leave out --branch and --open")
+
+
+def _commit(repository: Repository, files: Changes, message: str, *, signed: bool = False) -> str:
     """Create the commit, on no branch yet; `signed` adds our last line."""
-    root, head = git.ask("rev-parse", "--show-toplevel"), git.ask("rev-parse", "--verify", "--quiet", "HEAD")
+    git, objects, root, head = repository.git, repository.objects, repository.top, repository.find_here("HEAD")
     if root is None or head is None:
-        raise RevisionError("the fleet files are not in a git repository with a commit",
-                            hint="leave out --branch and --open")
-    tree = f"{head}^{{tree}}"
+        raise _nothing_to_commit_on()
+    tree = objects.commit(head.id).tree
     for path, (before, after) in files.items():
-        inside = path.resolve().relative_to(Path(root).resolve()).parts
-        committed = git.run("cat-file", "blob", f"{head}:{'/'.join(inside)}").stdout.decode(errors="replace")
+        real = path.resolve()
+        if not real.is_relative_to(root):
+            raise RevisionError(f"{path} is outside of the git repository {root}")
+        inside = real.relative_to(root).parts
+        entry, depth = objects.entry_at(tree, inside)
+        committed = ""
+        if entry is not None and entry.is_file and depth == len(inside):
+            committed = objects.read(entry.id, "blob").decode(errors="replace")
         if committed not in (before, before.replace("\r\n", "\n")):
             raise RevisionError(f"{path} has uncommitted changes", hint="commit them first")
         # git may check files out with other line ends than it stores
         stored = after if "\r\n" in committed else after.replace("\r\n", "\n")
         blob = git.do("hash-object", "-w", "--stdin", stdin=stored.encode())
-        tree = _replaced(git, tree, inside, blob)
-    text = _signed(message, f"{head} {tree}") if signed else message
-    return git.do("commit-tree", tree, "-p", head, "-F", "-", stdin=text.encode(), hint=NO_NAME)
+        tree = _replaced(repository, tree, inside, blob)
+    text = _signed(message, f"{head.id} {tree}") if signed else message
+    return git.do("commit-tree", tree, "-p", head.id, "-F", "-", stdin=text.encode(), hint=NO_NAME)
 
 
-def _replaced(git: Git, tree: str, path: tuple[str, ...], blob: str) -> str:
+def _replaced(repository: Repository, tree: str, path: tuple[str, ...], blob: str) -> str:
     """Return a copy of the tree with this blob at `path`."""
     rows = []
-    for row in git.run("ls-tree", "-z", "--full-tree", tree).stdout.split(b"\0")[:-1]:
-        head, _, name = row.partition(b"\t")
-        mode, kind, old = head.split()
-        if name != path[0].encode():
-            rows.append(row)
-            continue
-        new = blob if len(path) == 1 else _replaced(git, old.decode(), path[1:], blob)
-        rows.append(b" ".join((mode, kind, new.encode())) + b"\t" + name)
-    return git.do("mktree", "-z", stdin=b"".join(row + b"\0" for row in rows))
+    for name, entry in repository.objects.tree(tree).items():
+        new = entry.id
+        if name == path[0]:
+            new = blob if len(path) == 1 else _replaced(repository, entry.id, path[1:], blob)
+        kind = "tree" if entry.is_folder else "commit" if entry.is_submodule else "blob"
+        rows.append(f"{entry.mode:06o} {kind} {new}\t{name}\0")
+    return repository.git.do("mktree", "--missing", "-z", stdin=os.fsencode("".join(rows)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,6 +14,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.fleetfile.sources import fleet_files
 from fleetctl.problem import Problem
 from fleetctl.review.git_tree import GitTree
+from fleetctl.review.renames import former_names
 from fleetctl.review.revisions import Commit, Repository
 
 WORKING_TREE = "the working tree"
@@ -103,14 +103,13 @@ def at_commit(commit: Commit, repository: Repository, files: Sequence[str], unti
         if file == STDIN:
             raise UsageError("standard input has no revisions", hint="name the fleet files with -f, or two files")
         if not tree.in_checkout(file, file):
-            raise RevisionError(f"{file} is outside of the git repository {repository.top or repository.git.folder}",
+            where = repository.top or repository.git.place.path
+            raise RevisionError(f"{file} is outside of the git repository {where}",
                                 hint="only files of one repository can be read at a revision")
     place = Place(Revision(name=commit.name, commit=commit.id, files=list(files)), tree, f"{commit.name}:")
     existing = place.existing
     if len(existing) == len(files):
         return place
-    already_read = {tree.identity(file) for file in existing}
-    renames = {new: old for new, old in repository.renamed_since(commit, until).items()
-               if not {old, posixpath.dirname(old)} & already_read}
-    former = (old for file in files if file not in existing for old in tree.former_names(file, renames))
+    former = former_names(tree, [file for file in files if file not in existing], until,
+                          {tree.identity(file) for file in existing})
     return replace(place, former=tuple(dict.fromkeys(former)))

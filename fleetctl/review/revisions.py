@@ -1,33 +1,37 @@
-"""Resolves git revisions to commits: `main`, `v1.2`, `HEAD~3`, and merge bases such as `main...HEAD`."""
+"""Resolves git revisions to commits: `main`, `v1.2`, `HEAD~3`, and merge bases such as `main...HEAD`.
+
+The commits on the way to an answer are checked against their ids. In a submodule a revision is one of the repository
+around it, and means the commit of the submodule that is recorded there.
+"""
 
 from __future__ import annotations
 
 import posixpath
 import re
+import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.errors import RevisionError
-from fleetctl.review.git_command import Git, error_line
+from fleetctl.review.git_command import Git, check
+from fleetctl.review.git_discovery import GitDir, NoRepository, find_git_dir, no_git
+from fleetctl.review.git_objects import OBJECT_ID, MissingObject, Objects
 
-_OBJECT_ID = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _NO_BRANCH = re.compile(r"HEAD.*|@|[0-9a-f]{7,39}|.*([~^:]|@\{).*", re.DOTALL)
 """Names that no remote has as a branch; hexadecimal ones are taken for abbreviated commits."""
 
-_ALL_NAMES = ("for-each-ref", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
-_TRUST = "git config --global --add safe.directory"
+_ALL_NAMES = ("for-each-ref", "--count=10000", "--format=%(refname:short)", "refs/heads", "refs/remotes", "refs/tags")
 _RANGE = re.compile(r"(?P<from>.*?)(?P<dots>\.\.\.?)(?P<to>.*)", re.DOTALL)
+_ANCESTOR = re.compile(r"(?P<start>[^~^]+)[~^].*", re.DOTALL)
+MOST_COMMITS = 100_000
+"""The most commits between two revisions that are compared."""
 
 
 class MissingRevision(RevisionError):
     """A revision or merge base that this clone does not have and may be able to fetch."""
-
-
-class NoRepository(RevisionError):
-    """A folder outside of any git repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,51 +44,107 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A git repository; `top` is the folder of its working tree, None for a bare one."""
+    """A git repository, and the submodule of another one that it may be."""
 
     git: Git
-    top: str | None
+    submodule: Submodule | None = None
+    objects: Objects = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "objects", Objects(self.git))
+
+    @property
+    def top(self) -> str | None:
+        """The folder of its working tree, None for a bare clone."""
+        return self.git.place.top
+
+    @property
+    def outermost(self) -> Repository:
+        """The repository whose revisions count: itself, or for a submodule the outermost one around it."""
+        return self.submodule.around.outermost if self.submodule else self
 
     def find(self, name: str) -> Commit | None:
-        """Return the commit that a revision names, or None if there is none."""
+        """Return the commit that a revision names, or None if there is none; for a submodule the recorded one.
+
+        Raises RevisionError for a forged object, and if that revision does not have the submodule.
+        """
+        if self.submodule:
+            found = self.submodule.around.find(name)
+            return found and self._recorded(found)
+        return self.find_here(name)
+
+    def find_here(self, name: str) -> Commit | None:
+        """As `find`, but in a submodule the name is one of its own revisions."""
         if name.startswith("-"):  # git would take it for an option
             return None
         found = self._object(name)
-        # in two steps, because `:/text` would take the suffix for text
-        commit = found and self._object(f"{found}^{{commit}}")
+        try:
+            commit = self.objects.peeled(found) if found else None
+        except MissingObject:
+            return None
+        if commit and (ancestor := _ANCESTOR.fullmatch(name)) and (start := self.find_here(ancestor["start"])):
+            self.check_between(start.id, commit)
         return Commit(name, commit) if commit else None
 
     def commit(self, name: str) -> Commit:
         """Return the commit that a revision names; raises RevisionError, with a hint how to fetch it, if not found."""
         found = self.find(name)
         if found is None:
-            near = nearest(name, (self.git.ask(*_ALL_NAMES) or "").splitlines())
-            hint = f"did you mean {near}? If not, {self._how_to_get(name)}" if near else self._how_to_get(name)
-            raise MissingRevision(f"git has no revision {name!r} here", hint=hint)
+            raise self.outermost.missing(name)
         return found
+
+    def missing(self, name: str) -> MissingRevision:
+        """Return the error for a revision that is not found."""
+        near = nearest(name, (self.git.ask(*_ALL_NAMES) or "").splitlines())
+        hint = f"did you mean {near}? If not, {self._how_to_get(name)}" if near else self._how_to_get(name)
+        return MissingRevision(f"git has no revision {name!r} here", hint=hint)
 
     def merge_base(self, one: str, other: str) -> Commit:
         """Return the merge base of two revisions, named `one...other`; raises RevisionError if there is none."""
+        if self.submodule:
+            return self._recorded(self.submodule.around.merge_base(one, other))
         first, second = self.commit(one), self.commit(other)
         found = self.git.ask("merge-base", first.id, second.id)
         if not found:
             hint = self._how_to_deepen() or "they share no history; to compare them directly, write two dots"
             raise MissingRevision(f"{one} and {other} have no merge base here", hint=hint)
+        self.check_between(first.id, second.id)
         return Commit(f"{one}...{other}", found)
 
-    def renamed_since(self, commit: Commit, until: str | None) -> dict[str, str]:
-        """Return the old names of renamed files by their new names in the commit `until`, else in the index.
+    def check_between(self, one: str, other: str) -> None:
+        """Raise RevisionError unless every commit that only one of two commits follows is what its id says.
 
-        Paths are relative to the top.
+        git found them by the parents that it read without such a check.
         """
-        compared = ("diff-tree", "-r", commit.id, until) if until else ("diff-index", "--cached", commit.id)
-        printed = self.git.ask(*compared, "--find-renames", "--diff-filter=R", "--name-status", "-z") or ""
-        fields = printed.split("\0")
-        return dict(zip(fields[2::3], fields[1::3], strict=False))
+        listed = self.git.do("rev-list", f"--max-count={MOST_COMMITS + 1}", f"{one}...{other}").split()
+        if len(listed) > MOST_COMMITS:
+            raise RevisionError(f"{one[:10]} and {other[:10]} are more than {MOST_COMMITS} commits apart")
+        self.objects.check_commits(listed)
+
+    def root(self, commit: str) -> str:
+        """Return the tree of a commit."""
+        return self.objects.commit(commit).tree
+
+    def _recorded(self, around: Commit) -> Commit:
+        """Return the commit of this submodule that a commit around it records."""
+        submodule = self.submodule
+        if submodule is None:
+            return around
+        found = submodule.commit_in(around)
+        try:
+            self.objects.commit(found)
+        except MissingObject:
+            raise MissingRevision(
+                f"{around.name} has the submodule {submodule.path} at {found[:10]}, a commit that is not in this clone "
+                "of it", hint=f"fetch it: git -C {quote(submodule.path)} fetch origin {found}") from None
+        return Commit(around.name, found)
 
     def _object(self, name: str) -> str | None:
-        found = self.git.ask("rev-parse", "--verify", "--quiet", name)
-        return found if found and _OBJECT_ID.fullmatch(found) else None
+        done = self.git.run("rev-parse", "--verify", "--quiet", name)
+        if done.returncode and done.stderr.startswith(b"error:"):  # otherwise it just does not exist
+            check(done, "rev-parse")
+        found = done.stdout.decode(errors="replace").strip()
+        return found if done.returncode == 0 and OBJECT_ID.fullmatch(found) else None
 
     def _how_to_get(self, name: str) -> str:
         if name.startswith("HEAD") and self._object("HEAD") is None:
@@ -95,7 +155,7 @@ class Repository:
         remote, slash, branch = name.partition("/")
         if not slash or remote not in remotes:
             remote, branch = remotes[0], name
-        if _OBJECT_ID.fullmatch(branch):
+        if OBJECT_ID.fullmatch(branch):
             return f"fetch it: git fetch {remote} {branch}"
         tracked = f"{remote}/{branch}"
         use = "" if tracked == name else f", then use {quote(tracked)}"
@@ -107,21 +167,100 @@ class Repository:
             if shallow else None
 
 
+@dataclass(frozen=True, slots=True)
+class Submodule:
+    """The place of a repository in the one around it: a submodule at `path` from its top."""
+
+    around: Repository
+    path: str
+
+    def commit_in(self, commit: Commit) -> str:
+        """Return the commit of the submodule that a commit of the repository around it records.
+
+        Raises RevisionError unless both that commit and HEAD have a submodule there, with the same URL: otherwise the
+        change chooses what it is compared with.
+        """
+        head = self.around.find_here("HEAD")
+        found, now = self._state(commit.id), self._state(head.id) if head else None
+        where = f"the submodule {self.path} of {self.around.top}"
+        if found is None:
+            raise RevisionError(f"{commit.name} has no submodule at {self.path}, so it has no base for {where}",
+                                hint="review the change that adds a submodule by hand")
+        if now is None:
+            raise RevisionError(f"HEAD does not have {where}", hint="commit it, or remove the folder")
+        if found[1] != now[1]:
+            raise RevisionError(f"{where} has another URL than in {commit.name}: {now[1]}, not {found[1]}",
+                                hint="review the change of a URL by hand")
+        return found[0]
+
+    def _state(self, commit: str) -> tuple[str, str] | None:
+        """Return the recorded commit and the URL of the submodule in a commit; None if it is not a submodule there."""
+        objects, root = self.around.objects, self.around.root(commit)
+        entry, depth = objects.entry_at(root, self.path.split("/"))
+        listed, _ = objects.entry_at(root, [".gitmodules"])
+        if entry is None or not entry.is_submodule or depth != self.path.count("/") + 1:
+            return None
+        if listed is None or not listed.is_file:
+            return None
+        text = objects.read(listed.id, "blob")
+        answer = self.around.git.do("config", "--file", "-", "-z", "--list", stdin=text)
+        settings = [setting.partition("\n")[::2] for setting in answer.split("\0")]
+        names = {key[:-len(".path")] for key, value in settings
+                 if key.startswith("submodule.") and key.endswith(".path") and value == self.path}
+        urls = {value for key, value in settings if key.removesuffix(".url") in names and key.endswith(".url")}
+        return (entry.id, urls.pop()) if len(names) == len(urls) == 1 else None
+
+
 def repository_of(path: str, environ: Mapping[str, str]) -> Repository:
     """Return the repository of a file or folder, which need not exist anymore.
 
-    Raises RevisionError with git's message if there is none.
+    Raises NoRepository if there is none, RevisionError if it is not to be trusted.
     """
-    git = Git(_nearest_folder(path), environ)
-    inside = git.run("rev-parse", "--is-inside-work-tree")
-    if inside.returncode:
-        advice = [line.strip() for line in inside.stderr.decode(errors="replace").splitlines() if _TRUST in line]
-        message = f"no git repository at {git.folder}: {error_line(inside)}"
-        if advice:
-            raise RevisionError(message, hint=f"if you trust it: {advice[0]}")
-        raise NoRepository(message, hint="without git, compare two files: fleetctl diff OLD.yaml NEW.yaml")
-    top = git.ask("rev-parse", "--show-toplevel") if inside.stdout.strip() == b"true" else None
-    return Repository(git, top)
+    if shutil.which("git", path=environ.get("PATH")) is None:
+        raise no_git()
+    return _repository(find_git_dir(path, environ), environ)
+
+
+def _repository(place: GitDir, environ: Mapping[str, str]) -> Repository:
+    return Repository(Git(place, environ), _submodule(place, environ))
+
+
+def _submodule(place: GitDir, environ: Mapping[str, str]) -> Submodule | None:
+    """Return the submodule that a repository is; None if it is independent of any repository around it.
+
+    Raises RevisionError if the repository around it tracks the folder in another way: then its `.git` came from
+    elsewhere, such as an archive.
+    """
+    top = place.top
+    if top is None or top == posixpath.dirname(top):
+        return None
+    try:
+        above = find_git_dir(posixpath.dirname(top), environ)
+    except NoRepository:
+        return None
+    except RevisionError:
+        if "/modules/" in place.path and Path(top, ".git").is_file():
+            raise
+        return None  # a repository of somebody else, such as one of the whole machine
+    if above.top is None:
+        return None
+    around, inside = _repository(above, environ), posixpath.relpath(top, above.top)
+    head = around.find_here("HEAD")
+    parts = inside.split("/")
+    entry, depth = around.objects.entry_at(around.root(head.id), parts) if head else (None, 0)
+    if _is_absorbed(place, above.path) or _is_absorbed(place, above.common) or (
+            entry is not None and entry.is_submodule and depth == len(parts)):
+        return Submodule(around, inside)
+    if entry is not None:
+        raise RevisionError(f"{top} has a .git of its own, but the repository {above.top} tracks that folder, so it is "
+                            "unclear which of the two its files belong to", hint=f"if it came from elsewhere, remove "
+                            f"{quote(posixpath.join(top, '.git'))}")
+    return None
+
+
+def _is_absorbed(place: GitDir, git_dir: str) -> bool:
+    """Return whether a repository lies in the git folder of another one, as submodules do."""
+    return place.path.startswith(f"{git_dir}/modules/")
 
 
 def parse_range(name: str) -> tuple[str, str, str] | None:
@@ -130,11 +269,3 @@ def parse_range(name: str) -> tuple[str, str, str] | None:
     if match is None or name.startswith(("../", "./", "/")) or name in (".", "..", "..."):
         return None
     return match["from"] or "HEAD", match["dots"], match["to"] or "HEAD"
-
-
-def _nearest_folder(path: str) -> str:
-    # a file may be a link into another repository: its own folder counts
-    folder = Path(posixpath.realpath(path if Path(path).is_dir() else posixpath.dirname(posixpath.abspath(path))))
-    while not folder.is_dir() and folder != folder.parent:
-        folder = folder.parent
-    return str(folder)

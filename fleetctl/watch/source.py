@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +16,15 @@ from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
 from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
 from fleetctl.inventory.address import without_secret
-from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git, check, error_line
+from fleetctl.review.git_command import MOST_OUTPUT, SERVER_TIMEOUT_S, Fetching, Git, check
+from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 
 PATIENCE_S = 10.0
 """How long a look waits for the server. A longer fetch continues in the background."""
+_KEY = re.compile(r"\b(?:with|using) (\S+ key \S+)")
+_NO_REASON = re.compile(r"""Good "git" signature|gpg: (Signature made|\s*using|\s*issuer|Good signature|\s*aka )""")
 STALE_S = 2 * SERVER_TIMEOUT_S
 """The age at which a lock or partial pack is stale: none of our git processes runs that long."""
 
@@ -136,7 +140,7 @@ class Branch(Source):
             if self._commit_at("newest") == before:  # otherwise another watch of the clone has just fetched it
                 message = error.message.replace(self.url, without_secret(self.url))
                 raise RevisionError(message, hint=error.hint) from None
-        commit = Repository(self._git(), None).find(self._ref("newest"))
+        commit = Repository(self._git()).find(self._ref("newest"))
         if commit is None:
             raise RevisionError(f"{self.ref} of {without_secret(self.url)} is not a commit")
         return commit.id
@@ -146,15 +150,18 @@ class Branch(Source):
             self._git().do("init", "--bare", "--quiet")
         if self._fetch is None:
             self._fetch_began = self.clock()
-            self._fetch = Fetching(str(self.folder), self.environ).start(
+            self._fetch = Fetching(own_git_dir(self.folder, self.environ), self.environ).start(
                 "fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-gc", "--no-recurse-submodules",
                 "--", self.url, f"+{self.ref}:{self._ref('newest')}")
         try:
-            done = self._fetch.wait(PATIENCE_S)
+            done = self._fetch.wait(PATIENCE_S, MOST_OUTPUT)
         except subprocess.TimeoutExpired:
             if not 0 <= self.clock() - self._fetch_began < SERVER_TIMEOUT_S:  # or the clock was set back
                 self.close()
             raise RevisionError(f"git fetch: no answer within {PATIENCE_S:g} s") from None
+        except OSError as error:
+            self.close()
+            raise RevisionError(f"git fetch: {error.strerror}") from None
         self.close()
         check(done, "fetch")
 
@@ -177,7 +184,7 @@ class Branch(Source):
 
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a commit, read from the clone."""
-        return inspect_fleet(self.paths, tree=GitTree(Repository(self._git(), None), Commit(self.ref, revision)))
+        return inspect_fleet(self.paths, tree=GitTree(Repository(self._git()), Commit(self.ref, revision)))
 
     def fault(self, revision: str) -> str:
         """Report a commit that rewinds the branch, or has no signature that git can verify."""
@@ -188,7 +195,7 @@ class Branch(Source):
                 check(done, "merge-base")  # git failed, so the branch may be fine
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
         if self.signed and (done := git.run("verify-commit", revision)).returncode:
-            return f"its signature cannot be verified: {error_line(done)}" if done.stderr else "it is not signed"
+            return why_unverified(done.stderr.decode(errors="backslashreplace"))
         return ""
 
     def accept(self, revision: str) -> None:
@@ -212,4 +219,23 @@ class Branch(Source):
         return f"refs/fleetctl/{self.key}/{name}"
 
     def _git(self) -> Git:
-        return Git(str(self.folder), self.environ)
+        return Git(own_git_dir(self.folder, self.environ), self.environ)
+
+
+def why_unverified(printed: str) -> str:
+    """Return why a commit is not used, from what `git verify-commit` printed: the reasons, and the key if it has one.
+
+    A signature by an unknown key is good, too, and git says so first.
+    """
+    lines = list(dict.fromkeys(line.strip() for line in printed.splitlines() if line.strip()))
+    if not lines:
+        return "it is not signed"
+    reasons = [line.removeprefix("gpg: ") for line in lines if not _NO_REASON.match(line)] or ["git gives no reason"]
+    signed_with = _KEY.search(printed)
+    if not signed_with:
+        about = ""
+    elif "No principal matched." in lines:
+        about = f": {signed_with[1]} is not among the allowed signers (gpg.ssh.allowedSignersFile)"
+    else:
+        about = f": {signed_with[1]}"
+    return f"its signature cannot be verified: {'; '.join(reason.rstrip('.') for reason in reasons[:3])}{about}"

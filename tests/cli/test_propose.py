@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from checkout import IDENTITY, git, make_remote
 from cluster_stand_in import ClusterStandIn, all_ready, serve
+from git_folder import GitFolder
 from github_stand_in import github
 from gitlab_stand_in import gitlab
+from hostile_git import embed
 from in_process import run_here
 from stand_in_server import Answer, Request, serving
 
@@ -388,3 +390,18 @@ def test_running_models_missing_in_the_file_are_added(desk: Path, tmp_path: Path
         assert [one["model"] for one in planned["drift"]] == ["org/a"], "the replica whose spec is unknown"
         again = propose(desk, "from-live", "-f", "fleets", "--address", cluster.url)
         assert (again.returncode, again.stdout, again.stderr) == (0, "", "note: nothing to change\n")
+
+
+def test_a_committed_repository_is_not_the_one_that_is_pushed_from(desk: Path, tmp_path: Path) -> None:
+    """Its configuration would run a program, which sees the token of the forge."""
+    repository = GitFolder(desk, {"PATH": "/usr/bin:/bin", "HOME": str(desk), **IDENTITY})
+    ran = tmp_path / "ran"
+    config = (f"[core]\n\trepositoryformatversion = 0\n\tworktree = ../\n\tsshCommand = touch {ran};\n"
+              f"\tgitProxy = touch {ran};\n[remote \"origin\"]\n\turl = git@127.0.0.1:o/r.git\n")
+    embed(repository, "fleets", git(desk, "rev-parse", "HEAD"), {}, config)
+    for flags in (("--open", "--forge", "github"), ("--branch", "more")):
+        with github() as hub:
+            done = propose(desk, "scale", "org/a", "--replicas", "5", "-f", "fleets/prod.yaml", *flags,
+                           **hub.environment())
+        assert (done.returncode, ran.exists()) == ("--open" in flags, False), done.stderr
+    assert git(desk, "branch", "--list", "more"), "the branch is in the checkout's own repository"

@@ -10,8 +10,10 @@ from git_folder import GitFolder
 
 from fleetctl.fleetfile.file_tree import DISK
 from fleetctl.fleetfile.load import inspect_fleet, load_fleet
+from fleetctl.review.git_command import Git
+from fleetctl.review.git_discovery import own_git_dir
 from fleetctl.review.git_tree import GitTree
-from fleetctl.review.revisions import repository_of
+from fleetctl.review.revisions import Repository, repository_of
 
 ODD_NAMES = ["with space.yaml", "größe.yaml", "日本.yaml", "semi;colon.yaml", "-dash.yaml", "quote'\".yaml",
              "new\nline.yaml", ":(glob)*.yaml", "star*.yaml"]
@@ -132,12 +134,13 @@ def test_a_folder_reached_through_a_link_is_the_same_repository(
     assert tree_at(repository).is_file("prod.yaml")
 
 
-def test_a_bare_repository_is_read_by_paths_from_its_top(
+def test_a_bare_clone_of_our_own_is_read_by_paths_from_its_top(
     repository: GitFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository.git("clone", "--quiet", "--bare", str(repository.folder), str(tmp_path / "bare.git"))
     monkeypatch.chdir(tmp_path / "bare.git")
-    tree = tree_at(repository, "main")
+    found = Repository(Git(own_git_dir(tmp_path / "bare.git", repository.environ), repository.environ))
+    tree = GitTree(found, found.commit("main"))
     assert tree.names("fleets") == ["prod.yaml"]
     assert not tree.in_checkout("../repo/fleets/prod.yaml", "")
 

@@ -9,7 +9,9 @@ import pytest
 from fleet_texts import fleet
 from git_folder import GitFolder
 
+from fleetctl.errors import RevisionError
 from fleetctl.review.arguments import places_of
+from fleetctl.review.branch import commit_on_branch
 from fleetctl.review.compare import compare
 from fleetctl.review.inputs import read_sides
 from fleetctl.workflow.git_facts import git_facts
@@ -33,10 +35,16 @@ def trap(repository: GitFolder, tmp_path: Path) -> Path:
     repository.commit({"fleets/prod.yaml": fleet("org/a", replicas=4), ".gitattributes": "* diff=t filter=t\n"})
     for key in ("core.fsmonitor", "core.pager", "core.editor", "core.sshCommand", "core.askPass", "diff.external",
                 "diff.t.textconv", "diff.t.command", "filter.t.smudge", "filter.t.clean", "filter.t.process",
-                "uploadpack.packObjectsHook", "gpg.program", "pager.ls-tree", "pager.rev-parse", "pager.cat-file"):
+                "uploadpack.packObjectsHook", "gpg.program", "pager.ls-tree", "pager.rev-parse", "pager.cat-file",
+                "core.gitProxy", "core.alternateRefsCommand", "credential.helper", "gpg.ssh.program", "hook.t.command",
+                "gpg.ssh.defaultKeyCommand", "sequence.editor", "interactive.diffFilter", "remote.origin.uploadpack",
+                "remote.origin.vcs", "credential.https://a.example.helper", "merge.t.driver", "trailer.t.command"):
         repository.git("config", key, str(program))
     repository.git("config", "core.hooksPath", str(hooks))
-    for alias in ("ls-tree", "rev-parse", "cat-file", "merge-base"):
+    for key, value in {"log.showSignature": "true", "status.submoduleSummary": "true", "remote.origin.promisor": "true",
+                       "hook.t.event": "reference-transaction"}.items():
+        repository.git("config", key, value)
+    for alias in ("ls-tree", "rev-parse", "cat-file", "merge-base", "config", "status", "rev-list", "diff-index"):
         repository.git("config", f"alias.{alias}", f"!{program}")
     sprung.unlink(missing_ok=True)
     return sprung
@@ -90,6 +98,37 @@ def test_a_filter_of_any_name_is_not_run(repository: GitFolder, trap: Path, name
     os.utime(repository.folder / "fleets/prod.yaml", (1, 1))
     git_facts(["fleets/prod.yaml"], repository.environ)
     assert not trap.exists()
+
+
+def test_a_program_that_a_tracked_file_names_is_not_run(repository: GitFolder, trap: Path) -> None:
+    """Some checkouts include a committed file into their configuration."""
+    program = trap.parent / "trap.sh"
+    repository.git("config", "--remove-section", "filter.t")
+    repository.git("config", "include.path", "../settings")
+    settings = f'[filter "s"]\n\tclean = {program}\n\trequired = true\n[core]\n\tfsmonitor = {program}\n'
+    repository.commit({"settings": settings, ".gitattributes": "* filter=s\n"})
+    os.utime(repository.folder / "fleets/prod.yaml", (1, 1))
+    trap.unlink(missing_ok=True)
+    git_facts(["fleets/prod.yaml"], repository.environ)
+    compare(*read_sides(*places_of("HEAD~1", None, ["fleets"], repository.environ), no_stdin))
+    assert not trap.exists()
+
+
+def test_a_program_whose_key_git_cannot_override_is_an_error(repository: GitFolder, trap: Path) -> None:
+    (repository.folder / ".git/included").write_text(f'[filter "a=b"]\n\tclean = {trap.parent}/trap.sh\n')
+    repository.git("config", "include.path", "included")
+    with pytest.raises(RevisionError, match=r"names a program under 'filter\.a=b\.clean'"):
+        places_of("HEAD~1", None, ["fleets"], repository.environ)
+    assert not trap.exists()
+
+
+def test_local_commits_are_made_without_running_programs(repository: GitFolder, trap: Path) -> None:
+    file = repository.folder / "fleets/prod.yaml"
+    commit = commit_on_branch("more", {file: (file.read_text(), fleet("org/a", replicas=9))}, "more",
+                              repository.environ)
+    assert not trap.exists()
+    assert "replicas: 9" in repository.git("cat-file", "blob", f"{commit}:fleets/prod.yaml")
+    assert repository.git("rev-parse", f"{commit}^", "more") == repository.git("rev-parse", "HEAD", commit)
 
 
 def test_a_filter_from_the_users_own_configuration_is_run(repository: GitFolder, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from small_watcher import advance, watcher_of
 
 from fleetctl.errors import RevisionError
 from fleetctl.watch import source as source_module
-from fleetctl.watch.source import Branch, Files
+from fleetctl.watch.source import Branch, Files, why_unverified
 from fleetctl.watch.step import Apply, Notify
 from fleetctl.watch.watcher import Watcher
 
@@ -277,7 +277,7 @@ def test_a_killed_git_does_not_reject_the_branch(upstream: Upstream, tmp_path: P
     assert source.fault(pushed) == ""
 
 
-@pytest.mark.parametrize("fails", ["ls-tree", "cat-file", "verify-commit"])
+@pytest.mark.parametrize("fails", ["rev-parse", "cat-file", "verify-commit"])
 @pytest.mark.parametrize("how", ["kill -9 $$", "echo 'fatal: Out of memory' >&2; exit 128"])
 def test_a_failure_of_git_does_not_reject_a_commit_for_good(
     upstream: Upstream, tmp_path: Path, fails: str, how: str
@@ -352,11 +352,36 @@ def test_only_signed_commits_are_used_if_required(upstream: Upstream, tmp_path: 
     upstream.git("config", "--global", "user.signingKey", str(key))
     stranger = upstream.push(FLEET % 2, "-S")
     source.newest()
-    assert source.fault(stranger), "the key is not allowed"
-    (tmp_path / "allowed").write_text(f"a@b {key.with_suffix('.pub').read_text()}")
+    assert "gpg.ssh.allowedSignersFile needs to be configured" in source.fault(stranger)
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "other")], check=True)
+    (tmp_path / "allowed").write_text(f"a@b {(tmp_path / 'other.pub').read_text()}")
     upstream.git("config", "--global", "gpg.ssh.allowedSignersFile", str(tmp_path / "allowed"))
+    printed = subprocess.run(["ssh-keygen", "-l", "-f", str(key)], check=True, capture_output=True, text=True).stdout
+    assert source.fault(stranger) == (
+        f"{NOT_VERIFIED}No principal matched: ED25519 key {printed.split()[1]}{NOT_AMONG}")
+    (tmp_path / "allowed").write_text(f"a@b {key.with_suffix('.pub').read_text()}")
     assert source.fault(stranger) == ""
     assert source.fault(unsigned)
+
+
+NOT_VERIFIED = "its signature cannot be verified: "
+NOT_AMONG = " is not among the allowed signers (gpg.ssh.allowedSignersFile)"
+
+
+@pytest.mark.parametrize(("printed", "why"), [
+    ("", "it is not signed"),
+    ("gpg: Signature made Friday\ngpg:           using EDDSA key AB\ngpg: Can't check signature: No public key\n",
+     f"{NOT_VERIFIED}Can't check signature: No public key: EDDSA key AB"),
+    ('gpg: Signature made x\ngpg: using RSA key AB\ngpg: Good signature from "a" \ngpg: WARNING: not certified\n',
+     f"{NOT_VERIFIED}WARNING: not certified: RSA key AB"),
+    ('Good "git" signature with ED25519 key SHA256:x\n/a:1: key has expired: y\nNo principal matched.\n',
+     f"{NOT_VERIFIED}/a:1: key has expired: y; No principal matched: ED25519 key SHA256:x{NOT_AMONG}"),
+    ("Could not verify signature.\nincorrect signature\n",
+     f"{NOT_VERIFIED}Could not verify signature; incorrect signature"),
+    ('Good "git" signature with ED25519 key SHA256:x\n', f"{NOT_VERIFIED}git gives no reason: ED25519 key SHA256:x"),
+])
+def test_a_signature_that_cannot_be_verified_names_reason_and_key(printed: str, why: str) -> None:
+    assert why_unverified(printed) == why
 
 
 def test_files_are_a_new_revision_when_any_of_them_changes(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ from fleetctl.fleetfile.sources import read_sources
 from fleetctl.forge.change import ChangeRequest, Forge
 from fleetctl.render.report.model import Column, Finding, Report, Table
 from fleetctl.review.arguments import load_base
+from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.inputs import Side
-from fleetctl.review.revisions import MissingRevision, NoRepository, repository_of
+from fleetctl.review.revisions import MissingRevision, repository_of
 from fleetctl.workflow.base_plan import why_unknown
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -35,17 +36,19 @@ NAME_CLUSTER = "name the cluster to plan on: --address, FLEETCTL_ADDRESS, or the
 def base_revision(invocation: Invocation, change: ChangeRequest | None, files: Sequence[str]) -> str | None:
     """Return the revision the change starts from; None if there is no change, or its base is unknown.
 
-    Forges check out a merge commit: its first parent is the target branch, its second the change. Raises RevisionError
-    for files outside a repository.
+    Forges check out a merge commit: its first parent is the target branch, its second the change. That parent is named
+    by its commit, which stays the same whatever is checked out when the name is read. Raises RevisionError for files
+    outside a repository.
     """
     if change is None:
         return None
     try:
-        merged = repository_of(files[0], invocation.environ).find("HEAD^2")
+        repository = repository_of(files[0], invocation.environ).outermost
     except NoRepository as error:
         raise RevisionError(error.message, hint=NOT_CHECKED_OUT) from None
+    merged = repository.find("HEAD^2")
     if merged and merged.id == change.head:
-        return "HEAD^1"
+        return repository.commit("HEAD^1").id
     return f"{change.base}...HEAD" if change.base else None
 
 

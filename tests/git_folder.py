@@ -1,4 +1,4 @@
-"""A real git repository in a folder, for the tests of this folder and of the command."""
+"""A real git repository in a folder, for the tests of reviews and of commands."""
 
 from __future__ import annotations
 
