@@ -54,16 +54,17 @@ def read_sources(
     return read, problems
 
 
-def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = None) -> SourceBytes:
-    """Return one whole file, or standard input; raises OSError, with EFBIG if it is too large."""
+def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = None, *, most: int = MAX_FILE_BYTES
+              ) -> SourceBytes:
+    """Return one whole file, or standard input; raises OSError, with EFBIG if it has more than `most` bytes."""
     if file == STDIN_NAME and stdin is None:
         raise OSError("standard input is not available here")
     if as_utf8(file) != file:
         raise OSError("its name is not UTF-8 text")
     # one byte beyond the limit is enough to know that a file is too large
-    data = stdin() if file == STDIN_NAME and stdin else tree.read(file, MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES >> 20} MiB")
+    data = stdin() if file == STDIN_NAME and stdin else tree.read(file, most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB")
     return SourceBytes(file, data)
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from fleetctl.fleetfile import rule_schema
 from fleetctl.fleetfile.load import inspect_fleet
+from fleetctl.fleetfile.rule_process import evaluate_here
 
 from .memory_tree import MemoryTree, inspect, messages
 
@@ -29,6 +31,12 @@ spec:
         engine:
           command: [run, "image:latest"]
 """
+
+
+@pytest.fixture(autouse=True)
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluate the rules here; tests/fleetfile/test_rule_process.py has their process."""
+    monkeypatch.setattr(rule_schema, "evaluate", evaluate_here)
 
 
 def of_models(**rules: Any) -> dict[str, Any]:
@@ -170,7 +178,7 @@ def test_a_file_that_cannot_be_read_is_a_problem_at_its_name(name: str, message:
 
 
 def test_a_schema_too_large_is_refused_at_its_name() -> None:
-    assert broken(" " * (8 << 20) + "{}") == ["fleet.yaml:5:22: error FL037: rules.json: larger than 8 MiB"]
+    assert broken(" " * (1 << 20) + "{}") == ["fleet.yaml:5:22: error FL037: rules.json: larger than 1 MiB"]
 
 
 def test_a_link_outside_the_checkout_is_refused(tmp_path: Path) -> None:
