@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleetctl.fleetfile import rule_schema
 from fleetctl.fleetfile.load import inspect_fleet
-from fleetctl.fleetfile.rule_process import evaluate_here
 
 from .memory_tree import MemoryTree, inspect, messages
 
@@ -31,12 +29,6 @@ spec:
         engine:
           command: [run, "image:latest"]
 """
-
-
-@pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluate the rules here; tests/fleetfile/test_rule_process.py has their process."""
-    monkeypatch.setattr(rule_schema, "evaluate", evaluate_here)
 
 
 def of_models(**rules: Any) -> dict[str, Any]:

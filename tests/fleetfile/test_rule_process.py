@@ -66,16 +66,15 @@ def broken(schema: Any, more: Any = None) -> list[str]:
     (doubling("allOf"), ""),
     (doubling("anyOf"), ""),
     (doubling("oneOf"), ""),
-    ({"allOf": [{"$ref": "#/$defs/x"}] * 2, "$defs": {"x": {"properties": {"spec": doubling("allOf")["$defs"]["a0"]}},
-                                                      **doubling("allOf")["$defs"]}}, ""),
 ])
 def test_rules_without_an_end_are_ended_and_named(schema: Any, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_schema, "LONGEST_S", 0.3)
-    found = broken(schema)[0]
-    place, _, text = found.partition(" error ")
-    assert text.startswith("FL087: the house rules were ended after 0.3 s, while this was checked; allowed: rules that")
-    column = int(place.split(":")[2])
-    assert json.dumps(schema)[:column - 1].endswith(at + ": ") or not at, (place, json.dumps(schema))
+    limit_s, before = 0.1, ""
+    while limit_s < 20 and not before.endswith(f"{at}: "):  # a busy machine may not even begin within the limit
+        monkeypatch.setattr(rule_schema, "LONGEST_S", limit_s := 2 * limit_s)
+        place, _, text = broken(schema)[0].partition(" error FL087: the house rules were ended ")
+        assert text.startswith(f"after {limit_s:g} s, while this was checked; allowed: rules that end")
+        before = json.dumps(schema)[:int(place.split(":")[2]) - 1]
+    assert before.endswith(f"{at}: ")
 
 
 def test_the_results_of_the_files_before_it_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
