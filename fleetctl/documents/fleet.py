@@ -30,6 +30,8 @@ from fleetctl.documents.weights import Weights
 
 API_VERSION = "fleetctl/v1"
 MAX_COUNT = 1_024
+MAX_PROTECTED = 256
+MAX_QUOTAS = 256
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
@@ -266,12 +268,12 @@ class Policy(Authored):
     max_change_percent: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
         None, description="new replicas per hundred live ones, checked with 10 or more live; a threshold, which "
                           "--force lifts")
-    protected_models: list[str] = Field(
+    protected_models: Annotated[list[str], Field(max_length=MAX_PROTECTED)] = Field(
         default_factory=list, description="model keys, or patterns with *; no plan creates a replica of these models")
     allowed_selectors: dict[LabelKey, list[Expression]] | None = Field(
         None, description="the labels that a nodeSelector may use, each with the allowed values; an empty list = any "
                           "value")
-    quotas: Annotated[list[Quota], Field(max_length=256)] = Field(
+    quotas: Annotated[list[Quota], Field(max_length=MAX_QUOTAS)] = Field(
         default_factory=list, description="the most that models with certain labels may use together; new replicas "
                                           "over it are blocked with QUOTA, and nothing is removed")
     cooldown: Cooldown = Field(
