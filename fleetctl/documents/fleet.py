@@ -32,6 +32,7 @@ API_VERSION = "fleetctl/v1"
 MAX_COUNT = 1_024
 MAX_PROTECTED = 256
 MAX_QUOTAS = 256
+MAX_SCHEMAS = 16
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
@@ -278,7 +279,7 @@ class Policy(Authored):
                                           "over it are blocked with QUOTA, and nothing is removed")
     cooldown: Cooldown = Field(
         default_factory=Cooldown, description="when a spec or node that keeps failing is left alone for a while")
-    schemas: Annotated[list[FileName], Field(max_length=16)] = Field(
+    schemas: Annotated[list[FileName], Field(max_length=MAX_SCHEMAS)] = Field(
         default_factory=list, description="house rules: JSON Schema files (draft 2020-12), relative to this file, "
                                           "that the rendered fleet must match")
 

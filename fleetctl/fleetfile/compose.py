@@ -22,7 +22,7 @@ from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.problem import Problem
 
 MAX_DEPTH = 64
-MAX_NODES = 500_000
+MAX_NODES = 250_000
 """The most values in the files of one fleet, counting each alias in full; see `weight`."""
 MAX_TEXT = 128 << 10
 """The most characters of one text: Linux takes no longer argument or variable."""
@@ -90,6 +90,7 @@ def compose(source: SourceText, before: int = 0) -> Composed:
     except yaml.YAMLError as error:
         result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
     result.broken = True
+    result.size += sum(opened.node.size for opened in composer.stack)
     return result
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fleetctl.documents.fleet import MAX_SCHEMAS
 from fleetctl.documents.position import FleetSource
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree
@@ -32,7 +33,7 @@ def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[li
     fleet = with_defaults(join(documents))
     sources: list[SourceBytes] = []
     problems: list[Problem] = []
-    for name, given in named:
+    for name, given in named[:MAX_SCHEMAS]:
         try:
             name.find(tree, given)
             sources.append(name.read(tree, MAX_RULES_BYTES))

@@ -32,7 +32,7 @@ LONGEST_S = 10.0
 """How long the rules of a fleet may take, all files together."""
 GRACE_S = 2.0
 """How long their process may take beyond that: to start, and to notice that its time is over."""
-MOST_MEMORY = 256 << 20
+MOST_MEMORY = 128 << 20
 """The memory of the process, in bytes; with the interpreter, jsonschema and a small fleet it has some 40 MiB."""
 _PACKAGES = Path(__file__).parents[2]
 """The folder of this fleetctl: the process must not import another one from the working folder."""

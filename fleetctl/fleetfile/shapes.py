@@ -13,6 +13,7 @@ from fleetctl.fleetfile.compose import MAX_NODES
 from fleetctl.fleetfile.merge import with_shapes
 from fleetctl.fleetfile.nodes import Document, Value, size_of
 from fleetctl.fleetfile.raw import Raw, models, root
+from fleetctl.fleetfile.validate import MAX_FOUND
 from fleetctl.problem import Problem
 
 UNUSABLE = "FL039"
@@ -43,7 +44,7 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
                 break
             if name in shapes and "workers" not in model.value:
                 found[int(model.path[-1])] = shapes[name].document, name
-            elif whole or name in shapes:
+            elif (whole or name in shapes) and len(problems) <= MAX_FOUND:
                 problems.append(_unusable(model, name, list(shapes)))
         merged.append(with_shapes(document, found))
     if whole and total <= MAX_NODES:

@@ -90,7 +90,7 @@ def test_rules_that_need_too_much_memory_are_ended_and_named(monkeypatch: pytest
     monkeypatch.setattr(rule_schema, "LONGEST_S", 60.0)
     found = broken({"properties": {"spec": doubling("anyOf")["$defs"]["a0"]}, **doubling("anyOf")})
     assert len(found) == 1
-    assert "FL087: the house rules were ended at 256 MiB of memory, while this was checked" in found[0]
+    assert "FL087: the house rules were ended at 128 MiB of memory, while this was checked" in found[0]
 
 
 def test_a_process_that_does_not_notice_its_end_is_killed_with_its_children(
