@@ -90,6 +90,7 @@ CODES: dict[str, str] = {
     "FL083": "cold on a model without weights",
     "FL085": "an update in place without a reload request",
     "FL086": "an update in place of a model without weights",
+    "FL087": "house rules that take too long, or too much memory",
 }
 
 

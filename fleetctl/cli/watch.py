@@ -30,6 +30,7 @@ from fleetctl.fleetfile.file_tree import read_whole
 from fleetctl.inventory.access import SECRET_BYTES
 from fleetctl.problem import as_utf8
 from fleetctl.render.visible import visible
+from fleetctl.watch.load_process import inspect_in_subprocess
 from fleetctl.watch.plan_process import make_plan_in_subprocess
 from fleetctl.watch.source import Branch, Files, Source
 from fleetctl.watch.step import Apply, Event, Looked, MakePlan, Notify, Rest, State, step
@@ -161,13 +162,13 @@ def _source(
     if repo is None:
         if signed or rewind or path or clone or ref != "HEAD" or "-" in (files or ()):
             raise UsageError("-f watches files on this disk; flags about a repository need --repo")
-        return Files(tuple(files or ()))
+        return Files(tuple(files or ()), inspect_in_subprocess)
     if not ref:
         raise UsageError("--ref is empty", hint="name a branch or a tag, or leave out --ref for the default branch")
     cache = user_folder(invocation.environ, invocation.home, "XDG_CACHE_HOME", ".cache") / "watch"
     folder = clone or cache / sha256_hex(f"{repo}\n{ref}".encode())[:16]
     return Branch(repo, ref, tuple(path or ("fleets",)), folder, invocation.environ, time.time, signed, rewind,
-                  cluster)
+                  cluster, inspect_in_subprocess)
 
 
 def _loop(watcher: Watcher, tell: Callable[[Notify], None], turned: Callable[[], None]) -> NoReturn:

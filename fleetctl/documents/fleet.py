@@ -30,6 +30,9 @@ from fleetctl.documents.weights import Weights
 
 API_VERSION = "fleetctl/v1"
 MAX_COUNT = 1_024
+MAX_PROTECTED = 256
+MAX_QUOTAS = 256
+MAX_SCHEMAS = 16
 
 FileName = Annotated[str, Field(min_length=1)]
 Role = Literal["Standalone", "Leader", "Worker"]
@@ -266,17 +269,17 @@ class Policy(Authored):
     max_change_percent: Annotated[int, Field(ge=0, le=10_000)] | None = Field(
         None, description="new replicas per hundred live ones, checked with 10 or more live; a threshold, which "
                           "--force lifts")
-    protected_models: list[str] = Field(
+    protected_models: Annotated[list[str], Field(max_length=MAX_PROTECTED)] = Field(
         default_factory=list, description="model keys, or patterns with *; no plan creates a replica of these models")
     allowed_selectors: dict[LabelKey, list[Expression]] | None = Field(
         None, description="the labels that a nodeSelector may use, each with the allowed values; an empty list = any "
                           "value")
-    quotas: Annotated[list[Quota], Field(max_length=256)] = Field(
+    quotas: Annotated[list[Quota], Field(max_length=MAX_QUOTAS)] = Field(
         default_factory=list, description="the most that models with certain labels may use together; new replicas "
                                           "over it are blocked with QUOTA, and nothing is removed")
     cooldown: Cooldown = Field(
         default_factory=Cooldown, description="when a spec or node that keeps failing is left alone for a while")
-    schemas: Annotated[list[FileName], Field(max_length=16)] = Field(
+    schemas: Annotated[list[FileName], Field(max_length=MAX_SCHEMAS)] = Field(
         default_factory=list, description="house rules: JSON Schema files (draft 2020-12), relative to this file, "
                                           "that the rendered fleet must match")
 

@@ -8,15 +8,22 @@ from functools import lru_cache
 
 CUTOFF, SHORT_CUTOFF, SHORT = 0.6, 0.5, 3
 """Minimum similarity from 0 to 1: difflib's own default, and a lower one for words of at most SHORT letters."""
+LONGEST = 512
+"""The most characters of a word, as of a model key: the time to compare two words grows with their product."""
 MANY, AROUND = 200, 40
 """Among more than MANY words only AROUND on each side are compared, sorted by their beginnings and by their ends."""
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word most similar to `word`, ignoring case, or None."""
+    """Return the known word most similar to `word`, ignoring case, or None; a word beyond LONGEST resembles none."""
+    return _nearest(word, tuple(known)) if len(word) <= LONGEST else None
+
+
+@lru_cache(maxsize=1024)
+def _nearest(word: str, known: tuple[str, ...]) -> str | None:
     from difflib import get_close_matches
 
-    lower, forwards, backwards = _index(tuple(known))
+    lower, forwards, backwards = _index(known)
     for form in (word, word.replace("-", ""), word.replace("_", "")):
         if form.lower() in lower:
             return lower[form.lower()]
@@ -37,7 +44,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
 @lru_cache(maxsize=4)
 def _index(known: tuple[str, ...]) -> tuple[dict[str, str], list[str], list[str]]:
     """Return the words by lower-case form, these forms sorted, and these forms reversed and sorted."""
-    lower = {one.lower(): one for one in sorted(known)}
+    lower = {one.lower(): one for one in sorted(known) if len(one) <= LONGEST}
     return lower, sorted(lower), sorted(one[::-1] for one in lower)
 
 

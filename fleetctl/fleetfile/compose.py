@@ -22,7 +22,13 @@ from fleetctl.fleetfile.text import SourceText, decode
 from fleetctl.problem import Problem
 
 MAX_DEPTH = 64
-MAX_NODES = 1_000_000
+MAX_NODES = 250_000
+"""The most values in the files of one fleet, counting each alias in full; see `weight`."""
+MAX_TEXT = 128 << 10
+"""The most characters of one text: Linux takes no longer argument or variable."""
+MAX_DOCUMENTS = 10_000
+MAX_NOTES = 3000
+"""The most problems of one file's YAML: more than a run lists."""
 MASKED_TAG = "!masked"
 """`render` writes this tag before each value it hides, so that its output cannot be loaded by mistake."""
 
@@ -46,24 +52,31 @@ _HINTS = (
 
 @dataclass(slots=True)
 class Composed:
-    """The non-empty documents of one file, and its YAML problems; `broken` = the file could not be read whole."""
+    """The non-empty documents of one file, and its YAML problems; `broken` = the file could not be read whole.
+
+    `size` = the number of its values.
+    """
 
     documents: list[Document] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     broken: bool = False
+    size: int = 0
 
 
-def compose_bytes(source: SourceBytes) -> Composed:
-    """Return the documents of a file; a file that is not text is broken and has none."""
+def compose_bytes(source: SourceBytes, before: int = 0) -> Composed:
+    """Return the documents of a file; a file that is not text is broken and has none.
+
+    `before` = the number of values in files that were read before, which count toward the same limit.
+    """
     try:
-        return compose(decode(source))
+        return compose(decode(source), before)
     except FleetFileError as error:
         return Composed(problems=list(error.problems), broken=True)
 
 
-def compose(source: SourceText) -> Composed:
-    """Return the documents of a file. A syntax error stops the parser; all other problems are collected."""
-    composer = _Composer(source)
+def compose(source: SourceText, before: int = 0) -> Composed:
+    """Return the documents of a file. A syntax error or a limit stops the parser; all other problems are collected."""
+    composer = _Composer(source, before)
     result = composer.result
     try:
         for event in yaml.parse(source.text, Loader=_PARSER):
@@ -77,14 +90,22 @@ def compose(source: SourceText) -> Composed:
     except yaml.YAMLError as error:
         result.problems.append(source.problem("FL008", 0, f"this is not valid YAML: {str(error).splitlines()[0]}"))
     result.broken = True
+    result.size += sum(opened.node.size for opened in composer.stack)
     return result
+
+
+def weight(text: str) -> int:
+    """Return the number of values that a text counts as: one, and one for each 64 characters."""
+    return 1 + (len(text) >> 6)
 
 
 class _Composer:
     """The state of one pass: the open collections, and the anchors of the current document."""
 
-    def __init__(self, source: SourceText) -> None:
+    def __init__(self, source: SourceText, before: int) -> None:
         self.source = source
+        self.left = MAX_NODES - before
+        self.count = 0
         self.result = Composed()
         self.stack: list[OpenCollection] = []
         self.anchors: dict[str, Node | None] = {}
@@ -102,10 +123,15 @@ class _Composer:
             self.alias(event)
         elif kind is yaml.DocumentStartEvent:
             self.anchors = {}
+            self.count += 1
+            if self.count > MAX_DOCUMENTS:
+                raise self.fatal("FL014", event.start_mark.index, f"more than {MAX_DOCUMENTS} documents in one file")
 
     def note(self, code: str, at: int, message: str, *, allowed: str | None = None, suggestion: str | None = None,
              secret: bool = False) -> None:
         """Collect a problem; `secret` hides the source line."""
+        if len(self.result.problems) >= MAX_NOTES:
+            raise self.fatal("FL019", at, f"more than {MAX_NOTES} problems; the rest of this file is not read")
         self.result.problems.append(self.source.problem(code, at, message, allowed=allowed, suggestion=suggestion,
                                                         secret=secret or self.in_env()))
 
@@ -117,6 +143,8 @@ class _Composer:
         at: int = event.start_mark.index
         if event.tag is not None:
             self.refuse_tag(event.tag, at)
+        if len(event.value) > MAX_TEXT:
+            raise self.fatal("FL014", at, f"a text of {len(event.value)} characters, more than {MAX_TEXT}")
         plain = event.implicit[0] and not event.style
         value: Scalar = event.value
         if plain:
@@ -125,7 +153,7 @@ class _Composer:
             except ValueError as error:
                 self.note("FL016", at, f"{error} is too long", allowed=f"at most {MAX_DIGITS}")
                 value = 0
-        node = Node(at, value, raw=event.value, plain=plain)
+        node = Node(at, value, raw=event.value, plain=plain, size=weight(event.value))
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         self.place(node, at)
@@ -162,15 +190,19 @@ class _Composer:
 
     def place(self, node: Node, at: int) -> None:
         """Add a finished node to its parent collection; a top-level node is a document, unless it is empty."""
+        size = node.size
         if self.stack:
             parent = self.stack[-1]
-            parent.node.size += node.size
-            # an alias counts in full, so an alias bomb is found before anything is expanded
-            if parent.node.size > MAX_NODES:
-                raise self.fatal("FL014", at, f"more than {MAX_NODES} values in one document, with aliases expanded")
+            parent.node.size = size = parent.node.size + size
             parent.add(node, at)
         elif node.value is not None or node.raw:
+            self.result.size += size
+            self.left -= size
+            size = 0
             self.result.documents.append(Document(self.source, node))
+        # an alias counts in full, so an alias bomb is found before anything is expanded
+        if size > self.left:
+            raise self.fatal("FL014", at, f"more than {MAX_NODES} values in one fleet, with aliases expanded")
 
     def in_env(self) -> bool:
         """Return whether this is inside an `env` mapping, where an unquoted secret may look like YAML syntax."""

@@ -18,7 +18,7 @@ from fleetctl.fleetfile.file_tree import FileTree
 from fleetctl.fleetfile.merge import merge
 from fleetctl.fleetfile.named_file import NamedFile
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.sources import STDIN_NAME, SourceBytes
+from fleetctl.fleetfile.sources import LARGE_IN_ALL, MAX_ALL_BYTES, STDIN_NAME, SourceBytes
 from fleetctl.fleetfile.validate import foreign_problem, validate_base
 from fleetctl.problem import Problem
 
@@ -34,10 +34,14 @@ _Order = dict[str, tuple[Document, NamedFile]]
 
 @dataclass
 class Bases:
-    """The bases of one run. `given` = the run's own files; `read` = the bases read so far; `problems` = theirs."""
+    """The bases of one run. `given` = the run's own files; `read` = the bases read so far; `problems` = theirs.
 
-    given: Sequence[str]
+    `size` = the number of values in all files so far.
+    """
+
+    given: Sequence[SourceBytes]
     tree: FileTree
+    size: int = 0
     read: list[SourceBytes] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     _composed: dict[str, Document | None] = field(default_factory=dict)
@@ -111,8 +115,11 @@ class Bases:
     def _compose(self, name: NamedFile) -> Document | None:
         """Read and compose a base; None if it has problems of its own, which are collected."""
         source = name.read(self.tree)
+        if sum(len(one.data) for one in (*self.given, *self.read, source)) > MAX_ALL_BYTES:
+            raise name.refused(f"{name.file}: {LARGE_IN_ALL}")
         self.read.append(source)
-        composed = compose_bytes(source)
+        composed = compose_bytes(source, self.size)
+        self.size += composed.size
         problems = list(composed.problems)
         if len(composed.documents) == 1:
             problems += validate_base(composed.documents[0])
@@ -124,7 +131,7 @@ class Bases:
 
     @cached_property
     def _own_files(self) -> frozenset[str]:
-        return frozenset(self._identity(file) for file in self.given)
+        return frozenset(self._identity(source.file) for source in self.given)
 
     def _identity(self, file: str) -> str:
         return file if file == STDIN_NAME else self.tree.identity(file)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fleetctl.documents.fleet import MAX_SCHEMAS
 from fleetctl.documents.position import FleetSource
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree
@@ -15,7 +16,10 @@ from fleetctl.fleetfile.merge import join, with_defaults
 from fleetctl.fleetfile.named_file import NamedFile
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import root
+from fleetctl.fleetfile.sources import SourceBytes
 from fleetctl.problem import Problem
+
+MAX_RULES_BYTES = 1 << 20
 
 
 def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[list[FleetSource], list[Problem]]:
@@ -24,17 +28,15 @@ def check_house_rules(documents: Sequence[Document], tree: FileTree) -> tuple[li
              for path, text in root(document).child("spec").child("policy").texts("schemas") if text]
     if not named:
         return [], []
-    from fleetctl.fleetfile.rule_schema import broken_rules  # jsonschema is slow to import
+    from fleetctl.fleetfile.rule_schema import problems_of_rules  # only for a fleet with rules
 
     fleet = with_defaults(join(documents))
-    files: list[FleetSource] = []
+    sources: list[SourceBytes] = []
     problems: list[Problem] = []
-    for name, given in named:
+    for name, given in named[:MAX_SCHEMAS]:
         try:
             name.find(tree, given)
-            source = name.read(tree)
-            files.append(source.about)
-            problems += broken_rules(fleet, source)
+            sources.append(name.read(tree, MAX_RULES_BYTES))
         except FleetFileError as error:
             problems += error.problems
-    return files, problems
+    return [source.about for source in sources], [*problems, *problems_of_rules(fleet, sources)]

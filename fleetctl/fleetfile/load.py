@@ -20,11 +20,10 @@ from fleetctl.fleetfile.rules_fleet import check_fleet, check_whole
 from fleetctl.fleetfile.rules_model import check_model
 from fleetctl.fleetfile.shapes import shapes_of, use_shapes
 from fleetctl.fleetfile.sources import SourceBytes, read_sources
-from fleetctl.fleetfile.validate import validate
+from fleetctl.fleetfile.validate import MAX_FOUND, validate
 from fleetctl.problem import Problem
 
 MAX_PROBLEMS = 1000
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedFleet:
@@ -68,28 +67,32 @@ def inspect_fleet(
 def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (), *, tree: FileTree = DISK
                   ) -> LoadedFleet:
     """Like `inspect_fleet`, for files in memory; `problems` = found while reading them, `tree` = where bases are."""
-    found = list(problems)
-    documents, whole = _documents(read, found)
-    bases = Bases([source.file for source in read], tree)
+    found = _Found()
+    found.add(problems)
+    documents, whole, size = _documents(read, found)
+    bases = Bases(read, tree, size)
     stacked = [bases.stack(document) for document in documents]
-    whole = whole and not found and not bases.problems
+    whole = whole and not found.first and not bases.problems
     documents, problems = use_shapes([document for document, _ in stacked], whole=whole)
-    found += (*bases.problems, *problems)
+    found.add(bases.problems)
+    found.add(problems)
     checked, complete = [], []
     for document, (_, bases_read) in zip(documents, stacked, strict=True):
-        checked.append(validate(document, whole=bases_read))
-        if bases_read and not checked[-1].foreign:
-            complete.append(document)
-    found += (problem for one in checked for problem in one.problems)
-    found += (problem for document in complete for model in (*shapes_of(document), *models(document))
+        if not found.is_full:
+            checked.append(validate(document, whole=bases_read))
+            found.add(checked[-1].problems)
+            if bases_read and not checked[-1].foreign:
+                complete.append(document)
+    found.add(problem for document in complete for model in (*shapes_of(document), *models(document))
               for problem in check_model(model))
-    found += check_fleet(complete)
+    found.add(check_fleet(complete))
     house_rules: list[FleetSource] = []
-    if whole:
+    if whole and not found.is_full:
         house_rules, problems = check_house_rules(complete, tree)
-        found += (*problems, *check_whole(complete))
+        found.add(problems)
+        found.add(check_whole(complete))
     files = [*read, *bases.read]
-    ordered = _ordered(found, [source.file for source in files])
+    ordered = found.ordered([source.file for source in files])
     if any(problem.severity == "error" for problem in ordered):
         return LoadedFleet(None, ordered)
     pairs = [(one.document, one.model) for one in checked if one.model is not None]
@@ -97,27 +100,43 @@ def inspect_bytes(read: Sequence[SourceBytes], problems: Iterable[Problem] = (),
     return LoadedFleet(fleet, ordered, tuple(document for document, _ in pairs))
 
 
-def _documents(read: Sequence[SourceBytes], found: list[Problem]) -> tuple[list[Document], bool]:
+def _documents(read: Sequence[SourceBytes], found: _Found) -> tuple[list[Document], bool, int]:
+    """Return the documents, whether every file could be read whole, and the number of values."""
     documents: list[Document] = []
-    whole = True
+    whole, size = True, 0
     for source in read:
-        composed = compose_bytes(source)
-        found.extend(composed.problems)
+        composed = compose_bytes(source, size)
+        found.add(composed.problems)
         documents.extend(composed.documents)
-        whole = whole and not composed.broken
+        whole, size = whole and not composed.broken, size + composed.size
         if not composed.documents and not composed.broken:
-            found.append(Problem("FL007", "this file has no document", source.file, allowed="at least one Fleet"))
-    return documents, whole
+            found.add([Problem("FL007", "this file has no document", source.file, allowed="at least one Fleet")])
+    return documents, whole, size
 
 
-def _ordered(problems: list[Problem], files: list[str]) -> tuple[Problem, ...]:
-    rank = {file: number for number, file in enumerate(files)}
-    # a problem in a shape or an anchor is found again in each model that uses it: keep the first
-    unique = {(p.file, p.line, p.column, p.code, p.message): p for p in reversed(problems)}
-    ordered = sorted(unique.values(),
-                     key=lambda p: (rank.get(p.file, -1), p.file, p.line, p.column, p.code, p.message))
-    if len(ordered) <= MAX_PROBLEMS:
-        return tuple(ordered)
-    last, hidden = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
-    return (*ordered[:MAX_PROBLEMS],
-            Problem("FL019", f"{hidden} more problems are not listed", last.file, last.line, last.column))
+class _Found:
+    """The problems found so far, each once: one in a shape or an anchor is found again in each model that uses it."""
+
+    def __init__(self) -> None:
+        self.first: dict[tuple[object, ...], Problem] = {}
+        self.is_full = False
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        """Add problems until there are too many; the rest is not even searched for."""
+        for problem in () if self.is_full else problems:
+            key = (problem.file, problem.line, problem.column, problem.code, problem.message)
+            self.first.setdefault(key, problem)
+            if len(self.first) > MAX_FOUND:
+                self.is_full = True
+                return
+
+    def ordered(self, files: Sequence[str]) -> tuple[Problem, ...]:
+        """Return the problems in the order of the files; the last one says how many are not listed."""
+        rank = {file: number for number, file in enumerate(files)}
+        ordered = sorted(self.first.values(),
+                         key=lambda p: (rank.get(p.file, -1), p.file, p.line, p.column, p.code, p.message))
+        if len(ordered) <= MAX_PROBLEMS:
+            return tuple(ordered)
+        last, hidden = ordered[MAX_PROBLEMS - 1], len(ordered) - MAX_PROBLEMS
+        more = f"{'more than ' if self.is_full else ''}{hidden} more problems are not listed"
+        return (*ordered[:MAX_PROBLEMS], Problem("FL019", more, last.file, last.line, last.column))

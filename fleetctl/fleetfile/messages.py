@@ -17,6 +17,8 @@ from fleetctl.fleetfile.nodes import Document, MergedNode, Node
 from fleetctl.problem import Problem
 
 MAX_SHOWN = 60
+MAX_MEANT = 200
+"""The longest text for which a value is guessed."""
 _ITEMS = {"models": "a model", "workers": "a worker group", "members": "a member"}
 _OTHER_NAMES = {("models", "name"): "key", ("models", "id"): "key", ("models", "model"): "key",
                 ("models", "count"): "replicas", ("workers", "replicas"): "copies", ("members", "replicas"): "count"}
@@ -218,7 +220,7 @@ def _own(code: str, meant: Callable[[str], str | None] | None, finding: Finding)
     raw = finding.name if finding.on_key else finding.raw
     value = f"the value of {finding.variable}" if finding.variable else finding.shown
     shown = f'"{cut(raw)}"' if finding.on_key else value
-    suggestion = meant(raw) if meant and raw else None
+    suggestion = meant(raw) if meant and 0 < len(raw) <= MAX_MEANT else None
     found, allowed = str(finding.context.get("found", "")), str(finding.context.get("allowed", ""))
     if finding.message == f"{found} is not {allowed}":
         return finding.problem(code, f"{finding.name} is {shown}, not {allowed}", suggestion=suggestion)
@@ -280,7 +282,6 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_index": partial(_own, "FL035", lambda text: text.lower() if len(text) == 64 else None),
     "bad_url": partial(_own, "FL035", None),
     "bad_origin": partial(_own, "FL035", lambda text: re.sub(r"^(s3://|https://huggingface\.co/|/+)|\s+$", "", text)),
-    "bad_regex": partial(_own, "FL081", None),
     "bad_of": partial(_own, "FL082", None),
     "bad_body": partial(_own, "FL035", None),
 }

@@ -9,7 +9,7 @@ from fleetctl.documents.position import Path
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.file_tree import FileTree, allowed_in_checkout
 from fleetctl.fleetfile.nodes import Document
-from fleetctl.fleetfile.sources import SourceBytes, nearest_file, read_file, why_unreadable
+from fleetctl.fleetfile.sources import MAX_FILE_BYTES, SourceBytes, nearest_file, read_file, why_unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class NamedFile:
         except OSError as error:
             raise self._unreadable(error) from None
 
-    def read(self, tree: FileTree) -> SourceBytes:
-        """Return the whole file; raises FleetFileError if it cannot be read or is too large."""
+    def read(self, tree: FileTree, most: int = MAX_FILE_BYTES) -> SourceBytes:
+        """Return the whole file; raises FleetFileError if it cannot be read or has more than `most` bytes."""
         try:
-            return read_file(self.file, tree)
+            return read_file(self.file, tree, most=most)
         except OSError as error:
             raise self._unreadable(error) from None
 

@@ -19,7 +19,7 @@ class Node:
     """One value. `raw` = the text of a scalar as written, without quotes; `plain` = it has no quotes.
 
     `children` = the entries of a mapping by key, or of a list; None for a scalar. `size` = the number of nodes of the
-    value, counting each alias in full.
+    value, counting each alias in full, and a long text as several.
     """
 
     at: int
@@ -62,6 +62,14 @@ class MergedNode(Node):
     def source_of(self, part: str | int, own: SourceText) -> SourceText:  # noqa: ARG002  every entry has its own
         """Return the file of an entry."""
         return self.sources[part]
+
+
+def size_of(node: Node | None) -> int:
+    """Return the number of values in a node; `size` is not set for a merged node."""
+    if not isinstance(node, MergedNode):
+        return node.size if node else 0
+    children = node.children.values() if isinstance(node.children, dict) else node.children or ()
+    return 1 + sum(size_of(child) for *_, child in children)
 
 
 @dataclass(frozen=True, slots=True)

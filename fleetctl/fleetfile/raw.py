@@ -39,6 +39,10 @@ class Raw:
         """Yield the mappings in the list under a key."""
         return (Raw(self.document, path, item) for path, item in self._listed(key) if isinstance(item, dict))
 
+    def mappings(self) -> Iterator[Raw]:
+        """Yield the mappings under all keys."""
+        return (self.child(key) for key, value in self.value.items() if isinstance(value, dict))
+
     def texts(self, key: str) -> Iterator[tuple[Path, str]]:
         """Yield the texts in the list under a key, each with its path."""
         return ((path, item) for path, item in self._listed(key) if isinstance(item, str))

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 
 from pydantic_core import PydanticCustomError
 
-from fleetctl.documents.fleet import matches_pattern
+from fleetctl.documents.fleet import MAX_PROTECTED, MAX_QUOTAS, matches_pattern
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import parse_duration
 from fleetctl.documents.selector import matches
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.raw import Raw, models, repeated, root
-from fleetctl.fleetfile.rules_weights import check_updates
+from fleetctl.fleetfile.rules_weights import check_regexes, check_updates
 from fleetctl.problem import Problem
 
 _ONCE = {"cluster": "FL050", "defaults": "FL051", "policy": "FL057"}
@@ -32,16 +33,16 @@ def check_fleet(documents: Sequence[Document]) -> Iterator[Problem]:
     for first, model in repeated((model for document in documents for model in models(document)), "key"):
         message = f'duplicate model key "{model.text("key")}"; the first is at {first.at("key")}'
         yield model.problem("FL040", message, key="key")
+    yield from check_regexes(documents)
 
 
 def check_whole(documents: Sequence[Document]) -> Iterator[Problem]:
     """Yield the problems that can only be found if every file could be read."""
     yield from _not_empty(documents)
     yield from check_updates(documents)
-    for document in documents:
-        policy = root(document).child("spec").child("policy")
-        if not policy.value:  # true for all but one of hundreds of files
-            continue
+    policies = (root(document).child("spec").child("policy") for document in documents)
+    policy = next((policy for policy in policies if policy.value), None)  # a second one is a problem of its own
+    if policy is not None:
         yield from _protected_models(policy, documents)
         yield from _unmatched_quotas(policy, documents)
         yield from _cooldown(policy.child("cooldown"))
@@ -58,15 +59,16 @@ def _not_empty(documents: Sequence[Document]) -> Iterator[Problem]:
 
 def _protected_models(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
     keys = [key for document in documents for model in models(document) if (key := model.text("key")) is not None]
-    for path, pattern in policy.texts("protectedModels"):
-        if not any(matches_pattern(pattern, key) for key in keys):
+    known = set(keys)
+    for path, pattern in islice(policy.texts("protectedModels"), MAX_PROTECTED):
+        if pattern not in known and not any(matches_pattern(pattern, key) for key in keys if "*" in pattern):
             yield policy.document.problem("FL064", path, f'"{pattern}" matches no model of this fleet',
                                           suggestion=None if "*" in pattern else nearest(pattern, keys))
 
 
 def _unmatched_quotas(policy: Raw, documents: Sequence[Document]) -> Iterator[Problem]:
     labels = [model.child("labels").value for document in documents for model in models(document)]
-    for quota in policy.items("quotas"):
+    for quota in islice(policy.items("quotas"), MAX_QUOTAS):
         selector = quota.child("selector").value
         with suppress(TypeError, ValueError):  # an invalid selector is a problem of its own
             if not any(matches(selector, one) for one in labels):

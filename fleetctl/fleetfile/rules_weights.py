@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.documents.quantity import count_of
+from fleetctl.documents.weights import regex_error
+from fleetctl.fleetfile.messages import cut
 from fleetctl.fleetfile.nodes import Document, Value
 from fleetctl.fleetfile.raw import Raw, models, root
 from fleetctl.fleetfile.rules_group import members_per_copy, role_of
@@ -17,6 +20,8 @@ KNOWN = ("FLEETCTL_MODEL", "FLEETCTL_REPLICA_ID", "FLEETCTL_GROUP", "FLEETCTL_CO
          "FLEETCTL_GROUP_SIZE")
 """The variables known to a plan; the others are only known when the engine starts, after its weights are fetched."""
 KNOWN_AT_UPDATE = ("FLEETCTL_NEW_MODEL_DIR", *INJECTED)
+MAX_REGEX_COST = 50_000
+_BEYOND_ASCII = re.compile(r"\\[uUN]")
 IN_PLACE, BEFORE_WEIGHTS = "inPlace", "known before the weights are fetched"
 
 
@@ -32,6 +37,34 @@ def check_weights(group: Raw, member: Raw) -> Iterator[Problem]:
         yield weights.child("view").child("shard").problem(
             "FL082", f"{count_of(parts, 'part')} for a group of {count_of(size, 'member')}", key="of",
             allowed=f"{size}, or no key: the default is the number of members")
+
+
+def check_regexes(documents: Sequence[Document]) -> Iterator[Problem]:
+    """Yield the texts in views that are not regular expressions. Each is compiled once, as long as all cost little."""
+    errors: dict[str, str | None] = {}
+    left = MAX_REGEX_COST
+    for view in (member.child("weights").child("view") for document in documents
+                 for model in (*models(document), *root(document).child("spec").child("shapes").mappings())
+                 for group in model.items("workers") for member in group.items("members")):
+        for owner, key in ((view, "tensors"), *((rule, "match") for rule in view.child("shard").items("rules"))):
+            text = owner.text(key)
+            if text is None:
+                continue
+            if text not in errors:
+                # sets beyond ASCII are compiled character by character
+                left -= len(text) * (1 if text.isascii() and not _BEYOND_ASCII.search(text) else 30)
+                if left < 0:
+                    yield owner.problem("FL081", "the regular expressions of this fleet take too long to read", key=key,
+                                        allowed=f"at most {MAX_REGEX_COST} characters in all, of ASCII")
+                    return
+                errors[text] = regex_error(text)
+            if error := errors[text]:
+                yield owner.problem("FL081", f"{_shown(text)} is not a regular expression: {error}", key=key,
+                                    allowed="Python's syntax; it is searched for in tensor names")
+
+
+def _shown(text: str) -> str:
+    return f'"{"".join(char if char.isprintable() else "?" for char in cut(text))}"'
 
 
 def _unknown(owner: Raw, path: Path, names: Iterable[str], known: Sequence[str], how: str) -> Iterator[Problem]:

@@ -11,8 +11,9 @@ from fleetctl.documents.nearest import nearest
 from fleetctl.documents.quantity import some
 from fleetctl.fleetfile.compose import MAX_NODES
 from fleetctl.fleetfile.merge import with_shapes
-from fleetctl.fleetfile.nodes import Document, MergedNode, Node, Value
+from fleetctl.fleetfile.nodes import Document, Value, size_of
 from fleetctl.fleetfile.raw import Raw, models, root
+from fleetctl.fleetfile.validate import MAX_FOUND
 from fleetctl.problem import Problem
 
 UNUSABLE = "FL039"
@@ -26,7 +27,7 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
     """
     problems: list[Problem] = []
     shapes = _by_name(documents, problems)
-    sizes = {name: _size(shape.document.node(shape.path)) for name, shape in shapes.items()}
+    sizes = {name: size_of(shape.document.node(shape.path)) for name, shape in shapes.items()}
     used: set[str] = set()
     merged: list[Document] = []
     total = 0
@@ -43,7 +44,7 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
                 break
             if name in shapes and "workers" not in model.value:
                 found[int(model.path[-1])] = shapes[name].document, name
-            elif whole or name in shapes:
+            elif (whole or name in shapes) and len(problems) <= MAX_FOUND:
                 problems.append(_unusable(model, name, list(shapes)))
         merged.append(with_shapes(document, found))
     if whole and total <= MAX_NODES:
@@ -56,8 +57,7 @@ def use_shapes(documents: Sequence[Document], *, whole: bool) -> tuple[list[Docu
 
 def shapes_of(document: Document) -> Iterator[Raw]:
     """Yield the shapes of one document."""
-    shapes = root(document).child("spec").child("shapes")
-    yield from (shapes.child(name) for name, value in shapes.value.items() if isinstance(value, dict))
+    return root(document).child("spec").child("shapes").mappings()
 
 
 def _by_name(documents: Sequence[Document], problems: list[Problem]) -> dict[str, Raw]:
@@ -70,14 +70,6 @@ def _by_name(documents: Sequence[Document], problems: list[Problem]) -> dict[str
             problems.append(shape.problem(UNUSABLE, f'duplicate shape "{name}"; the first is at {first.at()}',
                                           on_key=True))
     return shapes
-
-
-def _size(node: Node | None) -> int:
-    """Return the number of values in a node; `size` is not set for a merged node."""
-    if not isinstance(node, MergedNode):
-        return node.size if node else 0
-    children = node.children.values() if isinstance(node.children, dict) else node.children or ()
-    return 1 + sum(_size(child) for *_, child in children)
 
 
 def _used_by(model: Raw) -> str | None:

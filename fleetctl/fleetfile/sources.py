@@ -15,6 +15,9 @@ from fleetctl.fleetfile.file_tree import DISK, FileTree, Link, allowed_in_checko
 from fleetctl.problem import Problem, as_utf8
 
 MAX_FILE_BYTES = 8 << 20
+MAX_ALL_BYTES = 16 << 20
+"""The most bytes of all files of one fleet, its bases included."""
+MAX_FILES = 1000
 STDIN_NAME = "<stdin>"
 
 
@@ -31,6 +34,9 @@ class SourceBytes:
         return FleetSource(path=self.file, sha256=sha256_hex(self.data))
 
 
+LARGE_IN_ALL = f"with this file the files of the fleet are larger than {MAX_ALL_BYTES >> 20} MiB in all"
+
+
 def read_sources(
     sources: Sequence[str], stdin: Callable[[], bytes] | None, tree: FileTree = DISK
 ) -> tuple[list[SourceBytes], list[Problem]]:
@@ -38,7 +44,12 @@ def read_sources(
     read: list[SourceBytes] = []
     problems: list[Problem] = []
     seen: dict[str, str] = {}
+    left = MAX_ALL_BYTES
     for file in _files(sources, tree, problems):
+        if len(seen) >= MAX_FILES:
+            problems.append(Problem("FL004", f"more than {MAX_FILES} files; the others are not read", file,
+                                    allowed="several models in one file"))
+            break
         identity = STDIN_NAME if file == STDIN_NAME else tree.identity(file)
         if identity in seen:
             other = f"this is the same file as {seen[identity]}, which is also given"
@@ -46,7 +57,12 @@ def read_sources(
             continue
         seen[identity] = file
         try:
-            read.append(read_file(file, tree, stdin))
+            source = read_file(file, tree, stdin)
+            left -= len(source.data)
+            if left < 0:
+                problems.append(Problem("FL004", LARGE_IN_ALL, file))
+                break
+            read.append(source)
         except OSError as error:
             large = error.errno == errno.EFBIG
             problems.append(Problem("FL004" if large else "FL001", why_unreadable(error), file,
@@ -54,16 +70,17 @@ def read_sources(
     return read, problems
 
 
-def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = None) -> SourceBytes:
-    """Return one whole file, or standard input; raises OSError, with EFBIG if it is too large."""
+def read_file(file: str, tree: FileTree, stdin: Callable[[], bytes] | None = None, *, most: int = MAX_FILE_BYTES
+              ) -> SourceBytes:
+    """Return one whole file, or standard input; raises OSError, with EFBIG if it has more than `most` bytes."""
     if file == STDIN_NAME and stdin is None:
         raise OSError("standard input is not available here")
     if as_utf8(file) != file:
         raise OSError("its name is not UTF-8 text")
     # one byte beyond the limit is enough to know that a file is too large
-    data = stdin() if file == STDIN_NAME and stdin else tree.read(file, MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise OSError(errno.EFBIG, f"larger than {MAX_FILE_BYTES >> 20} MiB")
+    data = stdin() if file == STDIN_NAME and stdin else tree.read(file, most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB")
     return SourceBytes(file, data)
 
 

@@ -15,6 +15,7 @@ from fleetctl.problem import Problem
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _ENVIRONMENT = re.compile(r"\benv\b")
 MAX_SOURCE_LINE = 200
+MAX_LINES = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,21 @@ class SourceText:
         end = self.text.find("\n", start)
         return self.text[start:end if end >= 0 else len(self.text)].rstrip("\r")
 
+    def shown_line(self, number: int) -> str | None:
+        """Return one line without its newline; None if it is too long to be shown."""
+        start = self.line_starts[number - 1]
+        # many problems may lie on one line of megabytes
+        line = self.text[start:start + MAX_SOURCE_LINE + 2].partition("\n")[0].rstrip("\r")
+        return line if len(line) <= MAX_SOURCE_LINE else None
+
     def problem(
         self, code: str, offset: int, message: str, *, path: Path = (), allowed: str | None = None,
         suggestion: str | None = None, secret: bool = False,
     ) -> Problem:
         """Make a problem at a character. The source line is left out if it is `secret` or part of an environment."""
         line, column = self.position(offset)
-        shown: str | None = self.line(line)
-        if shown is not None and (secret or len(shown) > MAX_SOURCE_LINE or _ENVIRONMENT.search(shown)):
+        shown = self.shown_line(line)
+        if shown is not None and (secret or _ENVIRONMENT.search(shown)):
             shown = None
         return Problem(code, message, self.file, line, column, path_text(path), allowed, suggestion, shown)
 
@@ -56,6 +64,9 @@ def decode(source: SourceBytes) -> SourceText:
     except UnicodeDecodeError as error:
         offset = error.start + len(source.data) - len(data)
         raise FleetFileError([_not_utf8(source.file, data, error.start, offset=offset)]) from None
+    if text.count("\n") >= MAX_LINES:
+        raise FleetFileError([Problem("FL014", f"more than {MAX_LINES} lines", source.file,
+                                      allowed="split the fleet into several files")])
     starts = (0, *(match.end() for match in re.finditer("\n", text)))
     result = SourceText(source.file, text, starts)
     control = _CONTROL.search(text)

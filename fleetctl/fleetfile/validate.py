@@ -13,7 +13,7 @@ from fleetctl.fleetfile.guess import BECAUSE_OF_THE_COMMA
 from fleetctl.fleetfile.keys import keys_of
 from fleetctl.fleetfile.merge import OWN_KEYS
 from fleetctl.fleetfile.messages import Finding, cut, problem_of
-from fleetctl.fleetfile.nodes import Document, Value
+from fleetctl.fleetfile.nodes import Document, Entry, Value, size_of
 from fleetctl.problem import Problem
 
 _KEYS = frozenset(keys_of(FleetDocument))
@@ -21,6 +21,12 @@ _READ_BY = {"Inventory": "a Fleet; --inventory FILE reads an Inventory",
             "Plan": "a Fleet; `show FILE` and `apply FILE` read a Plan"}
 _A_FLEET = "a mapping with apiVersion, kind, metadata and spec"
 _FORMS = (TEXT.tag, MAPPING.tag, LIST.tag)
+_EMPTY = {"apiVersion": API_VERSION, "kind": "Fleet", "metadata": {"name": "any"}}
+PART = 20_000
+"""The most values of one model, and of models that are checked at once."""
+MAX_BESIDE_MODELS = 100_000
+MAX_FOUND = 3000
+"""Beyond so many problems the search for more ends: each costs time, such as that for a suggestion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +46,8 @@ def validate(document: Document, *, whole: bool = True) -> Checked:
     """
     if foreign := foreign_problem(document):
         return Checked(document, None, (foreign,), foreign=True)
-    checked = _checked(document, document.value)
+    large = size_of(document.root) > PART
+    checked = _checked_in_parts(document) if large else _checked(document, document.value)
     return checked if whole else replace(
         checked, problems=tuple(problem for problem in checked.problems if problem.code != "FL021"))
 
@@ -53,11 +60,43 @@ def validate_base(document: Document) -> tuple[Problem, ...]:
     return _checked(document, {**own, "metadata": {"name": "any"}, "spec": {}}).problems
 
 
-def _checked(document: Document, value: Value) -> Checked:
+def _checked_in_parts(document: Document) -> Checked:
+    """Check a large document: a few models at a time, since each error of pydantic takes a kilobyte of memory."""
+    node = document.node(("spec", "models"))
+    models: list[Entry] = node.children if node and isinstance(node.children, list) else []
+    sizes = [size_of(model) for *_, model in models]
+    problems = [document.problem("FL014", ("spec", "models", index), f"more than {PART} values in one model")
+                for index, size in enumerate(sizes) if size > PART]
+    if size_of(document.root) - sum(sizes) > MAX_BESIDE_MODELS:
+        problems.append(document.problem("FL014", (), f"more than {MAX_BESIDE_MODELS} values beside the models"))
+    if problems:
+        return Checked(document, None, tuple(problems))
+    without = {**document.value, "spec": {**document.value["spec"], "models": []}} if models else document.value
+    rest = _checked(document, without)
+    problems, found, first = list(rest.problems), [], 0
+    while first < len(sizes) and len(problems) <= MAX_FOUND:
+        last, size = first + 1, sizes[first]
+        while last < len(sizes) and size + sizes[last] <= PART:
+            size, last = size + sizes[last], last + 1
+        part = _checked(document, {**_EMPTY, "spec": {"models": document.value["spec"]["models"][first:last]}}, first)
+        problems += part.problems
+        found += part.model.spec.models if part.model else []
+        first = last
+    if problems or rest.model is None:
+        return Checked(document, None, tuple(problems))
+    spec = rest.model.spec.model_copy(update={"models": found}) if models else rest.model.spec
+    return Checked(document, rest.model.model_copy(update={"spec": spec}))
+
+
+def _checked(document: Document, value: Value, first: int = 0) -> Checked:
+    """Check a value; `first` = the index in the document of the first model in it."""
     try:
         return Checked(document, FleetDocument.model_validate(value))
     except ValidationError as error:
         errors = error.errors(include_url=False, include_input=False)
+        for found in errors if first else ():
+            spec, models, index, *below = found["loc"]
+            found["loc"] = (spec, models, int(index) + first, *below)
         known = [found for found in errors if not _is_in_shape(document, found)]
         problems = _without_consequences([problem_of(_finding(document, found)) for found in known])
         # a document without a model must have a problem, or it would be dropped silently

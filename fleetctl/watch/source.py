@@ -14,12 +14,12 @@ from fleetctl.child import Child
 from fleetctl.documents.canonical import sha256_hex
 from fleetctl.documents.plan import GitFacts
 from fleetctl.errors import RevisionError
-from fleetctl.fleetfile.load import LoadedFleet, inspect_fleet
+from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.inventory.address import without_secret
 from fleetctl.review.git_command import MOST_OUTPUT, SERVER_TIMEOUT_S, Fetching, Git, check
 from fleetctl.review.git_discovery import own_git_dir
-from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
+from fleetctl.watch.load_process import Clone, Inputs, Inspect, inspect_here
 
 PATIENCE_S = 10.0
 """How long a look waits for the server. A longer fetch continues in the background."""
@@ -41,7 +41,7 @@ class Source(ABC):
 
     @abstractmethod
     def load(self, revision: str) -> LoadedFleet:
-        """Return the fleet of a revision."""
+        """Return the fleet of a revision, without its documents; raises RevisionError if it could not be judged."""
 
     def fault(self, revision: str) -> str:  # noqa: ARG002  files on a disk have no author
         """Return why a revision must not be used, whatever its files contain; empty = it may be used."""
@@ -67,6 +67,7 @@ class Files(Source):
     """Files and folders on this disk; a revision is a digest of their names, sizes and times."""
 
     paths: Sequence[str]
+    inspect: Inspect = inspect_here
     _composed_of: Sequence[str] = ()
 
     def newest(self) -> str:
@@ -77,8 +78,9 @@ class Files(Source):
 
     def load(self, revision: str) -> LoadedFleet:  # noqa: ARG002  the disk has only the newest
         """Return the fleet as it is on the disk."""
-        loaded = inspect_fleet(self.paths)
-        self._composed_of = ([source.path for source in loaded.fleet.files] if loaded.fleet else
+        loaded = self.inspect(Inputs(self.paths))
+        self._composed_of = ([source.path for source in (*loaded.fleet.files, *loaded.fleet.house_rules)]
+                             if loaded.fleet else
                              [*{*self._composed_of, *(error.file for error in loaded.errors)}])
         return loaded
 
@@ -116,6 +118,7 @@ class Branch(Source):
     signed: bool = False
     rewind: bool = False
     cluster: str = ""
+    inspect: Inspect = inspect_here
     _fetch: Child | None = None
     """The running fetch."""
     _fetch_began: float = 0
@@ -184,7 +187,8 @@ class Branch(Source):
 
     def load(self, revision: str) -> LoadedFleet:
         """Return the fleet of a commit, read from the clone."""
-        return inspect_fleet(self.paths, tree=GitTree(Repository(self._git()), Commit(self.ref, revision)))
+        clone = Clone(str(self.folder), self.environ, Commit(self.ref, revision))
+        return self.inspect(Inputs(self.paths, clone))
 
     def fault(self, revision: str) -> str:
         """Report a commit that rewinds the branch, or has no signature that git can verify."""

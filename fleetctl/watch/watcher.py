@@ -20,11 +20,12 @@ from fleetctl.documents.quantity import count_of, first_few
 from fleetctl.errors import FleetctlError, LockHeld, RevisionError
 from fleetctl.fleetfile.load import LoadedFleet
 from fleetctl.fleetfile.resolved import ResolvedFleet
+from fleetctl.fleetfile.rule_schema import ENDLESS
 from fleetctl.planner.breaker import Cooled, Cooling, find_cooled, seconds
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.policy import refusing
 from fleetctl.watch.source import Source
-from fleetctl.watch.step import ApplyEnded, Looked, PlanMade, State
+from fleetctl.watch.step import RESYNC_S, ApplyEnded, Looked, PlanMade, State
 from fleetctl.workflow.cluster import read
 from fleetctl.workflow.dashboard import live_source, open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
@@ -78,6 +79,8 @@ class Watcher:
     """The latest news, each with its time; the newest is last."""
     _judged_good: str | None = None
     """The revision that was judged last, and found good."""
+    _ended: tuple[str, str, float] = ("", "", 0)
+    """The revision whose loading was ended at its limit, the message, and until when it is not loaded again."""
 
     def say(self, at: str, text: str) -> None:
         """Add to the news."""
@@ -171,9 +174,15 @@ class Watcher:
 
     def _fault_of_files(self, revision: str) -> str:
         """Put the fleet of a revision in force, or return what is wrong with its files."""
+        revision_ended, fault, until = self._ended
+        if revision == revision_ended and self.clock() < until:
+            return fault  # a revision that takes its full time at every look would slow down the last good one
         loaded = self.source.load(revision)
         if loaded.fleet is None:
-            return _listed([f"{error.file}:{error.line}:{error.column}: {error.message}" for error in loaded.errors])
+            fault = _listed([f"{error.file}:{error.line}:{error.column}: {error.message}" for error in loaded.errors])
+            if any(error.code == ENDLESS for error in loaded.errors):
+                self._ended = revision, fault, self.clock() + RESYNC_S
+            return fault
         if self.good and self.good.sound().name != loaded.fleet.name:
             return (f"it renames fleet {self.good.sound().name} to {loaded.fleet.name}, which would start all replicas "
                     "again beside the running ones; start another watch for it")

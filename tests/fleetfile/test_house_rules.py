@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_is_a_problem_at_its_name(name: str, message:
 
 
 def test_a_schema_too_large_is_refused_at_its_name() -> None:
-    assert broken(" " * (8 << 20) + "{}") == ["fleet.yaml:5:22: error FL037: rules.json: larger than 8 MiB"]
+    assert broken(" " * (1 << 20) + "{}") == ["fleet.yaml:5:22: error FL037: rules.json: larger than 1 MiB"]
 
 
 def test_a_link_outside_the_checkout_is_refused(tmp_path: Path) -> None:

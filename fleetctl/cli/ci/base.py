@@ -111,8 +111,11 @@ def fleet_name(invocation: Invocation, files: Sequence[str], revision: str | Non
 
 def _name_in(files: Sequence[str]) -> str | None:
     read, _ = read_sources(files, None)
+    size = 0
     for source in read:
-        for document in compose_bytes(source).documents:
+        composed = compose_bytes(source, size)
+        size += composed.size
+        for document in composed.documents:
             node = document.node(("metadata", "name"))
             if node is not None and isinstance(node.value, str) and node.value:
                 return node.value
