@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 from typing import Optional
 
 import ray
 
 from .mark import utc_now
 from .node import log_path
+from .own_files import replace_own
 from .weights.fetch import Fetched
 
 NOTE = "fleetctl-cold-"
@@ -29,9 +29,8 @@ def note_cold(root: str, got: Fetched) -> None:
 def _note(root: str, artifact: str, view: Optional[str], size: int) -> None:
     path = f"{path_prefix(artifact)}{f'-{view}' if view else ''}.json"
     with contextlib.suppress(OSError):
-        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as new:
-            json.dump({"artifact": artifact, "view": view, "bytes": size, "at": utc_now(), "root": root}, new)
-        os.replace(new.name, path)
+        replace_own(path, json.dumps(
+            {"artifact": artifact, "view": view, "bytes": size, "at": utc_now(), "root": root}).encode())
 
 
 def path_prefix(artifact: str) -> str:
