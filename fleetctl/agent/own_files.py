@@ -1,8 +1,8 @@
 """Our own files in a folder that others may write, such as Ray's session logs: 0777, and without the sticky bit.
 
 There, anyone may have put anything at the name of a file of ours: a link, a second name of another file, a pipe, a
-folder, a file of their own. Only a regular file of this user with one name is used. Anything else is moved aside, and never
-written to. The supervisor has a copy of this source, so there are no slow imports.
+folder, a file of their own. Only a regular file of this user with one name is used. Anything else is moved aside, and
+never written to. The supervisor has a copy of this source, so there are no slow imports.
 """
 
 from __future__ import annotations
@@ -46,15 +46,19 @@ def open_own(path: str, flags: int, mode: int = 0o640, aside: Optional[List[str]
     raise PermissionError(errno.EPERM, "others keep putting files there", path)
 
 
-def replace_own(path: str, content: bytes, mode: int = 0o640) -> None:
-    """Write a file of ours whole, or leave what is there; raises OSError. A folder at its name is moved aside."""
+def replace_own(path: str, content: bytes, mode: int = 0o640, *, sync: bool = False) -> None:
+    """Write a file of ours whole, or leave what is there; raises OSError. A folder at its name is moved aside.
+
+    `sync` = return once it is on the disk.
+    """
     new = _beside(path)
     written = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | SAFELY, mode)
     try:
         with open(written, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         if os.path.isdir(path) and not os.path.islink(path):
             _move_aside(path)
         os.replace(new, path)

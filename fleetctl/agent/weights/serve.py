@@ -25,10 +25,11 @@ from ..ports import host_port
 from . import others
 from .fetch import Fetched
 from .gather import layout_of, make_view
-from .index import Index, WeightsError
+from .index import File, Index, WeightsError
 from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, is_signed, others_path, report_copy, signature, token
 from .store import Entry
 from .table import LEASE_S, Refused, Table, View
+from .verified import READ, Verified, state_of
 from .views import view_id
 
 SLICE = 1 << 20
@@ -52,6 +53,7 @@ class Source:
         self._root, self._fetched, self.secret, self._replica = root, fetched, secret, replica
         self.others = others.Others(clock)
         self.artifact = fetched.entry.artifact
+        self.verified = Verified(root, self.artifact, secret)
         most = shutil.disk_usage(root).free // 2 if budget is None else budget
         self.table = Table(clock, most, self._drop)
         self._held: Dict[Optional[str], Tuple[Index, Entry]] = {fetched.entry.view: (fetched.held, fetched.entry)}
@@ -123,7 +125,8 @@ class Source:
                 entry.keep()
                 with entry.writing(time.monotonic() + MAKE_S):
                     existing = entry.index()
-                    made = existing or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry)
+                    made = existing or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry,
+                                                      self.verified)
                     self._held[view] = made, entry
                     self.made += 1
                     self._end_pending(view, self.table.commit)
@@ -148,7 +151,9 @@ class Source:
         held = self._held.pop(view)
         entry = held[1]
         entry.release()
-        if entry.remove():
+        with self.verified.linking(entry.path(file.path) for file in held[0].files):
+            removed = entry.remove()
+        if removed:
             return True
         entry.keep()
         self._held[view] = held  # its index may not be on the disk yet
@@ -220,21 +225,27 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def _send(self, view: Optional[str], path: str) -> None:
         source = self._source
         index, entry = source.held(view)
-        size = next((file.size for file in index.files if file.path == path), None)
+        wanted = next((file for file in index.files if file.path == path), None)
         begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "bytes=0-")
-        if size is None or begin is None or int(begin[1]) > size:
-            return self._respond(404 if size is None else 416, b"no such file or range")
+        if wanted is None or begin is None or int(begin[1]) > wanted.size:
+            return self._respond(404 if wanted is None else 416, b"no such file or range")
         source.table.begin(view, self._fetch)
-        with open(entry.path(path), "rb") as file:
-            if os.fstat(file.fileno()).st_size != size:
-                return self._respond(410, b"the file has changed")
-            self._send_from(file, int(begin[1]), size)
+        with open(os.open(entry.path(path), READ), "rb") as file:
+            if not source.verified.settled(os.fstat(file.fileno()), wanted):
+                return self._respond(410, b"this file has changed on the disk since it was verified")
+            self._send_from(file, int(begin[1]), wanted)
         return None
 
-    def _send_from(self, file: Any, at: int, size: int) -> None:
+    def _send_from(self, file: Any, at: int, wanted: File) -> None:
+        """Send a verified file from byte `at`, and nothing more of it once it has changed."""
+        size, state = wanted.size, state_of(os.fstat(file.fileno()))
         headers = {"Content-Range": f"bytes {at}-{size - 1}/{size}"} if self.headers.get("Range") else {}
         self._head(206 if headers else 200, size - at, headers)
         while at < size:
+            status = os.fstat(file.fileno())
+            if state_of(status) != state and not self._source.verified.settled(status, wanted):
+                self.close_connection = True
+                return
             sent = self.connection.sendfile(file, at, min(SLICE, size - at))
             self._source.sent += sent
             if not sent or not self._source.table.sent(self._fetch):
