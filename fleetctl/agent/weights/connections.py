@@ -13,6 +13,7 @@ import io
 import ipaddress
 import itertools
 import os
+import re
 import select
 import selectors
 import socket
@@ -39,7 +40,7 @@ MOST_REQUEST_BYTES = 80 << 10
 """A header of 64 KiB, the most that http.client and http.server read in one line, and more than any view needs."""
 SLICE, SLICE_S = 1 << 20, LEASE_S
 """A peer reads this many bytes in this many seconds, or the connection is closed."""
-BACKLOG = 128
+BACKLOG = 512
 POLL_S = 0.5
 NICE = 10
 RETRY = {HTTPStatus.ACCEPTED, HTTPStatus.TOO_MANY_REQUESTS}
@@ -78,7 +79,7 @@ class Session:
         raise NotImplementedError
 
     def end(self) -> None:
-        """The connection is closed."""
+        """The connection, which has had a valid token, is closed."""
 
 
 class Connection:
@@ -89,7 +90,7 @@ class Connection:
         self.network = _network(host_of(address))
         """The peer's address. In IPv6 one machine has a whole network of 64 bits, so that counts as one."""
         self.session = Session()
-        self.received = bytearray()
+        self.incoming = _Incoming()
         self.deadline = 0.0
         self.admitted = False
         self.closing = False
@@ -259,16 +260,15 @@ class Listener:
         except OSError:
             data = b""
         if data:
-            connection.received += data
             connection.deadline = min(connection.deadline, time.monotonic() + REQUEST_S)
-            self._take_request(connection)
+            self._take_request(connection, data)
         else:
             self._close(connection)
 
-    def _take_request(self, connection: Connection) -> None:
+    def _take_request(self, connection: Connection, data: bytes = b"") -> None:
         """Answer or queue a complete request among the received bytes, if there is one."""
         try:
-            request = _request_in(connection.received)
+            request = connection.incoming.take(data)
         except (ValueError, http.client.HTTPException) as error:
             return self._answer_now(connection, Answer(400, str(error).encode(errors="replace")))
         if request is None:
@@ -302,7 +302,8 @@ class Listener:
         self._strangers.pop(connection, None)
         self._admitted.pop(connection, None)
         connection.socket.close()
-        connection.session.end()
+        if connection.admitted:
+            connection.session.end()
 
     def _start_answering(self, connection: Connection, request: Request) -> None:
         with self._lock:
@@ -367,6 +368,7 @@ def _listening(address: str, ports: Sequence[int]) -> socket.socket:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
             listening.bind((address, port))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for the next process
             listening.listen(BACKLOG)
             listening.setblocking(False)
             return listening
@@ -380,29 +382,48 @@ def _network(host: str) -> str:
     return str(ipaddress.ip_network(f"{host}/64", strict=False)) if ":" in host else host
 
 
-def _request_in(received: bytearray) -> Optional[Request]:
-    """Take the complete request out of the received bytes; None = there is more to come. Raises ValueError."""
-    head, end, _ = received.partition(b"\r\n\r\n")
-    if not end:
-        if len(received) >= MOST_REQUEST_BYTES:
-            raise ValueError("the request is too long")
-        return None
-    first, _, rest = bytes(head + end).partition(b"\r\n")
+class _Incoming:
+    """The bytes that a peer has sent. Each is looked at once, whatever pieces they come in."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+        self._searched = 0
+        self._head: Optional[Tuple[Request, int]] = None
+
+    def take(self, data: bytes = b"") -> Optional[Request]:
+        """Add data, and return the first complete request; None = there is more to come. Raises ValueError."""
+        self._received += data
+        if self._head is None:
+            end = self._received.find(b"\r\n\r\n", max(0, self._searched - 3))
+            self._searched = len(self._received)
+            if (self._searched if end < 0 else end) > MOST_REQUEST_BYTES:
+                raise ValueError("the request is too long")
+            if end < 0:
+                return None
+            self._head = _parsed(bytes(self._received[:end + 4]))
+            del self._received[:end + 4]
+        request, size = self._head
+        if len(self._received) < size:
+            return None
+        body = bytes(self._received[:size])
+        del self._received[:size]
+        self._searched, self._head = 0, None
+        return request._replace(body=body)
+
+
+def _parsed(head: bytes) -> Tuple[Request, int]:
+    """Return a request without its body, and the body's size; raises ValueError or HTTPException."""
+    first, _, rest = head.partition(b"\r\n")
     words = first.decode("latin-1").split(" ")
     if len(words) != 3 or words[2] != "HTTP/1.1":
         raise ValueError("not a request of HTTP/1.1")
     headers = http.client.parse_headers(io.BytesIO(rest))
     length = headers.get("Content-Length") or "0"
-    if headers.get("Transfer-Encoding") or not length.isascii() or not length.isdigit() or len(length) > 9:
+    if headers.get("Transfer-Encoding") or not re.fullmatch("[0-9]{1,9}", length):
         raise ValueError("not a body of known length")
-    size = len(head) + len(end) + int(length)
-    if size > MOST_REQUEST_BYTES:
+    if int(length) > MOST_REQUEST_BYTES:
         raise ValueError("the request is too long")
-    if len(received) < size:
-        return None
-    body = bytes(received[size - int(length):size])
-    del received[:size]
-    return Request(words[0], words[1], headers, body)
+    return Request(words[0], words[1], headers, b""), int(length)
 
 
 def _head(status: int, size: int, headers: Mapping[str, str]) -> bytes:

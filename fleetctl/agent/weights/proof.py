@@ -51,7 +51,7 @@ class Proof:
 
     def token(self, method: str, path: str, body: bytes = b"") -> str:
         """Return the token of a request: proof that it was made by a receiver with the secret."""
-        return _hash(self._key, f"{method} {path}\n".encode() + body).hexdigest()
+        return _hash(self._key, f"REQUEST {method} {path} {len(body)}\n".encode() + body).hexdigest()
 
     def admits(self, given: Optional[str], method: str, path: str, body: bytes = b"") -> bool:
         """Return whether the value of a request's Authorization is its token."""
@@ -59,7 +59,7 @@ class Proof:
 
     def signature(self, path: str, body: bytes) -> str:
         """Return the signature of the answer to a request for `path`: proof that the source has the secret."""
-        return _hash(self._key, f"ANSWER {path}\n".encode() + body).hexdigest()
+        return _hash(self._key, f"ANSWER {path} {len(body)}\n".encode() + body).hexdigest()
 
     def is_signed(self, given: Optional[str], path: str, body: bytes) -> bool:
         """Return whether `given` is the source's signature of its answer."""
