@@ -25,7 +25,8 @@ from cluster import RayCluster, end, engine_pids, eventually
 from dashboard_answers import answers
 from e2e_world import World, member, model
 
-from fleetctl.agent.weights.peers import token
+from fleetctl.agent.weights.peers import connect
+from fleetctl.agent.weights.proof import Proof
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
 
 pytestmark = pytest.mark.ray
@@ -124,18 +125,25 @@ def test_new_replicas_get_their_weights_from_running_replicas(
     assert (twin["weights"]["source"], twin["weights"]["bytes"]) == ("disk", 0)
 
 
+def ask(connection: http.client.HTTPConnection, proof: Proof, path: str) -> tuple[int, bytes]:
+    """Send a request like a fetching replica; return status and body."""
+    connection.request("GET", path, headers={"Authorization": f"Bearer {proof.token('GET', path)}"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
 @contextmanager
 def held_busy(address: str, secret: bytes, artifact: str) -> Iterator[None]:
     """Take all places of a source like four fetching replicas, repeatedly, because an idle place is soon lost."""
-    path, over = f"/v1/{artifact}/files/config.json", threading.Event()
-    headers = {"Authorization": f"Bearer {token(secret, path)}"}
+    path, over = f"/v2/{artifact}/files/config.json", threading.Event()
     with ExitStack() as opened:
-        held = [opened.enter_context(httpx.Client(limits=httpx.Limits(keepalive_expiry=LEASE_S)))
-                for _ in range(MOST_FETCHES)]
+        held = [connect(address, secret, LEASE_S) for _ in range(MOST_FETCHES)]
+        for connection, _ in held:
+            opened.callback(connection.close)
 
         def hold() -> None:
-            for one in held:
-                assert one.get(f"http://{address}{path}", headers=headers, timeout=30).status_code == 200
+            for connection, proof in held:
+                assert ask(connection, proof, path)[0] == 200
 
         def go_on() -> None:
             while not over.wait(LEASE_S / 6):
@@ -163,10 +171,11 @@ def test_a_replica_whose_engine_still_loads_serves_its_weights_to_replicas_the_b
     assert world.apply("--no-wait").returncode in {0, 3}
     eventually(lambda: "ModelActor:loading:0" in world.actors() and engine_pids(world.fleet)[1:], "its engine loads")
     with held_busy(address, secret, artifact):
-        path = f"/v1/{artifact}/files/config.json"
-        busy = httpx.get(f"http://{address}{path}", headers={"Authorization": f"Bearer {token(secret, path)}"})
-        [named] = busy.json()
-        assert (busy.status_code, named["replica"]) == (429, "loading/0")
+        connection, proof = connect(address, secret, LEASE_S)
+        status, busy = ask(connection, proof, f"/v2/{artifact}/files/config.json")
+        connection.close()
+        [named] = json.loads(busy)
+        assert (status, named["replica"]) == (429, "loading/0")
         world.write(model("late", 1, on("c", weights)))
         assert planned_sources(world.plan()) == [[("one/0", None)]]
         made = outcome(world, "late")["weights"]
