@@ -23,6 +23,8 @@ from .verified import READ, Verified, state_of
 
 SWEEP_S = 30.0
 """Interval at which the states of the files are compared; a check that another process makes is awaited as long."""
+REST = 20
+"""So many times as long as a check on request took is the pause until the next one."""
 AT_ONCE = 16 << 20
 """So many bytes are hashed before a start, the smallest files first: configuration, tokenizers, code."""
 BLOCK = 1 << 20
@@ -145,17 +147,17 @@ def check_changed(entry: Entry, index: Index, verified: Verified) -> Optional[Wr
 
 
 def _first_wrong(entry: Entry, files: Sequence[File], verified: Verified,
-                 stopped: Callable[[], bool] = lambda: False) -> Optional[Wrong]:
+                 closed: Callable[[], bool] = lambda: False) -> Optional[Wrong]:
     with ThreadPoolExecutor(cores(), initializer=lower_priority) as pool:
         for file in files:
-            wrong = None if stopped() else check_file(entry, file, verified, pool)
+            wrong = None if closed() else check_file(entry, file, verified, pool)
             if wrong:
                 return wrong
     return None
 
 
 class BackgroundCheck:
-    """The check of what one actor uses and serves, in a thread of low priority, until `stop`.
+    """The check of what one actor uses and serves, in a thread of low priority, until `close`.
 
     `held` returns its entries. `repair` fetches an entry again; raises WeightsError. `report` is told each finding.
     """
@@ -165,34 +167,36 @@ class BackgroundCheck:
         self._held, self._verified, self._repair, self._report = held, verified, repair, report
         self._clock = clock
         self._requested: Set[Tuple[str, str]] = set()
-        self._asked: Dict[str, float] = {}
+        self._next_request: Dict[str, float] = {}
         self._unmarked: Dict[str, Wrong] = {}
         """What was found wrong on a disk that is read-only."""
         self._reported: Dict[str, Wrong] = {}
         self._repairs: Dict[str, Tuple[float, float]] = {}
         """The time of the next try to fetch an entry again, and the pause after it."""
-        self._wake, self._stopped = threading.Event(), False
+        self._wake, self._closed = threading.Event(), False
 
     def start(self) -> None:
         """Check now, and then every SWEEP_S seconds what has changed."""
         threading.Thread(target=self._run, name="fleetctl-check", daemon=True).start()
 
-    def stop(self) -> None:
+    def close(self) -> None:
         """Check nothing more; a file that is being hashed is finished."""
-        self._stopped = True
+        self._closed = True
         self._wake.set()
 
     def request(self, entry: Entry, path: str) -> None:
-        """Hash a file soon, even if it has not changed: a receiver got a wrong piece. Once in SWEEP_S for an entry."""
-        now = self._clock()
-        if now - self._asked.get(entry.folder, now - SWEEP_S) >= SWEEP_S:
-            self._asked[entry.folder] = now
+        """Hash a file soon, even if it has not changed: a receiver got a wrong piece.
+
+        Requests take at most 1 / REST of the time: a receiver may lie.
+        """
+        if self._clock() >= self._next_request.get(entry.folder, 0.0):
+            self._next_request[entry.folder] = float("inf")
             self._requested.add((entry.folder, path))
             self._wake.set()
 
     def _run(self) -> None:
         lower_priority()
-        while not self._stopped:
+        while not self._closed:
             self._wake.clear()
             with contextlib.suppress(OSError):  # a full disk, too many open files: the next sweep tries again
                 self.sweep()
@@ -201,7 +205,7 @@ class BackgroundCheck:
     def sweep(self) -> None:
         """Hash what is due, report what is wrong, and fetch it again."""
         for held in self._held():
-            if self._stopped:
+            if self._closed:
                 return
             if self._wrong(held.entry) is None and self._due(held):
                 self._check(held)
@@ -227,9 +231,13 @@ class BackgroundCheck:
         with self._alone(held.entry) as alone:
             if not alone:
                 return
-            files = self._due(held)  # others may have hashed some of them by now
-            wrong = _first_wrong(held.entry, files, self._verified, lambda: self._stopped)
-            self._requested -= {(held.entry.folder, file.path) for file in files}
+            files, begun = self._due(held), self._clock()  # others may have hashed some of them by now
+            wrong = _first_wrong(held.entry, files, self._verified, lambda: self._closed)
+            took_s = self._clock() - begun
+        requested = {(held.entry.folder, file.path) for file in files} & self._requested
+        if requested:
+            self._requested -= requested
+            self._next_request[held.entry.folder] = self._clock() + max(SWEEP_S, REST * took_s)
         if wrong is not None and held.entry.wrong() is None:
             self._unmarked[held.entry.folder] = wrong
         if wrong is None and self._verified.since(held.entry, held.files):

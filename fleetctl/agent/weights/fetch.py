@@ -332,6 +332,7 @@ class Fetch(Limits):
             at += size
             self._bytes_from[source] = self._bytes_from.get(source, 0) + size
         if hashed.hexdigest() != file.chunks[number]:
+            source.report_wrong(file.path)
             raise SourceFailed(f"{file.path}: piece {number} does not match the index")
 
     def _in_turn(self, sources: Sequence[Origin], refused: Sequence[Origin] = ()) -> Iterator[Origin]:

@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import json
 import socket
+import threading
 import urllib.parse
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -27,6 +28,11 @@ VIEW_HEADER, WANTED_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Wa
 def others_path(artifact: str) -> str:
     """Return the path at which a source accepts reports of other copies of an artifact."""
     return f"{PROTOCOL}/{artifact}/others"
+
+
+def wrong_path(artifact: str) -> str:
+    """Return the path at which a source accepts reports of wrong pieces that it has sent."""
+    return f"{PROTOCOL}/{artifact}/wrong"
 
 
 def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, Proof]:
@@ -101,6 +107,9 @@ class Peer(Origin):
         self.others: List[others.Other] = []
         """Other sources it suggested while it was busy."""
         self._connection: Optional[http.client.HTTPConnection] = None
+        self._artifact = artifact
+        self._reading: Optional[str] = None
+        """The view whose files it reads."""
         self.folder = f"{self._base}/files"
 
     def index(self) -> bytes:
@@ -126,13 +135,23 @@ class Peer(Origin):
         `wanted` = the view to which those files belong: a busy source suggests other sources of it.
         """
         self.close()
-        self._wanted = wanted
+        self._wanted, self._reading = wanted, view_id
         self.folder = f"{self._base}/views/{view_id}/files" if view_id else f"{self._base}/files"
 
     def open(self, path: str, start: int) -> Any:
         """Open a file at byte `start`."""
         wanted = {WANTED_HEADER: self._wanted} if self._wanted else {}
         return self._get(f"{self.folder}/{urllib.parse.quote(path)}", wanted, start)
+
+    def report_wrong(self, path: str) -> None:
+        """Tell the source that a piece of this file was wrong, so that it checks its own copy. Best effort."""
+        body = json.dumps({"view": self._reading, "path": path}).encode()
+
+        def report() -> None:
+            with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
+                post(self.address, self._secret, wrong_path(self._artifact), body)
+
+        threading.Thread(target=report, name="fleetctl-report", daemon=True).start()
 
     @contextlib.contextmanager
     def _get(self, path: str, headers: Mapping[str, str], start: int) -> Iterator[Stream]:

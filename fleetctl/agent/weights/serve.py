@@ -15,15 +15,16 @@ import threading
 import time
 import urllib.parse
 import uuid
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..ports import host_port
 from . import others
+from .check import Held
 from .connections import Answer, Connection, Listener, Request, Session, lower_priority
 from .fetch import Fetched
-from .gather import layout_of, make_view
+from .gather import WrongPiece, layout_of, make_view
 from .index import Index, WeightsError
-from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, others_path, report_copy
+from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, others_path, report_copy, wrong_path
 from .proof import NONCE_PATH, PROTOCOL, Proof, is_nonce, new_nonce, proof_of_source
 from .store import Entry
 from .table import Refused, Table, View
@@ -61,6 +62,8 @@ class Source:
             self._held[None] = fetched.artifact, whole
         for view, (index, _) in self._held.items():
             self.table.hold(view, index.size)
+        self.on_report: Callable[[Entry, str], None] = lambda *_: None
+        """Called with an entry and the path of a file, if a receiver reports a wrong piece of it."""
         self._failed: Dict[str, str] = {}
         self._made = threading.Condition()
         self.made = 0
@@ -81,6 +84,30 @@ class Source:
         got = self._fetched
         report_copy(got.suppliers, self.artifact, self.secret, {
             "replica": self._replica, "address": address, "view": got.entry.view, "whole": got.whole is not None})
+
+    def take_report(self, report: Any) -> None:
+        """Have a file checked of which a receiver got a wrong piece; raises ValueError. A lie costs only that."""
+        if not isinstance(report, dict) or not isinstance(report.get("view"), (str, type(None))):
+            raise ValueError("not a view and a path")
+        held = self._held.get(report.get("view"))
+        if held and any(file.path == report.get("path") for file in held[0].files):
+            self.on_report(held[1], report["path"])
+
+    def views(self) -> List[Held]:
+        """Return the views that it has made for other nodes."""
+        return [Held(entry, index, own=False) for view, (index, entry) in list(self._held.items())
+                if view is not None and view != self._fetched.entry.view]
+
+    def replace_held(self, index: Index) -> None:
+        """Take the index of the replica's own weights, which were fetched again."""
+        view = self._fetched.entry.view
+        self._held[view] = index, self._held[view][1]
+
+    def remove_wrong(self) -> None:
+        """Remove the views whose files were found wrong: the next request for one has it made again."""
+        for held in self.views():
+            if held.entry.wrong():
+                self.table.remove_if_idle(held.entry.view)
 
     def release(self) -> None:
         """Allow other processes to remove the files: they are no longer served."""
@@ -132,6 +159,8 @@ class Source:
                         with contextlib.suppress(OSError):
                             entry.record(made)
             except Exception as error:
+                if isinstance(error, WrongPiece):
+                    self.on_report(self._entry(None), error.path)
                 self._failed[view] = f"the view cannot be made: {error}"
                 entry.release()
                 self._end_pending(view, self.table.forget)
@@ -212,14 +241,17 @@ class Handler(Session):
             return self._respond(500, str(error).encode())
 
     def _post(self) -> None:
-        """Receive a report of another copy."""
+        """Receive a report of another copy, or of a wrong piece."""
         source = self._source
-        if self._request.path != others_path(source.artifact):
+        if self._request.path not in {others_path(source.artifact), wrong_path(source.artifact)}:
             return self._respond(404, b"this artifact is not served here")
         try:
+            if self._request.path == wrong_path(source.artifact):
+                source.take_report(json.loads(self._request.body))
+                return self._respond(200, b"")
             for other in others.decoded(self._request.body[:others.MOST_BYTES]):
                 source.others.add(other)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return self._respond(400, str(error).encode())
         return self._respond(200, b"")
 

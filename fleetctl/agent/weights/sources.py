@@ -109,6 +109,9 @@ class Origin:
         """Open a file at byte `start`."""
         raise NotImplementedError
 
+    def report_wrong(self, path: str) -> None:
+        """Tell the source, if it can be told, that a piece of this file was wrong."""
+
     def close(self) -> None:
         """Close open connections."""
 

@@ -146,8 +146,9 @@ def test_suggested_sources_that_are_gone_or_wrong_are_reported_and_not_used(
     for path in Path(liar.entry.folder).rglob("*.safetensors"):
         path.chmod(0o644)
         path.write_bytes(bytes(path.stat().st_size))
-    with (serving(tmp_path / "a", whole) as (source, described), serving(tmp_path / "liar", liar) as (_, lies),
+    with (serving(tmp_path / "a", whole) as (source, described), serving(tmp_path / "liar", liar) as (lying, lies),
           serving(tmp_path / "good", good) as (_, honest)):
+        lying.verified.add(liar.entry, liar.held.files)
         gone = {**other(1), "address": "127.0.0.1:1"}
         for one in (honest, lies, gone):
             report_copy([described["address"]], artifact, SECRET, one)
