@@ -36,8 +36,9 @@ def note_cold(root: str, got: Fetched, verified: Verified) -> None:
 def note_wrong(finding: Finding) -> None:
     """Note a wrong file, and what came of it. Never fails."""
     if finding.wrong is not None:
-        _note(finding.entry, WRONG_NOTE, file=finding.wrong.path, piece=finding.wrong.piece, at=finding.wrong.at,
-              reason=finding.wrong.reason, now=finding.what, trouble=finding.trouble[:MAX_TROUBLE])
+        _note(finding.entry, WRONG_NOTE, file=finding.wrong.path, piece=finding.wrong.piece,
+              at=finding.wrong.at or utc_now(), reason=finding.wrong.reason, now=finding.what,
+              trouble=finding.trouble[:MAX_TROUBLE])
 
 
 def _note(entry: Entry, prefix: str = NOTE, **facts: Any) -> None:
