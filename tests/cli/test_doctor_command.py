@@ -158,9 +158,9 @@ def test_wrong_weights_are_named_with_node_replica_file_and_piece(cli, cluster: 
     wrong_weights(cluster, now="unfetched", trouble="no source supplied all files")
     [found] = json.loads(cli("doctor", "--format", "json").out)["findings"]
     assert found["message"] == (
-        "model-00001.safetensors of weights 111111111111 was not what the index says: piece 3, its content has changed, "
-        f"found {found['message'].split('found ')[1].split(';')[0]}; it could not be fetched again: no source supplied "
-        "all files; org/one:1/0 may have loaded it")
+        "model-00001.safetensors of weights 111111111111 was not what the index says: piece 3, its content has changed,"
+        f" found {found['message'].split('found ')[1].split(';')[0]}; it could not be fetched again: no source supplied"
+        " all files; org/one:1/0 may have loaded it")
     assert found["command"] == "fleetctl restart org/one:1/0"
     shown = " ".join(cli("status", "--format", "wide").out.split())
     assert "LOADED BY, PERHAPS" in shown
