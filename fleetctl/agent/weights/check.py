@@ -30,6 +30,8 @@ AT_ONCE = 16 << 20
 BLOCK = 1 << 20
 TICK_S = 0.02
 """Longer than the steps in which a kernel counts ctimes: a change soon after another one might have the same ctime."""
+SLOWEST_BYTES_S = float(200 << 20)
+"""At which rate another process must be checking an entry: with a lower one it may be stopped, or mean no good."""
 NICE = 19
 TRIES = 3
 RETRY_S, MOST_RETRY_S = 60.0, 3600.0
@@ -168,6 +170,8 @@ class BackgroundCheck:
         self._clock = clock
         self._requested: Set[Tuple[str, str]] = set()
         self._next_request: Dict[str, float] = {}
+        self._waits_since: Dict[str, float] = {}
+        """Since when another process checks an entry."""
         self._unmarked: Dict[str, Wrong] = {}
         """What was found wrong on a disk that is read-only."""
         self._reported: Dict[str, Wrong] = {}
@@ -229,8 +233,10 @@ class BackgroundCheck:
     def _check(self, held: Held) -> None:
         """Hash what is due, unless another process of this node does that for this entry."""
         with self._alone(held.entry) as alone:
-            if not alone:
+            since = self._waits_since.setdefault(held.entry.folder, self._clock())
+            if not alone and self._clock() - since < SWEEP_S + held.files.size / SLOWEST_BYTES_S:
                 return
+            self._waits_since.pop(held.entry.folder)
             files, begun = self._due(held), self._clock()  # others may have hashed some of them by now
             wrong = _first_wrong(held.entry, files, self._verified, lambda: self._closed)
             took_s = self._clock() - begun

@@ -270,8 +270,8 @@ class Handler(Session):
         source.table.begin(view, self._fetch)
         at, size = int(begin[1]), wanted.size
         with open(os.open(entry.path(path), READ), "rb") as file:
-            before = os.fstat(file.fileno())
-            if not source.verified.settled(before, wanted):
+            before, wrong = os.fstat(file.fileno()), entry.wrong()
+            if not source.verified.settled(before, wanted) or (wrong and wrong.path == path):
                 return self._respond(410, b"this file has changed on the disk since it was verified")
 
             def sent(size: int) -> bool:

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import os
+import time
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..mark import utc_now
@@ -20,6 +21,7 @@ from ..own_files import replace_own
 from .index import File, Index
 from .store import Entry
 
+LOCK_S, POLL_S = 5.0, 0.01
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -144,10 +146,10 @@ class Verified:
     def _locked(self) -> Iterator[Dict[int, Row]]:
         """Hold the table's lock for a moment, and save what was changed."""
         with contextlib.ExitStack() as opened:
-            with contextlib.suppress(OSError):  # without it two processes may lose rows: those files are hashed again
+            with contextlib.suppress(OSError):  # without it a process may lose rows: those files are hashed again
                 lock = os.open(self._path + ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
                 opened.callback(os.close, lock)
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                _take(lock)
             rows = self._rows()
             before = dict(rows)
             try:
@@ -175,3 +177,14 @@ class Verified:
 
     def _seal(self, files: Any) -> str:
         return hmac.new(self._secret, b"VERIFIED " + json.dumps(files).encode(), hashlib.sha256).hexdigest()
+
+
+def _take(lock: int) -> None:
+    """Take a lock, or go on without it: a process that holds it for long is stopped, or means no good."""
+    deadline = time.monotonic() + LOCK_S
+    while time.monotonic() < deadline:
+        try:
+            return fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(POLL_S)
+    return None

@@ -457,6 +457,25 @@ def test_two_replicas_of_a_node_do_not_hash_the_same_files_at_a_time(node: NodeU
     assert len(node.lines) == count, "the first one has verified them for both"
 
 
+def test_locks_that_are_held_for_ever_stop_neither_a_start_nor_a_check(
+    node: NodeUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetctl.agent.weights.verified.LOCK_S", 0.05)
+    weights = node.start()
+    with Path(weights.folder + ".check").open("w") as one, (
+            node.root / node.artifact / "verified.json.lock").open("r+") as other:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        eight_bytes(Path(weights.folder, FILE))
+        again, now = node.start(), [0.0]
+        again._check._clock = lambda: now[0]
+        again._check.sweep()
+        assert list(node.notes.glob("fleetctl-wrong-*")) == []
+        now[0] += check.SWEEP_S + 1
+        again._check.sweep()
+    assert files_in(again.folder) == files_in(node.origin)
+
+
 def test_a_file_that_keeps_changing_is_never_verified(
     tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
