@@ -50,7 +50,7 @@ class ModelFiles:
         try:
             self._wanted = wanted_by(member, injected, self._secret)
             fetch = Fetch(self._root, self._wanted, deadline, say)
-            self._fetched, self._kept = fetch.run(), fetch.kept
+            self._fetched, self._kept = noted(fetch), fetch.kept
         except OutOfTime as late:
             raise StartFailed("STARTUP_TIMEOUT", str(late)) from None
         except WeightsError as error:
@@ -96,7 +96,7 @@ class ModelFiles:
     def _fetch_again(self, entry: Entry) -> None:
         """Fetch a wrong file again; raises WeightsError. Processes that have the old file open keep it."""
         wanted = self._wanted if entry.view else self._wanted._replace(view=None)
-        fetch = Fetch(self._root, wanted, time.monotonic() + FETCH_AGAIN_S, self._say)
+        fetch = Fetch(self._root, wanted, time.monotonic() + FETCH_AGAIN_S, lambda _: None)
         got = fetch.run()
         for kept in fetch.kept:
             kept.release()
@@ -126,6 +126,19 @@ class ModelFiles:
         """Refuse new fetches: the replica is shutting down."""
         if self._server is not None:
             self._server.source.table.close()
+
+
+def noted(fetch: Fetch) -> Fetched:
+    """Run a fetch, and note the wrong files that it has found on this node; raises WeightsError."""
+    try:
+        got = fetch.run()
+    except WeightsError as error:
+        for finding in fetch.found:
+            note_wrong(finding._replace(what="unfetched", trouble=str(error)))
+        raise
+    for finding in fetch.found:
+        note_wrong(finding)
+    return got
 
 
 def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 
 from ..mark import utc_now
 from ..own_files import replace_own
-from .check import check_changed, check_small
+from .check import Finding, check_changed, check_small
 from .gather import Canonical, WrongPiece, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
 from .peers import Peer
@@ -90,6 +90,8 @@ class Fetch(Limits):
         """The verified files of the entry that is being filled: they are not read."""
         self.kept: List[Entry] = []
         """Entries that are protected from removal until the caller releases them."""
+        self.found: List[Finding] = []
+        """The files of complete entries that were wrong, and so were fetched again."""
         self._whole: Optional[Canonical] = None
         self._window_s, self._window_bytes = 0.0, 0
         self._buffer = memoryview(bytearray(SLICE))  # one buffer for all reads: allocating costs more than the copy
@@ -176,6 +178,9 @@ class Fetch(Limits):
     def _fill_entry(self, entry: Entry, index: Index) -> Index:
         """Complete `entry` and return its index."""
         view = self._wanted.view if entry.view else None
+        wrong = entry.wrong() or entry.replaced()
+        if wrong:
+            self._take_wrong(entry, wrong)
         entry.keep()
         self.kept.append(entry)
         with entry.writing(self._deadline, self._clock):
@@ -207,9 +212,12 @@ class Fetch(Limits):
         """
         wrong = (check_small if small else check_changed)(entry, index, self._verified)
         if wrong:
-            self._say(f"weights: {wrong.path} on this node is not what the index says ({wrong.reason}): fetching it"
-                      " again")
+            self._take_wrong(entry, wrong)
         return bool(wrong)
+
+    def _take_wrong(self, entry: Entry, wrong: Wrong) -> None:
+        self.found.append(Finding("fetched", entry, wrong))
+        self._say(f"weights: {wrong.path} on this node is not what the index says ({wrong.reason}): fetching it again")
 
     def _fill_tensors(self, entry: Entry, index: Index, view: Mapping[str, Any]) -> Index:
         """Complete a view by tensors: fetch it from a peer, or make it from the artifact's own files."""
@@ -224,7 +232,6 @@ class Fetch(Limits):
         try:
             return self._make(entry, index, view)
         except WrongPiece as wrong:
-            self._say(f"weights: {wrong}: fetching it again")
             whole.mark_wrong(Wrong(wrong.path, wrong.piece, "its content has changed", utc_now()))
             self._whole = None
             return self._make(entry, index, view)

@@ -19,6 +19,7 @@ import stat
 import time
 from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, Set
 
+from ..mark import utc_now
 from ..own_files import open_own, replace_own
 from .index import PIECE, File, Index, WeightsError, read_index
 
@@ -80,21 +81,35 @@ class Entry:
 
         Nothing is hashed here: the content may have changed (`Verified.due`).
         """
-        if os.path.lexists(self.folder + ".wrong"):
-            return None
+        index = None if os.path.lexists(self.folder + ".wrong") else self._recorded()
+        whole = index and self.is_plain(index) and not any(self._out_of_place(file) for file in index.files)
+        return index if whole else None
+
+    def _recorded(self) -> Optional[Index]:
         try:
             with open(self.folder + ".json", "rb") as record:
-                index = read_index(record.read())
+                return read_index(record.read())
         except (OSError, WeightsError):
             return None
-        return index if self.is_plain(index) and all(self._in_place(file) for file in index.files) else None
 
-    def _in_place(self, file: File) -> bool:
+    def _out_of_place(self, file: File) -> str:
+        """Return why there is no such file; empty if there is."""
         try:
             status = os.lstat(self.path(file.path))
         except OSError:
-            return False
-        return stat.S_ISREG(status.st_mode) and status.st_size == file.size
+            return "it is missing"
+        if not stat.S_ISREG(status.st_mode):
+            return "it is no plain file"
+        return "" if status.st_size == file.size else "it has another size"
+
+    def replaced(self) -> Optional[Wrong]:
+        """Return a file of a once complete entry in whose place is something else, and was not just removed."""
+        index = self._recorded()
+        if index and not self.is_plain(index) and index.files:
+            return Wrong(index.files[0].path, 0, "its folder is a link", utc_now())
+        found = ((file, self._out_of_place(file)) for file in (index.files if index else ()))
+        return next((Wrong(file.path, 0, reason, utc_now()) for file, reason in found
+                     if reason and os.path.lexists(self.path(file.path))), None)
 
     def is_plain(self, index: Index) -> bool:
         """Return whether no folder of the entry is a link, which may lead anywhere."""

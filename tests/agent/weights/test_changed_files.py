@@ -210,9 +210,17 @@ def test_what_is_no_file_of_the_entry_is_fetched_before_the_start(
     outside = files_in(tmp_path / "others") if change is a_link_to_a_folder else {}
     again = node.start(view)
     assert files_in(again.folder) == before
+    assert (node.note()["now"], node.note()["reason"]) in {("fetched", "it is no plain file"),
+                                                           ("fetched", "its folder is a link")}
     assert not Path(again.folder).is_symlink()
     assert not Path(again.folder, FILE).is_symlink()
     assert (files_in(tmp_path / "others") if outside else {}) == outside
+
+
+def test_removed_files_are_fetched_again_and_that_is_no_finding(node: NodeUnderTest) -> None:
+    Path(node.start().folder, FILE).unlink()
+    assert files_in(node.start().folder) == files_in(node.origin)
+    assert list(node.notes.glob("fleetctl-wrong-*")) == []
 
 
 @pytest.mark.parametrize("at", [0, 0.3, 0.9])
@@ -254,6 +262,7 @@ def test_small_files_are_hashed_before_a_start(node: NodeUnderTest, monkeypatch:
         eight_bytes(Path(weights.folder, name))
     again = node.start()
     assert Path(again.folder, "config.json").read_bytes() == (node.origin / "config.json").read_bytes()
+    assert (node.note()["file"], node.note()["now"]) == ("config.json", "fetched")
     said = "config.json on this node is not what the index says (its content has changed): fetching it again"
     assert any(said in line for line in node.lines)
 
@@ -403,6 +412,7 @@ def test_a_wrong_file_that_cannot_be_fetched_again_is_tried_again_later_and_the_
     assert sum("is not what the index says" in line for line in node.lines) == 1, "it is said once"
     with pytest.raises(Exception, match="no source supplied all files"):
         node.start()
+    assert node.note()["now"] == "unfetched"
     away.rename(node.origin)
     now[0] += check.RETRY_S
     weights._check.sweep()
