@@ -6,6 +6,8 @@ import base64
 import hashlib
 import http.server
 import json
+import os
+import random
 import shutil
 import socket
 import sys
@@ -242,6 +244,42 @@ def pruned(world: World, artifact: str) -> dict[str, tuple[bool, bool]]:
     assert done.returncode == 0, done.stderr
     return {node["node"]: (one["used"], one["removed"]) for node in json.loads(done.stdout)["nodes"]
             for one in node["artifacts"] if one["artifact"] == artifact}
+
+
+def test_a_file_changed_on_a_node_is_named_by_doctor_and_fetched_again_while_the_engines_run(
+    world: World, disks: dict[str, Path], origin: Path
+) -> None:
+    data = random.Random(1).randbytes(20 << 20)  # more than a start hashes
+    header = json.dumps({"w": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}).encode()
+    (origin / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    weights = indexed(world, origin)
+    one, two = (model(key, 1, on("a", weights)) for key in ("one", "two"))
+    world.write(one)
+    outcome(world, "one")
+    good, path = (origin / "model.safetensors").read_bytes(), disks["a"] / weights["index"] / "files/model.safetensors"
+    before = path.stat()
+    eventually(lambda: "are verified" in world.run("logs", "one").stdout, "the first check is over")
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(-8, 2)
+        file.write(b"POISONED")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    world.write(one, two)
+    started = outcome(world, "two")
+    assert (started["weights"]["source"], started["weights"]["bytes"]) == ("disk", 0), "the start waits for no check"
+    engines = world.engines()
+
+    eventually(lambda: path.read_bytes() == good, "it was fetched again")
+    found = eventually(lambda: [row for row in json.loads(world.run("doctor", "--format", "json").stdout)["findings"]
+                                if row["code"] == "WEIGHTS_WRONG"], "doctor names it")
+    [wrong] = found
+    assert wrong["subject"] == "a"
+    assert wrong["message"].startswith(
+        f"model.safetensors of weights {weights['index'][:12]} was not what the index says: piece 0, its content has ")
+    assert "one/0" in wrong["message"]
+    assert "model.safetensors" in world.run("status").stdout
+    assert "verified since" in world.run("status", "--format", "wide").stdout
+    assert world.engines() == engines, "no engine was touched"
 
 
 class Stalling(http.server.BaseHTTPRequestHandler):
