@@ -88,6 +88,8 @@ class ModelFiles:
 
     def _held(self) -> List[Held]:
         """Return what is checked: the member's files, the artifact's if they are here, and views made for others."""
+        if self._source is not None:
+            self._source.remove_wrong()
         got, held = self._fetched, [Held(self._fetched.entry, self._fetched.held)]
         if got.whole and got.entry.view:
             held.append(Held(Entry(self._root, got.entry.artifact, None), got.artifact))
@@ -111,8 +113,6 @@ class ModelFiles:
         note_wrong(finding)
         if finding.what == "verified":
             note_cold(self._root, self._fetched, self._verified)
-        if self._source is not None:
-            self._source.remove_wrong()
 
     def release(self) -> None:
         """Allow other processes to remove the files from this node's disk, and check them no more."""

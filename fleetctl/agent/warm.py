@@ -20,7 +20,7 @@ from .cold import note_wrong
 from .failure import encode_failure
 from .mark import MARK_VERSION, actor_name, compact, seat_of, utc_now
 from .model_files import session_secret
-from .weights.check import BackgroundCheck, Finding, Held
+from .weights.check import BackgroundCheck, Held
 from .weights.fetch import on_disk
 from .weights.index import WeightsError
 from .weights.memory import InMemory, require_memory
@@ -89,14 +89,11 @@ class WarmHolder:
         server.start()
 
         def held() -> List[Held]:  # nothing is fetched again here: the next start does that
+            source.remove_wrong()
             whole = [Held(Entry(root, artifact, None), got.artifact, own=False)] if got.whole and view else []
             return [Held(got.entry, got.held, own=False), *whole, *source.views()]
 
-        def take(finding: Finding) -> None:
-            note_wrong(finding)
-            source.remove_wrong()
-
-        check = BackgroundCheck(held, source.verified, lambda _: None, take)
+        check = BackgroundCheck(held, source.verified, lambda _: None, note_wrong)
         source.on_report = check.request
         check.start()
         since = source.verified.since(got.entry, got.held)

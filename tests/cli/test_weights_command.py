@@ -87,6 +87,14 @@ def test_a_link_to_outside_the_folder_is_refused(cli: Cli, folder: Path) -> None
     assert not (folder / NAME).exists()
 
 
+def test_an_index_is_not_written_through_a_link_that_came_with_the_model(cli: Cli, folder: Path) -> None:
+    (folder.parent / "rc").write_text("export PATH")
+    (folder / NAME).symlink_to(folder.parent / "rc")
+    assert cli("weights", "index", str(folder)).code == 0
+    assert (folder.parent / "rc").read_text() == "export PATH"
+    assert not (folder / NAME).is_symlink()
+
+
 def test_a_folder_that_changes_meanwhile_gets_no_index(
     cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

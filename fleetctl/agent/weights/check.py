@@ -18,6 +18,7 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequenc
 
 from ..mark import utc_now
 from .index import PIECE, File, Index, WeightsError
+from .memory import usable_cores
 from .store import Entry, Wrong
 from .verified import READ, Verified, state_of
 
@@ -66,8 +67,9 @@ class Finding(NamedTuple):
 
 
 def cores() -> int:
-    """Return how many threads hash at a time: a quarter of the cores, but at least two and at most four."""
-    return min(4, max(2, len(os.sched_getaffinity(0)) // 4))
+    """Return how many threads hash at a time: a quarter of the cores, but at least two of them and at most four."""
+    usable = usable_cores()
+    return min(4, max(int(min(2.0, usable)), int(usable // 4), 1))
 
 
 def lower_priority() -> None:

@@ -14,7 +14,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from ..mark import utc_now
-from ..own_files import replace_own
+from ..own_files import open_own, replace_own
 from .check import Finding, check_changed, check_small
 from .gather import Canonical, WrongPiece, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
@@ -320,7 +320,8 @@ class Fetch(Limits):
         if ready[file.path] == len(file.chunks):
             return
         start = ready[file.path] * PIECE
-        with source.open(file.path, start) as stream, open(entry.part_path(file.path), "r+b") as out:
+        with source.open(file.path, start) as stream, open(
+                open_own(entry.part_path(file.path), os.O_RDWR), "r+b") as out:
             for number in range(ready[file.path], len(file.chunks)):
                 out.seek(number * PIECE)
                 self._read_piece(stream, out, file, number, source)

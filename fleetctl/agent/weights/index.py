@@ -8,6 +8,8 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from ..own_files import replace_own
+
 NAME = "fleetctl-weights.json"
 PIECE = 64 << 20
 _HASH = re.compile(r"[0-9a-f]{64}\Z")
@@ -56,8 +58,7 @@ def write_index(folder: str) -> str:
         if not os.path.isfile(real_path(folder, path) or ""):
             raise WeightsError(f"{path}: not a regular file, or a link that leaves the folder")
     data = Index(tuple(_hashed(folder, path) for path in paths)).encoded()
-    with open(os.path.join(folder, NAME), "wb") as file:
-        file.write(data)
+    replace_own(os.path.join(folder, NAME), data, 0o644)  # not through a link that came with the model
     return name_of(data)
 
 

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import stat
+import tempfile
 import time
 from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, Set
 
@@ -48,14 +49,29 @@ def cache_root() -> str:
 
 
 def require_own_folder(root: str, artifact: str) -> None:
-    """Raise WeightsError if anyone may write to the cache, and the artifact's folder there is not this user's."""
+    """Raise WeightsError if anyone may write to the cache, and the artifact's folder there is not this user's.
+
+    Otherwise there is such a folder afterwards, if the disk can be written to, whatever the umask is.
+    """
     folder = os.path.join(root, artifact)
+    with contextlib.suppress(OSError):
+        os.makedirs(root, exist_ok=True)
+        os.mkdir(folder, 0o755)
     with contextlib.suppress(FileNotFoundError):
         found = os.lstat(folder)
-        is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-        if os.stat(root).st_mode & stat.S_IWOTH and not is_own:
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if os.stat(root).st_mode & stat.S_IWOTH and not (is_folder and found.st_uid == _own_uid(root)):
             raise WeightsError(f"{folder} is not a folder of this user, and anyone may write to {root}: remove it, or"
                                " set FLEETCTL_CACHE_DIR to a folder to which only this user may write")
+
+
+def _own_uid(folder: str) -> int:
+    """Return the user to whom a new file of ours in the folder belongs: a file server may call root nobody."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            return os.fstat(probe.fileno()).st_uid
+    except OSError:
+        return os.geteuid()
 
 
 class Entry:

@@ -575,13 +575,61 @@ def test_a_folder_of_another_user_in_a_cache_that_anyone_may_write_is_refused(
 ) -> None:
     root = tmp_path / "cache"
     (root / artifact).mkdir(parents=True)
-    theirs = os.geteuid() + 1
-    monkeypatch.setattr("fleetctl.agent.weights.store.os.geteuid", lambda: theirs)
-    require_own_folder(str(root), artifact)
     root.chmod(0o777)
+    require_own_folder(str(root), artifact)
+    monkeypatch.setattr("fleetctl.agent.weights.store._own_uid", lambda _: os.geteuid() + 1)
     with pytest.raises(WeightsError, match="set FLEETCTL_CACHE_DIR to a folder to which only this user may write"):
         require_own_folder(str(root), artifact)
-    require_own_folder(str(root), "b" * 64)
+    root.chmod(0o755)
+    require_own_folder(str(root), artifact)
+
+
+def test_the_folder_of_an_artifact_is_ours_alone_whatever_the_umask(tmp_path: Path, artifact: str) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    before = os.umask(0)
+    try:
+        require_own_folder(str(tmp_path / "cache"), artifact)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "cache" / artifact).stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(("limit", "cores", "threads"), [
+    ("max 100000", 64, 4), ("max 100000", 8, 2), ("max 100000", 2, 2), ("max 100000", 1, 1), ("1200000 100000", 64, 3),
+    ("150000 100000", 64, 1), ("50000 100000", 64, 1), ("", 64, 4),
+])
+def test_as_many_threads_hash_as_a_quarter_of_the_cores_that_the_container_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, cores: int, threads: int
+) -> None:
+    from fleetctl.agent.weights import memory
+
+    (tmp_path / "own").write_text("0::/pod\n")
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "pod" / "cpu.max").write_text(limit)
+    monkeypatch.setattr(memory, "OWN_GROUP", str(tmp_path / "own"))
+    monkeypatch.setattr(memory, "GROUPS", str(tmp_path))
+    monkeypatch.setattr(memory.os, "sched_getaffinity", lambda _: range(cores))
+    assert check.cores() == threads
+
+
+def test_a_wrong_view_that_was_made_for_another_node_is_removed_and_made_again(
+    node: NodeUnderTest, tmp_path: Path
+) -> None:
+    weights = node.start()
+    described, source = source_of(weights), weights._source
+    assert source is not None
+    first = fetch(tmp_path / "peer", node.artifact, described, view=SHARD, rank=2)
+    eventually(lambda: not source.table._fetches)
+    [made] = source.views()
+    weights._check.sweep()
+    eight_bytes(Path(made.entry.path(MODEL)))
+    weights._check.sweep()
+    assert (node.note()["file"], node.note()["now"]) == (MODEL, "wrong")
+    weights._check.sweep()
+    assert source.views() == []
+    again = fetch(tmp_path / "next", node.artifact, described, view=SHARD, rank=2)
+    assert (again.left, files_in(again.entry.folder)) == ([], files_in(first.entry.folder))
 
 
 @pytest.mark.parametrize("where", ["part", "record", "index"])
