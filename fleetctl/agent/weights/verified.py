@@ -1,8 +1,8 @@
 """Which files of an artifact on this node are verified: hashed by us, and by their ctime not changed since.
 
 A user can set a file's mtime back, but not its ctime. The table is by inode, because views share files with their
-artifact; it is sealed with the cluster's secret, so in a new session every file is hashed again. Our own links change a
-ctime as well: the table follows them (`linking`).
+artifact. Each session of a cluster has its own, sealed with its secret, so in a new session every file is hashed again.
+Our own links change a ctime as well: the table follows them (`linking`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ..own_files import replace_own
 from .index import File, Index
 from .store import Entry
 
+TABLE, KEPT_S = "verified-", 7 * 86400.0
+"""Prefix of the tables' names; how long an unchanged table of another session is kept."""
 LOCK_S, POLL_S = 5.0, 0.01
 READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -60,8 +62,9 @@ class Verified:
     """The verified files of one artifact, in a table for all processes of the node. A full disk loses rows, no more."""
 
     def __init__(self, root: str, artifact: str, secret: bytes) -> None:
-        self._path = os.path.join(root, artifact, "verified.json")
-        self._secret = secret
+        self._folder, self._secret = os.path.join(root, artifact), secret
+        name = hmac.new(secret, b"TABLE", hashlib.sha256).hexdigest()[:16]
+        self._path = os.path.join(self._folder, f"{TABLE}{name}.json")
         self._unsaved: Dict[int, Row] = {}
         """Rows that this process could not save: the disk is read-only or full."""
 
@@ -157,7 +160,16 @@ class Verified:
             finally:
                 if rows != before:
                     with contextlib.suppress(OSError):
+                        if not os.path.exists(self._path):
+                            self._remove_old()
                         replace_own(self._path, self._encoded(rows), 0o644)
+
+    def _remove_old(self) -> None:
+        """Remove the tables of sessions that have probably ended."""
+        for name in os.listdir(self._folder):
+            path = os.path.join(self._folder, name)
+            if name.startswith(TABLE) and time.time() - os.lstat(path).st_mtime > KEPT_S:
+                os.remove(path)
 
     def _rows(self) -> Dict[int, Row]:
         """Return the rows of the table; none if it is missing, damaged, or was not sealed by this cluster session."""

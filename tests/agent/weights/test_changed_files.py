@@ -114,8 +114,7 @@ def a_link_to_a_folder(path: Path) -> None:
 def the_table(path: Path) -> None:
     """The table of verified files is made to know the changed file, by someone who does not know the secret."""
     eight_bytes(path)
-    table = path.parents[1] / "verified.json"
-    table = table if table.exists() else path.parents[2] / "verified.json"
+    [table] = [*path.parents[1].glob("verified-*.json"), *path.parents[2].glob("verified-*.json")]
     content = json.loads(table.read_text())
     for row in content["files"]:
         if row[0][0] == path.stat().st_ino:
@@ -281,6 +280,28 @@ def test_all_that_was_fetched_is_read_from_the_disk_once(node: NodeUnderTest, mo
     monkeypatch.setattr(model_files, "session_secret", lambda: b"of another session")
     node.start()._check.sweep()
     assert len(read) == 2 * size, "the table of another session counts for nothing"
+
+
+def test_two_clusters_that_share_a_cache_do_not_make_each_other_hash_again(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, hashed = list[int](), check._piece
+    both = []
+    for secret in (b"of one", b"of the other"):
+        monkeypatch.setattr(model_files, "session_secret", lambda secret=secret: secret)
+        both.append(node.start())
+        both[-1]._check.sweep()
+    monkeypatch.setattr(check, "_piece", lambda opened, number: (read.append(number), hashed(opened, number))[1])
+    for weights in both * 2:
+        weights._check.sweep()
+    assert read == []
+    tables = list((node.root / node.artifact).glob("verified-*.json"))
+    assert len(tables) == 2
+    for table in tables:
+        os.utime(table, (0, 0))
+    monkeypatch.setattr(model_files, "session_secret", lambda: b"of a third")
+    node.start()._check.sweep()
+    assert [table for table in tables if table.exists()] == [], "tables of sessions long gone are removed"
 
 
 def test_our_own_links_are_no_change(node: NodeUnderTest, tmp_path: Path) -> None:
@@ -473,7 +494,7 @@ def test_locks_that_are_held_for_ever_stop_neither_a_start_nor_a_check(
     monkeypatch.setattr("fleetctl.agent.weights.verified.LOCK_S", 0.05)
     weights = node.start()
     with Path(weights.folder + ".check").open("w") as one, (
-            node.root / node.artifact / "verified.json.lock").open("r+") as other:
+            next((node.root / node.artifact).glob("verified-*.json.lock"))).open("r+") as other:
         fcntl.flock(one, fcntl.LOCK_EX)
         fcntl.flock(other, fcntl.LOCK_EX)
         eight_bytes(Path(weights.folder, FILE))
