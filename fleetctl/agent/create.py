@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Set
 
 import ray
@@ -15,10 +14,9 @@ from .arguments import in_parts
 from .claims import format_claim, member_options
 from .failure import Refused
 from .gang import GangCoordinator
+from .guarded import supervisor_source
 from .mark import actor_name, warm_name
 from .replica import ModelActor
-
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 
 class CreatedHere(NamedTuple):
@@ -53,7 +51,7 @@ def replica_of(plan: Mapping[str, Any], action: Mapping[str, Any], logs: Mapping
     if "engineHash" in action:
         replica["engineHash"] = action["engineHash"]
     replica["fleet"], replica["namespace"] = plan["fleet"]["name"], plan["fleet"]["namespace"]
-    supervisor = SUPERVISOR.read_text(encoding="utf-8")
+    supervisor = supervisor_source()
     replica["members"] = [
         dict(member, engine=groups[member["group"]][int(member["rank"])]["engine"], supervisor=supervisor,
              log=logs[f"{action['id']}|{member['group']}|{member['copy']}|{member['rank']}"])

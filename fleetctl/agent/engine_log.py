@@ -6,6 +6,7 @@ import os
 import re
 
 from .mark import utc_now
+from .own_files import open_own
 from .supervisor import Stamps, open_log
 
 LINE_PREFIX = "fleetctl: "
@@ -72,7 +73,7 @@ class EngineLog:
 
 def _tail(path: str, limit: int) -> bytes:
     try:
-        with open(path, "rb") as log:
+        with open(open_own(path, os.O_RDONLY), "rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - limit))
             return log.read(limit)
     except OSError:

@@ -80,9 +80,10 @@ class GangMember:
     def serve(self) -> Dict[str, Any]:
         """Record that the whole gang is ready, and return the updates to the member's place.
 
-        Liveness counts from now on; before, a rank may still be loading.
+        Liveness counts from now on, and the weights are checked; before, a rank may still be loading.
         """
         self._serving.set()
+        self._seat.check_weights()
         return self._seat.served_weights()
 
     def take_step(self, step: str, *given: Any) -> None:

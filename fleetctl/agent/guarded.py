@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from pathlib import Path
 from typing import Mapping, Optional, Sequence, Tuple
 
 from . import supervisor
@@ -21,6 +22,14 @@ from .holders import Tree
 LOAD_SUPERVISOR = "import marshal,sys;config=marshal.load(sys.stdin.buffer);exec(config['source']);main(config)"
 """Actors get our code by value, so their nodes have no supervisor file to run."""
 F_SETPIPE_SZ = 1031  # not in fcntl before Python 3.10
+FUTURE = "from __future__ import annotations\n"
+
+
+def supervisor_source() -> str:
+    """Return the source of the supervisor, with the module that it imports. Only the agent's job has these files."""
+    own_files, source = (Path(__file__).with_name(name).read_text(encoding="utf-8")
+                         for name in ("own_files.py", "supervisor.py"))
+    return source.replace("from .own_files import open_own\n", own_files.replace(FUTURE, ""))
 
 
 def launch(

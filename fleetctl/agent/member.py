@@ -61,6 +61,11 @@ class MemberSeat:
         """Return the `weights` entry for the place of a ready member."""
         return {"weights": self._served.served} if self._served and self._served.served else {}
 
+    def check_weights(self) -> None:
+        """Check the weights in the background from now on: the engine, or the whole gang, is ready."""
+        if self._weights:
+            self._weights.check()
+
     def _serve(self, weights: ModelFiles) -> None:
         """Serve these weights from now on instead of the former ones."""
         former, self._served = self._served, weights
@@ -97,6 +102,7 @@ class MemberSeat:
         assert self._new is not None
         new, self._new = self._new, None
         self._serve(new)
+        new.check()
         return {"weights": new.served}
 
     def start_engine(self, injected: Mapping[str, str]) -> EngineProcess:

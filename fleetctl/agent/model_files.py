@@ -1,24 +1,28 @@
-"""A member's weights: fetched to its node before its engine starts, then served to other nodes."""
+"""A member's weights: fetched to its node before its engine starts, served to other nodes, checked while it runs."""
 
 from __future__ import annotations
 
 import secrets
+import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_put
 
-from .cold import note_cold
+from .cold import note_cold, note_wrong
 from .environment import engine_environment, expand
 from .failure import KV_NAMESPACE, StartFailed
+from .weights.check import BackgroundCheck, Finding, Held
 from .weights.fetch import Fetch, Fetched, Wanted
 from .weights.index import WeightsError
 from .weights.serve import Source, WeightsServer
-from .weights.store import OutOfTime, cache_root
+from .weights.store import Entry, OutOfTime, cache_root
+from .weights.verified import Verified
 
 MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
 """The variables with the folder of an engine's weights, and with that of the new ones for a reload."""
 SECRET = b"weights-secret"
 MAX_NOTE = 300
+FETCH_AGAIN_S = 3600.0
 
 
 def session_secret() -> bytes:
@@ -42,14 +46,18 @@ class ModelFiles:
         self._replica = f"{injected['FLEETCTL_MODEL']}/{injected['FLEETCTL_REPLICA_ID']}"
         self.served: Optional[Dict[str, Any]] = None
         """The `weights` entry of the member's place: what is served, and where it came from."""
+        self._say = say
         try:
-            fetch = Fetch(self._root, wanted_by(member, injected, self._secret), deadline, say)
-            self._fetched, self._kept = fetch.run(), fetch.kept
+            self._wanted = wanted_by(member, injected, self._secret)
+            fetch = Fetch(self._root, self._wanted, deadline, say)
+            self._fetched, self._kept = noted(fetch), fetch.kept
         except OutOfTime as late:
             raise StartFailed("STARTUP_TIMEOUT", str(late)) from None
         except WeightsError as error:
             raise StartFailed("WEIGHTS_FAILED", f"{error} (node {member['node']})") from None
-        note_cold(self._root, self._fetched)
+        self._verified = Verified(self._root, self._wanted.artifact, self._secret)
+        self._check = BackgroundCheck(self._held, self._verified, self._fetch_again, self._take)
+        note_cold(self._root, self._fetched, self._verified)
         say(_log_line(self._fetched))
 
     @property
@@ -60,6 +68,7 @@ class ModelFiles:
     def serve(self, ip: str, former: Optional[ModelFiles] = None) -> None:
         """Serve the weights from now on; they replace the `former` ones, on the same port."""
         self._source = source = Source(self._root, self._fetched, self._secret, replica=self._replica)
+        source.on_report = self._check.request
         if former is not None and former._server is not None:
             self._server = former._server
             self._server.serve_instead(source)
@@ -70,9 +79,44 @@ class ModelFiles:
         self.served = {
             "artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
             "port": self._server.port, "bytes": got.held.size, "fetched": fetch_document(got)}
+        since = self._verified.since(got.entry, got.held)
+        self.served.update({"verified": since} if since else {})
+
+    def check(self) -> None:
+        """Check the files from now on, in the background: the engine is ready."""
+        self._check.start()
+
+    def _held(self) -> List[Held]:
+        """Return what is checked: the member's files, the artifact's if they are here, and views made for others."""
+        if self._source is not None:
+            self._source.remove_wrong()
+        got, held = self._fetched, [Held(self._fetched.entry, self._fetched.held)]
+        if got.whole and got.entry.view:
+            held.append(Held(Entry(self._root, got.entry.artifact, None), got.artifact))
+        return [*held, *(self._source.views() if self._source else [])]
+
+    def _fetch_again(self, entry: Entry) -> None:
+        """Fetch a wrong file again; raises WeightsError. Processes that have the old file open keep it."""
+        wanted = self._wanted if entry.view else self._wanted._replace(view=None)
+        fetch = Fetch(self._root, wanted, time.monotonic() + FETCH_AGAIN_S, lambda _: None)
+        got = fetch.run()
+        for kept in fetch.kept:
+            kept.release()
+        if got.entry.view == self._fetched.entry.view:
+            self._fetched = self._fetched._replace(held=got.held)
+            if self._source is not None:
+                self._source.replace_held(got.held)
+
+    def _take(self, finding: Finding) -> None:
+        """Report what a check has found or done, in the engine's log and in a note that the dashboard serves."""
+        self._say(f"weights: {finding}")
+        note_wrong(finding)
+        if finding.what == "verified":
+            note_cold(self._root, self._fetched, self._verified)
 
     def release(self) -> None:
-        """Allow other processes to remove the files from this node's disk."""
+        """Allow other processes to remove the files from this node's disk, and check them no more."""
+        self._check.close()
         for entry in self._kept:
             entry.release()
         if self._source is not None:
@@ -82,6 +126,19 @@ class ModelFiles:
         """Refuse new fetches: the replica is shutting down."""
         if self._server is not None:
             self._server.source.table.close()
+
+
+def noted(fetch: Fetch) -> Fetched:
+    """Run a fetch, and note the wrong files that it has found on this node; raises WeightsError."""
+    try:
+        got = fetch.run()
+    except WeightsError as error:
+        for finding in fetch.found:
+            note_wrong(finding._replace(what="unfetched", trouble=str(error)))
+        raise
+    for finding in fetch.found:
+        note_wrong(finding)
+    return got
 
 
 def wanted_by(member: Mapping[str, Any], injected: Mapping[str, str], secret: bytes) -> Wanted:

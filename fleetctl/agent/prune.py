@@ -11,7 +11,7 @@ import os
 from functools import partial
 from typing import Any, Callable, Dict, List, Mapping
 
-from .cold import path_prefix
+from .cold import NOTE, WRONG_NOTE, path_prefix
 from .events import EventStream
 from .on_nodes import report_answers
 from .weights.cache import cached, remove
@@ -42,9 +42,10 @@ def _outcome(root: str, artifact: str) -> Dict[str, Any]:
         removed = remove(root, artifact)
     except OSError as error:
         return {"removed": False, "trouble": error.strerror or str(error)}
-    for path in glob.glob(f"{glob.escape(path_prefix(artifact))}*.json") if removed else []:
-        with contextlib.suppress(OSError):
-            os.remove(path)
+    for prefix in (NOTE, WRONG_NOTE) if removed else ():
+        for path in glob.glob(f"{glob.escape(path_prefix(artifact, prefix))}*.json"):
+            with contextlib.suppress(OSError):
+                os.remove(path)
     return {"removed": removed}
 
 

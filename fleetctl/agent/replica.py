@@ -135,6 +135,7 @@ class ModelActor(Replica):
             engine.stop()
             raise
         self._places[0].update(seat.served_weights(), port=engine.served_port())
+        seat.check_weights()
         self._engine = engine
 
     def _fail(self, failure: StartFailed, restarted: bool) -> None:

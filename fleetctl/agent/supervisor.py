@@ -8,9 +8,10 @@ children, so a single guard would die before it could act.
 The engine writes to a pipe that the actor created. It is also the standard error of both guards, so their own errors
 reach the log. The inner guard moves the output to the log; after its end the outer guard, or the actor, moves the rest.
 
-It runs from its source text alone, with a configuration {argv, env, cwd, freshDir, log, output, parent}, and writes
-`{"started": pid}` and `{"exited": status}` lines to standard output. Every engine has two guards, so there are no slow
-imports: `_signal` is `signal` without its enumerations, which would take a third of the start time.
+It runs from its source text alone, which includes that of own_files.py, with a configuration {argv, env, cwd, freshDir,
+log, output, parent}, and writes `{"started": pid}` and `{"exited": status}` lines to standard output. Every engine has
+two guards, so there are no slow imports: `_signal` is `signal` without its enumerations, which would take a third of
+the start time.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import ctypes
 import os
 import select
 import time
+
+from .own_files import open_own
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,8 +111,17 @@ def kill_tree(root: int, grace_s: float, meanwhile: Callable[[], None]) -> None:
 
 
 def open_log(path: str) -> int:
-    """Open an engine's log for appending. Only owner and group can read it: an engine may write secrets."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
+    """Open an engine's log for appending. Only owner and group can read it: an engine may write secrets.
+
+    Anyone can write to its folder, and its name is known beforehand: what is not a file of ours is never written to.
+    """
+    aside: List[str] = []
+    log = open_own(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640, aside)
+    for name in aside:
+        was = os.path.basename(name).encode(errors="backslashreplace")
+        os.write(log, Stamps(log).put(b"fleetctl: the name of this log was taken by something that is not a file of "
+                                      b"this user; it is now %s\n" % was))
+    return log
 
 
 class Stamps:

@@ -16,14 +16,16 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from . import node
 from .arguments import from_parts
+from .cold import note_wrong
 from .failure import encode_failure
 from .mark import MARK_VERSION, actor_name, compact, seat_of, utc_now
 from .model_files import session_secret
+from .weights.check import BackgroundCheck, Held
 from .weights.fetch import on_disk
 from .weights.index import WeightsError
 from .weights.memory import InMemory, require_memory
 from .weights.serve import Source, WeightsServer
-from .weights.store import cache_root
+from .weights.store import Entry, cache_root
 
 POLL_S = 1.0
 TOUCH_S = 60.0
@@ -82,10 +84,21 @@ class WarmHolder:
     def _hold(self, root: str, secret: bytes, ip: str, artifact: str, view: Optional[str]) -> Dict[str, Any]:
         got = on_disk(root, artifact, view)
         self._files.append(InMemory(got.entry, got.held))
-        server = WeightsServer(Source(root, got, secret), ip)
+        source = Source(root, got, secret)
+        server = WeightsServer(source, ip)
         server.start()
+
+        def held() -> List[Held]:  # nothing is fetched again here: the next start does that
+            source.remove_wrong()
+            whole = [Held(Entry(root, artifact, None), got.artifact, own=False)] if got.whole and view else []
+            return [Held(got.entry, got.held, own=False), *whole, *source.views()]
+
+        check = BackgroundCheck(held, source.verified, lambda _: None, note_wrong)
+        source.on_report = check.request
+        check.start()
+        since = source.verified.since(got.entry, got.held)
         return {"artifact": artifact, "view": view, "whole": got.whole is not None, "port": server.port,
-                "bytes": got.held.size}
+                "bytes": got.held.size, **({"verified": since} if since else {})}
 
     def _touch(self) -> None:
         while True:

@@ -80,7 +80,7 @@ class Chosen:
                              failed=[one for one in failed_lately(seen, self.fleet.name if self.fleet else None)
                                      if self.has(one.model)],
                              cooling=list(self._cooling(self.fleet, seen)) if self.fleet else (),
-                             cold=list(self._cold(self.fleet, seen)) if self.fleet else ())
+                             cold=list(self._cold(self.fleet, seen)) if self.fleet else (), nodes=seen.nodes)
 
     def _cold(self, fleet: ResolvedFleet, seen: Inventory) -> Iterator[tuple[str, str, str]]:
         """Yield each shown model with `cold`, the nodes that keep its weights, and the nodes that lack them."""
@@ -135,6 +135,8 @@ def status(
     with inventory_source(invocation, where, cluster_of(fleet)) as opened:
         source = with_cold_selectors(opened, fleet)
         seen = read(invocation, source, ages=True)
+        if output_format != "table" and isinstance(source, Live):
+            seen = _with_verified(source, seen)
         if model is not None and not chosen.of(seen):
             _report_none(model, chosen, seen)
         if follow and isinstance(source, Live):
@@ -154,6 +156,13 @@ def status(
     if not seen.complete:
         say("error", "the inventory is incomplete: there may be more than is shown")
     return 0 if seen.complete else 1
+
+
+def _with_verified(source: Live, seen: Inventory) -> Inventory:
+    """Return the inventory with the times since when weights are verified that replicas' descriptions lack."""
+    from fleetctl.inventory.checked_weights import with_verified  # most clusters have no weights to read about
+
+    return with_verified(source.client, seen)
 
 
 def _say_news(source: InventorySource, cluster: Cluster) -> None:

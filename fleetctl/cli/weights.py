@@ -15,6 +15,7 @@ from fleetctl.cli.working import working
 from fleetctl.documents.quantity import count_of, format_bytes
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.fleetfile.write_yaml import Piece, write_yaml
+from fleetctl.workflow.model_folder import problems_of
 
 app = command_app(
     "fleetctl weights index models/Qwen3-8B",
@@ -33,13 +34,18 @@ def index(folder: Annotated[Path, typer.Argument(
     """Index FOLDER, and print the lines for the fleet file.
 
     The index, FOLDER/fleetctl-weights.json, has the SHA-256 of each file and of each 64 MiB chunk of it. Hidden files
-    and folders are skipped; a link that leads out of the folder is refused.
+    and folders are skipped. What cannot be a complete model is refused: pointers of Git LFS, missing shards, files
+    that are empty or shorter than their header says, left-overs of downloads, links that lead out of the folder.
+    FOLDER may be a snapshot in a cache of Hugging Face.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
     before = _seen(folder)
     if not before:
         raise UsageError(f"{folder} has no files")
+    if problems := _problems(folder):
+        say("error", *problems)
+        raise FleetctlError(f"{folder} is not a complete model: nothing was indexed")
     amount = f"{count_of(len(before), 'file')}, {format_bytes(sum(size for size, _ in before.values()))}"
     try:
         with working(f"reading {amount}"):
@@ -57,6 +63,13 @@ def index(folder: Annotated[Path, typer.Argument(
     origin = Piece({"path": Piece(str(folder.resolve()))}, one_line=True)
     write_document(write_yaml(Piece({"weights": Piece({"from": Piece([origin]), "index": Piece(artifact)})})))
     return 0
+
+
+def _problems(folder: Path) -> list[str]:
+    try:
+        return problems_of(folder)
+    except OSError as error:
+        raise FleetctlError(f"{error.filename or folder} cannot be read: {error.strerror}") from None
 
 
 def _seen(folder: Path) -> Seen:

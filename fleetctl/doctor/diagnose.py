@@ -22,6 +22,7 @@ CHECKS = (
     Check("no other program uses the cards", "node", "cluster", nodes.check_foreign_memory),
     Check("no engine runs without its replica", "node", "nodes", nodes.check_orphans),
     Check("disks have room", "node", "cluster", nodes.check_disks),
+    Check("weights on disks are what their index says", "node", "cluster", nodes.check_weights),
     Check("no cordon has expired", "node", "cluster", nodes.check_cordons),
     Check("no replica is lost", "replica", "cluster", replicas.check_lost),
     Check("no replica keeps restarting", "replica", "cluster", replicas.check_restarts),

@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Iterator
 
 from fleetctl.doctor.evidence import Evidence
+from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed, Disk
+from fleetctl.documents.inventory import may_have_loaded, open_cases
 from fleetctl.documents.quantity import format_bytes, grouped
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.notes import cordon_note, has_ended
@@ -66,6 +68,26 @@ def check_orphans(evidence: Evidence) -> Iterator[Diagnosed]:
                         + (f" and {number - 1} more" if number > 1 else ""),
                 advice="--fix ends it: its environment has fleetctl's variables, and it has no replica as an ancestor",
                 command="fleetctl doctor --nodes --fix")
+
+
+def check_weights(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield each file on a node's disk that was found wrong, until it is replaced and no engine can have loaded it."""
+    seen = evidence.inventory
+    for node in evidence.alive:
+        for wrong in open_cases(node, seen.replicas):
+            names = [f"{one.model}/{one.replica_id}" for one in may_have_loaded(node, wrong, seen.replicas)]
+            loaded = f"; {', '.join(names)} may have loaded it" if names else ""
+            now = {"fetched": "it was fetched again", "wrong": "it is no longer served, and is being fetched again",
+                   "unfetched": f"it could not be fetched again: {wrong.trouble}"}[wrong.now]
+            part = f" of part {wrong.view}" if wrong.view else ""
+            yield Diagnosed(
+                code="WEIGHTS_WRONG", severity="error", area="node", subject=node.name,
+                message=f"{wrong.file}{part} of weights {wrong.artifact[:12]} was not what the index says: piece "
+                        f"{wrong.piece}, {wrong.reason}, found {clock_text(wrong.at, seen.observed_at)}; {now}{loaded}",
+                advice="restart that replica: its engine then loads the right file; if this happens again, check the "
+                       "node's disk, and who may write to it" if names else
+                       "the next start there fetches it again; check the origins of these weights",
+                command=f"fleetctl restart {shlex.quote(names[0])}" if names else "fleetctl status --format wide")
 
 
 FULL, NEARLY = 0.95, 0.90

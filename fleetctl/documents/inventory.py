@@ -111,6 +111,20 @@ class FailedFetch(Stored):
     at: Moment
 
 
+class WrongWeights(Stored):
+    """A file on a node's disk that was not what its index says, and what came of it."""
+
+    artifact: Artifact
+    view: ViewId | None = Field(None, description="the part to which the file belongs; null = all files")
+    file: str
+    piece: int = Field(ge=0, description="the first wrong piece of 64 MiB, counted from 0")
+    reason: str = ""
+    at: Moment = Field(description="when it was found")
+    now: Literal["wrong", "fetched", "unfetched"] = Field(
+        "wrong", description="fetched = it was fetched again since; unfetched = that failed, because of `trouble`")
+    trouble: str = ""
+
+
 class Node(Stored):
     """One Ray node."""
 
@@ -129,6 +143,8 @@ class Node(Stored):
         None, exclude_if=is_absent, description="weights on its disk; null = not queried, or it did not answer")
     unfetched: list[FailedFetch] = Field(
         default_factory=list, exclude_if=is_zero, description="failed fetches to its disk, oldest first")
+    wrong_weights: list[WrongWeights] = Field(
+        default_factory=list, exclude_if=is_zero, description="files on its disk that were found wrong, as it notes")
 
     @property
     def all_labels(self) -> dict[str, str]:
@@ -273,6 +289,20 @@ def was_restarted_recently(replica: Replica, observed_at: str) -> bool:
 def serves(replica: Replica) -> bool:
     """Return whether a live replica takes requests: it is ready, and no eviction is draining it."""
     return replica.state == "ALIVE" and not replica.draining
+
+
+def may_have_loaded(node: Node, wrong: WrongWeights, replicas: Sequence[Replica]) -> list[Replica]:
+    """Return the replicas that use these weights on this node, and were ready before the wrong file was found."""
+    return [replica for replica in replicas if replica.state in LIVE_STATES and replica.ready_at and as_datetime(
+        replica.ready_at) <= as_datetime(wrong.at) and any(
+            member.weights and (member.node_id, member.weights.artifact, member.weights.view) == (
+                node.id, wrong.artifact, wrong.view) for member in replica.members)]
+
+
+def open_cases(node: Node, replicas: Sequence[Replica]) -> list[WrongWeights]:
+    """Return the wrong files of a node that need attention: not fetched again, or perhaps loaded by an engine."""
+    return [wrong for wrong in node.wrong_weights
+            if wrong.now != "fetched" or may_have_loaded(node, wrong, replicas)]
 
 
 def card_indices(member: ReplicaMember, cards: Sequence[Gpu]) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from fleetctl.documents.base import Stored
+from fleetctl.documents.base import Moment, Stored
 
 Artifact = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="the hash of the index")]
 ViewId = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
@@ -42,6 +42,9 @@ class ServedWeights(Stored):
     port: Annotated[int, Field(ge=1, le=65535)]
     bytes: int | None = Field(None, ge=0, description="the size of the part that its engine has")
     fetched: GotWeights | None = Field(None, description="how it got them")
+    verified: Moment | None = Field(
+        None, exclude_if=is_absent,
+        description="since when all its files are verified; null = they were not yet, when this was written")
 
 
 class WeightSource(Stored):

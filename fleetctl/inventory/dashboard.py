@@ -70,13 +70,18 @@ class Live:
     cold: Sequence[Mapping[str, str]] = ()
 
     def read(self, *, ages: bool = False) -> Inventory:
-        """Return the inventory; `ages` = also read when replicas that were never restarted became ready.
+        """Return the inventory; `ages` = also read when replicas that were never restarted became ready, and notes
+        about wrong weights.
 
         A part that fails, is refused or is truncated makes `complete` false and is named in `warnings`, unless Ray's
         own sums make up for it. Raises ClusterUnreachable or ClusterRefused when the nodes cannot be requested.
         """
         with collector_paused(lasting=True):
             found = _read(self, ages=ages)
+            if ages and any(member.weights for replica in found.replicas for member in replica.members):
+                from fleetctl.inventory.checked_weights import with_wrong  # plans do not need it
+
+                found = with_wrong(self.client, found)
             return with_cold(self.client, found, self.cold) if self.cold else found
 
 

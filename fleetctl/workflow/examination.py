@@ -19,6 +19,7 @@ from fleetctl.documents.plan import Plan
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError
 from fleetctl.fleetfile.load import LoadedFleet
+from fleetctl.inventory.checked_weights import with_wrong
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
 from fleetctl.inventory.jobs import list_jobs
@@ -52,8 +53,8 @@ class Examination:
             source = self._source
             with self.invocation.working("reading the cluster"):
                 vitals = read_vitals(source.client)
-            found = replace(found, vitals=vitals, seen=read(self.invocation, replace(
-                source, observed_at=self.invocation.now())))
+            seen = read(self.invocation, replace(source, observed_at=self.invocation.now()))
+            found = replace(found, vitals=vitals, seen=with_wrong(source.client, seen))
         except FleetctlError as error:
             return replace(found, refusal=error)
         return self._with_nodes(found, job) if job else found

@@ -15,10 +15,10 @@ from typing import Any
 
 from marked_processes import MARK, children
 
-from fleetctl.agent import supervisor
+from fleetctl.agent.guarded import supervisor_source
 
 STAND_IN = Path(__file__).with_name("actor_stand_in.py")
-SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
+SOURCE = supervisor_source()
 RAYLET = ("sh", "-c", '"$@"; exit $?', "raylet")
 DUMP_ENV = (sys.executable, "-I", "-S", "-c", "import json, os; print(json.dumps(dict(os.environ)))")
 INJECTED = {"CUDA_VISIBLE_DEVICES": "0,3", "FLEETCTL_RANK": "0"}

@@ -20,11 +20,11 @@ from marked_processes import FAMILY, MARK, PRINTS_ON_CUE, alive, children, event
 
 from fleetctl.agent import supervisor
 from fleetctl.agent.engine_log import EngineLog
-from fleetctl.agent.guarded import launch
+from fleetctl.agent.guarded import launch, supervisor_source
 
 pytestmark = pytest.mark.slow
 
-SOURCE = Path(supervisor.__file__).read_text(encoding="utf-8")
+SOURCE = supervisor_source()
 
 
 class Supervised:

@@ -86,6 +86,26 @@ def ended_cordon(cluster: ClusterStandIn) -> None:
                     reason="fan").step()
 
 
+ARTIFACT = "1" * 64
+
+
+def weights_of(cluster: ClusterStandIn, **more: Any) -> str:
+    """Let a replica on the first node serve weights; return the node's id."""
+    replica_of(cluster)
+    described = json.loads(cluster.actors[-1]["repr_name"])
+    described["members"][0]["weights"] = {"artifact": ARTIFACT, "view": None, "whole": True, "port": 7000, **more}
+    cluster.actors[-1]["repr_name"] = json.dumps(described)
+    return str(cluster.nodes[0]["node_id"])
+
+
+def wrong_weights(cluster: ClusterStandIn, at: str = "2026-03-04T13:00:00Z", **more: Any) -> None:
+    """Let the first node note a wrong file after the replica there had become ready."""
+    node_id = weights_of(cluster)
+    note = {"artifact": ARTIFACT, "view": None, "file": "model-00001.safetensors", "piece": 3, "at": at,
+            "reason": "its content has changed", "now": "fetched", "trouble": "", **more}
+    cluster.log_files[node_id, f"fleetctl-wrong-{node_id}-{ARTIFACT}.json"] = json.dumps(note)
+
+
 FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "RAY_TOO_OLD": (lambda it: setattr(it, "ray_version", "2.40.1"), "cluster", "Ray"),
     "CARD_SHARED": (shared_card, "node", "GPU-0"),
@@ -97,6 +117,7 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "LEAKED_GROUP": (leaked_group, "cluster", "ModelActor:org/one:1:0"),
     "GPU_COUNT": (lambda it: set_node_a(it, gpus=cards(3, 7)), "node", "node-a"),
     "CARD_IN_USE": (lambda it: set_node_a(it, gpus=cards(20480)), "node", "node-a card 2"),
+    "WEIGHTS_WRONG": (wrong_weights, "node", "node-a"),
     "DISK_FULL": (lambda it: set_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
     "CORDON_ENDED": (ended_cordon, "node", "node-a"),
     "REPLICA_LOST": (lambda it: (replica_of(it), it.nodes[0].update(state="DEAD")), "replica", "org/one:1/0"),
@@ -131,6 +152,54 @@ def test_a_fault_is_found_and_its_command_can_be_run(cli, cluster: ClusterStandI
     if found["command"]:
         words = shlex.split(found["command"])
         assert (words[0], cli(*words[1:], typed="n\n").code != 64) == ("fleetctl", True)
+
+
+def test_wrong_weights_are_named_with_node_replica_file_and_piece(cli, cluster: ClusterStandIn) -> None:
+    wrong_weights(cluster, now="unfetched", trouble="no source supplied all files")
+    [found] = json.loads(cli("doctor", "--format", "json").out)["findings"]
+    assert found["message"] == (
+        "model-00001.safetensors of weights 111111111111 was not what the index says: piece 3, its content has changed,"
+        f" found {found['message'].split('found ')[1].split(';')[0]}; it could not be fetched again: no source supplied"
+        " all files; org/one:1/0 may have loaded it")
+    assert found["command"] == "fleetctl restart org/one:1/0"
+    shown = " ".join(cli("status", "--format", "wide").out.split())
+    assert "LOADED BY, PERHAPS" in shown
+    for word in ("node-a", "model-00001.safetensors", "org/one:1/0", "could not be fetched again: no source"):
+        assert word in shown.partition("LOADED BY, PERHAPS")[2]
+
+
+def test_a_wrong_file_that_was_fetched_again_is_forgotten_once_no_engine_can_have_loaded_it(
+        cli, cluster: ClusterStandIn) -> None:
+    wrong_weights(cluster, at="2026-03-04T11:00:00Z")  # before the replica became ready
+    assert cli("doctor").code == 0
+    assert "LOADED BY" not in cli("status").out
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "5", '{"artifact": "x"}', "[" * 5000])
+def test_a_note_that_says_nothing_is_no_finding(cli, cluster: ClusterStandIn, text: str) -> None:
+    node_id = weights_of(cluster)
+    cluster.log_files[node_id, f"fleetctl-wrong-{node_id}-{ARTIFACT}.json"] = text
+    cluster.log_files[node_id, f"fleetctl-wrong-{node_id}-../../x.json"] = text
+    assert (cli("doctor").code, cli("status").code) == (0, 0)
+
+
+def test_a_node_whose_notes_cannot_be_read_is_named(cli, cluster: ClusterStandIn) -> None:
+    cluster.answer_of_node[weights_of(cluster)] = 500, '{"result": false, "msg": "no agent", "data": {}}'
+    [found] = json.loads(cli("doctor", "--format", "json").out)["findings"]
+    assert (found["code"], found["message"]) == (
+        "READING", "node-a: its notes about wrong weights are unknown: /api/v0/logs answered 500: no agent")
+
+
+def test_the_status_says_since_when_weights_are_verified(cli, cluster: ClusterStandIn) -> None:
+    node_id = weights_of(cluster)
+    assert "verified" not in cli("status", "--format", "wide").out
+    cluster.log_files[node_id, f"fleetctl-cold-{node_id}-{ARTIFACT}.json"] = '{"verified": "2026-03-04T12:30:00Z"}'
+    assert "verified since 2026-03-04T12:30:00Z" in " ".join(cli("status", "--format", "wide").out.split())
+    [replica] = json.loads(cli("status", "--format", "json").out)["replicas"]
+    assert replica["members"][0]["weights"]["verified"] == "2026-03-04T12:30:00Z"
+    cluster.actors.clear()
+    weights_of(cluster, verified="2026-03-04T11:00:00Z")
+    assert "verified since 2026-03-04T11:00:00Z" in " ".join(cli("status", "--format", "wide").out.split())
 
 
 FULL_DISKS = [{"path": "/logs", "total": 100, "free": 1, "device": 1}, {"path": "/logs/ray", "total": 100, "free": 1,
@@ -257,7 +326,7 @@ def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(
 ) -> None:
     replica_of(cluster)
     result = cli("doctor", "-f", fits)
-    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 16 checks")
+    assert (result.code, result.out.splitlines()[-1]) == (0, "no problems found: 17 checks")
     assert cluster.writes() == []
 
 

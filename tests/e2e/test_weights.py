@@ -6,6 +6,8 @@ import base64
 import hashlib
 import http.server
 import json
+import os
+import random
 import shutil
 import socket
 import sys
@@ -25,7 +27,8 @@ from cluster import RayCluster, end, engine_pids, eventually
 from dashboard_answers import answers
 from e2e_world import World, member, model
 
-from fleetctl.agent.weights.peers import token
+from fleetctl.agent.weights.peers import connect
+from fleetctl.agent.weights.proof import Proof
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES
 
 pytestmark = pytest.mark.ray
@@ -124,18 +127,25 @@ def test_new_replicas_get_their_weights_from_running_replicas(
     assert (twin["weights"]["source"], twin["weights"]["bytes"]) == ("disk", 0)
 
 
+def ask(connection: http.client.HTTPConnection, proof: Proof, path: str) -> tuple[int, bytes]:
+    """Send a request like a fetching replica; return status and body."""
+    connection.request("GET", path, headers={"Authorization": f"Bearer {proof.token('GET', path)}"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
 @contextmanager
 def held_busy(address: str, secret: bytes, artifact: str) -> Iterator[None]:
     """Take all places of a source like four fetching replicas, repeatedly, because an idle place is soon lost."""
-    path, over = f"/v1/{artifact}/files/config.json", threading.Event()
-    headers = {"Authorization": f"Bearer {token(secret, path)}"}
+    path, over = f"/v2/{artifact}/files/config.json", threading.Event()
     with ExitStack() as opened:
-        held = [opened.enter_context(httpx.Client(limits=httpx.Limits(keepalive_expiry=LEASE_S)))
-                for _ in range(MOST_FETCHES)]
+        held = [connect(address, secret, LEASE_S) for _ in range(MOST_FETCHES)]
+        for connection, _ in held:
+            opened.callback(connection.close)
 
         def hold() -> None:
-            for one in held:
-                assert one.get(f"http://{address}{path}", headers=headers, timeout=30).status_code == 200
+            for connection, proof in held:
+                assert ask(connection, proof, path)[0] == 200
 
         def go_on() -> None:
             while not over.wait(LEASE_S / 6):
@@ -163,10 +173,11 @@ def test_a_replica_whose_engine_still_loads_serves_its_weights_to_replicas_the_b
     assert world.apply("--no-wait").returncode in {0, 3}
     eventually(lambda: "ModelActor:loading:0" in world.actors() and engine_pids(world.fleet)[1:], "its engine loads")
     with held_busy(address, secret, artifact):
-        path = f"/v1/{artifact}/files/config.json"
-        busy = httpx.get(f"http://{address}{path}", headers={"Authorization": f"Bearer {token(secret, path)}"})
-        [named] = busy.json()
-        assert (busy.status_code, named["replica"]) == (429, "loading/0")
+        connection, proof = connect(address, secret, LEASE_S)
+        status, busy = ask(connection, proof, f"/v2/{artifact}/files/config.json")
+        connection.close()
+        [named] = json.loads(busy)
+        assert (status, named["replica"]) == (429, "loading/0")
         world.write(model("late", 1, on("c", weights)))
         assert planned_sources(world.plan()) == [[("one/0", None)]]
         made = outcome(world, "late")["weights"]
@@ -233,6 +244,42 @@ def pruned(world: World, artifact: str) -> dict[str, tuple[bool, bool]]:
     assert done.returncode == 0, done.stderr
     return {node["node"]: (one["used"], one["removed"]) for node in json.loads(done.stdout)["nodes"]
             for one in node["artifacts"] if one["artifact"] == artifact}
+
+
+def test_a_file_changed_on_a_node_is_named_by_doctor_and_fetched_again_while_the_engines_run(
+    world: World, disks: dict[str, Path], origin: Path
+) -> None:
+    data = random.Random(1).randbytes(20 << 20)  # more than a start hashes
+    header = json.dumps({"w": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}).encode()
+    (origin / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + data)
+    weights = indexed(world, origin)
+    one, two = (model(key, 1, on("a", weights)) for key in ("one", "two"))
+    world.write(one)
+    outcome(world, "one")
+    good, path = (origin / "model.safetensors").read_bytes(), disks["a"] / weights["index"] / "files/model.safetensors"
+    before = path.stat()
+    eventually(lambda: "are verified" in world.run("logs", "one").stdout, "the first check is over")
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(-8, 2)
+        file.write(b"POISONED")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    world.write(one, two)
+    started = outcome(world, "two")
+    assert (started["weights"]["source"], started["weights"]["bytes"]) == ("disk", 0), "the start waits for no check"
+    engines = world.engines()
+
+    eventually(lambda: path.read_bytes() == good, "it was fetched again")
+    found = eventually(lambda: [row for row in json.loads(world.run("doctor", "--format", "json").stdout)["findings"]
+                                if row["code"] == "WEIGHTS_WRONG"], "doctor names it")
+    [wrong] = found
+    assert wrong["subject"] == "a"
+    assert wrong["message"].startswith(
+        f"model.safetensors of weights {weights['index'][:12]} was not what the index says: piece 0, its content has ")
+    assert "one/0" in wrong["message"]
+    assert "model.safetensors" in world.run("status").stdout
+    assert "verified since" in world.run("status", "--format", "wide").stdout
+    assert world.engines() == engines, "no engine was touched"
 
 
 class Stalling(http.server.BaseHTTPRequestHandler):

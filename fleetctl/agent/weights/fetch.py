@@ -6,17 +6,22 @@ interrupted, slow, or sends wrong bytes, the fetch reports it and goes on with t
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from .gather import Canonical, layout_of, make_view
+from ..mark import utc_now
+from ..own_files import open_own, replace_own
+from .check import Finding, check_changed, check_small
+from .gather import Canonical, WrongPiece, layout_of, make_view
 from .index import NAME, PIECE, File, Index, WeightsError, read_index
 from .peers import Peer
 from .sources import IDLE_S, Left, Limits, Origin, SourceBroke, SourceBusy, SourceFailed, Stream, origins_of
-from .store import Entry, OutOfTime, link_or_copy
+from .store import Entry, OutOfTime, Wrong, link_or_copy, require_own_folder
+from .verified import Verified
 from .views import files_view, view_id
 
 BUSY_S = 0.5
@@ -80,8 +85,13 @@ class Fetch(Limits):
         self._interrupted: List[Origin] = []
         self._bytes_from: Dict[Origin, int] = {}
         self._reused = 0
+        self._verified = Verified(root, wanted.artifact, wanted.secret)
+        self._trusted: Set[str] = set()
+        """The verified files of the entry that is being filled: they are not read."""
         self.kept: List[Entry] = []
         """Entries that are protected from removal until the caller releases them."""
+        self.found: List[Finding] = []
+        """The files of complete entries that were wrong, and so were fetched again."""
         self._whole: Optional[Canonical] = None
         self._window_s, self._window_bytes = 0.0, 0
         self._buffer = memoryview(bytearray(SLICE))  # one buffer for all reads: allocating costs more than the copy
@@ -115,6 +125,7 @@ class Fetch(Limits):
         for name, why in self._left:
             self._say(f"weights: skipping {name}: {why}")
         try:
+            require_own_folder(self._root, self._wanted.artifact)
             index = self._index()
             wanted = self._wanted
             view = view_id(wanted.view, wanted.rank, wanted.size, wanted.artifact)
@@ -160,15 +171,16 @@ class Fetch(Limits):
                 self._fail(source, error)
                 continue
             os.makedirs(os.path.dirname(kept), exist_ok=True)
-            with open(f"{kept}.{os.getpid()}", "wb") as file:
-                file.write(data)
-            os.replace(f"{kept}.{os.getpid()}", kept)
+            replace_own(kept, data, 0o644)
             return index
         raise WeightsError(f"no source has the index{self._failures()}")
 
     def _fill_entry(self, entry: Entry, index: Index) -> Index:
         """Complete `entry` and return its index."""
         view = self._wanted.view if entry.view else None
+        wrong = entry.wrong() or entry.replaced()
+        if wrong:
+            self._take_wrong(entry, wrong)
         entry.keep()
         self.kept.append(entry)
         with entry.writing(self._deadline, self._clock):
@@ -180,32 +192,57 @@ class Fetch(Limits):
 
     def _fill_files(self, entry: Entry, goal: Index) -> Index:
         """Complete an entry of whole files: the artifact itself, or a view by file names."""
-        if entry.index() != goal:
+        if entry.index() != goal or self._is_wrong(entry, goal):
             whole = self._entry(None)
-            if not entry.view or whole.index() is None:
+            if not entry.view or whole.index() is None or (entry.wrong() and self._is_wrong(whole, goal, small=False)):
                 self._fill(entry, goal)
                 self._whole = None if entry.view else Canonical(entry, goal).trust()
                 return goal
-            for file in goal.files:
-                link_or_copy(whole.path(file.path), entry.part_path(file.path))
-            entry.complete(goal)
+            with self._verified.linking(whole.path(file.path) for file in goal.files):
+                for file in goal.files:
+                    link_or_copy(whole.path(file.path), entry.part_path(file.path))
+                entry.complete(goal)
         self._reused += goal.size
         return goal
+
+    def _is_wrong(self, entry: Entry, index: Index, *, small: bool = True) -> bool:
+        """Return whether a file of a complete entry has changed since it was verified; `small` = look at small ones.
+
+        A start waits for no more than that: larger files are hashed once the engine is ready.
+        """
+        wrong = (check_small if small else check_changed)(entry, index, self._verified)
+        if wrong:
+            self._take_wrong(entry, wrong)
+        return bool(wrong)
+
+    def _take_wrong(self, entry: Entry, wrong: Wrong) -> None:
+        self.found.append(Finding("fetched", entry, wrong))
+        self._say(f"weights: {wrong.path} on this node is not what the index says ({wrong.reason}): fetching it again")
 
     def _fill_tensors(self, entry: Entry, index: Index, view: Mapping[str, Any]) -> Index:
         """Complete a view by tensors: fetch it from a peer, or make it from the artifact's own files."""
         held, whole = entry.index(), self._entry(None)
-        if held is not None:
+        if held is not None and not self._is_wrong(entry, held):
             self._reused += held.size
             return held
         if whole.index() is None:
             fetched = self._fetch_view(entry, view)
             if fetched is not None:
                 return fetched
+        try:
+            return self._make(entry, index, view)
+        except WrongPiece as wrong:
+            whole.mark_wrong(Wrong(wrong.path, wrong.piece, "its content has changed", utc_now()))
+            self._whole = None
+            return self._make(entry, index, view)
+
+    def _make(self, entry: Entry, index: Index, view: Mapping[str, Any]) -> Index:
+        """Make a view by tensors, after completing the artifact's own files; raises WrongPiece."""
+        whole = self._entry(None)
         self._fill_entry(whole, index)
         self._whole = self._whole or Canonical(whole, index)
         layout = layout_of(whole, index, view, self._wanted.rank, self._wanted.size)
-        made = make_view(whole, self._whole, index, layout, entry)
+        made = make_view(whole, self._whole, index, layout, entry, self._verified)
         entry.record(made)
         return made
 
@@ -259,7 +296,13 @@ class Fetch(Limits):
 
     def _verified_pieces(self, entry: Entry, goal: Index) -> Dict[str, int]:
         """Return how many pieces of each file are on disk; raises WeightsError if the rest does not fit on it."""
-        ready = {file.path: entry.verified_part(file) for file in goal.files}
+        in_place = os.path.isdir(entry.folder) and entry.is_plain(goal)
+        due = {file.path for file in (self._verified.due(entry, goal, unread=False) if in_place else goal.files)}
+        self._trusted = {file.path for file in goal.files} - due
+        for path in self._trusted:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(entry.part_path(path))
+        ready = {file.path: entry.verified_part(file) if file.path in due else len(file.chunks) for file in goal.files}
         size = sum(min(ready[file.path] * PIECE, file.size) for file in goal.files)
         self._reused += size
         entry.require_room(goal.size - size)
@@ -270,13 +313,15 @@ class Fetch(Limits):
         for file in goal.files:
             self._read_file(entry, source, file, ready)
         entry.complete(goal)
+        self._verified.add(entry, [file for file in goal.files if file.path not in self._trusted])
 
     def _read_file(self, entry: Entry, source: Origin, file: File, ready: Dict[str, int]) -> None:
         """Read the missing pieces of a file; `ready` counts the verified ones."""
         if ready[file.path] == len(file.chunks):
             return
         start = ready[file.path] * PIECE
-        with source.open(file.path, start) as stream, open(entry.part_path(file.path), "r+b") as out:
+        with source.open(file.path, start) as stream, open(
+                open_own(entry.part_path(file.path), os.O_RDWR), "r+b") as out:
             for number in range(ready[file.path], len(file.chunks)):
                 out.seek(number * PIECE)
                 self._read_piece(stream, out, file, number, source)
@@ -295,6 +340,7 @@ class Fetch(Limits):
             at += size
             self._bytes_from[source] = self._bytes_from.get(source, 0) + size
         if hashed.hexdigest() != file.chunks[number]:
+            source.report_wrong(file.path)
             raise SourceFailed(f"{file.path}: piece {number} does not match the index")
 
     def _in_turn(self, sources: Sequence[Origin], refused: Sequence[Origin] = ()) -> Iterator[Origin]:
@@ -364,6 +410,7 @@ class Fetch(Limits):
 
 def on_disk(root: str, artifact: str, view: Optional[str]) -> Fetched:
     """Return weights that are complete on this node, and protect them from removal; raises WeightsError."""
+    require_own_folder(root, artifact)
     entry, whole = Entry(root, artifact, view), Entry(root, artifact, None)
     entry.keep()
     held = entry.index()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import mmap
@@ -9,15 +10,25 @@ import os
 import threading
 from typing import Any, BinaryIO, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
+from ..own_files import open_own
 from .index import PIECE, File, Index, WeightsError
 from .store import Entry, link_or_copy, make_folder_of
 from .tensors import Tensor, read_header
+from .verified import State, Verified, state_of
 from .views import MODEL, Layout, Run, small_files, tensor_view
 
 BLOCK = 1 << 20
 """Bytes of a strided run that are gathered at once."""
 SHORT = 4096
 """NumPy gathers rows shorter than this many bytes: too slow in Python. For longer rows its import does not pay."""
+
+
+class WrongPiece(WeightsError):
+    """A piece of a file on this node that does not match the index."""
+
+    def __init__(self, path: str, piece: int) -> None:
+        super().__init__(f"{path}: piece {piece} on this node does not match the index")
+        self.path, self.piece = path, piece
 
 
 def layout_of(canonical: Entry, index: Index, view: Mapping[str, Any], rank: int, size: int) -> Layout:
@@ -41,22 +52,24 @@ class Canonical:
     def __init__(self, entry: Entry, index: Index) -> None:
         self._entry = entry
         self._files = {file.path: file for file in index.files}
-        self._verified: Dict[str, Tuple[Tuple[int, ...], Set[int]]] = {}
+        self._verified: Dict[str, Tuple[State, Set[int]]] = {}
         self._lock = threading.Lock()
 
     def trust(self) -> "Canonical":
         """Mark all pieces as verified: this process has just fetched them."""
         for path, file in self._files.items():
-            self._verified[path] = (self._state(path), set(range(len(file.chunks))))
+            self._verified[path] = (self.state(path), set(range(len(file.chunks))))
         return self
 
-    def _state(self, path: str) -> Tuple[int, ...]:
-        stat = os.stat(self._entry.path(path))
-        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    def state(self, path: str) -> State:
+        """Return the state of a file, which any change of it changes."""
+        return state_of(os.lstat(self._entry.path(path)))
 
     def map(self, path: str) -> mmap.mmap:
         """Map a file, which must not be empty."""
         with open(self._entry.path(path), "rb") as opened:
+            with contextlib.suppress(OSError):  # a read-only disk; after it each write through a map changes the state
+                os.fsync(opened.fileno())
             return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
 
     def require(self, run: Run, mapped: mmap.mmap) -> None:
@@ -65,33 +78,47 @@ class Canonical:
             self._require(run, mapped)
 
     def _require(self, run: Run, mapped: mmap.mmap) -> None:
-        file, state = self._files[run.path], self._state(run.path)
-        if self._verified.get(run.path, ((), set()))[0] != state:
-            self._verified[run.path] = (state, set())
-        verified = self._verified[run.path][1]
+        file, state = self._files[run.path], self.state(run.path)
+        known = self._verified.get(run.path)
+        if known is None or known[0] != state:
+            known = self._verified[run.path] = (state, set())
+        verified = known[1]
         end = run.start + (run.times - 1) * run.step + run.length
         for number in range(run.start // PIECE, -(-end // PIECE)):
             if number in verified:
                 continue
             with memoryview(mapped) as view:
                 if hashlib.sha256(view[number * PIECE:(number + 1) * PIECE]).hexdigest() != file.chunks[number]:
-                    raise WeightsError(f"{run.path}: piece {number} on this node does not match the index")
+                    raise WrongPiece(run.path, number)
             verified.add(number)
 
 
-def make_view(canonical: Entry, files: Canonical, index: Index, layout: Layout, target: Entry) -> Index:
-    """Write a view by tensors to `target` and return its index. The caller holds the write lock, and records it."""
+def make_view(canonical: Entry, files: Canonical, index: Index, layout: Layout, target: Entry,
+              verified: Verified) -> Index:
+    """Write a view by tensors to `target` and return its index. The caller holds the write lock, and records it.
+
+    Raises WrongPiece, or WeightsError if a file changed while it was read.
+    """
     # the weight map is left out: it names files that the view does not have
     small = [file for file in small_files(index) if not file.path.endswith(".safetensors.index.json")]
     target.require_room(layout.size)
     path = target.part_path(MODEL)
     make_folder_of(path)
-    with open(path, "wb", buffering=0) as out:
+    before = {run.path: files.state(run.path) for run in layout.runs}
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+    with open(open_own(path, os.O_RDWR | os.O_CREAT, 0o644), "wb", buffering=0) as out:
         chunks = _write(out, _blocks(files, layout))
-    for file in small:
-        link_or_copy(canonical.path(file.path), target.part_path(file.path))
-    view = Index(tuple(sorted([*small, File(MODEL, layout.size, "", tuple(chunks))])))
-    target.rename(view)
+    for name, state in before.items():
+        if files.state(name) != state:
+            raise WeightsError(f"{name} changed while a view was made from it")
+    made = File(MODEL, layout.size, "", tuple(chunks))
+    view = Index(tuple(sorted([*small, made])))
+    with verified.linking(canonical.path(file.path) for file in small):
+        for file in small:
+            link_or_copy(canonical.path(file.path), target.part_path(file.path))
+        target.rename(view)
+    verified.add(target, [made])
     return view
 
 

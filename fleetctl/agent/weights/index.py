@@ -8,6 +8,8 @@ import os
 import re
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
+from ..own_files import replace_own
+
 NAME = "fleetctl-weights.json"
 PIECE = 64 << 20
 _HASH = re.compile(r"[0-9a-f]{64}\Z")
@@ -50,25 +52,37 @@ def name_of(data: bytes) -> str:
 
 def write_index(folder: str) -> str:
     """Hash all files in a folder, write the index there, and return the artifact's name."""
-    data = Index(tuple(_hashed(folder, path) for path in sorted(_files_of(folder)))).encoded()
-    with open(os.path.join(folder, NAME), "wb") as file:
-        file.write(data)
+    paths = sorted(paths_in(folder))
+    for path in paths:
+        require_safe(path)
+        if not os.path.isfile(real_path(folder, path) or ""):
+            raise WeightsError(f"{path}: not a regular file, or a link that leaves the folder")
+    data = Index(tuple(_hashed(folder, path) for path in paths)).encoded()
+    replace_own(os.path.join(folder, NAME), data, 0o644)  # not through a link that came with the model
     return name_of(data)
 
 
-def _files_of(folder: str) -> Iterator[str]:
-    root = os.path.realpath(folder)
+def paths_in(folder: str) -> Iterator[str]:
+    """Yield the path of each file to index: not the index itself, and nothing hidden."""
     for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             path = os.path.relpath(os.path.join(parent, name), folder)
-            if path == NAME or name.startswith("."):
-                continue
-            require_safe(path)
-            real = os.path.realpath(os.path.join(parent, name))
-            if os.path.commonpath([root, real]) != root or not os.path.isfile(real):
-                raise WeightsError(f"{path}: not a regular file, or a link that leaves the folder")
-            yield path
+            if path != NAME and not name.startswith("."):
+                yield path
+
+
+def real_path(folder: str, path: str) -> Optional[str]:
+    """Return where a file of a folder really is; None = a link leads out of the folder.
+
+    In a cache of Hugging Face, links of `snapshots/<revision>` may lead to the `blobs` beside it.
+    """
+    root = os.path.realpath(folder)
+    cache, snapshots = os.path.split(os.path.dirname(root))
+    blobs = os.path.join(cache, "blobs")
+    within = [root, *([blobs] if snapshots == "snapshots" and not os.path.islink(blobs) else [])]
+    real = os.path.realpath(os.path.join(root, path))
+    return real if any(os.path.commonpath([one, real]) == one for one in within) else None
 
 
 def _hashed(folder: str, path: str) -> File:

@@ -8,7 +8,7 @@ import mmap
 import os
 import resource
 from pathlib import Path
-from typing import Any, Iterator, Tuple
+from typing import Any, Iterator, List, Tuple
 
 from ..driver import host_memory
 from .index import Index, WeightsError
@@ -31,21 +31,35 @@ def require_memory(size: int) -> None:
 def _cgroup_memory() -> Iterator[Tuple[int, int]]:
     """Yield (limit, free) in bytes of each limited control group, from this process's own up to the root.
 
-    Page cache counts as free. Yields nothing without cgroup v2 (cgroup v1, not Linux).
+    Page cache counts as free.
     """
-    try:
-        with open(OWN_GROUP, encoding="utf-8") as lines:
-            name = next((line[3:].strip().strip("/") for line in lines if line.startswith("0::")), "")
-    except OSError:
-        return
-    parts = name.split("/") if name else []
-    for count in range(len(parts), -1, -1):
-        folder = os.path.join(GROUPS, *parts[:count])
+    for folder in control_groups():
         with contextlib.suppress(OSError, ValueError, KeyError):  # the root has no limit; a container hides the rest
             limit = int(Path(folder, "memory.max").read_text())
             used = int(Path(folder, "memory.current").read_text())
             stat = dict(line.split() for line in Path(folder, "memory.stat").read_text().splitlines())
             yield limit, limit - used + int(stat["inactive_file"]) + int(stat["active_file"])
+
+
+def usable_cores() -> float:
+    """Return how many processors this process may use, by its affinity and by the limits of its control groups."""
+    found = [float(len(os.sched_getaffinity(0)))]
+    for folder in control_groups():
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = Path(folder, "cpu.max").read_text().split()
+            found.append(int(quota) / int(period))
+    return min(found)
+
+
+def control_groups() -> List[str]:
+    """Return the folders of this process's control groups, up to the root; none without cgroup v2."""
+    try:
+        with open(OWN_GROUP, encoding="utf-8") as lines:
+            name = next((line[3:].strip().strip("/") for line in lines if line.startswith("0::")), "")
+    except OSError:
+        return []
+    parts = name.split("/") if name else []
+    return [os.path.join(GROUPS, *parts[:count]) for count in range(len(parts), -1, -1)]
 
 
 class InMemory:

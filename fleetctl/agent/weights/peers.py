@@ -1,4 +1,4 @@
-"""A running replica as a source: the client of `serve.py`. Each path has its own token.
+"""A running replica as a source: the client of `serve.py`. Each request has its own token.
 
 To the source, one connection is one fetch, from its first bytes until it is closed.
 """
@@ -6,52 +6,69 @@ To the source, one connection is one fetch, from its first bytes until it is clo
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import http.client
 import json
 import socket
+import threading
 import urllib.parse
-from typing import Any, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from . import others
 from .index import Index, WeightsError, read_index
+from .proof import NONCE_PATH, PROTOCOL, Proof, is_nonce, new_nonce, proof_of_receiver
 from .sources import Origin, SourceBroke, SourceBusy, SourceFailed, Stream, stream_of
 
 LOW_WATER_BYTES = 256 << 10
 """Bytes that a read waits for, because waking up for less costs too much. A live source sends them within IDLE_S."""
-REPORT_TIMEOUT_S = 10.0
+POST_TIMEOUT_S = 10.0
+MOST_TEXT = 500
 VIEW_HEADER, WANTED_HEADER, SIGNATURE_HEADER = "X-Fleetctl-View", "X-Fleetctl-Wanted", "X-Fleetctl-Signature"
-
-
-def token(secret: bytes, path: str) -> str:
-    """Return the token for a request for `path`; the secret itself is never sent."""
-    return hmac.new(secret, b"GET " + path.encode(), hashlib.sha256).hexdigest()
-
-
-def signature(secret: bytes, path: str, body: bytes) -> str:
-    """Return the signature of a document at `path`: proof that the sender has the secret."""
-    return hmac.new(secret, b"INDEX " + path.encode() + b"\n" + body, hashlib.sha256).hexdigest()
 
 
 def others_path(artifact: str) -> str:
     """Return the path at which a source accepts reports of other copies of an artifact."""
-    return f"/v1/{artifact}/others"
+    return f"{PROTOCOL}/{artifact}/others"
+
+
+def wrong_path(artifact: str) -> str:
+    """Return the path at which a source accepts reports of wrong pieces that it has sent."""
+    return f"{PROTOCOL}/{artifact}/wrong"
+
+
+def connect(address: str, secret: bytes, timeout_s: float) -> Tuple[http.client.HTTPConnection, Proof]:
+    """Open a connection to a source and exchange nonces; raises SourceFailed."""
+    connection, own = http.client.HTTPConnection(address, timeout=timeout_s), new_nonce()
+    connection.auto_open = 0  # a second connection would need nonces of its own
+    try:
+        connection.connect()
+        connection.request("GET", NONCE_PATH + own)
+        response = connection.getresponse()
+        text = response.read(MOST_TEXT).decode(errors="replace").strip()
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        connection.close()
+        raise SourceBroke(f"no response ({str(error) or error.__class__.__name__})") from None
+    if response.status == 200 and is_nonce(text):
+        return connection, proof_of_receiver(secret, (own, text), connection.sock)
+    connection.close()
+    if response.status == 401:
+        raise SourceFailed("it runs an older fleetctl, whose tokens are good on any connection: not used before it has "
+                           "been restarted")
+    raise SourceFailed(f"HTTP status {response.status} in place of a nonce: {text}")
+
+
+def post(address: str, secret: bytes, path: str, body: bytes) -> int:
+    """Send a message to a source and return the HTTP status; raises SourceFailed, OSError or HTTPException."""
+    connection, proof = connect(address, secret, POST_TIMEOUT_S)
+    with contextlib.closing(connection):
+        connection.request("POST", path, body, {"Authorization": f"Bearer {proof.token('POST', path, body)}"})
+        return connection.getresponse().status
 
 
 def report_copy(addresses: Sequence[str], artifact: str, secret: bytes, other: others.Other) -> None:
     """Report a new copy to the sources it came from. Best effort: a source that misses the report still works."""
-    path, body = others_path(artifact), others.encoded([other])
     for address in addresses:
-        with contextlib.suppress(OSError, ValueError, http.client.HTTPException), contextlib.closing(
-                http.client.HTTPConnection(address, timeout=REPORT_TIMEOUT_S)) as connection:
-            connection.request("POST", path, body, {SIGNATURE_HEADER: signature(secret, path, body)})
-            connection.getresponse()
-
-
-def is_signed(given: Optional[str], secret: bytes, path: str, body: bytes) -> bool:
-    """Return whether `given` is this cluster's signature of the document at `path`."""
-    return hmac.compare_digest((given or "").encode(), signature(secret, path, body).encode())
+        with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
+            post(address, secret, others_path(artifact), others.encoded([other]))
 
 
 class LargeReads(Stream):
@@ -81,14 +98,18 @@ class Peer(Origin):
         super().__init__(f"{source['replica']} at {source['address']}")
         self.view: Optional[str] = source.get("view")
         self.whole = self.view is None or bool(source.get("whole"))
-        self._base = f"/v1/{artifact}"
+        self._base = f"{PROTOCOL}/{artifact}"
         self._secret = secret
+        self._proof: Optional[Proof] = None
         self._signed: Optional[str] = None
         self.address = str(source["address"])
         self._wanted: Optional[str] = None
         self.others: List[others.Other] = []
         """Other sources it suggested while it was busy."""
         self._connection: Optional[http.client.HTTPConnection] = None
+        self._artifact = artifact
+        self._reading: Optional[str] = None
+        """The view whose files it reads."""
         self.folder = f"{self._base}/files"
 
     def index(self) -> bytes:
@@ -101,7 +122,7 @@ class Peer(Origin):
         path = f"{self._base}/views/{view_id}/index"
         with self._get(path, {VIEW_HEADER: json.dumps(layout)}, 0) as stream:
             body = stream.read_all()
-        if not is_signed(self._signed, self._secret, path, body):
+        if not self._is_signed(path, body):
             raise SourceFailed("the index of its view is not signed by this cluster")
         try:
             return read_index(body)
@@ -114,7 +135,7 @@ class Peer(Origin):
         `wanted` = the view to which those files belong: a busy source suggests other sources of it.
         """
         self.close()
-        self._wanted = wanted
+        self._wanted, self._reading = wanted, view_id
         self.folder = f"{self._base}/views/{view_id}/files" if view_id else f"{self._base}/files"
 
     def open(self, path: str, start: int) -> Any:
@@ -122,18 +143,29 @@ class Peer(Origin):
         wanted = {WANTED_HEADER: self._wanted} if self._wanted else {}
         return self._get(f"{self.folder}/{urllib.parse.quote(path)}", wanted, start)
 
+    def report_wrong(self, path: str) -> None:
+        """Tell the source that a piece of this file was wrong, so that it checks its own copy. Best effort."""
+        body = json.dumps({"view": self._reading, "path": path}).encode()
+
+        def report() -> None:
+            with contextlib.suppress(SourceFailed, OSError, ValueError, http.client.HTTPException):
+                post(self.address, self._secret, wrong_path(self._artifact), body)
+
+        threading.Thread(target=report, name="fleetctl-report", daemon=True).start()
+
     @contextlib.contextmanager
     def _get(self, path: str, headers: Mapping[str, str], start: int) -> Iterator[Stream]:
-        given = {"Authorization": f"Bearer {token(self._secret, path)}", "Range": f"bytes={start}-", **headers}
+        if self._connection is None or self._proof is None:
+            self._connection, self._proof = connect(self.address, self._secret, self.limits.timeout())
+        connection, proof = self._connection, self._proof
+        given = {"Authorization": f"Bearer {proof.token('GET', path)}", "Range": f"bytes={start}-", **headers}
         try:
-            if self._connection is None:
-                self._connection = http.client.HTTPConnection(self.address, timeout=self.limits.timeout())
-            self._connection.request("GET", path, headers=given)
-            response = self._connection.getresponse()
+            connection.request("GET", path, headers=given)
+            response = connection.getresponse()
         except (OSError, ValueError, http.client.HTTPException) as error:
             self.close()
             raise SourceBroke(f"no response ({str(error) or error.__class__.__name__})") from None
-        stream = LargeReads(stream_of(response, self.limits), self._connection.sock)
+        stream = LargeReads(stream_of(response, self.limits), connection.sock)
         self._signed = response.headers.get(SIGNATURE_HEADER)
         try:
             if response.status == 202:
@@ -144,21 +176,25 @@ class Peer(Origin):
             if response.status not in {200, 206}:
                 text = b""
                 with contextlib.suppress(OSError, http.client.HTTPException):
-                    text = response.read(500)
+                    text = response.read(MOST_TEXT)
                 raise SourceFailed(f"HTTP status {response.status}: {text.decode(errors='replace').strip()}")
             yield stream
         finally:
             response.close()
-            if stream.left != 0:
+            if stream.left != 0 or response.status not in {200, 206}:
                 self.close()
 
     def _suggested(self, path: str, response: http.client.HTTPResponse) -> List[others.Other]:
         """Sources suggested by a busy source; none if the response is not signed by this cluster."""
         with contextlib.suppress(OSError, ValueError, http.client.HTTPException):
             body = response.read(others.MOST_BYTES)
-            if is_signed(self._signed, self._secret, path, body):
+            if self._is_signed(path, body):
                 return others.decoded(body)
         return []
+
+    def _is_signed(self, path: str, body: bytes) -> bool:
+        """Return whether the last answer is of a source of this cluster."""
+        return self._proof is not None and self._proof.is_signed(self._signed, path, body)
 
     def close(self) -> None:
         """End the fetch, which frees a place at the source."""

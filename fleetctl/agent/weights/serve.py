@@ -1,43 +1,43 @@
 """The source: a member's actor serves its node's weights, and views of them, to a few other nodes at a time.
 
-It runs in threads of the actor, at a lower priority than the engine, and ends with the actor. The kernel sends the
-bytes (sendfile), so Python does not copy them.
+It runs in threads of the actor, at a lower priority than the engine, and ends with the actor. `connections.py` limits
+what the network can do to it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
-import http.server
 import json
 import os
 import re
 import shutil
-import socket
-import socketserver
 import threading
 import time
 import urllib.parse
 import uuid
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..ports import host_port
 from . import others
+from .check import Held
+from .connections import Answer, Connection, Listener, Request, Session, lower_priority
 from .fetch import Fetched
-from .gather import layout_of, make_view
+from .gather import WrongPiece, layout_of, make_view
 from .index import Index, WeightsError
-from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, is_signed, others_path, report_copy, signature, token
+from .peers import SIGNATURE_HEADER, VIEW_HEADER, WANTED_HEADER, others_path, report_copy, wrong_path
+from .proof import NONCE_PATH, PROTOCOL, Proof, is_nonce, new_nonce, proof_of_source
 from .store import Entry
-from .table import LEASE_S, Refused, Table, View
+from .table import Refused, Table, View
+from .verified import READ, Verified, state_of
 from .views import view_id
 
-SLICE = 1 << 20
+ANY_PORT = (0,)
 MAKE_S = 3600.0
 WAIT_S = 5.0
 """Seconds for which a request waits for a pending view before it is answered 202, try again."""
-NICE = 10
+SWEEP_S = 0.5
 STATUS = {"absent": 404, "draining": 409, "pending": 202, "busy": 429, "noRoom": 507, "anotherEntry": 409}
-_PATH = re.compile(r"/v1/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{16}))?"
+_PATH = re.compile(PROTOCOL + r"/(?P<artifact>[0-9a-f]{64})(?:/views/(?P<view>[0-9a-f]{16}))?"
                    r"/(?:(?P<index>index)|files/(?P<file>.+))")
 
 
@@ -52,6 +52,7 @@ class Source:
         self._root, self._fetched, self.secret, self._replica = root, fetched, secret, replica
         self.others = others.Others(clock)
         self.artifact = fetched.entry.artifact
+        self.verified = Verified(root, self.artifact, secret)
         most = shutil.disk_usage(root).free // 2 if budget is None else budget
         self.table = Table(clock, most, self._drop)
         self._held: Dict[Optional[str], Tuple[Index, Entry]] = {fetched.entry.view: (fetched.held, fetched.entry)}
@@ -61,6 +62,8 @@ class Source:
             self._held[None] = fetched.artifact, whole
         for view, (index, _) in self._held.items():
             self.table.hold(view, index.size)
+        self.on_report: Callable[[Entry, str], None] = lambda *_: None
+        """Called with an entry and the path of a file, if a receiver reports a wrong piece of it."""
         self._failed: Dict[str, str] = {}
         self._made = threading.Condition()
         self.made = 0
@@ -81,6 +84,30 @@ class Source:
         got = self._fetched
         report_copy(got.suppliers, self.artifact, self.secret, {
             "replica": self._replica, "address": address, "view": got.entry.view, "whole": got.whole is not None})
+
+    def take_report(self, report: Any) -> None:
+        """Have a file checked of which a receiver got a wrong piece; raises ValueError. A lie costs only that."""
+        if not isinstance(report, dict) or not isinstance(report.get("view"), (str, type(None))):
+            raise ValueError("not a view and a path")
+        held = self._held.get(report.get("view"))
+        if held and any(file.path == report.get("path") for file in held[0].files):
+            self.on_report(held[1], report["path"])
+
+    def views(self) -> List[Held]:
+        """Return the views that it has made for other nodes."""
+        return [Held(entry, index, own=False) for view, (index, entry) in list(self._held.items())
+                if view is not None and view != self._fetched.entry.view]
+
+    def replace_held(self, index: Index) -> None:
+        """Take the index of the replica's own weights, which were fetched again."""
+        view = self._fetched.entry.view
+        self._held[view] = index, self._held[view][1]
+
+    def remove_wrong(self) -> None:
+        """Remove the views whose files were found wrong: the next request for one has it made again."""
+        for held in self.views():
+            if held.entry.wrong():
+                self.table.remove_if_idle(held.entry.view)
 
     def release(self) -> None:
         """Allow other processes to remove the files: they are no longer served."""
@@ -117,13 +144,14 @@ class Source:
             return
 
         def make() -> None:
-            _lower_priority()
+            lower_priority()
             entry = self._entry(view)
             try:
                 entry.keep()
                 with entry.writing(time.monotonic() + MAKE_S):
                     existing = entry.index()
-                    made = existing or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry)
+                    made = existing or make_view(self._entry(None), whole, self._fetched.artifact, layout, entry,
+                                                      self.verified)
                     self._held[view] = made, entry
                     self.made += 1
                     self._end_pending(view, self.table.commit)
@@ -131,6 +159,8 @@ class Source:
                         with contextlib.suppress(OSError):
                             entry.record(made)
             except Exception as error:
+                if isinstance(error, WrongPiece):
+                    self.on_report(self._entry(None), error.path)
                 self._failed[view] = f"the view cannot be made: {error}"
                 entry.release()
                 self._end_pending(view, self.table.forget)
@@ -148,139 +178,137 @@ class Source:
         held = self._held.pop(view)
         entry = held[1]
         entry.release()
-        if entry.remove():
+        with self.verified.linking(entry.path(file.path) for file in held[0].files):
+            removed = entry.remove()
+        if removed:
             return True
         entry.keep()
         self._held[view] = held  # its index may not be on the disk yet
         return False
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    """One connection, which is one fetch from its first bytes on."""
+class Handler(Session):
+    """The requests of one connection, which is one fetch from its first bytes on."""
 
-    protocol_version = "HTTP/1.1"
-    timeout = LEASE_S
-    wbufsize = 0
-    disable_nagle_algorithm = True  # otherwise the body of a small response waits 40 ms for the ack of its headers
-    server: "WeightsServer"
-
-    def setup(self) -> None:
-        """Begin a connection."""
-        super().setup()
-        _lower_priority()
-        self._source = self.server.source  # for the whole connection, even if the server gets a new source
+    def __init__(self, source: Source, connection: Connection) -> None:
+        self._source = source  # for the whole connection, even if the server gets a new source
+        self.connection = connection
+        self._proof: Optional[Proof] = None
         self._fetch = uuid.uuid4().hex
 
-    def finish(self) -> None:
-        """End the connection, and the fetch with it."""
-        self._source.table.end(self._fetch)
-        super().finish()
+    def accept(self, request: Request) -> Optional[Answer]:
+        """Exchange nonces once, and refuse every other request without a valid token."""
+        theirs = request.path[len(NONCE_PATH):]
+        if self._proof is None and request.path.startswith(NONCE_PATH) and is_nonce(theirs):
+            own = new_nonce()
+            self._proof = proof_of_source(self._source.secret, (theirs, own), self.connection.socket)
+            return Answer(200, own.encode())
+        if self._proof is not None and self._proof.admits(
+                request.headers.get("Authorization"), request.method, request.path, request.body):
+            return None
+        if request.path.startswith("/v1/"):
+            return Answer(401, b"no valid token: the receiver runs an older fleetctl, whose tokens are good on any "
+                               b"connection")
+        return Answer(401, b"no valid token for this connection: the secret is another cluster's, or the network "
+                           b"translates addresses")
 
-    def do_GET(self) -> None:
+    def answer(self, request: Request) -> None:
+        """Answer a request with a valid token."""
+        self._request = request
+        if request.method == "POST":
+            self._post()
+        else:
+            self._get()
+
+    def end(self) -> None:
+        """End the fetch."""
+        self._source.table.end(self._fetch)
+
+    def _get(self) -> None:
         """Send an index or the bytes of a file."""
-        source = self._source
-        given = self.headers.get("Authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {token(source.secret, self.path)}".encode()):
-            return self._respond(401, b"no valid token")
-        match = _PATH.fullmatch(self.path)
+        source, headers = self._source, self._request.headers
+        match = _PATH.fullmatch(self._request.path)
         if match is None or match["artifact"] != source.artifact:
             return self._respond(404, b"this artifact is not served here")
         try:
             if match["index"]:
-                request = json.loads(self.headers.get(VIEW_HEADER) or "null")
-                return self._respond_signed(200, source.index(match["view"], request))
+                wanted = json.loads(headers.get(VIEW_HEADER) or "null")
+                return self._respond(200, source.index(match["view"], wanted))
             return self._send(match["view"], urllib.parse.unquote(match["file"]))
         except Refused as refused:
-            return self._refuse(refused.code, match["view"] or self.headers.get(WANTED_HEADER))
+            return self._refuse(refused.code, match["view"] or headers.get(WANTED_HEADER))
         except (WeightsError, ValueError, KeyError, TypeError) as error:
             return self._respond(500, str(error).encode())
 
-    def do_POST(self) -> None:
-        """Receive a report of another copy."""
+    def _post(self) -> None:
+        """Receive a report of another copy, or of a wrong piece."""
         source = self._source
-        self.close_connection = True
+        if self._request.path not in {others_path(source.artifact), wrong_path(source.artifact)}:
+            return self._respond(404, b"this artifact is not served here")
         try:
-            size = int(self.headers.get("Content-Length") or 0)
-            body = self.rfile.read(max(0, min(size, others.MOST_BYTES)))
-            if not is_signed(self.headers.get(SIGNATURE_HEADER), source.secret, self.path, body):
-                return self._respond(401, b"no valid signature")
-            if self.path != others_path(source.artifact):
-                return self._respond(404, b"this artifact is not served here")
-            for other in others.decoded(body):
+            if self._request.path == wrong_path(source.artifact):
+                source.take_report(json.loads(self._request.body))
+                return self._respond(200, b"")
+            for other in others.decoded(self._request.body[:others.MOST_BYTES]):
                 source.others.add(other)
-            return self._respond(200, b"")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return self._respond(400, str(error).encode())
+        return self._respond(200, b"")
 
     def _refuse(self, code: str, wanted: Optional[str]) -> None:
         """Refuse a request; a busy source suggests other sources of the wanted view."""
         suggested = self._source.others.some(wanted) if code == "busy" else None
-        self._respond_signed(STATUS[code], code.encode() if suggested is None else others.encoded(suggested))
+        self._respond(STATUS[code], code.encode() if suggested is None else others.encoded(suggested))
 
     def _send(self, view: Optional[str], path: str) -> None:
-        source = self._source
+        source, given = self._source, self._request.headers.get("Range")
         index, entry = source.held(view)
-        size = next((file.size for file in index.files if file.path == path), None)
-        begin = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "bytes=0-")
-        if size is None or begin is None or int(begin[1]) > size:
-            return self._respond(404 if size is None else 416, b"no such file or range")
+        wanted = next((file for file in index.files if file.path == path), None)
+        begin = re.fullmatch(r"bytes=(\d+)-", given or "bytes=0-")
+        if wanted is None or begin is None or int(begin[1]) > wanted.size:
+            return self._respond(404 if wanted is None else 416, b"no such file or range")
         source.table.begin(view, self._fetch)
-        with open(entry.path(path), "rb") as file:
-            if os.fstat(file.fileno()).st_size != size:
-                return self._respond(410, b"the file has changed")
-            self._send_from(file, int(begin[1]), size)
+        at, size = int(begin[1]), wanted.size
+        with open(os.open(entry.path(path), READ), "rb") as file:
+            before, wrong = os.fstat(file.fileno()), entry.wrong()
+            if not source.verified.settled(before, wanted) or (wrong and wrong.path == path):
+                return self._respond(410, b"this file has changed on the disk since it was verified")
+
+            def sent(size: int) -> bool:
+                """Count sent bytes; returns whether the fetch may continue: not once the file has changed."""
+                source.sent += size
+                now = os.fstat(file.fileno())
+                return source.table.sent(self._fetch) and (
+                    state_of(now) == state_of(before) or source.verified.settled(now, wanted))
+
+            self.connection.send_head(206 if given else 200, size - at,
+                                      {"Content-Range": f"bytes {at}-{size - 1}/{size}"} if given else {})
+            self.connection.send_file(file, at, size, sent)
         return None
 
-    def _send_from(self, file: Any, at: int, size: int) -> None:
-        headers = {"Content-Range": f"bytes {at}-{size - 1}/{size}"} if self.headers.get("Range") else {}
-        self._head(206 if headers else 200, size - at, headers)
-        while at < size:
-            sent = self.connection.sendfile(file, at, min(SLICE, size - at))
-            self._source.sent += sent
-            if not sent or not self._source.table.sent(self._fetch):
-                self.close_connection = True
-                return
-            at += sent
-
-    def _head(self, status: int, length: int, headers: Mapping[str, str]) -> None:
-        self.send_response(status)
-        for name, value in {**headers, "Content-Length": str(length)}.items():
-            self.send_header(name, value)
-        if status in {202, 429}:
-            self.send_header("Retry-After", "1")
-        self.end_headers()
-
-    def _respond_signed(self, status: int, body: bytes) -> None:
-        self._respond(status, body, {SIGNATURE_HEADER: signature(self._source.secret, self.path, body)})
-
-    def _respond(self, status: int, body: bytes, headers: Optional[Mapping[str, str]] = None) -> None:
-        self._head(status, len(body), headers or {})
-        self.wfile.write(body)
+    def _respond(self, status: int, body: bytes) -> None:
+        assert self._proof is not None
+        signed = self._proof.signature(self._request.path, body)
+        self.connection.send(Answer(status, body, {SIGNATURE_HEADER: signed}))
 
 
-    def log_message(self, *_: Any) -> None:
-        """Log nothing: no one reads an actor's output."""
+class WeightsServer:
+    """Serves a source at one address of the node, at the first free one of `ports`; raises OSError if none is free."""
 
-
-class WeightsServer(socketserver.ThreadingTCPServer):
-    """Serves a source at one address of the node, on a free port."""
-
-    daemon_threads = True
-    request_queue_size = 64
-
-    def __init__(self, source: Source, address: str) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    def __init__(self, source: Source, address: str, ports: Sequence[int] = ANY_PORT) -> None:
         self.source = source
-        super().__init__((address, 0), Handler)
+        self._listener = Listener(address, ports, lambda connection: Handler(self.source, connection))
+        self._closed = threading.Event()
 
     @property
     def port(self) -> int:
         """The port it listens on."""
-        return int(self.server_address[1])
+        return self._listener.address[1]
 
     def start(self) -> None:
         """Start serving, in threads that end with the process."""
-        threading.Thread(target=self.serve_forever, name="fleetctl-weights", daemon=True).start()
+        self._listener.start()
+        threading.Thread(target=self._sweep, name="fleetctl-sweep", daemon=True).start()
         self._report()
 
     def serve_instead(self, source: Source) -> None:
@@ -288,18 +316,23 @@ class WeightsServer(socketserver.ThreadingTCPServer):
         self.source = source
         self._report()
 
+    def close(self) -> None:
+        """Stop serving, and close all connections."""
+        self._closed.set()
+        self._listener.stop()
+
+    def __enter__(self) -> WeightsServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _report(self) -> None:
         threading.Thread(target=self.source.report_copy, name="fleetctl-report", daemon=True,
-                         args=(host_port(str(self.server_address[0]), self.port),)).start()
+                         args=(host_port(*self._listener.address),)).start()
 
-    def service_actions(self) -> None:
-        """Sweep the table; called twice a second."""
-        self.source.table.sweep()
-
-    def handle_error(self, *_: Any) -> None:
-        """Ignore the error of a broken connection: the client handles it."""
-
-
-def _lower_priority() -> None:
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+    def _sweep(self) -> None:
+        """Sweep the table: end expired leases, and remove idle views, which may take a while."""
+        lower_priority()
+        while not self._closed.wait(SWEEP_S):
+            self.source.table.sweep()

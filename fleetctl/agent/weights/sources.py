@@ -9,14 +9,13 @@ import base64
 import contextlib
 import http.client
 import importlib
-import os
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from .index import NAME
+from .index import NAME, real_path
 
 IDLE_S = 30.0
 """Seconds for which a source may send nothing."""
@@ -109,6 +108,9 @@ class Origin:
         """Open a file at byte `start`."""
         raise NotImplementedError
 
+    def report_wrong(self, path: str) -> None:
+        """Tell the source, if it can be told, that a piece of this file was wrong."""
+
     def close(self) -> None:
         """Close open connections."""
 
@@ -123,9 +125,8 @@ class PathOrigin(Origin):
     @contextlib.contextmanager
     def open(self, path: str, start: int) -> Iterator[Stream]:
         """Open a file at byte `start`; a link that leaves the folder is refused."""
-        root = os.path.realpath(self._folder)
-        real = os.path.realpath(os.path.join(root, path))
-        if os.path.commonpath([root, real]) != root:
+        real = real_path(self._folder, path)
+        if real is None:
             raise SourceFailed(f"{path} is a link that leaves the folder")
         with contextlib.ExitStack() as opened:
             try:

@@ -1,8 +1,9 @@
-"""The weights on a node's disk: verified files by artifact and view, renamed into place when complete.
+"""The weights on a node's disk: files by artifact and view, renamed into place when complete.
 
 `<root>/<artifact>/files` holds an artifact's files, `<root>/<artifact>/views/<id>` the files of a view. Next to each
-folder are its index (`.json`, written last), unfinished files (`.part`), and two locks: `.lock` for the one writing
-process, `.use` shared by the readers.
+folder are its index (`.json`, written last), unfinished files (`.part`), the first file that was found wrong (`.wrong`:
+the next start fetches it again), and two locks: `.lock` for the one writing process, `.use` shared by the readers.
+Which files are verified is in a table of the artifact (verified.py).
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import os
 import shutil
+import stat
+import tempfile
 import time
-from typing import Any, Callable, ContextManager, Iterator, Optional
+from typing import Any, Callable, ContextManager, Iterator, NamedTuple, Optional, Set
 
+from ..mark import utc_now
+from ..own_files import open_own, replace_own
 from .index import PIECE, File, Index, WeightsError, read_index
 
 HEADROOM = 1 << 30
@@ -26,6 +32,15 @@ class OutOfTime(WeightsError):
     """The weights were not complete at the deadline."""
 
 
+class Wrong(NamedTuple):
+    """A file that is not what the index says. `piece` counts from 0; `at` = when that was found, in UTC."""
+
+    path: str
+    piece: int
+    reason: str
+    at: str
+
+
 def cache_root() -> str:
     """Return the folder for weights on this node: FLEETCTL_CACHE_DIR, or the user's cache."""
     env = os.environ
@@ -33,8 +48,34 @@ def cache_root() -> str:
     return os.path.abspath(env.get("FLEETCTL_CACHE_DIR") or os.path.join(cache, "fleetctl", "weights"))
 
 
+def require_own_folder(root: str, artifact: str) -> None:
+    """Raise WeightsError if anyone may write to the cache, and the artifact's folder there is not this user's.
+
+    Otherwise there is such a folder afterwards, if the disk can be written to, whatever the umask is.
+    """
+    folder = os.path.join(root, artifact)
+    with contextlib.suppress(OSError):
+        os.makedirs(root, exist_ok=True)
+        os.mkdir(folder, 0o755)
+    with contextlib.suppress(FileNotFoundError):
+        found = os.lstat(folder)
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if os.stat(root).st_mode & stat.S_IWOTH and not (is_folder and found.st_uid == _own_uid(root)):
+            raise WeightsError(f"{folder} is not a folder of this user, and anyone may write to {root}: remove it, or"
+                               " set FLEETCTL_CACHE_DIR to a folder to which only this user may write")
+
+
+def _own_uid(folder: str) -> int:
+    """Return the user to whom a new file of ours in the folder belongs: a file server may call root nobody."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            return os.fstat(probe.fileno()).st_uid
+    except OSError:
+        return os.geteuid()
+
+
 class Entry:
-    """One folder of verified files: a whole artifact or one view. `free` = function from path to free disk bytes."""
+    """One folder of files: a whole artifact or one view. `free` = function from path to free disk bytes."""
 
     def __init__(self, root: str, artifact: str, view: Optional[str],
                  free: Optional[Callable[[str], int]] = None) -> None:
@@ -52,20 +93,66 @@ class Entry:
         return os.path.join(self.folder + ".part", path)
 
     def index(self) -> Optional[Index]:
-        """Return the entry's index; None = incomplete, or a file has changed since it was verified."""
+        """Return the entry's index; None = incomplete: a file is missing, has another size, or was found wrong.
+
+        Nothing is hashed here: the content may have changed (`Verified.due`).
+        """
+        index = None if os.path.lexists(self.folder + ".wrong") else self._recorded()
+        whole = index and self.is_plain(index) and not any(self._out_of_place(file) for file in index.files)
+        return index if whole else None
+
+    def _recorded(self) -> Optional[Index]:
         try:
             with open(self.folder + ".json", "rb") as record:
-                index, since = read_index(record.read()), os.fstat(record.fileno()).st_mtime_ns
+                return read_index(record.read())
         except (OSError, WeightsError):
             return None
-        return index if all(self._unchanged(file, since) for file in index.files) else None
 
-    def _unchanged(self, file: File, since: int) -> bool:
+    def _out_of_place(self, file: File) -> str:
+        """Return why there is no such file; empty if there is."""
         try:
-            stat = os.lstat(self.path(file.path))
+            status = os.lstat(self.path(file.path))
         except OSError:
-            return False
-        return stat.st_size == file.size and stat.st_mtime_ns <= since
+            return "it is missing"
+        if not stat.S_ISREG(status.st_mode):
+            return "it is no plain file"
+        return "" if status.st_size == file.size else "it has another size"
+
+    def replaced(self) -> Optional[Wrong]:
+        """Return a file of a once complete entry in whose place is something else, and was not just removed."""
+        index = self._recorded()
+        if index and not self.is_plain(index) and index.files:
+            return Wrong(index.files[0].path, 0, "its folder is a link", utc_now())
+        found = ((file, self._out_of_place(file)) for file in (index.files if index else ()))
+        return next((Wrong(file.path, 0, reason, utc_now()) for file, reason in found
+                     if reason and os.path.lexists(self.path(file.path))), None)
+
+    def is_plain(self, index: Index) -> bool:
+        """Return whether no folder of the entry is a link, which may lead anywhere."""
+        return not any(os.path.islink(folder) for folder in self._folders(index))
+
+    def _folders(self, index: Index) -> Set[str]:
+        """Return the folder of the entry and those below it."""
+        found = {self.folder}
+        for file in index.files:
+            parts = file.path.split("/")[:-1]
+            found.update(self.path("/".join(parts[:count + 1])) for count in range(len(parts)))
+        return found
+
+    def wrong(self) -> Optional[Wrong]:
+        """Return the first file that was found wrong; None = none was, or it has been fetched again."""
+        try:
+            with open(self.folder + ".wrong", "rb") as record:
+                found = json.loads(record.read())
+            return Wrong(str(found["path"]), int(found["piece"]), str(found["reason"]), str(found["at"]))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return Wrong("a file", 0, "it was found wrong", "")
+
+    def mark_wrong(self, wrong: Wrong) -> None:
+        """Record that a file is not what the index says: the next start fetches it again."""
+        replace_own(self.folder + ".wrong", json.dumps(wrong._asdict()).encode(), 0o644, sync=True)
 
     def require_room(self, size: int) -> None:
         """Raise WeightsError unless the disk has `size` bytes free, and 5 % or HEADROOM more."""
@@ -120,16 +207,18 @@ class Entry:
         path, ready = self.part_path(file.path), 0
         make_folder_of(path)
         with contextlib.suppress(FileNotFoundError):
-            if os.lstat(path).st_nlink > 1:
-                os.remove(path)  # a link to a verified file, which may be in use: never write to it
-            else:
+            found = os.lstat(path)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
                 os.chmod(path, 0o644)
+            else:
+                os.remove(path)  # another name of a verified file, which may be in use: never write to it
         if not os.path.exists(path) and os.path.exists(self.path(file.path)):
             if self._intact(file):  # renamed, but its index was not recorded; a copy may not fit on the disk
                 link_or_copy(self.path(file.path), path)
                 return len(file.chunks)
+            self.require_room(file.size)
             shutil.copyfile(self.path(file.path), path)
-        with open(path, "ab+") as part:
+        with open(open_own(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), "ab+") as part:
             part.seek(0)
             for chunk in file.chunks:
                 if hashlib.sha256(part.read(PIECE)).hexdigest() != chunk:
@@ -154,6 +243,9 @@ class Entry:
         for file in index.files:
             if os.path.exists(self.part_path(file.path)):
                 os.chmod(self.part_path(file.path), 0o444)
+        for folder in sorted(self._folders(index)):
+            if os.path.islink(folder):  # not ours: what it leads to is not written to
+                os.remove(folder)
         if not os.path.exists(self.folder):
             os.makedirs(part, exist_ok=True)
             os.rename(part, self.folder)
@@ -169,11 +261,9 @@ class Entry:
         for file in index.files:
             with open(self.path(file.path), "rb") as written:
                 os.fsync(written.fileno())
-        record = self.folder + ".json"
-        with open(record + ".part", "wb") as file_:
-            file_.write(index.encoded())
-            os.fsync(file_.fileno())
-        os.replace(record + ".part", record)
+        replace_own(self.folder + ".json", index.encoded(), 0o644, sync=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self.folder + ".wrong")
 
     def remove(self) -> bool:
         """Remove the entry; returns False if a process on this node uses it."""
@@ -193,8 +283,9 @@ class Entry:
 
     def wipe(self) -> None:
         """Remove the entry and its part files; the caller must hold it `unused`."""
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self.folder + ".json")
+        for name in (".json", ".wrong"):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(self.folder + name)
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.rmtree(self.folder + ".part", ignore_errors=True)
 

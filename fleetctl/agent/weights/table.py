@@ -152,6 +152,13 @@ class Table:
         if over > 0:
             raise Refused("noRoom")
 
+    def remove_if_idle(self, view: View) -> None:
+        """Remove a view that was made for other nodes, unless it is being fetched."""
+        with self._lock:
+            entry = self._entries.get(view)
+            if entry is not None and self._idle(entry):
+                self.remove(view)
+
     def remove(self, view: View) -> int:
         """Remove an idle view and return its size; 0 = it stays, because another process on the node uses it."""
         with self._lock:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fleetctl.documents.base import age_text
-from fleetctl.documents.inventory import Replica, is_live
+from fleetctl.documents.inventory import Node, Replica, is_live
 from fleetctl.documents.quantity import format_bytes, format_share
 from fleetctl.planner.failures import Failed
 from fleetctl.render.place_text import name_of, node_text, state_text, status_word
@@ -44,13 +44,13 @@ def status_report(
     replicas: Sequence[Replica], node_names: Mapping[str, str], dead_nodes: frozenset[str],
     outdated: Sequence[Drift] = (), wanted: Mapping[str, int] | None = None, *, observed_at: str | None,
     wide: bool = False, failed: Sequence[Failed] = (), cooling: Sequence[tuple[str, str]] = (),
-    cold: Sequence[tuple[str, str, str]] = (), differences: bool = True,
+    cold: Sequence[tuple[str, str, str]] = (), differences: bool = True, nodes: Sequence[Node] = (),
 ) -> Report:
     """Return the report of `status`, with `differences` also the differences of `outdated` replicas.
 
     `wanted` = the wanted replicas by model. `observed_at` = the time from which ages are counted; None = show the time
     since when. `cooling` = (model or node, reason). `cold` = (model, nodes that keep its weights, nodes that lack
-    them). `wide` adds a row per member with its cards.
+    them). `wide` adds a row per member with its cards. `nodes` = those whose wrong weights are shown.
     """
     old = Counter(one.model for one in outdated)
     live = Counter(replica.model for replica in replicas if is_live(replica, dead_nodes))
@@ -69,6 +69,10 @@ def status_report(
         Table("failure", "Failed in the last day", FAILURE_ROW, tuple(
             (one.model, str(one.count), one.last, one.nodes, one.why) for one in failed)),
         Table("cooling", "Cooling", COOLING_ROW, tuple(cooling))]
+    if any(node.wrong_weights for node in nodes):
+        from fleetctl.render.report.weights_tables import wrong_weights  # imports plans, too
+
+        tables.append(wrong_weights(nodes, replicas))
     if outdated and differences:
         from fleetctl.render.report.plan_tables import drift_table  # imports all of plans, which is rarely needed
 

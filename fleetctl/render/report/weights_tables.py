@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from fleetctl.documents.inventory import Node, Replica, may_have_loaded, open_cases
 from fleetctl.documents.plan import Action, Prefetch, Reloaded
 from fleetctl.documents.quantity import format_bytes, grouped
 from fleetctl.documents.served_weights import GotWeights, PlannedWeights, ServedWeights
-from fleetctl.render.place_text import ids_text, replica_name
+from fleetctl.render.place_text import ids_text, name_of, replica_name
 from fleetctl.render.report.model import Cell, Column, Table
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ FETCHED = (Column("model", "model", name=True), Column("nodes", "onto", name=Tru
 AMOUNTS = tuple(Column(key, title, numeric=True)
                 for key, title in (("bytes", "fetched"), ("reused", "reused"), ("took", "time")))
 GOT = (Column("replica", "replica", name=True), Column("from", "weights from"), *AMOUNTS)
+WRONG = (Column("node", "node", name=True), Column("file", "file", name=True), Column("piece", "piece", numeric=True),
+         Column("found", "found"), Column("replicas", "loaded by, perhaps", name=True), Column("now", "now"))
+WRONG_NOW = {"wrong": "no longer served", "fetched": "fetched again, for the next start",
+             "unfetched": "could not be fetched again"}
 ID_SHOWN = 12
 
 
@@ -58,12 +63,21 @@ def got_cells(got: GotWeights, left: Iterable[str]) -> tuple[Cell, ...]:
 
 
 def served_text(served: ServedWeights | None) -> str:
-    """Return the weights that a member serves: artifact, part and size."""
+    """Return the weights that a member serves: artifact, part and size, and since when they are verified."""
     if served is None:
         return ""
     part = f" part {served.view}" if served.view else ""
     size = f", {format_bytes(served.bytes)}" if served.bytes is not None else ""
-    return f"{served.artifact[:ID_SHOWN]}{part}{size}"
+    verified = f", verified since {served.verified}" if served.verified else ""
+    return f"{served.artifact[:ID_SHOWN]}{part}{size}{verified}"
+
+
+def wrong_weights(nodes: Iterable[Node], replicas: Sequence[Replica]) -> Table:
+    """Return the files on nodes' disks that were found wrong, with the replicas whose engines may have loaded them."""
+    rows = [(node.name, wrong.file, str(wrong.piece), wrong.at, ", ".join(map(name_of, may_have_loaded(
+        node, wrong, replicas))), WRONG_NOW[wrong.now] + (f": {wrong.trouble}" if wrong.trouble else ""))
+        for node in nodes for wrong in open_cases(node, replicas)]
+    return Table("wrong", "Wrong weights on disks", WRONG, tuple(rows))
 
 
 def _planned(weights: PlannedWeights) -> str:

@@ -8,12 +8,12 @@ import pytest
 from small_pieces import PIECE
 from weights_world import model
 
-from fleetctl.agent.weights import fetch, gather, index, store
+from fleetctl.agent.weights import check, fetch, gather, index, store
 
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (index, gather, store, fetch):
+    for module in (index, gather, store, fetch, check):
         monkeypatch.setattr(module, "PIECE", PIECE)
     monkeypatch.setattr(store, "HEADROOM", 0)
     monkeypatch.setattr(fetch, "BUSY_S", 0.02)

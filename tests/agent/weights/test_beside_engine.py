@@ -14,11 +14,9 @@ from pathlib import Path
 import hashing_engine
 import pytest
 from other_node import Node
-from small_pieces import SECRET
-from weights_world import files_in, model
+from weights_world import files_in, model, request
 
-from fleetctl.agent.weights.peers import token
-from fleetctl.agent.weights.serve import NICE
+from fleetctl.agent.weights.connections import NICE
 from fleetctl.agent.weights.table import MOST_FETCHES
 
 RECEIVERS = 4
@@ -62,11 +60,10 @@ def test_an_engine_answers_all_requests_while_its_node_sends_weights_to_four_oth
         opened.callback(source.end)
         described = source.read_report("serving")["serving"]
         first = threads_of(source.process.pid)
-        path = f"/v1/{artifact}/files/model-00001-of-00002.safetensors"
-        held = http.client.HTTPConnection(described["address"], timeout=60)  # the sending thread runs to the end
+        path = f"/v2/{artifact}/files/model-00001-of-00002.safetensors"
+        held, answer = request(described["address"], path)  # the sending thread runs to the end
         opened.callback(held.close)
-        held.request("GET", path, headers={"Authorization": f"Bearer {token(SECRET, path)}"})
-        assert held.getresponse().status == 200
+        assert answer.status == 200
         sending = {name: nice for name, (nice, _) in threads_of(source.process.pid).items() if name not in first}
         assert list(sending.values()) == [NICE]
 

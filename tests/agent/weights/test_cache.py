@@ -87,7 +87,7 @@ def test_a_node_keeps_the_artifacts_to_keep_and_removes_only_named_artifacts(
 ) -> None:
     root = tmp_path / "node"
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(root))
-    monkeypatch.setattr(prune, "path_prefix", lambda artifact: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(prune, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
     note, of_another = tmp_path / f"note-{artifact}.json", tmp_path / f"note-{'a' * 64}.json"
     for path in (note, of_another):
         path.touch()
@@ -115,7 +115,7 @@ def test_an_artifact_that_cannot_be_removed_is_reported_and_the_others_are_remov
             raise OSError(errno.EROFS, "Read-only file system")
         wipe(entry)
 
-    monkeypatch.setattr(prune, "path_prefix", lambda _: str(tmp_path / "no-note"))
+    monkeypatch.setattr(prune, "path_prefix", lambda *_: str(tmp_path / "no-note"))
     monkeypatch.setattr(Entry, "wipe", wiped)
     rows = {row["artifact"]: row for row in prune.remove_here([artifact, "a" * 64])["artifacts"]}
     assert (rows["a" * 64]["removed"], rows[artifact]["removed"]) == (True, False)

@@ -336,7 +336,7 @@ def test_a_file_changed_at_the_source_is_not_used(tmp_path: Path, origin: Path, 
     with serving(tmp_path / "a", whole) as (_, described):
         got = fetch(tmp_path / "b", artifact, described, view=SHARD, lines=lines, origins=[{"path": str(origin)}])
     assert "does not match the index" in lines[0]
-    assert "does not match the index" in lines[1]
+    assert "has changed on the disk since it was verified" in lines[1]
     assert got.left[0][0].startswith(described["replica"])
     good = fetch(tmp_path / "c", artifact, view=SHARD, origins=[{"path": str(origin)}])
     assert files_in(got.entry.folder) == files_in(good.entry.folder)

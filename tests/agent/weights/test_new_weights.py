@@ -42,7 +42,7 @@ def test_the_new_weights_are_served_at_the_same_port_and_the_former_weights_no_l
     cache = tmp_path / "cache"
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(cache))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
-    monkeypatch.setattr(cold, "path_prefix", lambda artifact: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(cold, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
     others = [tmp_path / "second", tmp_path / "third"]
     second, third = (model(folder, seed=seed) for seed, folder in enumerate(others, start=1))
 
@@ -68,7 +68,7 @@ def test_new_weights_are_reported_to_the_sources_they_came_from(
 ) -> None:
     monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
-    monkeypatch.setattr(cold, "path_prefix", lambda artifact: f"{tmp_path}/note-{artifact}")
+    monkeypatch.setattr(cold, "path_prefix", lambda artifact, *_: f"{tmp_path}/note-{artifact}")
     reported: queue.Queue[tuple[str, str]] = queue.Queue()
     monkeypatch.setattr(Source, "report_copy", lambda source, address: reported.put((source.artifact, address)))
     second = model(tmp_path / "second", seed=1)

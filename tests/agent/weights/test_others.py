@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import http.server
 import json
 import threading
@@ -12,11 +11,12 @@ from typing import Any
 
 import pytest
 from small_pieces import SECRET
-from weights_world import SHARD, eventually, fetch, files_in, has_sent, serving
+from weights_world import SHARD, eventually, fetch, files_in, has_sent, serving, status_and_body
 
 from fleetctl.agent.weights.fetch import MOST_OTHERS
 from fleetctl.agent.weights.others import KEPT_S, MOST_BYTES, MOST_KNOWN, MOST_NAMED, Others, decoded, encoded
-from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, report_copy, signature
+from fleetctl.agent.weights.peers import SIGNATURE_HEADER, others_path, report_copy
+from fleetctl.agent.weights.proof import NONCE_PATH, new_nonce, proof_of_source
 from fleetctl.agent.weights.serve import Source
 from fleetctl.agent.weights.table import MOST_FETCHES
 
@@ -74,13 +74,8 @@ def test_a_malformed_list_of_sources_is_refused(content: object) -> None:
         decoded(json.dumps(content).encode())
 
 
-def post(described: dict[str, Any], path: str, body: bytes, secret: bytes = SECRET) -> int:
-    connection = http.client.HTTPConnection(described["address"], timeout=30)
-    connection.request("POST", path, body, {SIGNATURE_HEADER: signature(secret, path, body)})
-    try:
-        return connection.getresponse().status
-    finally:
-        connection.close()
+def report(described: dict[str, Any], path: str, body: bytes, **more: Any) -> int:
+    return status_and_body(described["address"], path, "POST", body, **more)[0]
 
 
 def test_a_source_accepts_reports_only_with_the_secret(
@@ -89,16 +84,13 @@ def test_a_source_accepts_reports_only_with_the_secret(
     got, path, body = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), others_path(artifact), encoded(
         [other(1)])
     with serving(tmp_path / "a", got) as (source, described):
-        assert post(described, path, body, b"another") == 401
-        connection = http.client.HTTPConnection(described["address"], timeout=30)
-        connection.request("POST", path, body)
-        assert connection.getresponse().status == 401
-        connection.close()
-        assert post(described, path, b" " * (MOST_BYTES + 1)) == 401, "no more than one message is read"
-        assert post(described, others_path("0" * 64), body) == 404
-        assert post(described, path, b"[1]") == 400
+        assert report(described, path, body, secret=b"another") == 401
+        assert report(described, path, body, Authorization="") == 401
+        assert report(described, path, b" " * (MOST_BYTES + 1)) == 400, "no more than one message is read"
+        assert report(described, others_path("0" * 64), body) == 404
+        assert report(described, path, b"[1]") == 400
         assert source.others.some(None) == []
-        assert post(described, path, body) == 200
+        assert report(described, path, body) == 200
         assert source.others.some(None) == [other(1)]
 
 
@@ -154,8 +146,9 @@ def test_suggested_sources_that_are_gone_or_wrong_are_reported_and_not_used(
     for path in Path(liar.entry.folder).rglob("*.safetensors"):
         path.chmod(0o644)
         path.write_bytes(bytes(path.stat().st_size))
-    with (serving(tmp_path / "a", whole) as (source, described), serving(tmp_path / "liar", liar) as (_, lies),
+    with (serving(tmp_path / "a", whole) as (source, described), serving(tmp_path / "liar", liar) as (lying, lies),
           serving(tmp_path / "good", good) as (_, honest)):
+        lying.verified.add(liar.entry, liar.held.files)
         gone = {**other(1), "address": "127.0.0.1:1"}
         for one in (honest, lies, gone):
             report_copy([described["address"]], artifact, SECRET, one)
@@ -203,13 +196,22 @@ def answering() -> Iterator[Callable[[int, bytes, bytes | None], str]]:
 
     def start(status: int, body: bytes, secret: bytes | None) -> str:
         class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
             def do_GET(self) -> None:
-                self.send_response(status)
-                if secret is not None:
-                    self.send_header(SIGNATURE_HEADER, signature(secret, self.path, body))
-                self.send_header("Content-Length", str(len(body)))
+                if self.path.startswith(NONCE_PATH):
+                    nonces = self.path[len(NONCE_PATH):], new_nonce()
+                    self.proof = proof_of_source(secret or b"", nonces, self.connection)
+                    return self.answer(200, nonces[1].encode(), {})
+                signed = {SIGNATURE_HEADER: self.proof.signature(self.path, body)} if secret is not None else {}
+                return self.answer(status, body, signed)
+
+            def answer(self, code: int, text: bytes, headers: dict[str, str]) -> None:
+                self.send_response(code)
+                for name, value in {**headers, "Content-Length": str(len(text))}.items():
+                    self.send_header(name, value)
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(text)
 
             def log_message(self, *_: object) -> None:
                 return

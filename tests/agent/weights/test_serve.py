@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import socket
 import threading
@@ -17,11 +16,22 @@ import pytest
 from origin_server import origin_over_http
 from other_node import Node
 from small_pieces import PIECE, SECRET
-from weights_world import SHARD, eventually, fetch, files_in, has_sent, model, serving, tensors_in
+from weights_world import (
+    SHARD,
+    eventually,
+    fetch,
+    files_in,
+    has_sent,
+    model,
+    request,
+    serving,
+    status_and_body,
+    tensors_in,
+)
 
 from fleetctl.agent.weights import gather, serve, store
 from fleetctl.agent.weights.index import WeightsError, name_of
-from fleetctl.agent.weights.peers import LOW_WATER_BYTES, VIEW_HEADER, token
+from fleetctl.agent.weights.peers import LOW_WATER_BYTES, VIEW_HEADER
 from fleetctl.agent.weights.table import LEASE_S, MOST_FETCHES, Refused, Table
 from fleetctl.agent.weights.views import MODEL, view_id
 
@@ -29,35 +39,28 @@ FILE = "model-00001-of-00002.safetensors"
 
 
 def get(described: dict[str, Any], path: str, **headers: str) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(described["address"], timeout=30)
-    try:
-        given = {"Authorization": f"Bearer {token(SECRET, path)}", **headers}
-        connection.request("GET", path, headers={name: value for name, value in given.items() if value})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
+    return status_and_body(described["address"], path, **headers)
 
 
 def test_a_range_of_a_file_is_served_only_with_the_secret(
     tmp_path: Path, origin: Path, artifact: str
 ) -> None:
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
-    path = f"/v1/{artifact}/files/{FILE}"
+    path = f"/v2/{artifact}/files/{FILE}"
     with serving(tmp_path / "a", got) as (_, described):
         data = (origin / FILE).read_bytes()
         assert get(described, path) == (200, data)
         assert get(described, path, Range="bytes=70000-") == (206, data[70000:])
-        status, index = get(described, f"/v1/{artifact}/index")
+        status, index = get(described, f"/v2/{artifact}/index")
         assert (status, name_of(index)) == (200, artifact)
         assert get(described, path, Authorization="")[0] == 401
         assert get(described, path, Authorization=f"Bearer {SECRET.decode()}")[0] == 401
-        assert get(described, path, Authorization=f"Bearer {token(b'another', path)}")[0] == 401
-        for absent in (f"/v1/{'0' * 64}/index", f"/v1/{artifact}/files/..%2F..%2Fetc%2Fpasswd", "/", f"/v1/{artifact}",
-                       f"/v1/{artifact}/files/nothing", f"/v1/{artifact}/views/{'0' * 16}/files/{MODEL}"):
+        assert status_and_body(described["address"], path, secret=b"another")[0] == 401
+        for absent in (f"/v2/{'0' * 64}/index", f"/v2/{artifact}/files/..%2F..%2Fetc%2Fpasswd", "/", f"/v2/{artifact}",
+                       f"/v2/{artifact}/files/nothing", f"/v2/{artifact}/views/{'0' * 16}/files/{MODEL}"):
             assert get(described, absent)[0] == 404, absent
         requests = json.dumps({"view": SHARD, "rank": 0, "size": 4})
-        assert get(described, f"/v1/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: requests})[0] == 404
+        assert get(described, f"/v2/{artifact}/views/{'0' * 16}/index", **{VIEW_HEADER: requests})[0] == 404
         assert get(described, path, Range="bytes=5-9")[0] == 416
 
 
@@ -67,13 +70,13 @@ def test_a_small_response_does_not_wait_between_headers_and_body(
     seen, send = list[int](), serve.Handler._send
 
     def noted(self: serve.Handler, *what: Any) -> None:
-        seen.append(self.connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        seen.append(self.connection.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
         send(self, *what)
 
     monkeypatch.setattr(serve.Handler, "_send", noted)
     got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
     with serving(tmp_path / "a", got) as (_, described):
-        assert get(described, f"/v1/{artifact}/files/config.json") == (200, b'{"layers": 2}')
+        assert get(described, f"/v2/{artifact}/files/config.json") == (200, b'{"layers": 2}')
     assert seen == [1]
 
 
@@ -98,15 +101,14 @@ def test_at_most_four_clients_fetch_at_a_time_and_a_silent_client_loses_its_plac
 
     answer = serve.Handler._refuse
     monkeypatch.setattr(serve.Handler, "_refuse", refuse)
-    path = f"/v1/{artifact}/files/{FILE}"
+    path = f"/v2/{artifact}/files/{FILE}"
     with serve.WeightsServer(source, "127.0.0.1") as server, contextlib.ExitStack() as opened:
         server.start()
         described = {"replica": "m/0", "address": f"127.0.0.1:{server.port}", "view": None}
         for _ in range(MOST_FETCHES):
-            one = http.client.HTTPConnection(described["address"], timeout=30)
+            one, sent = request(described["address"], path)
             opened.callback(one.close)
-            one.request("GET", path, headers={"Authorization": f"Bearer {token(SECRET, path)}"})
-            assert one.getresponse().status == 200
+            assert sent.status == 200
         assert get(described, path)[0] == 429
         lines: list[str] = []
         with pytest.raises(WeightsError):
@@ -114,7 +116,6 @@ def test_at_most_four_clients_fetch_at_a_time_and_a_silent_client_loses_its_plac
         assert (lines, refused) == ([], ["busy"] * 3), "a busy source is asked again, not dropped"
         now[0] += LEASE_S
         assert get(described, path)[0] == 200, "the leases have expired"
-        server.shutdown()
 
 
 def test_many_first_requests_for_a_view_make_it_once(
@@ -271,7 +272,7 @@ def test_a_source_killed_while_it_makes_a_view_leaves_no_lock_held(
     described = first.read_report("serving")["serving"]
     name = view_id(SHARD, 1, 4, artifact)
     requests = json.dumps({"view": SHARD, "rank": 1, "size": 4})
-    assert get(described, f"/v1/{artifact}/views/{name}/index", **{VIEW_HEADER: requests})[0] in {200, 202}
+    assert get(described, f"/v2/{artifact}/views/{name}/index", **{VIEW_HEADER: requests})[0] in {200, 202}
     first.end()
     again = nodes(tmp_path / "a", artifact)
     described = again.read_report("serving")["serving"]

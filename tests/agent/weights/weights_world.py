@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ from small_pieces import SECRET
 
 from fleetctl.agent.weights import index
 from fleetctl.agent.weights.fetch import Fetch, Fetched, Wanted
+from fleetctl.agent.weights.peers import connect
 from fleetctl.agent.weights.serve import Source, WeightsServer
 
 DTYPES = {"F32": np.dtype("<f4"), "BF16": np.dtype("<u2"), "U8": np.dtype("u1"), "I64": np.dtype("<i8")}
@@ -82,11 +84,25 @@ def serving(root: Path, fetched: Fetched, budget: int | None = None) -> Iterator
     source = Source(str(root), fetched, SECRET, budget=budget, replica=f"m/{root.name}")
     with WeightsServer(source, "127.0.0.1") as server:
         server.start()
-        try:
-            yield source, {"replica": f"m/{root.name}", "nodeId": root.name, "address": f"127.0.0.1:{server.port}",
-                           "view": fetched.entry.view, "whole": fetched.whole is not None}
-        finally:
-            server.shutdown()
+        yield source, {"replica": f"m/{root.name}", "nodeId": root.name, "address": f"127.0.0.1:{server.port}",
+                       "view": fetched.entry.view, "whole": fetched.whole is not None}
+
+
+def request(address: str, path: str, method: str = "GET", body: bytes = b"", secret: bytes = SECRET,
+            **headers: str) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+    """Send a request with a valid token, like a receiver, and return the open connection and the answer."""
+    connection, proof = connect(address, secret, 30)
+    given = {"Authorization": f"Bearer {proof.token(method, path, body)}", **headers}
+    connection.request(method, path, body or None, {name: value for name, value in given.items() if value})
+    return connection, connection.getresponse()
+
+
+def status_and_body(address: str, path: str, method: str = "GET", body: bytes = b"", secret: bytes = SECRET,
+                    **headers: str) -> tuple[int, bytes]:
+    """Send a request with a valid token, and return the answer."""
+    connection, answer = request(address, path, method, body, secret, **headers)
+    with contextlib.closing(connection):
+        return answer.status, answer.read()
 
 
 def eventually(check: Callable[[], Any]) -> None:

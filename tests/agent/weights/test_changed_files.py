@@ -1,0 +1,674 @@
+"""A file that was changed on a node, whatever its size and mtime say, is found, never served, and fetched again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_pieces import SECRET
+from weights_world import SHARD, eventually, fetch, files_in, serving, status_and_body
+
+from fleetctl.agent import cold, model_files
+from fleetctl.agent.model_files import ModelFiles
+from fleetctl.agent.weights import check
+from fleetctl.agent.weights.check import BackgroundCheck, Finding, Held, check_changed
+from fleetctl.agent.weights.fetch import Fetched
+from fleetctl.agent.weights.index import WeightsError
+from fleetctl.agent.weights.peers import wrong_path
+from fleetctl.agent.weights.store import Entry, Wrong, require_own_folder
+from fleetctl.agent.weights.verified import Verified, state_of
+from fleetctl.agent.weights.views import MODEL
+
+FILE = "model-00001-of-00002.safetensors"
+FILES = {"files": "model-00001-*"}
+INJECTED = {"FLEETCTL_RANK": "0", "FLEETCTL_GROUP_SIZE": "4", "FLEETCTL_MODEL": "m", "FLEETCTL_REPLICA_ID": "0"}
+Change = Callable[[Path], None]
+
+
+@contextlib.contextmanager
+def as_it_was(path: Path) -> Iterator[None]:
+    """Put the mtime back after a change, and the mode."""
+    before = path.stat()
+    path.chmod(0o644)
+    yield
+    path.chmod(before.st_mode)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+
+
+def poisoned(data: bytes) -> bytes:
+    return data[:-8] + bytes(byte ^ 0xFF for byte in data[-8:])
+
+
+def eight_bytes(path: Path) -> None:
+    data = poisoned(path.read_bytes())
+    with as_it_was(path), path.open("r+b") as file:
+        file.seek(-8, os.SEEK_END)
+        file.write(data[-8:])
+
+
+def by_rename(path: Path) -> None:
+    before, new = path.stat(), path.with_name("new")
+    new.write_bytes(poisoned(path.read_bytes()))
+    new.chmod(before.st_mode)
+    os.utime(new, ns=(before.st_atime_ns, before.st_mtime_ns))
+    new.replace(path)
+
+
+def through_a_hard_link(path: Path) -> None:
+    link = path.parents[3] / "link"
+    link.hardlink_to(path)
+    eight_bytes(link)
+    link.unlink()
+
+
+def through_a_map(path: Path) -> None:
+    with as_it_was(path), path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[-8:] = poisoned(mapped[:])[-8:]
+
+
+def truncated_and_written_again(path: Path) -> None:
+    data = poisoned(path.read_bytes())
+    with as_it_was(path):
+        path.write_bytes(b"")
+        path.write_bytes(data)
+
+
+def the_record_as_well(path: Path) -> None:
+    """The record of the entry becomes newer than the file, as if it had been verified afterwards."""
+    eight_bytes(path)
+    os.utime(path.parent.with_suffix(".json"))
+
+
+def the_folder(path: Path) -> None:
+    shutil.copytree(path.parent, path.parents[1] / "copy")
+    shutil.rmtree(path.parent)
+    (path.parents[1] / "copy").rename(path.parent)
+    by_rename(path)
+
+
+def a_link(path: Path) -> None:
+    other = path.parents[3] / "other"
+    path.rename(other)
+    eight_bytes(other)
+    path.symlink_to(other)
+
+
+def a_link_to_a_folder(path: Path) -> None:
+    other = path.parents[3] / "others"
+    path.parent.rename(other)
+    path.parent.symlink_to(other)
+    eight_bytes(path)
+
+
+def the_table(path: Path) -> None:
+    """The table of verified files is made to know the changed file, by someone who does not know the secret."""
+    eight_bytes(path)
+    [table] = [*path.parents[1].glob("verified-*.json"), *path.parents[2].glob("verified-*.json")]
+    content = json.loads(table.read_text())
+    for row in content["files"]:
+        if row[0][0] == path.stat().st_ino:
+            row[0] = list(state_of(path.stat()))
+    table.write_text(json.dumps(content))
+
+
+KEEP_SIZE: list[Change] = [eight_bytes, by_rename, through_a_hard_link, through_a_map, truncated_and_written_again,
+                           the_record_as_well, the_folder, the_table]
+BEFORE_A_START: list[Change] = [a_link, a_link_to_a_folder]
+
+
+class NodeUnderTest:
+    """A node whose members fetch from an origin; `notes` = where its notes lie."""
+
+    def __init__(self, root: Path, origin: Path, artifact: str) -> None:
+        self.root, self.origin, self.artifact, self.notes = root / "cache", origin, artifact, root / "notes"
+        self.lines: list[str] = []
+        self.notes.mkdir()
+
+    def start(self, view: dict[str, Any] | None = None, **more: Any) -> ModelFiles:
+        weights = {"artifact": self.artifact, "from": [{"path": str(self.origin)}], "view": view, **more}
+        return ModelFiles({"node": "a", "engine": {}, "weights": weights}, INJECTED, time.monotonic() + 60,
+                          self.lines.append)
+
+    def note(self) -> dict[str, Any]:
+        [found] = self.notes.glob("fleetctl-wrong-*")
+        return json.loads(found.read_text())
+
+
+@pytest.fixture
+def node(tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch) -> NodeUnderTest:
+    found = NodeUnderTest(tmp_path, origin, artifact)
+    monkeypatch.setenv("FLEETCTL_CACHE_DIR", str(found.root))
+    monkeypatch.setattr(model_files, "session_secret", lambda: SECRET)
+    monkeypatch.setattr(cold, "path_prefix", lambda artifact, prefix=cold.NOTE: f"{found.notes}/{prefix}n-{artifact}")
+    monkeypatch.setattr(check, "AT_ONCE", 0)
+    return found
+
+
+def source_of(weights: ModelFiles) -> dict[str, Any]:
+    weights.serve("127.0.0.1")
+    assert weights.served
+    return {"replica": "m/0", "nodeId": "a", "address": f"127.0.0.1:{weights.served['port']}",
+            "view": weights.served["view"], "whole": weights.served["whole"]}
+
+
+@pytest.mark.parametrize("change", KEEP_SIZE)
+@pytest.mark.parametrize("view", [None, FILES, SHARD], ids=["whole", "files", "shard"])
+def test_a_change_is_found_once_the_engine_runs_and_meanwhile_the_file_is_not_served(
+    node: NodeUnderTest, tmp_path: Path, change: Change, view: dict[str, Any] | None
+) -> None:
+    first = node.start(view)
+    first._check.sweep()
+    before, name = files_in(first.folder), MODEL if view == SHARD else FILE
+    change(Path(first.folder, name))
+    again = node.start(view)
+    assert node.lines[-1].startswith("weights: already on this node"), "an engine's start waits for no check"
+    with Path(again.folder, name).open("rb") as engine:
+        loaded = engine.read()
+        described = source_of(again)
+        assert again.served is not None
+        assert "verified" not in again.served
+        refused = list[str]()
+        with contextlib.suppress(WeightsError):  # a view can be made from the artifact's own files, which are verified
+            got = fetch(tmp_path / "peer", node.artifact, described, view=view, lines=refused)
+            assert files_in(got.entry.folder) == before
+        assert "has changed on the disk since it was verified" in refused[0]
+        again._check.sweep()
+        assert files_in(again.folder) == before, "it was fetched again for the next start"
+        engine.seek(0)
+        assert engine.read() == loaded, "the engine keeps the file that it has open"
+    note = node.note()
+    assert (note["file"], note["now"], note["artifact"]) == (name, "fetched", node.artifact)
+    assert note["piece"] == (len(before[name]) - 8) // check.PIECE
+    said = [line for line in node.lines if "is not what the index says" in line]
+    assert len(said) == 1
+    assert f"{name} in {again.folder}" in said[0]
+    again._check.sweep()
+    assert fetch(tmp_path / "another", node.artifact, described, view=view).left == []
+    assert not Path(again.folder + ".wrong").exists()
+
+
+@pytest.mark.parametrize("change", BEFORE_A_START)
+@pytest.mark.parametrize("view", [None, FILES], ids=["whole", "files"])
+def test_what_is_no_file_of_the_entry_is_fetched_before_the_start(
+    node: NodeUnderTest, tmp_path: Path, change: Change, view: dict[str, Any] | None
+) -> None:
+    first = node.start(view)
+    before = files_in(first.folder)
+    change(Path(first.folder, FILE))
+    outside = files_in(tmp_path / "others") if change is a_link_to_a_folder else {}
+    again = node.start(view)
+    assert files_in(again.folder) == before
+    assert (node.note()["now"], node.note()["reason"]) in {("fetched", "it is no plain file"),
+                                                           ("fetched", "its folder is a link")}
+    assert not Path(again.folder).is_symlink()
+    assert not Path(again.folder, FILE).is_symlink()
+    assert (files_in(tmp_path / "others") if outside else {}) == outside
+
+
+def test_removed_files_are_fetched_again_and_that_is_no_finding(node: NodeUnderTest) -> None:
+    Path(node.start().folder, FILE).unlink()
+    assert files_in(node.start().folder) == files_in(node.origin)
+    assert list(node.notes.glob("fleetctl-wrong-*")) == []
+
+
+@pytest.mark.parametrize("at", [0, 0.3, 0.9])
+@pytest.mark.parametrize("view", [None, SHARD], ids=["whole", "shard"])
+def test_a_changed_byte_of_a_record_is_found(node: NodeUnderTest, at: float, view: dict[str, Any] | None) -> None:
+    first = node.start(view)
+    before, record = files_in(first.folder), Path(first.folder + ".json")
+    data = bytearray(record.read_bytes())
+    place = int(at * len(data))
+    data[place] = ord("1") if data[place] != ord("1") else ord("2")
+    record.write_bytes(bytes(data))
+    again = node.start(view)
+    for _ in range(3):
+        again._check.sweep()
+    assert files_in(again.folder) == before
+    entry = Entry(str(node.root), node.artifact, first._fetched.entry.view)
+    index = entry.index()
+    assert index is not None
+    assert [file.chunks for file in index.files] == [file.chunks for file in first._fetched.held.files]
+    assert Verified(str(node.root), node.artifact, SECRET).since(entry, index)
+
+
+def test_the_files_of_a_running_replica_are_found_by_the_next_sweep(node: NodeUnderTest, tmp_path: Path) -> None:
+    weights = node.start()
+    described = source_of(weights)
+    weights._check.sweep()
+    for name in (FILE, "config.json"):
+        eight_bytes(Path(weights.folder, name))
+    with pytest.raises(WeightsError, match="has changed on the disk"):
+        fetch(tmp_path / "peer", node.artifact, described)
+    weights._check.sweep()
+    assert files_in(weights.folder) == files_in(node.origin)
+
+
+def test_small_files_are_hashed_before_a_start(node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "AT_ONCE", 1000)
+    weights = node.start()
+    for name in ("config.json", FILE):
+        eight_bytes(Path(weights.folder, name))
+    again = node.start()
+    assert Path(again.folder, "config.json").read_bytes() == (node.origin / "config.json").read_bytes()
+    assert (node.note()["file"], node.note()["now"]) == ("config.json", "fetched")
+    said = "config.json on this node is not what the index says (its content has changed): fetching it again"
+    assert any(said in line for line in node.lines)
+
+
+def test_all_that_was_fetched_is_read_from_the_disk_once(node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, hashed = list[int](), check._piece
+    monkeypatch.setattr(check, "_piece", lambda opened, number: (read.append(number), hashed(opened, number))[1])
+    weights = node.start()
+    size = sum(len(file.chunks) for file in weights._fetched.held.files)
+    weights._check.sweep()
+    assert len(read) == size
+    assert "are verified" in node.lines[-1]
+    weights._check.sweep()
+    node.start()._check.sweep()
+    assert len(read) == size, "nothing has changed since"
+    monkeypatch.setattr(model_files, "session_secret", lambda: b"of another session")
+    node.start()._check.sweep()
+    assert len(read) == 2 * size, "the table of another session counts for nothing"
+
+
+def test_two_clusters_that_share_a_cache_do_not_make_each_other_hash_again(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, hashed = list[int](), check._piece
+    both = []
+    for secret in (b"of one", b"of the other"):
+        monkeypatch.setattr(model_files, "session_secret", lambda secret=secret: secret)
+        both.append(node.start())
+        both[-1]._check.sweep()
+    monkeypatch.setattr(check, "_piece", lambda opened, number: (read.append(number), hashed(opened, number))[1])
+    for weights in both * 2:
+        weights._check.sweep()
+    assert read == []
+    tables = list((node.root / node.artifact).glob("verified-*.json"))
+    assert len(tables) == 2
+    for table in tables:
+        os.utime(table, (0, 0))
+    monkeypatch.setattr(model_files, "session_secret", lambda: b"of a third")
+    node.start()._check.sweep()
+    assert [table for table in tables if table.exists()] == [], "tables of sessions long gone are removed"
+
+
+def test_our_own_links_are_no_change(node: NodeUnderTest, tmp_path: Path) -> None:
+    whole = node.start()
+    described = source_of(whole)
+    whole._check.sweep()
+    verified, entry = Verified(str(node.root), node.artifact, SECRET), whole._fetched.entry
+    assert verified.due(entry, whole._fetched.held) == []
+    views = [node.start(view) for view in (FILES, SHARD)]
+    fetch(tmp_path / "peer", node.artifact, described, view=SHARD, rank=2)  # a view made for another node
+    assert verified.due(entry, whole._fetched.held) == []
+    assert Path(views[0].folder, FILE).samefile(Path(whole.folder, FILE))
+    assert verified.due(views[0]._fetched.entry, views[0]._fetched.held) == []
+    assert [file.path for file in verified.due(views[1]._fetched.entry, views[1]._fetched.held)] == [MODEL]
+    assert whole._source is not None
+    eventually(lambda: not whole._source or not whole._source.table._fetches)
+    for held in whole._source.views():
+        whole._source.table.remove_if_idle(held.entry.view)
+        assert not Path(held.entry.folder).exists()
+    assert verified.due(entry, whole._fetched.held) == []
+
+
+def test_a_link_that_was_not_recorded_costs_a_check(node: NodeUnderTest, tmp_path: Path) -> None:
+    weights = node.start()
+    weights._check.sweep()
+    (tmp_path / "link").hardlink_to(Path(weights.folder, FILE))  # as if we had been killed right after it
+    verified = Verified(str(node.root), node.artifact, SECRET)
+    assert [file.path for file in verified.due(weights._fetched.entry, weights._fetched.held)] == [FILE]
+    weights._check.sweep()
+    assert verified.due(weights._fetched.entry, weights._fetched.held) == []
+    assert list(node.notes.glob("fleetctl-wrong-*")) == []
+
+
+def rot(weights: ModelFiles) -> None:
+    """Change a file so that nothing shows it: neither its mtime nor its ctime, as a bad medium does."""
+    path = Path(weights.folder, FILE)
+    eight_bytes(path)
+    file = next(file for file in weights._fetched.held.files if file.path == FILE)
+    Verified(weights._root, weights._wanted.artifact, SECRET).add_read(state_of(path.stat()), file)
+
+
+def test_a_receiver_that_gets_a_wrong_piece_tells_the_source_which_then_fetches_the_file_again(
+    node: NodeUnderTest, tmp_path: Path
+) -> None:
+    weights = node.start()
+    described = source_of(weights)
+    weights._check.sweep()
+    rot(weights)
+    weights._check.sweep()
+    assert list(node.notes.glob("fleetctl-wrong-*")) == []
+    got = fetch(tmp_path / "peer", node.artifact, described, origins=[{"path": str(node.origin)}])
+    assert "does not match the index" in got.left[0][1]
+    eventually(lambda: weights._check._requested)
+    weights._check.sweep()
+    assert files_in(weights.folder) == files_in(node.origin)
+    assert node.note()["now"] == "fetched"
+    assert fetch(tmp_path / "next", node.artifact, described).left == []
+
+
+def test_a_wrong_file_from_which_a_view_is_made_is_reported_too(node: NodeUnderTest, tmp_path: Path) -> None:
+    weights = node.start()
+    described = source_of(weights)
+    weights._check.sweep()
+    rot(weights)
+    assert weights._source is not None
+    whole = weights._fetched.whole
+    assert whole is not None
+    whole._verified.clear()
+    got = fetch(tmp_path / "peer", node.artifact, described, view=SHARD, origins=[{"path": str(node.origin)}])
+    assert "does not match the index" in " ".join(node.lines) or got.left
+    eventually(lambda: weights._check._requested)
+    weights._check.sweep()
+    assert files_in(weights.folder) == files_in(node.origin)
+
+
+def test_a_lying_receiver_can_only_cause_checks_and_few_of_them(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, read, hashed = node.start(), list[int](), check._piece
+    described = source_of(weights)
+    weights._check.sweep()
+    monkeypatch.setattr(check, "_piece", lambda opened, number: (read.append(number), hashed(opened, number))[1])
+    path = wrong_path(node.artifact)
+
+    def report(body: Any, secret: bytes = SECRET) -> int:
+        return status_and_body(described["address"], path, "POST", json.dumps(body).encode(), secret)[0]
+
+    for body in ([], 5, {"view": ["a"], "path": FILE}):
+        assert report(body) == 400
+    for body in ({"view": "a" * 16, "path": FILE}, {"view": None, "path": "../secret"}, {"view": None}):
+        assert report(body) == 200
+    assert report({"view": None, "path": FILE}, b"another") == 401
+    assert not weights._check._requested
+    for name in (FILE, FILE, "config.json", FILE):
+        assert report({"view": None, "path": name}) == 200
+        weights._check.sweep()
+    assert len(read) == next(len(file.chunks) for file in weights._fetched.held.files if file.path == FILE)
+    assert files_in(weights.folder) == files_in(node.origin)
+
+
+def test_requests_take_a_small_part_of_the_time(tmp_path: Path, origin: Path, artifact: str) -> None:
+    now, got = [0.0], fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    verified = Verified(str(tmp_path / "a"), artifact, SECRET)
+    checked = BackgroundCheck(lambda: [Held(got.entry, got.held)], verified, lambda _: None, lambda _: None,
+                              lambda: now[0])
+    checked.sweep()
+    for later, accepted in ((0.0, True), (check.SWEEP_S - 1, False), (check.SWEEP_S, True)):
+        now[0] += later
+        checked.request(got.entry, FILE)
+        assert bool(checked._requested) is accepted
+        checked.sweep()
+
+
+def test_a_wrong_file_that_cannot_be_fetched_again_is_tried_again_later_and_the_next_start_fetches_it(
+    node: NodeUnderTest
+) -> None:
+    weights = node.start()
+    weights._check.sweep()
+    eight_bytes(Path(weights.folder, FILE))
+    away = node.origin.rename(node.origin.with_name("away"))
+    now = [1000.0]
+    weights._check._clock = lambda: now[0]
+    for _ in range(3):
+        weights._check.sweep()
+    assert node.note()["now"] == "unfetched"
+    assert "no source" in node.note()["trouble"]
+    failed = [line for line in node.lines if "could not be fetched again" in line]
+    assert len(failed) == 1
+    assert sum("is not what the index says" in line for line in node.lines) == 1, "it is said once"
+    with pytest.raises(Exception, match="no source supplied all files"):
+        node.start()
+    assert node.note()["now"] == "unfetched"
+    away.rename(node.origin)
+    now[0] += check.RETRY_S
+    weights._check.sweep()
+    assert files_in(weights.folder) == files_in(node.origin)
+    assert node.note()["now"] == "fetched"
+
+
+def test_the_next_start_reads_only_the_wrong_file(node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    weights = node.start()
+    weights._check.sweep()
+    eight_bytes(Path(weights.folder, FILE))
+    assert check_changed(weights._fetched.entry, weights._fetched.held, weights._verified)
+    parts = list[str]()
+    verified_part = Entry.verified_part
+    monkeypatch.setattr(Entry, "verified_part", lambda entry, file: (
+        parts.append(file.path), verified_part(entry, file))[1])
+    again = node.start()
+    assert parts == [FILE]
+    assert files_in(again.folder) == files_in(node.origin)
+
+
+def test_the_check_of_a_started_replica_runs_by_itself_at_the_lowest_priority(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nice, hashed = set[int](), check._piece
+
+    def piece(opened: int, number: int) -> str:
+        nice.add(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return hashed(opened, number)
+
+    monkeypatch.setattr(check, "_piece", piece)
+    weights = node.start()
+    eight_bytes(Path(weights.folder, FILE))
+    weights.check()
+    try:
+        eventually(lambda: files_in(weights.folder) == files_in(node.origin))
+        eventually(lambda: "are verified" in node.lines[-1])
+    finally:
+        weights.release()
+    assert nice == {check.NICE}
+
+
+def test_two_replicas_of_a_node_do_not_hash_the_same_files_at_a_time(node: NodeUnderTest) -> None:
+    first, second = node.start(), node.start()
+    with Path(first.folder + ".check").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        second._check.sweep()
+        assert not any("are verified" in line for line in node.lines)
+    first._check.sweep()
+    count = len(node.lines)
+    second._check.sweep()
+    assert len(node.lines) == count, "the first one has verified them for both"
+
+
+def test_locks_that_are_held_for_ever_stop_neither_a_start_nor_a_check(
+    node: NodeUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fleetctl.agent.weights.verified.LOCK_S", 0.05)
+    weights = node.start()
+    with Path(weights.folder + ".check").open("w") as one, (
+            next((node.root / node.artifact).glob("verified-*.json.lock"))).open("r+") as other:
+        fcntl.flock(one, fcntl.LOCK_EX)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        eight_bytes(Path(weights.folder, FILE))
+        again, now = node.start(), [0.0]
+        again._check._clock = lambda: now[0]
+        again._check.sweep()
+        assert list(node.notes.glob("fleetctl-wrong-*")) == []
+        now[0] += check.SWEEP_S + 1
+        again._check.sweep()
+    assert files_in(again.folder) == files_in(node.origin)
+
+
+def test_a_file_that_keeps_changing_is_never_verified(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got, hashed = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), check._piece
+    verified = Verified(str(tmp_path / "a"), artifact, b"another session")
+
+    def piece(opened: int, number: int) -> str:
+        os.utime(got.entry.path(FILE))
+        return hashed(opened, number)
+
+    monkeypatch.setattr(check, "_piece", piece)
+    assert check_changed(got.entry, got.held, verified) is None
+    assert verified.since(got.entry, got.held) is None
+    assert [file.path for file in verified.due(got.entry, got.held)] == [FILE]
+
+
+def test_a_view_is_not_made_from_a_file_that_changes_meanwhile(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fleetctl.agent.weights import gather
+
+    fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    blocks, entry = gather._blocks, Entry(str(tmp_path / "a"), artifact, None)
+
+    def changing(*given: Any) -> Iterator[Any]:
+        yield from blocks(*given)
+        eight_bytes(Path(entry.path(FILE)))
+
+    monkeypatch.setattr(gather, "_blocks", changing)
+    with pytest.raises(WeightsError, match="changed while a view was made from it"):
+        fetch(tmp_path / "a", artifact, view=SHARD)
+
+
+def test_a_read_error_counts_as_a_wrong_piece(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+
+    def broken(*_: Any) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(check.os, "preadv", broken)
+    wrong = check_changed(got.entry, got.held, Verified(str(tmp_path / "a"), artifact, b"another session"))
+    assert wrong is not None
+    assert wrong.reason == "it cannot be read: Input/output error"
+
+
+def test_on_a_read_only_disk_a_wrong_file_is_still_not_served_and_reported_once(
+    tmp_path: Path, origin: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    got, found = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}]), list[Finding]()
+    eight_bytes(Path(got.entry.path(FILE)))
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr("fleetctl.agent.weights.store.replace_own", refuse)
+    monkeypatch.setattr("fleetctl.agent.weights.verified.replace_own", refuse)
+    with serving(tmp_path / "a", got) as (source, described):
+        checked = BackgroundCheck(lambda: [Held(got.entry, got.held, own=False)], source.verified, lambda _: None,
+                                  found.append)
+        for _ in range(3):
+            checked.sweep()
+        with pytest.raises(WeightsError, match="has changed on the disk"):
+            fetch(tmp_path / "b", artifact, described)
+    assert [one.what for one in found] == ["wrong"]
+
+
+def test_prefetched_weights_are_checked_before_they_count_as_complete(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fleetctl.agent import prefetch
+
+    monkeypatch.setattr(prefetch, "session_secret", lambda: SECRET)
+    weights = {"artifact": node.artifact, "from": [{"path": str(node.origin)}], "view": None}
+    order = {"timeout": 60, "members": [{"weights": weights, "engine": {}, "variables": INJECTED}]}
+    prefetch.fetch_here(order)
+    entry = Entry(str(node.root), node.artifact, None)
+    eight_bytes(Path(entry.path(FILE)))
+    [row] = prefetch.fetch_here(order)
+    assert row["fetched"]["bytes"] > 0
+    assert files_in(entry.folder) == files_in(node.origin)
+
+
+def test_a_folder_of_another_user_in_a_cache_that_anyone_may_write_is_refused(
+    tmp_path: Path, artifact: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "cache"
+    (root / artifact).mkdir(parents=True)
+    root.chmod(0o777)
+    require_own_folder(str(root), artifact)
+    monkeypatch.setattr("fleetctl.agent.weights.store._own_uid", lambda _: os.geteuid() + 1)
+    with pytest.raises(WeightsError, match="set FLEETCTL_CACHE_DIR to a folder to which only this user may write"):
+        require_own_folder(str(root), artifact)
+    root.chmod(0o755)
+    require_own_folder(str(root), artifact)
+
+
+def test_the_folder_of_an_artifact_is_ours_alone_whatever_the_umask(tmp_path: Path, artifact: str) -> None:
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    before = os.umask(0)
+    try:
+        require_own_folder(str(tmp_path / "cache"), artifact)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "cache" / artifact).stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.parametrize(("limit", "cores", "threads"), [
+    ("max 100000", 64, 4), ("max 100000", 8, 2), ("max 100000", 2, 2), ("max 100000", 1, 1), ("1200000 100000", 64, 3),
+    ("150000 100000", 64, 1), ("50000 100000", 64, 1), ("", 64, 4),
+])
+def test_as_many_threads_hash_as_a_quarter_of_the_cores_that_the_container_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, cores: int, threads: int
+) -> None:
+    from fleetctl.agent.weights import memory
+
+    (tmp_path / "own").write_text("0::/pod\n")
+    (tmp_path / "pod").mkdir()
+    (tmp_path / "pod" / "cpu.max").write_text(limit)
+    monkeypatch.setattr(memory, "OWN_GROUP", str(tmp_path / "own"))
+    monkeypatch.setattr(memory, "GROUPS", str(tmp_path))
+    monkeypatch.setattr(memory.os, "sched_getaffinity", lambda _: range(cores))
+    assert check.cores() == threads
+
+
+def test_a_wrong_view_that_was_made_for_another_node_is_removed_and_made_again(
+    node: NodeUnderTest, tmp_path: Path
+) -> None:
+    weights = node.start()
+    described, source = source_of(weights), weights._source
+    assert source is not None
+    first = fetch(tmp_path / "peer", node.artifact, described, view=SHARD, rank=2)
+    eventually(lambda: not source.table._fetches)
+    [made] = source.views()
+    weights._check.sweep()
+    eight_bytes(Path(made.entry.path(MODEL)))
+    weights._check.sweep()
+    assert (node.note()["file"], node.note()["now"]) == (MODEL, "wrong")
+    weights._check.sweep()
+    assert source.views() == []
+    again = fetch(tmp_path / "next", node.artifact, described, view=SHARD, rank=2)
+    assert (again.left, files_in(again.entry.folder)) == ([], files_in(first.entry.folder))
+
+
+@pytest.mark.parametrize("where", ["part", "record", "index"])
+def test_a_link_in_the_cache_is_never_written_through(
+    tmp_path: Path, origin: Path, artifact: str, where: str
+) -> None:
+    folder, victim = tmp_path / "node" / artifact, tmp_path / "rc"
+    victim.write_text("export PATH\n")
+    path = folder / {"part": f"files.part/{FILE}", "record": "files.json", "index": "fleetctl-weights.json"}[where]
+    path.parent.mkdir(parents=True)
+    path.symlink_to(victim)
+    got = fetch(tmp_path / "node", artifact, origins=[{"path": str(origin)}])
+    assert files_in(got.entry.folder) == files_in(origin)
+    assert victim.read_text() == "export PATH\n"
+
+
+def test_a_damaged_mark_of_a_wrong_file_still_counts(tmp_path: Path, artifact: str, origin: Path) -> None:
+    got: Fetched = fetch(tmp_path / "a", artifact, origins=[{"path": str(origin)}])
+    Path(got.entry.folder + ".wrong").write_text("{")
+    assert isinstance(got.entry.wrong(), Wrong)
+    assert got.entry.index() is None
