@@ -12,7 +12,7 @@ from .environment import engine_environment, expand
 from .failure import KV_NAMESPACE, StartFailed
 from .weights.fetch import Fetch, Fetched, Wanted
 from .weights.index import WeightsError
-from .weights.serve import Source, WeightsServer
+from .weights.serve import Source, WeightsServer, serve_weights
 from .weights.store import OutOfTime, cache_root
 
 MODEL_DIR, NEW_MODEL_DIR = "FLEETCTL_MODEL_DIR", "FLEETCTL_NEW_MODEL_DIR"
@@ -36,12 +36,13 @@ class ModelFiles:
     def __init__(self, member: Mapping[str, Any], injected: Mapping[str, str], deadline: float,
                  say: Callable[[str], None]) -> None:
         self._secret = session_secret()
+        self._say, self._ports = say, member["weights"].get("ports")
         self._root = cache_root()
         self._server: Optional[WeightsServer] = None
         self._source: Optional[Source] = None
         self._replica = f"{injected['FLEETCTL_MODEL']}/{injected['FLEETCTL_REPLICA_ID']}"
         self.served: Optional[Dict[str, Any]] = None
-        """The `weights` entry of the member's place: what is served, and where it came from."""
+        """The `weights` entry of the member's place: what is served, or why not, and where it came from."""
         try:
             fetch = Fetch(self._root, wanted_by(member, injected, self._secret), deadline, say)
             self._fetched, self._kept = fetch.run(), fetch.kept
@@ -60,16 +61,13 @@ class ModelFiles:
     def serve(self, ip: str, former: Optional[ModelFiles] = None) -> None:
         """Serve the weights from now on; they replace the `former` ones, on the same port."""
         self._source = source = Source(self._root, self._fetched, self._secret, replica=self._replica)
-        if former is not None and former._server is not None:
-            self._server = former._server
-            self._server.serve_instead(source)
-        else:
-            self._server = WeightsServer(source, ip)
-            self._server.start()
+        self._server, at = serve_weights(source, ip, self._ports, former._server if former else None)
+        if self._server is None:
+            self._say(f"weights: not served to other nodes: {at['unserved']}")
         got = self._fetched
         self.served = {
-            "artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None,
-            "port": self._server.port, "bytes": got.held.size, "fetched": fetch_document(got)}
+            "artifact": source.artifact, "view": got.entry.view, "whole": got.whole is not None, **at,
+            "bytes": got.held.size, "fetched": fetch_document(got)}
 
     def release(self) -> None:
         """Allow other processes to remove the files from this node's disk."""

@@ -22,7 +22,7 @@ from .model_files import session_secret
 from .weights.fetch import on_disk
 from .weights.index import WeightsError
 from .weights.memory import InMemory, require_memory
-from .weights.serve import Source, WeightsServer
+from .weights.serve import Source, serve_weights
 from .weights.store import cache_root
 
 POLL_S = 1.0
@@ -75,17 +75,16 @@ class WarmHolder:
         for place in places:
             if place.get("weights"):
                 key = place["weights"]["artifact"], place["weights"]["view"]
-                served[key] = served.get(key) or self._hold(root, secret, ip, *key)
+                served[key] = served.get(key) or self._hold(root, secret, ip, *key, place["weights"].get("ports"))
                 place = {**place, "ip": ip, "weights": served[key]}
             self._places.append(dict(place))
 
-    def _hold(self, root: str, secret: bytes, ip: str, artifact: str, view: Optional[str]) -> Dict[str, Any]:
+    def _hold(self, root: str, secret: bytes, ip: str, artifact: str, view: Optional[str],
+              ports: Optional[str]) -> Dict[str, Any]:
         got = on_disk(root, artifact, view)
         self._files.append(InMemory(got.entry, got.held))
-        server = WeightsServer(Source(root, got, secret), ip)
-        server.start()
-        return {"artifact": artifact, "view": view, "whole": got.whole is not None, "port": server.port,
-                "bytes": got.held.size}
+        _, at = serve_weights(Source(root, got, secret), ip, ports)
+        return {"artifact": artifact, "view": view, "whole": got.whole is not None, **at, "bytes": got.held.size}
 
     def _touch(self) -> None:
         while True:

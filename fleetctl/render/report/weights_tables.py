@@ -58,12 +58,13 @@ def got_cells(got: GotWeights, left: Iterable[str]) -> tuple[Cell, ...]:
 
 
 def served_text(served: ServedWeights | None) -> str:
-    """Return the weights that a member serves: artifact, part and size."""
+    """Return the weights that a member serves: artifact, part and size, or why it does not serve them."""
     if served is None:
         return ""
     part = f" part {served.view}" if served.view else ""
     size = f", {format_bytes(served.bytes)}" if served.bytes is not None else ""
-    return f"{served.artifact[:ID_SHOWN]}{part}{size}"
+    unserved = f", not served: {served.unserved}" if served.unserved else ""
+    return f"{served.artifact[:ID_SHOWN]}{part}{size}{unserved}"
 
 
 def _planned(weights: PlannedWeights) -> str:
