@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import http.client
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -148,6 +149,14 @@ def test_a_request_of_any_length_takes_little_memory(
             except ConnectionError:
                 break
         eventually(lambda: is_closed(one))
+    assert answer(server) == (200, b"page")
+
+
+def test_connections_that_are_reset_at_any_moment_do_not_end_serving(server: LimitedServer) -> None:
+    for begun in (*BEGUN, b"GET / HTTP/1.1\r\n\r\n", b"nonsense\r\n\r\n") * 20:
+        with strangers(server, 2, begun) as made:
+            for one in made:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close = reset
     assert answer(server) == (200, b"page")
 
 
