@@ -269,6 +269,23 @@ def test_an_error_in_one_connection_ends_only_that_connection(
     assert fetches(described, tmp_path / "b")
 
 
+def test_a_receiver_whose_new_connection_is_closed_among_those_of_strangers_tries_again(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described, _ = served
+    accept, closed = serve.Handler.accept, list[str]()
+
+    def closes(self: serve.Handler, asked: connections.Request) -> connections.Answer | None:
+        if len(closed) < 2:
+            closed.append(asked.path)
+            raise ConnectionError
+        return accept(self, asked)
+
+    monkeypatch.setattr(serve.Handler, "accept", closes)
+    assert fetches(described, tmp_path / "b")
+    assert len(closed) == 2
+
+
 def test_a_process_without_a_free_file_accepts_nothing_and_frees_what_strangers_hold(served: Served) -> None:
     described, _ = served
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
