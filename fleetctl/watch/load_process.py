@@ -28,8 +28,8 @@ from fleetctl.review.git_tree import GitTree
 from fleetctl.review.revisions import Commit, Repository
 from fleetctl.watch.plan_process import PACKAGES
 
-LONGEST_S = 20.0
-"""How long loading may take: its house rules have half of it, and then say which of them did not end."""
+LONGEST_S = 12.0
+"""How long loading may take: ten seconds of it are for its house rules, which then say which of them did not end."""
 GRACE_S = 2.0
 """How long the subprocess may take beyond that: to start, and to notice that its time is over."""
 MOST_MEMORY = 1 << 30
