@@ -67,6 +67,14 @@ def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCus
     return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})
 
 
+def is_model_key(text: str) -> bool:
+    """Return whether a model can have this key: 1 to 512 visible characters without blanks, in their written order.
+
+    So no line end, no mark that reverses the direction of text, and no other character without a picture.
+    """
+    return 0 < len(text) <= 512 and text.isprintable() and " " not in text
+
+
 def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:
     """Return a validator that the whole text matches `pattern`; its error is that of `refusal`."""
     matches = re.compile(pattern).fullmatch

@@ -19,6 +19,7 @@ from fleetctl.documents.base import (
     Authored,
     PathFromRoot,
     full_match,
+    is_model_key,
     refusal,
 )
 from fleetctl.documents.engine import Engine
@@ -38,7 +39,7 @@ DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
 def _check_model_key(key: str) -> str:
-    if not key or len(key) > 512 or any(char.isspace() or not char.isprintable() for char in key):
+    if not is_model_key(key):
         raise refusal("bad_model_key", "{found} cannot be a model key", key,
                       "1 to 512 printable characters without spaces")
     return key

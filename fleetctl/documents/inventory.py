@@ -186,6 +186,16 @@ class Replica(Stored):
     tool_version: str | None = Field(
         None, description="the release of fleetctl that started it; null = the cluster no longer lists that run")
     draining: bool = Field(False, description="a running eviction names it: it still serves, but is about to end")
+    refused: list[str] = Field(
+        default_factory=list, exclude_if=is_zero,
+        description="what its actor says of itself and does not count, with the reason, such as an address that is "
+                    "not its node's")
+
+    @property
+    def actor_name(self) -> str:
+        """The full name of its actor."""
+        kind = "WarmReplica" if self.level == "WARM" else "ModelActor"
+        return self.foreign_id or f"{kind}:{self.model}:{self.replica_id}"
 
 
 class Failure(Stored):

@@ -25,6 +25,10 @@ RESTARTING comes twice, because an ALIVE actor may return to it."""
 LOGICAL_PATH, LOGICAL_KEYS = "/logical/actors", ("data", "actors")
 NO_NODE = "f" * 56
 """The node id of an actor without a node, in the dashboard's own list."""
+MEMBER_CLASS = "GangMember"
+"""The class of the actors that are members of our gangs; see agent/gang.py."""
+MEMBER_CLASSES = frozenset({MEMBER_CLASS, "WarmHolder"})
+"""These, and the actors that hold the weights of a WARM gang on its further nodes; see agent/warm.py."""
 PREFIX = "FLEETCTL_FAILED "
 """The marker before a failure in Ray's text; see agent/failure.py."""
 
@@ -74,12 +78,12 @@ def list_live_actors(client: DashboardClient) -> Listing[LiveActor]:
 
 
 def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> list[LiveActor]:
-    """Return the live replicas that are not in `known`; raises InventoryError."""
+    """Return the live replicas and their members that are not in `known`; raises InventoryError."""
 
     def read(actor_id: str, entry: object) -> LiveActor | None:
         row = _row_of(actor_id, object_of(entry))
-        is_missing = actor_id not in known and parse_actor_name(str(row["name"])) is not None
-        return read_actor(row) if is_missing else None
+        ours = row["class_name"] in MEMBER_CLASSES or parse_actor_name(str(row["name"])) is not None
+        return read_actor(row) if ours and actor_id not in known else None
 
     found, _ = client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}, read, opening="{", large=True)
     return [actor for actor in found if actor is not None]

@@ -1,7 +1,8 @@
 """A replica's description of itself: its name, and once it is up its repr, with fleet, spec, members and claims.
 
-The agent, perhaps another version, writes the repr, and Ray passes it on. A part that cannot be read is left out and
-named; nothing here raises.
+The agent, perhaps another version, writes the repr, and Ray passes it on. But any program on the cluster can create an
+actor with such a name and repr: all of it is a claim. A part that cannot be read, or is beyond its bounds, is left out
+and named; nothing here raises. An address counts only if it is that of the member's node by Ray's own table.
 
 Names follow our schemes, HOT and WARM, or one of NDIF's two schemes, which are in use but never ours.
 `ModelActor:<key>:<id>` and `WarmReplica:<key>:<id>` split at the *last* colon, because a key may contain colons.
@@ -11,16 +12,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.inventory import Level, ReplicaMember
+from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember
 from fleetctl.documents.served_weights import ServedWeights
-from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
+from fleetctl.inventory.json_values import address_of, moment_of, object_of, port_of, texts_of, whole_of
 
+MAX_MEMBERS, MAX_CARDS, MAX_AMOUNT = 1_024, 1_024, 1 << 60
+SHOWN = 60
+"""Characters of a claim that a message quotes."""
+_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_WORD, _LINE = re.compile("[!-~]{1,128}"), re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,1024}")
+Read = TypeVar("Read")
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 _WEIGHTS = TypeAdapter(ServedWeights | None)
 _PREFIX = "ModelActor:"
@@ -71,12 +78,36 @@ def read_marks(repr_name: str) -> Marks:
     if not isinstance(mark, dict):
         return Marks()
     problems: list[str] = []
-    members, most = _members(mark.get("members"), problems), mark.get("restartMax")
-    fleet, namespace, spec_hash, engine_hash = (
-        text_of(mark.get(key)) for key in ("fleet", "namespace", "specHash", "engineHash"))
-    return Marks(fleet, namespace, spec_hash, engine_hash, moment_of(mark.get("readyAt")),
-                 most if isinstance(most, int) else None, members, frozenset(texts_of(mark.get("earlierTries"))),
-                 object_of(mark.get("failed")), tuple(problems))
+    fleet, spec_hash, engine_hash, namespace = (_part(mark, key, read, problems) for key, read in (
+        ("fleet", _matching(_LABEL)), ("specHash", _matching(_WORD)), ("engineHash", _matching(_WORD)),
+        ("namespace", _matching(_LINE))))
+    return Marks(fleet, namespace, spec_hash, engine_hash, _part(mark, "readyAt", moment_of, problems),
+                 _part(mark, "restartMax", _count, problems), _members(mark.get("members"), problems),
+                 frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")),
+                 tuple(dict.fromkeys(problems)))
+
+
+def _part(mark: Mapping[str, Any], key: str, read: Callable[[object], Read | None], problems: list[str]) -> Read | None:
+    found, value = read(mark.get(key)), mark.get(key)
+    if found is None and value not in (None, ""):
+        problems.append(f"the {key} in its repr cannot be read: {_quoted(value)}")
+    return found
+
+
+def _quoted(value: object) -> str:
+    if isinstance(value, (dict, list)):  # may be nested too deeply for `repr`
+        return "a list" if isinstance(value, list) else "an object"
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+def _count(value: object) -> int | None:
+    found = whole_of(value)
+    return found if found is not None and found <= MAX_AMOUNT else None
+
+
+def _matching(pattern: re.Pattern[str]) -> Callable[[object], str | None]:
+    return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:
@@ -84,23 +115,101 @@ def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:
         return ()
     try:
         plain = [_readable(member, problems) for member in value] if isinstance(value, list) else value
-        return tuple(_MEMBERS.validate_python(plain))
+        members = tuple(_MEMBERS.validate_python(plain))
     except ValidationError:
-        problems.append("the members in its repr cannot be read")
-        return ()
+        members = (ReplicaMember(rank=-1),)
+    if are_bounded(members):
+        return members
+    problems.append("the members in its repr cannot be read")
+    return ()
 
 
 def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object:
-    """Return a member with the inventory's field names (the agent writes `ip`), without weights that cannot be read."""
+    """Return a member with the inventory's field names (the agent writes `ip`).
+
+    An address that is none, a port that is none, and weights that cannot be read are left out.
+    """
     if not isinstance(member, dict):
         return member
     found = {"address": member["ip"], **member} if "ip" in member else dict(member)
+    for key, read in (("address", address_of), ("port", port_of)):
+        if (claimed := found.get(key)) is not None:
+            found[key] = read(claimed)
+            if found[key] is None:
+                problems.append(f"the {key} in its repr is none of a machine: {_quoted(claimed)}")
     try:
         _WEIGHTS.validate_python(found.get("weights"))
     except ValidationError:
         problems.append("the weights in its repr cannot be read")
         del found["weights"]
     return found
+
+
+def are_bounded(members: Sequence[ReplicaMember]) -> bool:
+    """Return whether the members of one replica are few enough, and their texts and amounts in bounds."""
+    return len(members) <= MAX_MEMBERS and all(map(_is_bounded, members))
+
+
+def _is_bounded(member: ReplicaMember) -> bool:
+    counts = (member.copy_index, member.rank, member.slot or 0)
+    amounts = (member.gpus, member.vram, member.cpus, member.memory)
+    words = (member.role, *([] if member.node_id is None else [member.node_id]), *member.gpu_uuids)
+    return (min(*counts, *amounts, *member.gpu_indices) >= 0 and max(counts) <= MAX_SLOTS
+            and max(*amounts, *member.gpu_indices) <= MAX_AMOUNT and len(member.gpu_indices) <= MAX_CARDS
+            and len(member.gpu_uuids) <= MAX_CARDS and all(map(_WORD.fullmatch, words))
+            and (member.group is None or _LABEL.fullmatch(member.group) is not None))
+
+
+def without_place(member: ReplicaMember) -> ReplicaMember:
+    """Return a member that is not up: without address, cards and weights, such as those from before a restart."""
+    return member.model_copy(update={"address": None, "port": None, "gpu_indices": [], "gpu_uuids": [],
+                                      "weights": None})
+
+
+def with_true_addresses(
+    replica: Replica, addresses: Mapping[str, str | None], hosts: Set[str] | None = None
+) -> Replica:
+    """Return the replica without addresses that are not its own; `refused` names them.
+
+    A member's address is its own if it is that of its node in `addresses`, which are by node id and in their shortest
+    form; None = the node's address is not known. `hosts` = the nodes on which Ray lists actors of the replica; None =
+    not known, as in a document.
+    """
+    members, refused, seats = list[ReplicaMember](), list[str](), set[tuple[str | None, int, int]]()
+    for member in replica.members:
+        seat, address = (member.group, member.copy_index, member.rank), address_of(member.address)
+        why = "another member has the same rank" if seat in seats else _untrue(member, address, addresses, hosts)
+        seats.add(seat)
+        if member.address is not None and why:
+            subject = "it" if len(replica.members) == 1 else f"rank {member.rank} of group {member.group}"
+            refused.append(f"{subject} says that it serves at {_quoted(member.address)}, but {why}")
+            members.append(member.model_copy(update={"address": None, "port": None}))
+        else:
+            members.append(member if address == member.address else member.model_copy(update={"address": address}))
+    return replica if members == replica.members else replica.model_copy(
+        update={"members": members, "refused": [*replica.refused, *refused]})
+
+
+def _untrue(
+    member: ReplicaMember, address: str | None, addresses: Mapping[str, str | None], hosts: Set[str] | None
+) -> str | None:
+    """Return why the address of a member is not that of its node; None if it is."""
+    node_id = member.node_id or ""
+    if address is None:
+        return "that is not the IP address of a machine"
+    if member.port is not None and port_of(member.port) is None:
+        return f"{member.port} is no port"
+    if node_id not in addresses:
+        return "the address of its node is not known"
+    if hosts is not None and node_id not in hosts:
+        return f"Ray lists no actor of it on node {node_id}"
+    own = addresses[node_id]
+    return None if own in (None, address) else f"the address of its node is {own}"
+
+
+def refused_claims(replicas: Iterable[Replica]) -> list[str]:
+    """Return the warnings about what replicas say of themselves and does not count."""
+    return [f"replica {replica.actor_name}: {why}" for replica in replicas for why in replica.refused]
 
 
 @dataclass(frozen=True, slots=True)

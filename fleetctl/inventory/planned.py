@@ -18,7 +18,7 @@ from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import Silent
 from fleetctl.inventory.jobs import DRAINING, Job, log_of
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.inventory.marks import Marks, parse_actor_name
+from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, without_place
 
 ACCEPTED = '"type":"planAccepted"'
 
@@ -56,8 +56,9 @@ def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Marks]]:
         return
     for record in read_records(log):
         for replica in record.replicas:
+            members = tuple(replica.members) if are_bounded(replica.members) else ()
             yield f"ModelActor:{replica.model}:{replica.replica_id}", replace(
-                _planned_by(job), spec_hash=replica.spec_hash, members=tuple(replica.members))
+                _planned_by(job), spec_hash=replica.spec_hash, members=tuple(map(without_place, members)))
 
 
 def _planned_by(job: Job) -> Marks:

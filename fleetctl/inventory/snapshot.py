@@ -13,6 +13,8 @@ from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.file_tree import DISK, read_whole
 from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
+from fleetctl.inventory.json_values import address_of
+from fleetctl.inventory.marks import refused_claims, with_true_addresses
 
 _SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")
 """Nodes in the syntax of `--add-node`, such as 8xH100, and hardly the name of a file."""
@@ -26,7 +28,7 @@ class Snapshot:
     stdin: Callable[[], bytes] | None = None
 
     def read(self, *, ages: bool = False) -> Inventory:  # noqa: ARG002  the signature of `Live.read`
-        """Return the inventory.
+        """Return the inventory; addresses that are not those of their nodes in it are left out.
 
         Raises DocumentError when it cannot be read or is not an inventory, and when two nodes share an id or a name.
         """
@@ -41,9 +43,12 @@ class Snapshot:
         inventory = load_document(text, Inventory, where=where)
         _check_nodes(inventory, where)
         inventory = _with_node_ids(inventory)
-        if inventory.source.startswith(("http://", "https://")):  # read from a cluster and saved
-            return inventory
-        found = [warning for warning in [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
+        addresses = {node.id: address_of(node.ip) for node in inventory.nodes}
+        inventory = inventory.model_copy(update={
+            "replicas": [with_true_addresses(replica, addresses) for replica in inventory.replicas]})
+        saved = inventory.source.startswith(("http://", "https://"))  # read from a cluster
+        odd = [] if saved else [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
+        found = [warning for warning in [*refused_claims(inventory.replicas), *odd]
                  if warning not in inventory.warnings]
         return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
 

@@ -128,6 +128,8 @@ def test_check_omits_and_reports_silent_endpoints(cli, running: ClusterStandIn, 
     with ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
+        for node in running.nodes:
+            node["node_ip"] = "127.0.0.1"
         for actor in running.actors:
             for old, new in (("10.0.0.7", "127.0.0.1"), ('"port":7001', f'"port":{port}'), ('"port":7002', '"port":1')):
                 actor["repr_name"] = actor["repr_name"].replace(old, new)
