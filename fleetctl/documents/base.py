@@ -67,12 +67,20 @@ def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCus
     return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})
 
 
-def is_model_key(text: str) -> bool:
-    """Return whether a model can have this key: 1 to 512 visible characters without blanks, in their written order.
+HIDDEN = (r"\u0000-\u001f\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f"
+          r"\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff\ufeff\ufff9-\uffff")
+"""For patterns in schemas: most characters that `str.isprintable` refuses, such as line ends and marks that reverse the
+direction of text. Beyond U+FFFF, editors read patterns differently."""
 
-    So no line end, no mark that reverses the direction of text, and no other character without a picture.
-    """
+
+def is_model_key(text: str) -> bool:
+    """Return whether a model can have this key: 1 to 512 visible characters without blanks."""
     return 0 < len(text) <= 512 and text.isprintable() and " " not in text
+
+
+def is_served_name(text: str) -> bool:
+    """Return whether clients can request a model by this name: visible text without commas and blanks at its ends."""
+    return 0 < len(text) <= 256 and text.isprintable() and "," not in text and text == text.strip()
 
 
 def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:

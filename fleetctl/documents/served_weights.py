@@ -39,7 +39,7 @@ class ServedWeights(Stored):
     artifact: Artifact
     view: ViewId | None = Field(None, description="the part that its engine has; null = all files")
     whole: bool = Field(False, description="it has all files, and can make any part of them")
-    port: Annotated[int, Field(ge=1, le=65535)]
+    port: Annotated[int, Field(ge=1, le=65535, strict=True)]
     bytes: int | None = Field(None, ge=0, description="the size of the part that its engine has")
     fetched: GotWeights | None = Field(None, description="how it got them")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
-from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,8 +10,6 @@ from pydantic import TypeAdapter, ValidationError
 from fleetctl.documents.base import Moment, moment_at
 
 _MOMENT = TypeAdapter(Moment)
-_LONGEST_ADDRESS = 45
-_BROADCAST = ip_address("255.255.255.255")
 
 
 def text_of(value: object) -> str | None:
@@ -51,31 +47,6 @@ def moment_of_ms(value: object) -> str | None:
         return moment_at(ms / 1000) if ms > 0 else None
     except (OverflowError, ValueError):  # out of the range of dates
         return None
-
-
-def address_of(value: object) -> str | None:
-    """Return an IP address in its shortest form, else None; only text without a zone that can name one machine.
-
-    An IPv4 address in IPv6's form is the IPv4 address. A zone, as in `fe80::1%eth0`, has a meaning on one machine only.
-    """
-    return _address_in(value) if isinstance(value, str) and len(value) <= _LONGEST_ADDRESS else None
-
-
-@lru_cache(maxsize=10_000)
-def _address_in(text: str) -> str | None:
-    try:
-        found = ip_address(text if "%" not in text else "")
-    except ValueError:
-        return None
-    if isinstance(found, IPv6Address):
-        found = found.ipv4_mapped or found
-    return None if found.is_unspecified or found.is_multicast or found == _BROADCAST else str(found)
-
-
-def port_of(value: object) -> int | None:
-    """Return a TCP port, else None."""
-    port = whole_of(value)
-    return port if port is not None and 1 <= port <= 65_535 else None
 
 
 def whole_of(value: object) -> int | None:

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember
+from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember, address_of, is_port
 from fleetctl.documents.served_weights import ServedWeights
-from fleetctl.inventory.json_values import address_of, moment_of, object_of, port_of, texts_of, whole_of
+from fleetctl.inventory.json_values import moment_of, object_of, texts_of, whole_of
 
 MAX_MEMBERS, MAX_CARDS, MAX_AMOUNT = 1_024, 1_024, 1 << 60
 SHOWN = 60
@@ -132,11 +132,9 @@ def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object
     if not isinstance(member, dict):
         return member
     found = {"address": member["ip"], **member} if "ip" in member else dict(member)
-    for key, read in (("address", address_of), ("port", port_of)):
-        if (claimed := found.get(key)) is not None:
-            found[key] = read(claimed)
-            if found[key] is None:
-                problems.append(f"the {key} in its repr is none of a machine: {_quoted(claimed)}")
+    for key, what, is_one in (("address", "the IP address of a machine", address_of), ("port", "a port", is_port)):
+        if found.get(key) is not None and not is_one(found[key]):
+            problems.append(f"the {key} in its repr is not {what}: {_quoted(found.pop(key))}")
     try:
         _WEIGHTS.validate_python(found.get("weights"))
     except ValidationError:
@@ -197,8 +195,8 @@ def _untrue(
     node_id = member.node_id or ""
     if address is None:
         return "that is not the IP address of a machine"
-    if member.port is not None and port_of(member.port) is None:
-        return f"{member.port} is no port"
+    if member.port is not None and not is_port(member.port):
+        return f"{member.port} is not a port"
     if node_id not in addresses:
         return "the address of its node is not known"
     if hosts is not None and node_id not in hosts:

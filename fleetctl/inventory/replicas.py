@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fleetctl.documents.base import is_model_key
-from fleetctl.documents.inventory import Node, Replica, ReplicaMember, Success
+from fleetctl.documents.inventory import Node, Replica, ReplicaMember, Success, address_of
 from fleetctl.documents.quantity import grouped
 from fleetctl.inventory.actors import MEMBER_CLASSES, LiveActor
 from fleetctl.inventory.failures import success_of
 from fleetctl.inventory.jobs import Job
-from fleetctl.inventory.json_values import address_of
 from fleetctl.inventory.marks import (
     Marks,
     ReplicaName,
@@ -58,8 +57,9 @@ def find_replicas(
             ours = name.replica_id is not None and within in (namespace, None) and is_model_key(name.model)
             one = _replica(actor, name, marks, versions.get(actor.job_id), ours=ours,
                            constructed=not (plan and actor.state == "ALIVE"))
-            on = {actor.node_id, *hosts.get(actor.job_id, ())} if len(one.replica.members) > 1 else None
-            found.append(replace(one, replica=with_true_addresses(one.replica, addresses, on)))
+            of_members = hosts.get(actor.job_id, ()) if len(one.replica.members) > 1 else ()
+            true = with_true_addresses(one.replica, addresses, {actor.node_id, *of_members} - {None})
+            found.append(replace(one, replica=true))
     return sorted(found, key=lambda item: (item.replica.model, item.replica.replica_id is None,
                                           item.replica.replica_id or 0, item.actor.name, item.actor.actor_id))
 

@@ -6,14 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, address_of
 from fleetctl.documents.loading import load_document, unknown_keys
 from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.file_tree import DISK, read_whole
 from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
-from fleetctl.inventory.json_values import address_of
 from fleetctl.inventory.marks import refused_claims, with_true_addresses
 
 _SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")
