@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from fleetctl.apply.run_state import NEVER_STARTED, read_log, summary_of
@@ -32,9 +31,8 @@ def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
         for why in replica.refused:
             yield Diagnosed(
                 code="CLAIM_REFUSED", severity="error", area="replica", subject=replica.actor_name, message=why,
-                advice="what an actor says of itself counts only where Ray agrees. Replicas of fleetctl say what is "
-                       "true: find out which job created this actor",
-                command=f"ray list actors --detail --filter actor_id={shlex.quote(replica.actor_id or '')}")
+                advice="replicas of fleetctl say what is true. Find out which job created this actor, with "
+                       f"`ray list actors --detail --filter actor_id={replica.actor_id}`", command="fleetctl inventory")
     other_checks = {*card_warnings(evidence.alive), *version_warnings(seen.cluster.ray_version or ""),
                     *refused_claims(seen.replicas)}
     reported = [warning for warning in seen.warnings if warning not in other_checks]

@@ -24,10 +24,10 @@ def _moment(text: str) -> str:
     """Refuse a time without a zone: it cannot be compared with one that has a zone."""
     try:
         if _MOMENT.fullmatch(text):
-            as_datetime(text)
+            as_datetime(text).astimezone(timezone.utc)
             return text
-    except ValueError:
-        pass  # a 13th month matches the pattern, too
+    except (ValueError, OverflowError):
+        pass  # a 13th month matches the pattern, too, and so does a time after the year 9999 in UTC
     raise PydanticCustomError("moment", "expected RFC 3339 with a zone, such as 2026-03-04T12:00:00Z")
 
 

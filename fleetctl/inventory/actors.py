@@ -7,6 +7,7 @@ has no limit but fewer fields.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from fleetctl.documents.inventory import LAST_OUTPUT, LIVE_STATES
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.json_entries import without_half_pairs
 from fleetctl.inventory.json_values import object_of, text_of
 from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.state_api import Listing, Row, list_rows
@@ -125,7 +127,8 @@ def read_actor(row: Row) -> LiveActor | None:
 
 def count_of(value: object) -> int:
     """Return a count; Ray writes 64-bit integers as text."""
-    return int(value) if isinstance(value, (int, str)) and str(value).isdecimal() else 0
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return int(text) if isinstance(text, str) and re.fullmatch("[0-9]{1,18}", text) else 0
 
 
 def death_messages(cause: object) -> Iterator[str]:
@@ -143,7 +146,7 @@ def packed_failure(texts: Sequence[str]) -> Mapping[str, Any]:
         _, found, packed = line.partition(PREFIX)
         if found:
             try:
-                failure, _ = json.JSONDecoder().raw_decode(packed)
+                failure, _ = json.JSONDecoder().raw_decode(without_half_pairs(packed))
             except (ValueError, RecursionError):
                 continue
             if isinstance(failure, dict) and text_of(failure.get("code")):

@@ -10,7 +10,6 @@ Names follow our schemes, HOT and WARM, or one of NDIF's two schemes, which are 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember, address_of, is_port
 from fleetctl.documents.served_weights import ServedWeights
+from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of, object_of, texts_of, whole_of
 
 MAX_MEMBERS, MAX_CARDS, MAX_AMOUNT = 1_024, 1_024, 1 << 60
@@ -72,8 +72,8 @@ def read_marks(repr_name: str) -> Marks:
     if not repr_name.startswith("{"):
         return Marks()
     try:
-        mark = json.loads(repr_name)
-    except (ValueError, RecursionError):
+        mark = parse_text(repr_name)
+    except ValueError:
         return Marks(problems=("its repr is not complete JSON",))
     if not isinstance(mark, dict):
         return Marks()

@@ -6,7 +6,6 @@ that job has written its plan to its log before creating anything.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import Silent
 from fleetctl.inventory.jobs import DRAINING, Job, log_of
+from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, without_place
 
@@ -70,6 +70,6 @@ def read_records(log: str) -> Iterator[ApplyRecord]:
     for line in log.split("\n"):
         if ACCEPTED in line:
             try:
-                yield ApplyRecord.model_validate(json.loads(line))
-            except (ValueError, RecursionError):
+                yield ApplyRecord.model_validate(parse_text(line))
+            except ValueError:
                 continue

@@ -11,10 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from cluster_stand_in import ClusterStandIn
 from published_schemas import validator
 
 from fleetctl.cli import endpoints as command
+from fleetctl.render.endpoint_formats import FORMATS
 
 MODEL = "org/one"
 
@@ -138,6 +140,49 @@ def test_check_omits_and_reports_silent_endpoints(cli, running: ClusterStandIn, 
     [found] = [one for model in json.loads(result.out)["models"] for one in model["endpoints"]]
     assert found["port"] == port
     assert f"{MODEL}/1 does not answer at 127.0.0.1:1; left out" in result.err
+
+
+LIES = {
+    "a second server": "10.0.0.7; } server { listen 8089; location / { root /etc; } } upstream x { server 10.0.0.7",
+    "a name": "localhost", "another machine": "192.0.2.66", "a zone": "fe80::1%eth0", "a number": 167772167,
+    "every machine": "0.0.0.0", "a line end": "10.0.0.7\n", "octal": "012.0.0.07", "a list": ["10.0.0.7"],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_an_actor_that_lies_about_its_address_is_reported_and_gets_no_requests(
+        cli, running: ClusterStandIn, output_format: str, lie: str):
+    mark = json.loads(running.actors[0]["repr_name"])
+    mark["members"][0]["ip"] = LIES[lie]
+    running.actors[0]["repr_name"] = json.dumps(mark)
+    result = cli("endpoints", "--format", output_format, "--check" if output_format == "json" else "--namespace=fleet")
+    assert result.code == 0
+    assert ":7001" not in result.out
+    assert str(LIES[lie]).strip() not in result.out or lie == "a line end"
+    status = cli("status")
+    assert f"replica ModelActor:{MODEL}:0: " in " ".join(status.err.split())
+
+
+@pytest.mark.parametrize("port", [0, -1, 65_536, "80", True, 80.5, [80], "80; }"])
+def test_an_actor_that_lies_about_its_port_gets_no_requests(cli, running: ClusterStandIn, port: object):
+    mark = json.loads(running.actors[0]["repr_name"])
+    mark["members"][0]["port"] = port
+    running.actors[0]["repr_name"] = json.dumps(mark)
+    found = json.loads(cli("endpoints", "--format", "json").out)
+    assert [one["port"] for model in found["models"] for one in model["endpoints"]] == [7002]
+    assert "is not a port" in " ".join(cli("status").err.split())
+
+
+def test_a_model_whose_name_means_something_else_in_a_format_is_left_out_and_reported(cli, running: ClusterStandIn):
+    for key, port in (("a,b", 1), ("*", 2), ("os.environ/SECRET", 3)):
+        running.add_replica(key, port, running.nodes[0]["node_id"])
+    result = cli("endpoints", "--format", "vllm-router")
+    assert json.loads(result.out)["static_models"] == f"*,{MODEL},{MODEL},os.environ/SECRET"
+    assert "a,b is left out: its name a,b has a comma" in " ".join(result.err.split())
+    result = cli("endpoints", "--format", "litellm")
+    assert [row["model_name"] for row in yaml.safe_load(result.out)["model_list"]] == ["a,b", MODEL, MODEL]
+    assert result.err.count("is left out") == 2
 
 
 def test_following_reports_silent_endpoints_once(
