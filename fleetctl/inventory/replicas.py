@@ -71,9 +71,9 @@ def _replica(
     if fleet and actor.namespace is not None and marks.namespace not in (None, actor.namespace):
         refused.append(f"its repr names the namespace {marks.namespace}, but it runs in {actor.namespace}")
         fleet = None
-    planned_on = [member.node_id for member in marks.members if member.node_id]
-    if len(marks.members) == 1 and actor.node_id and planned_on not in ([], [actor.node_id]):
-        refused.append(f"it says that it runs on node {planned_on[0]}, but Ray lists it on {actor.node_id}")
+    elsewhere = [member.node_id for member in marks.members if member.node_id not in (None, actor.node_id)]
+    if elsewhere and len(marks.members) == 1 and actor.state == "ALIVE" and constructed:
+        refused.append(f"it says that it runs on node {elsewhere[0]}, but Ray lists it on {actor.node_id or 'none'}")
     replica = Replica(
         model=name.model,
         replica_id=name.replica_id if ours else None,
