@@ -1,0 +1,14 @@
+"""A slice of `make hostile-cluster`: some clusters full of lies, and the programs that this machine has."""
+
+from __future__ import annotations
+
+from random_cases import cases
+
+from tests.hostile_cluster import actors
+
+
+def test_lying_actors_get_no_requests_and_move_no_model() -> None:
+    found = actors.run(cases(60), seed=1)
+    assert found["failures"] == []
+    assert found["refused"]
+    assert found["endpoints"]
