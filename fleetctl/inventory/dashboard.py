@@ -206,7 +206,7 @@ def _read_version(client: DashboardClient) -> Mapping[str, Any]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    parts = re.match(r"(\d+)\.(\d+)", version)
+    parts = re.match(r"(\d{1,9})\.(\d{1,9})", version)
     return (int(parts[1]), int(parts[2])) if parts else ()
 
 
