@@ -13,7 +13,6 @@ from fleetctl.errors import DocumentError
 from fleetctl.fleetfile.file_tree import DISK, read_whole
 from fleetctl.fleetfile.sources import nearest_file
 from fleetctl.inventory.cards import card_warnings
-from fleetctl.inventory.marks import refused_claims, with_true_addresses
 
 _SHAPE = re.compile(r"[0-9]+x[A-Za-z][\w-]*")
 """Nodes in the syntax of `--add-node`, such as 8xH100, and hardly the name of a file."""
@@ -42,12 +41,11 @@ class Snapshot:
         inventory = load_document(text, Inventory, where=where)
         _check_nodes(inventory, where)
         inventory = _with_node_ids(inventory)
-        addresses = {node.id: address_of(node.ip) for node in inventory.nodes}
-        inventory = inventory.model_copy(update={
-            "replicas": [with_true_addresses(replica, addresses) for replica in inventory.replicas]})
-        saved = inventory.source.startswith(("http://", "https://"))  # read from a cluster
-        odd = [] if saved else [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
-        found = [warning for warning in [*refused_claims(inventory.replicas), *odd]
+        if any(member.address for replica in inventory.replicas for member in replica.members):
+            inventory = _with_true_addresses(inventory)
+        if inventory.source.startswith(("http://", "https://")):  # read from a cluster and saved
+            return inventory
+        found = [warning for warning in [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
                  if warning not in inventory.warnings]
         return inventory.model_copy(update={"warnings": [*inventory.warnings, *found]}) if found else inventory
 
@@ -73,6 +71,16 @@ def _with_node_ids(inventory: Inventory) -> Inventory:
             member if member.node_id in ids else
             member.model_copy(update={"node_id": names.get(member.node_id or "", member.node_id)})
             for member in replica.members]}) for replica in inventory.replicas]})
+
+
+def _with_true_addresses(inventory: Inventory) -> Inventory:
+    """Return the inventory without addresses that are not those of their nodes in it, and with a warning for each."""
+    from fleetctl.inventory.marks import refused_claims, with_true_addresses
+
+    addresses = {node.id: address_of(node.ip) for node in inventory.nodes}
+    replicas = [with_true_addresses(replica, addresses) for replica in inventory.replicas]
+    new = [warning for warning in refused_claims(replicas) if warning not in inventory.warnings]
+    return inventory.model_copy(update={"replicas": replicas, "warnings": [*inventory.warnings, *new]})
 
 
 def _file_bytes(path: str) -> bytes:
