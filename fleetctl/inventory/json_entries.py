@@ -144,8 +144,8 @@ class _Text:
                 self._need_more()
                 continue
             if self._read[end - 1] in _ENDS or self._read[end:end + 1] in _FOLLOW or end < len(self._read) - _LOOKAHEAD:
-                text, self._at = self._read[self._at:end], end
-                return value if _MAY_BE_HALF.search(text) is None else parse_text(text)
+                begin, self._at = self._at, end
+                return parse_text(self._read[begin:end]) if _MAY_BE_HALF.search(self._read, begin, end) else value
             self._need_more()  # a number may continue: 1, 1., 1.5
 
     def end(self) -> None:
