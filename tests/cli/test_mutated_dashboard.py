@@ -18,7 +18,8 @@ from fleetctl.agent.mark import actor_name, describe
 COMMANDS = (
     ("status", "-f", "FLEET"), ("plan", "-f", "FLEET"), ("doctor", "-f", "FLEET"), ("history",),
     ("endpoints", "-f", "FLEET", "--format", "json"), ("inventory", "--format", "json"), ("status",),
-    ("history", "show", "latest"), ("explain", "org/one", "-f", "FLEET"), ("import", "live"), ("logs", "org/one/0"),
+    ("history", "show", "latest"), ("import",), ("logs", "org/one"), ("map", "-f", "FLEET"),
+    ("evict", "org/one/0", "--dry-run"), ("replace", "org/one", "-f", "FLEET", "--dry-run"),
 )
 VALUES: tuple[Any, ...] = (
     None, True, False, -1, 0, 7, 1.5, 1e308, float("nan"), float("inf"), 10**400, -10**18, 2**63, "", "x", "\u0661",
