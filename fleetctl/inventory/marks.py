@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember, address_of, is_port
-from fleetctl.documents.served_weights import ServedWeights
+from fleetctl.documents.served_weights import GotWeights, ServedWeights
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of, object_of, texts_of, whole_of
 
-MAX_MEMBERS, MAX_CARDS, MAX_AMOUNT = 1_024, 1_024, 1 << 60
+MAX_MEMBERS, MAX_CARDS, MAX_TEXT, MAX_AMOUNT = 1_024, 1_024, 4_096, 1 << 60
+MOST_REFUSED = 5
+"""Findings about the members of one replica; the rest is counted."""
 SHOWN = 60
 """Characters of a claim that a message quotes."""
 _LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -136,11 +138,23 @@ def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object
         if found.get(key) is not None and not is_one(found[key]):
             problems.append(f"the {key} in its repr is not {what}: {_quoted(found.pop(key))}")
     try:
-        _WEIGHTS.validate_python(found.get("weights"))
+        readable = are_plausible(_WEIGHTS.validate_python(found.get("weights")))
     except ValidationError:
+        readable = False
+    if not readable:
         problems.append("the weights in its repr cannot be read")
         del found["weights"]
     return found
+
+
+def are_plausible(weights: ServedWeights | None) -> bool:
+    """Return whether the amounts and texts in what a member says of its weights are in bounds."""
+    if weights is None:
+        return True
+    got = weights.fetched or GotWeights(source="")
+    amounts, texts = (weights.bytes or 0, got.bytes, got.reused, got.seconds), (got.source, got.from_, *got.left)
+    return (min(amounts) >= 0 and max(amounts) <= MAX_AMOUNT and len(texts) <= MAX_CARDS
+            and max(map(len, texts)) <= MAX_TEXT)
 
 
 def are_bounded(members: Sequence[ReplicaMember]) -> bool:
@@ -184,8 +198,11 @@ def with_true_addresses(
             members.append(member.model_copy(update={"address": None, "port": None}))
         else:
             members.append(member if address == member.address else member.model_copy(update={"address": address}))
-    return replica if members == replica.members else replica.model_copy(
-        update={"members": members, "refused": [*replica.refused, *refused]})
+    if members == replica.members:
+        return replica
+    if len(refused) > MOST_REFUSED:
+        refused[MOST_REFUSED:] = [f"and {len(refused) - MOST_REFUSED} more of its members say what is not so"]
+    return replica.model_copy(update={"members": members, "refused": [*replica.refused, *refused]})
 
 
 def _untrue(

@@ -54,8 +54,12 @@ def test_a_member_reports_the_weights_that_it_serves():
     assert member.weights.fetched.from_ == "m/0"
 
 
-@pytest.mark.parametrize("weights", [3, [], {}, {**WEIGHTS, "port": 0}, {**WEIGHTS, "artifact": "x"},
-                                     {**WEIGHTS, "view": "../.."}, {**WEIGHTS, "bytes": -1}])
+@pytest.mark.parametrize("weights", [
+    3, [], {}, {**WEIGHTS, "port": 0}, {**WEIGHTS, "artifact": "x"}, {**WEIGHTS, "view": "../.."},
+    {**WEIGHTS, "bytes": -1}, {**WEIGHTS, "port": True}, {**WEIGHTS, "port": "7000"}, {**WEIGHTS, "bytes": 1 << 61},
+    *({**WEIGHTS, "fetched": {"source": "x", **more}} for more in (
+        {"bytes": -1}, {"seconds": 1e300}, {"left": ["x"] * 2000}, {"from": "x" * 5000})),
+])
 def test_unreadable_weights_are_reported_and_the_member_counts(weights: object):
     marks = read_marks(json.dumps({**REPR, "members": [{**MEMBER, "weights": weights}, MEMBER]}))
     assert marks.problems == ("the weights in its repr cannot be read",)

@@ -98,6 +98,12 @@ def test_two_members_with_one_rank_are_one_endpoint():
     assert "another member has the same rank" in found.refused[0]
 
 
+def test_a_replica_with_many_false_members_has_few_findings():
+    found = only(actor(*(member("a", "10.9.9.9", rank) for rank in range(100))))
+    assert len(found.refused) == 6
+    assert found.refused[-1] == "and 95 more of its members say what is not so"
+
+
 def test_a_mark_of_another_namespace_marks_nothing():
     one = actor(member())
     foreign = replace(one, repr_name=one.repr_name.replace('"namespace": "fleet"', '"namespace": "theirs"'))
