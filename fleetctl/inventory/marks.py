@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,14 +22,13 @@ from fleetctl.documents.served_weights import GotWeights, ServedWeights
 from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of, object_of, texts_of, whole_of
 
-MAX_MEMBERS, MAX_CARDS, MAX_TEXT, MAX_AMOUNT = 1_024, 1_024, 4_096, 1 << 60
-MOST_REFUSED = 5
-"""Findings about the members of one replica; the rest is counted."""
+MAX_MEMBERS, MAX_ITEMS, MAX_TEXT, MAX_AMOUNT = 1_024, 1_024, 4_096, 1 << 60
+MOST_NAMED = 5
+"""Findings about one replica that are named; the rest is counted."""
 SHOWN = 60
 """Characters of a claim that a message quotes."""
 _LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _WORD, _LINE = re.compile("[!-~]{1,128}"), re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,1024}")
-Read = TypeVar("Read")
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 _WEIGHTS = TypeAdapter(ServedWeights | None)
 _PREFIX = "ModelActor:"
@@ -37,6 +36,16 @@ _HEX_ID = r"(?:[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9
 _OURS = re.compile(r"(ModelActor|WarmReplica):(.+):(0|[1-9][0-9]{0,17})", re.DOTALL)
 _ID_LAST = re.compile(rf"ModelActor:(.+):{_HEX_ID}", re.DOTALL)
 _ID_FIRST = re.compile(rf"(?:[0-9a-f]{{5}}|{_HEX_ID}):ModelActor:(.+)", re.DOTALL)
+
+
+def _matching(pattern: re.Pattern[str]) -> Callable[[object], str | None]:
+    return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
+
+
+_PARTS: Mapping[str, Callable[[object], object]] = {
+    "fleet": _matching(_LABEL), "namespace": _matching(_LINE), "specHash": _matching(_WORD),
+    "engineHash": _matching(_WORD), "readyAt": moment_of, "restartMax": whole_of}
+"""How each part of a repr is read, except its members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +89,21 @@ def read_marks(repr_name: str) -> Marks:
     if not isinstance(mark, dict):
         return Marks()
     problems: list[str] = []
-    fleet, spec_hash, engine_hash, namespace = (_part(mark, key, read, problems) for key, read in (
-        ("fleet", _matching(_LABEL)), ("specHash", _matching(_WORD)), ("engineHash", _matching(_WORD)),
-        ("namespace", _matching(_LINE))))
-    return Marks(fleet, namespace, spec_hash, engine_hash, _part(mark, "readyAt", moment_of, problems),
-                 _part(mark, "restartMax", _count, problems), _members(mark.get("members"), problems),
+    found: dict[str, Any] = {}
+    for key, read in _PARTS.items():
+        value = mark.get(key)
+        found[key] = None if value is None else read(value)
+        if found[key] is None and value not in (None, ""):
+            problems.append(f"the {key} in its repr cannot be read: {_quoted(value)}")
+    return Marks(found["fleet"], found["namespace"], found["specHash"], found["engineHash"], found["readyAt"],
+                 found["restartMax"], _members(mark.get("members"), problems),
                  frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")),
-                 tuple(dict.fromkeys(problems)))
+                 tuple(_few(list(dict.fromkeys(problems)))))
 
 
-def _part(mark: Mapping[str, Any], key: str, read: Callable[[object], Read | None], problems: list[str]) -> Read | None:
-    found, value = read(mark.get(key)), mark.get(key)
-    if found is None and value not in (None, ""):
-        problems.append(f"the {key} in its repr cannot be read: {_quoted(value)}")
-    return found
+def _few(findings: list[str]) -> list[str]:
+    more = len(findings) - MOST_NAMED
+    return findings if more <= 0 else [*findings[:MOST_NAMED], f"and {more} more of what it says does not count"]
 
 
 def _quoted(value: object) -> str:
@@ -103,25 +113,16 @@ def _quoted(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def _count(value: object) -> int | None:
-    found = whole_of(value)
-    return found if found is not None and found <= MAX_AMOUNT else None
-
-
-def _matching(pattern: re.Pattern[str]) -> Callable[[object], str | None]:
-    return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
-
-
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:
     if value is None:
         return ()
     try:
         plain = [_readable(member, problems) for member in value] if isinstance(value, list) else value
-        members = tuple(_MEMBERS.validate_python(plain))
+        members = _MEMBERS.validate_python(plain)
+        if are_bounded(members):
+            return tuple(members)
     except ValidationError:
-        members = (ReplicaMember(rank=-1),)
-    if are_bounded(members):
-        return members
+        pass
     problems.append("the members in its repr cannot be read")
     return ()
 
@@ -153,7 +154,7 @@ def are_plausible(weights: ServedWeights | None) -> bool:
         return True
     got = weights.fetched or GotWeights(source="")
     amounts, texts = (weights.bytes or 0, got.bytes, got.reused, got.seconds), (got.source, got.from_, *got.left)
-    return (min(amounts) >= 0 and max(amounts) <= MAX_AMOUNT and len(texts) <= MAX_CARDS
+    return (min(amounts) >= 0 and max(amounts) <= MAX_AMOUNT and len(texts) <= MAX_ITEMS
             and max(map(len, texts)) <= MAX_TEXT)
 
 
@@ -167,8 +168,8 @@ def _is_bounded(member: ReplicaMember) -> bool:
     amounts = (member.gpus, member.vram, member.cpus, member.memory)
     words = (member.role, *([] if member.node_id is None else [member.node_id]), *member.gpu_uuids)
     return (min(*counts, *amounts, *member.gpu_indices) >= 0 and max(counts) <= MAX_SLOTS
-            and max(*amounts, *member.gpu_indices) <= MAX_AMOUNT and len(member.gpu_indices) <= MAX_CARDS
-            and len(member.gpu_uuids) <= MAX_CARDS and all(map(_WORD.fullmatch, words))
+            and max(*amounts, *member.gpu_indices) <= MAX_AMOUNT and len(member.gpu_indices) <= MAX_ITEMS
+            and len(member.gpu_uuids) <= MAX_ITEMS and all(map(_WORD.fullmatch, words))
             and (member.group is None or _LABEL.fullmatch(member.group) is not None))
 
 
@@ -187,6 +188,8 @@ def with_true_addresses(
     form; None = the node's address is not known. `hosts` = the nodes on which Ray lists actors of the replica; None =
     not known, as in a document.
     """
+    if not any(member.address for member in replica.members):
+        return replica
     members, refused, seats = list[ReplicaMember](), list[str](), set[tuple[str | None, int, int]]()
     for member in replica.members:
         seat, address = (member.group, member.copy_index, member.rank), address_of(member.address)
@@ -198,11 +201,8 @@ def with_true_addresses(
             members.append(member.model_copy(update={"address": None, "port": None}))
         else:
             members.append(member if address == member.address else member.model_copy(update={"address": address}))
-    if members == replica.members:
-        return replica
-    if len(refused) > MOST_REFUSED:
-        refused[MOST_REFUSED:] = [f"and {len(refused) - MOST_REFUSED} more of its members say what is not so"]
-    return replica.model_copy(update={"members": members, "refused": [*replica.refused, *refused]})
+    return replica if members == replica.members else replica.model_copy(
+        update={"members": members, "refused": [*replica.refused, *_few(refused)]})
 
 
 def _untrue(

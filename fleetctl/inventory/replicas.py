@@ -59,7 +59,7 @@ def find_replicas(
                            constructed=not (plan and actor.state == "ALIVE"))
             of_members = hosts.get(actor.job_id, ()) if len(one.replica.members) > 1 else ()
             true = with_true_addresses(one.replica, addresses, {actor.node_id, *of_members} - {None})
-            found.append(replace(one, replica=true))
+            found.append(one if true is one.replica else replace(one, replica=true))
     return sorted(found, key=lambda item: (item.replica.model, item.replica.replica_id is None,
                                           item.replica.replica_id or 0, item.actor.name, item.actor.actor_id))
 
