@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from fleetctl.documents.inventory import Node, Replica
+from fleetctl.documents.inventory import Inventory, Node, Replica
 from fleetctl.inventory.actors import LiveActor
 from fleetctl.inventory.claims import Claim
 from fleetctl.inventory.marks import refused_claims
 from fleetctl.inventory.replicas import find_replicas
+from fleetctl.planner.sources import find_ready
 
 NODES = (Node(id="a", name="node-a", ip="10.0.0.1"), Node(id="b", name="node-b", ip="10.0.0.2"),
          Node(id="c", name="node-c", ip="fd00::3"), Node(id="d", name="node-d", ip="host-d"))
@@ -122,3 +123,15 @@ def test_a_key_that_no_fleet_can_have_is_never_ours():
 def test_a_refused_claim_is_a_warning_that_names_the_actor():
     found = only(actor(member(ip="10.0.0.9")))
     assert refused_claims([found]) == [f"replica ModelActor:m/one:0: {found.refused[0]}"]
+
+
+def test_a_replica_that_lies_about_its_address_is_no_source_of_weights():
+    weights = {"weights": {"artifact": "1" * 64, "port": 7000}}
+
+    def addresses_of_sources(ip: str) -> list[str]:
+        found = only(actor(member("a", ip, **weights)))
+        seen = Inventory(observed_at="2026-03-04T12:00:00Z", source="x", nodes=list(NODES), replicas=[found])
+        return [one.address for pool in find_ready(seen).pools.values() for one in pool.sources]
+
+    assert addresses_of_sources("10.0.0.1") == ["10.0.0.1:7000"]
+    assert addresses_of_sources("192.0.2.66") == addresses_of_sources("10.0.0.2") == []
