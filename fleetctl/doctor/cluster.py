@@ -31,8 +31,9 @@ def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
         for why in replica.refused:
             yield Diagnosed(
                 code="CLAIM_REFUSED", severity="error", area="replica", subject=replica.actor_name, message=why,
-                advice="replicas of fleetctl say what is true. Find out which job created this actor, with "
-                       f"`ray list actors --detail --filter actor_id={replica.actor_id}`", command="fleetctl inventory")
+                advice="what Ray says counts. A replica of this fleetctl says only what is true: find out which "
+                       f"job created this one, with `ray list actors --detail --filter actor_id={replica.actor_id}`",
+                command="fleetctl inventory")
     other_checks = {*card_warnings(evidence.alive), *version_warnings(seen.cluster.ray_version or ""),
                     *refused_claims(seen.replicas)}
     reported = [warning for warning in seen.warnings if warning not in other_checks]
