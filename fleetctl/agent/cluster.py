@@ -64,6 +64,12 @@ def alive_nodes() -> Dict[str, Mapping[str, str]]:
     return {str(record["NodeID"]): record.get("Labels") or {} for record in ray.nodes() if record["Alive"]}
 
 
+def is_at(node_id: str, ip: str) -> bool:
+    """Return whether a living node has this address, by Ray's own table and not by the words of an actor there."""
+    return any(record["Alive"] and record["NodeID"] == node_id and record["NodeManagerAddress"] == ip
+               for record in ray.nodes())
+
+
 def node_trouble(node_id: str) -> "Optional[tuple[str, str]]":
     """Return why a node takes no new actor, as code and text, or None if it does."""
     if node_id not in alive_nodes():

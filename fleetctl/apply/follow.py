@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from fleetctl.documents.events import Event, RunSummary
 from fleetctl.errors import ApplyError, InventoryError, WaitTimeout
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.jobs import fetch_job, log_of
+from fleetctl.inventory.json_entries import parse_text
 
 FIRST_S, QUICK_S, SLOW_S = 0.2, 0.3, 1.0
 """Polling pauses: until the first event, after an event, and the longest."""
@@ -44,11 +44,11 @@ def parse_line(line: str) -> Event | None:
     if not line.startswith("{"):
         return None
     try:
-        record = json.loads(line)
+        record = parse_text(line)
         if record.get("type") == "runSummary":
             return RunSummary.model_validate(record)
         return Event.model_validate(record)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
 
 

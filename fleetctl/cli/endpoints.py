@@ -24,7 +24,7 @@ from fleetctl.fleetfile.resolved import ResolvedFleet
 from fleetctl.inventory.endpoint_check import answering
 from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.planner.failures import what_cools
-from fleetctl.render.endpoint_formats import FORMATS
+from fleetctl.render.endpoint_formats import FORMATS, left_out
 from fleetctl.render.report.of_endpoints import endpoints_report
 from fleetctl.workflow.cluster import fleet_of, read_from
 from fleetctl.workflow.invocation import Invocation, Where
@@ -83,7 +83,7 @@ def endpoints(
     if output_format == "table":
         show_report(endpoints_report(read()))
     elif out is None:
-        write_document(FORMATS[output_format](read()))
+        write_document(_text(output_format, read()))
     elif follow:
         _follow(read, KeptFile(out, output_format, command), interval)
     else:
@@ -129,19 +129,25 @@ def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -
     return served.model_copy(update={"models": models})
 
 
+def _text(output_format: EndpointFormat, served: Endpoints) -> str:
+    """Return the endpoints in a format for programs; warns of models that it leaves out."""
+    say("warning", *left_out(output_format, served))
+    return FORMATS[output_format](served)
+
+
 class KeptFile:
     """The --out file and its content; --on-change runs after each change."""
 
     def __init__(self, path: Path, output_format: EndpointFormat, on_change: Sequence[str]) -> None:
         self.path = path
-        self._format = FORMATS[output_format]
+        self._format = output_format
         self._on_change = on_change
         self.written: list[ServedModel] | None = None
 
     def write(self, served: Endpoints) -> None:
         """Write the file if anything changed."""
         if served.models != self.written:
-            write_file(self.path, self._format(served), mode=MODE)
+            write_file(self.path, _text(self._format, served), mode=MODE)
             self.written = served.models
             total = sum(len(model.endpoints) for model in served.models)
             say("written", f"{self.path}: {count_of(total, 'endpoint')}")

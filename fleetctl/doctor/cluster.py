@@ -12,7 +12,7 @@ from fleetctl.documents.quantity import amount_of
 from fleetctl.inventory.cards import card_warnings
 from fleetctl.inventory.dashboard import version_warnings
 from fleetctl.inventory.jobs import READ_ONLY
-from fleetctl.inventory.marks import parse_actor_name
+from fleetctl.inventory.marks import parse_actor_name, refused_claims
 from fleetctl.inventory.notes import NOTES
 from fleetctl.inventory.used import PlacementGroup
 
@@ -25,9 +25,17 @@ def check_ray(evidence: Evidence) -> Iterator[Diagnosed]:
 
 
 def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
-    """Yield each warning of the inventory: an error if the inventory is incomplete because of it."""
+    """Yield false claims of replicas, and the other warnings: errors if the inventory is incomplete because of them."""
     seen = evidence.inventory
-    other_checks = {*card_warnings(evidence.alive), *version_warnings(seen.cluster.ray_version or "")}
+    for replica in seen.replicas:
+        for why in replica.refused:
+            yield Diagnosed(
+                code="CLAIM_REFUSED", severity="error", area="replica", subject=replica.actor_name, message=why,
+                advice="what Ray says counts. A replica of this fleetctl says only what is true: find out which "
+                       f"job created this one, with `ray list actors --detail --filter actor_id={replica.actor_id}`",
+                command="fleetctl inventory")
+    other_checks = {*card_warnings(evidence.alive), *version_warnings(seen.cluster.ray_version or ""),
+                    *refused_claims(seen.replicas)}
     reported = [warning for warning in seen.warnings if warning not in other_checks]
     for warning in reported or ([] if seen.complete else ["a part of the cluster could not be read"]):
         harmless = seen.complete or (bool(seen.unread) and warning not in seen.unread)

@@ -9,7 +9,7 @@ from fleetctl.doctor.evidence import Evidence
 from fleetctl.documents.base import clock_text
 from fleetctl.documents.diagnosis import Diagnosed
 from fleetctl.documents.inventory import LIVE_STATES, Replica, dead_node_ids, is_lost
-from fleetctl.documents.quantity import count_of, grouped
+from fleetctl.documents.quantity import count_of, grouped, number_in
 from fleetctl.planner.failures import Cools, failed_lately, what_cools
 from fleetctl.version import __version__
 
@@ -104,4 +104,4 @@ def check_agents(evidence: Evidence) -> Iterator[Diagnosed]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.partition("+")[0].split(".") if part.isdecimal())
+    return tuple(number for part in version.partition("+")[0].split(".") if (number := number_in(part)) is not None)

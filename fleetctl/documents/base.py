@@ -24,10 +24,10 @@ def _moment(text: str) -> str:
     """Refuse a time without a zone: it cannot be compared with one that has a zone."""
     try:
         if _MOMENT.fullmatch(text):
-            as_datetime(text)
+            as_datetime(text).astimezone(timezone.utc)
             return text
-    except ValueError:
-        pass  # a 13th month matches the pattern, too
+    except (ValueError, OverflowError):
+        pass  # a 13th month matches the pattern, too, and so does a time after the year 9999 in UTC
     raise PydanticCustomError("moment", "expected RFC 3339 with a zone, such as 2026-03-04T12:00:00Z")
 
 
@@ -65,6 +65,22 @@ def age_text(moment: str, observed_at: str) -> str:
 def refusal(kind: str, message: str, found: object, allowed: str) -> PydanticCustomError:
     """Return the error for a value; `message` has {found} for the value and may have {allowed}."""
     return PydanticCustomError(kind, message, {"found": repr(found), "allowed": allowed})
+
+
+HIDDEN = (r"\u0000-\u001f\u007f-\u00a0\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f"
+          r"\u2028-\u202f\u205f-\u206f\u3000\ue000-\uf8ff\ufeff\ufff9-\uffff")
+"""For patterns in schemas: most characters that `str.isprintable` refuses, such as line ends and marks that reverse the
+direction of text. Beyond U+FFFF, editors read patterns differently."""
+
+
+def is_model_key(text: str) -> bool:
+    """Return whether a model can have this key: 1 to 512 visible characters without blanks."""
+    return 0 < len(text) <= 512 and text.isprintable() and " " not in text
+
+
+def is_served_name(text: str) -> bool:
+    """Return whether clients can request a model by this name: visible text without commas and blanks at its ends."""
+    return 0 < len(text) <= 256 and text.isprintable() and "," not in text and text == text.strip()
 
 
 def full_match(pattern: str | re.Pattern[str], kind: str, message: str, allowed: str) -> AfterValidator:

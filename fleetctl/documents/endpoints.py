@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, computed_field
+from pydantic import AfterValidator, Field, computed_field
 
 from fleetctl.documents.base import Moment, Stored, Versioned
-from fleetctl.documents.inventory import host_port
+from fleetctl.documents.inventory import address_of, host_port
+
+
+def _require_address(text: str) -> str:
+    """Refuse all but an IP address: most formats have no quotes for an address."""
+    if (address := address_of(text)) is None:
+        raise ValueError("not the IP address of a machine")
+    return address
 
 
 class Endpoint(Stored):
@@ -18,8 +25,8 @@ class Endpoint(Stored):
     copy_index: int = Field(0, alias="copy")
     role: str
     node: str = Field(description="the node's name")
-    address: str
-    port: int
+    address: Annotated[str, AfterValidator(_require_address)]
+    port: Annotated[int, Field(ge=1, le=65535)]
     path: str = Field(description="the path of the model's API")
 
     @property

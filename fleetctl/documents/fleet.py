@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from fleetctl.documents.base import (
+    HIDDEN,
     LIST,
     MAPPING,
     TEXT,
@@ -19,6 +20,8 @@ from fleetctl.documents.base import (
     Authored,
     PathFromRoot,
     full_match,
+    is_model_key,
+    is_served_name,
     refusal,
 )
 from fleetctl.documents.engine import Engine
@@ -41,7 +44,7 @@ DnsLabel = Annotated[str, Field(pattern=DNS_LABEL, description="a DNS label")]
 
 
 def _check_model_key(key: str) -> str:
-    if not key or len(key) > 512 or any(char.isspace() or not char.isprintable() for char in key):
+    if not is_model_key(key):
         raise refusal("bad_model_key", "{found} cannot be a model key", key,
                       "1 to 512 printable characters without spaces")
     return key
@@ -52,8 +55,24 @@ ShapeName = Annotated[str, full_match(DNS_LABEL, "bad_shape_name", "{found} is n
 ModelKey = Annotated[
     str, AfterValidator(_check_model_key),
     Field(description="the model's identity, such as meta-llama/Llama-3.1-8B",
-          json_schema_extra={"pattern": r"^\S{1,512}$"}),
+          json_schema_extra={"pattern": f"^[^ {HIDDEN}]{{1,512}}$"}),
 ]
+
+
+def _check_served_name(name: str) -> str:
+    if not is_served_name(name):
+        raise refusal("bad_served_name", "{found} cannot be the name of a model in requests", name,
+                      "visible characters without commas, and no blank at either end")
+    return name
+
+
+ServedName = Annotated[
+    str, Field(min_length=1, max_length=256), AfterValidator(_check_served_name),
+    Field(json_schema_extra={"pattern": f"^[^ ,{HIDDEN}]([^,{HIDDEN}]*[^ ,{HIDDEN}])?$"}),
+]
+UrlPath = Annotated[PathFromRoot, Field(max_length=256), full_match(
+    r"/[A-Za-z0-9._~!$&'()*+,;=:@%/-]*", "bad_url_path", "{found} is not {allowed}",
+    "the path of a URL: ASCII letters, digits and ._~!$&'()*+,;=:@%/-")]
 
 
 class Resources(Authored):
@@ -147,9 +166,9 @@ class ModelDefaults(Authored):
 class Serving(Authored):
     """How `fleetctl endpoints` lists a model. It changes no replica."""
 
-    name: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        None, description="the model name that clients send; default: the model key")
-    path: PathFromRoot = Field("/v1", description="the path of the API on an endpoint")
+    name: ServedName | None = Field(
+        None, description="the model name that clients send, without commas; default: the model key")
+    path: UrlPath = Field("/v1", description="the path of the API on an endpoint")
     groups: list[str] | None = Field(None, description="only these worker groups; default: all")
     weight: Annotated[int, Field(ge=1, le=1000)] = Field(
         1, description="the weight of each endpoint, for load balancers that support weights")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from datetime import timedelta
+from functools import lru_cache
+from ipaddress import IPv6Address, ip_address
 from math import isfinite
 from typing import Annotated, Literal
 
@@ -26,6 +28,8 @@ UNKNOWN_SPEC = "unknown"
 RELOAD_ENDED = "RELOAD_ENDED"
 """The code of a failed reload that ended the engine, which costs the replica a restart; see agent/reload_call.py."""
 RECENT = timedelta(minutes=10)
+_LONGEST_ADDRESS = 45
+_BROADCAST = ip_address("255.255.255.255")
 
 
 class ClusterIdentity(Stored):
@@ -202,6 +206,16 @@ class Replica(Stored):
     tool_version: str | None = Field(
         None, description="the release of fleetctl that started it; null = the cluster no longer lists that run")
     draining: bool = Field(False, description="a running eviction names it: it still serves, but is about to end")
+    refused: list[str] = Field(
+        default_factory=list, exclude_if=is_zero,
+        description="what its actor says of itself and does not count, with the reason, such as an address that is "
+                    "not its node's")
+
+    @property
+    def actor_name(self) -> str:
+        """The full name of its actor."""
+        kind = "WarmReplica" if self.level == "WARM" else "ModelActor"
+        return self.foreign_id or f"{kind}:{self.model}:{self.replica_id}"
 
 
 class Failure(Stored):
@@ -251,6 +265,30 @@ class Inventory(Versioned):
     successes: list[Success] = Field(
         default_factory=list, exclude_if=is_zero,
         description="replicas that are gone but became ready after a failure of their spec or on one of their nodes")
+
+
+def address_of(value: object) -> str | None:
+    """Return an IP address in its shortest form, else None; only text without a zone that can name one machine.
+
+    An IPv4 address in IPv6's form is the IPv4 address. A zone, as in `fe80::1%eth0`, has a meaning on one machine only.
+    """
+    return _address_in(value) if isinstance(value, str) and len(value) <= _LONGEST_ADDRESS else None
+
+
+@lru_cache(maxsize=10_000)
+def _address_in(text: str) -> str | None:
+    try:
+        found = ip_address(text if "%" not in text else "")
+    except ValueError:
+        return None
+    if isinstance(found, IPv6Address):
+        found = found.ipv4_mapped or found
+    return None if found.is_unspecified or found.is_multicast or found == _BROADCAST else str(found)
+
+
+def is_port(value: object) -> bool:
+    """Return whether this is a TCP port: an integer, and JSON's `true` is none."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 65_535
 
 
 def host_port(address: str, port: int) -> str:

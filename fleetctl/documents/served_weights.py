@@ -40,7 +40,7 @@ class ServedWeights(Stored):
     artifact: Artifact
     view: ViewId | None = Field(None, description="the part that its engine has; null = all files")
     whole: bool = Field(False, description="it has all files, and can make any part of them")
-    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+    port: Annotated[int, Field(ge=1, le=65535, strict=True)] | None = Field(
         None, description="the port at which it serves them; null = it does not")
     ports: Ports | None = Field(None, exclude_if=is_absent, description="its node's weightsPorts; absent = any port")
     unserved: str | None = Field(None, exclude_if=is_absent, description="why it does not serve them")

@@ -12,6 +12,7 @@ from fleetctl.documents.selector import parse_requirement
 from fleetctl.fleetfile.scalars import is_text_to_all
 
 MOST_WORDS = 200
+MOST_OF_NAME = 256
 BECAUSE_OF_THE_COMMA = "in quotes because of the comma"
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./$()=-]+")
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
@@ -52,6 +53,13 @@ def number_meant(text: str) -> str | None:
     if ratio:
         return f"{int(ratio[1]) * SHARE // int(ratio[2]) / SHARE:g}"
     return text.strip() if re.fullmatch(r"\s*[0-9]+(\.[0-9]+)?\s*", text) else None
+
+
+def name_meant(text: str, blank: str) -> str | None:
+    """Return the name meant by `text`: without hidden characters, `-` for commas, and `blank` for inner blanks."""
+    parts = re.split(r"\s*,\s*", "".join(char for char in re.sub(r"\s+", " ", text) if char.isprintable()).strip(" ,"))
+    meant = "-".join(parts).replace(" ", blank)
+    return meant if 0 < len(meant) <= MOST_OF_NAME and meant != text else None
 
 
 def selector_meant(text: str) -> str | None:

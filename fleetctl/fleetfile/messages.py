@@ -243,6 +243,12 @@ def cut(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
 
 
+def _name(code: str, blank: str, finding: Finding) -> Problem:
+    """Return the problem for a name with characters that names do not have."""
+    value = finding.node.value if finding.node else None
+    return _own(code, lambda _: guess.name_meant(value, blank) if isinstance(value, str) else None, finding)
+
+
 _EXPECTATIONS: dict[str, Callable[[Finding], tuple[str, str | None]]] = {
     "string_type": _expect_text,
     "bool_type": lambda finding: ("true or false", guess.bool_meant(finding.raw)),
@@ -273,7 +279,9 @@ _PROBLEMS: dict[str, Callable[[Finding], Problem]] = {
     "bad_shape_name": partial(_own, "FL029", guess.dns_label_meant),
     "empty_node": lambda finding: finding.problem("FL021", "a node of spec.cluster.grow needs gpus, cpus or both"),
     "quota_without_limit": lambda finding: finding.problem("FL021", "a quota needs gpus, replicas or both"),
-    "bad_model_key": partial(_own, "FL030", None),
+    "bad_model_key": partial(_name, "FL030", "-"),
+    "bad_served_name": partial(_name, "FL035", " "),
+    "bad_url_path": partial(_own, "FL035", None),
     "bad_env_name": partial(_own, "FL033", None),
     "reserved_env_name": partial(_own, "FL033", None),
     "nul_in_text": partial(_own, "FL035", None),

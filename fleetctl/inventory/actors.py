@@ -7,6 +7,7 @@ has no limit but fewer fields.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from fleetctl.documents.inventory import LAST_OUTPUT, LIVE_STATES
 from fleetctl.inventory.claims import Claim, read_claim, read_claim_in_group
 from fleetctl.inventory.client import DashboardClient
+from fleetctl.inventory.json_entries import without_half_pairs
 from fleetctl.inventory.json_values import object_of, text_of
 from fleetctl.inventory.marks import parse_actor_name
 from fleetctl.inventory.state_api import Listing, Row, list_rows
@@ -25,6 +27,10 @@ RESTARTING comes twice, because an ALIVE actor may return to it."""
 LOGICAL_PATH, LOGICAL_KEYS = "/logical/actors", ("data", "actors")
 NO_NODE = "f" * 56
 """The node id of an actor without a node, in the dashboard's own list."""
+MEMBER_CLASS = "GangMember"
+"""The class of the actors that are members of our gangs; see agent/gang.py."""
+MEMBER_CLASSES = frozenset({MEMBER_CLASS, "WarmHolder"})
+"""These, and the actors that hold the weights of a WARM gang on its further nodes; see agent/warm.py."""
 PREFIX = "FLEETCTL_FAILED "
 """The marker before a failure in Ray's text; see agent/failure.py."""
 
@@ -74,12 +80,12 @@ def list_live_actors(client: DashboardClient) -> Listing[LiveActor]:
 
 
 def _missing_replicas(client: DashboardClient, known: Mapping[str, LiveActor]) -> list[LiveActor]:
-    """Return the live replicas that are not in `known`; raises InventoryError."""
+    """Return the live replicas and their members that are not in `known`; raises InventoryError."""
 
     def read(actor_id: str, entry: object) -> LiveActor | None:
         row = _row_of(actor_id, object_of(entry))
-        is_missing = actor_id not in known and parse_actor_name(str(row["name"])) is not None
-        return read_actor(row) if is_missing else None
+        ours = row["class_name"] in MEMBER_CLASSES or parse_actor_name(str(row["name"])) is not None
+        return read_actor(row) if ours and actor_id not in known else None
 
     found, _ = client.read_entries(LOGICAL_PATH, LOGICAL_KEYS, {"nocache": "1"}, read, opening="{", large=True)
     return [actor for actor in found if actor is not None]
@@ -121,7 +127,8 @@ def read_actor(row: Row) -> LiveActor | None:
 
 def count_of(value: object) -> int:
     """Return a count; Ray writes 64-bit integers as text."""
-    return int(value) if isinstance(value, (int, str)) and str(value).isdecimal() else 0
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    return int(text) if isinstance(text, str) and re.fullmatch("[0-9]{1,18}", text) else 0
 
 
 def death_messages(cause: object) -> Iterator[str]:
@@ -139,7 +146,7 @@ def packed_failure(texts: Sequence[str]) -> Mapping[str, Any]:
         _, found, packed = line.partition(PREFIX)
         if found:
             try:
-                failure, _ = json.JSONDecoder().raw_decode(packed)
+                failure, _ = json.JSONDecoder().raw_decode(without_half_pairs(packed))
             except (ValueError, RecursionError):
                 continue
             if isinstance(failure, dict) and text_of(failure.get("code")):

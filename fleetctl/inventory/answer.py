@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
 
-from fleetctl.inventory.json_entries import MAX_VALUES, count_values
+from fleetctl.inventory.json_entries import MAX_VALUES, count_values, parse_text
 
 QUOTED = 200
 _BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encoding"})
@@ -44,10 +43,7 @@ def parse_json(body: bytes) -> object:
     """Return the value in `body`; raises ValueError for text that is not JSON, nests too deep or is too large."""
     if len(body) > MAX_VALUES and count_values(body) > MAX_VALUES:
         raise ValueError("too many values")
-    try:
-        return json.loads(body)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
+    return parse_text(body.decode("utf-8-sig"))
 
 
 def error_text(answer: httpx.Response) -> str:

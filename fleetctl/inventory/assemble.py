@@ -9,7 +9,7 @@ from typing import Any
 
 from fleetctl.documents.inventory import Gpu, Node, NodeResources, ReplicaMember, is_lost
 from fleetctl.documents.selector import ACCELERATOR_LABEL
-from fleetctl.inventory.actors import LiveActor
+from fleetctl.inventory.actors import MEMBER_CLASS, LiveActor
 from fleetctl.inventory.cards import (
     Workers,
     card_warnings,
@@ -21,12 +21,10 @@ from fleetctl.inventory.cards import (
 )
 from fleetctl.inventory.claims import Claim, RaySum, claim_of_amounts
 from fleetctl.inventory.json_values import list_of, object_of, whole_of
+from fleetctl.inventory.marks import refused_claims
 from fleetctl.inventory.nodes import unique_names
 from fleetctl.inventory.replicas import FoundReplica
 from fleetctl.inventory.used import PlacementGroup, listed_by_node
-
-MEMBER_CLASS = "GangMember"
-"""The class of the actors that are members of our gangs; see agent/gang.py."""
 
 NO_ACTOR = "f" * 32
 """The actor id in the statistics of a worker that runs a task."""
@@ -126,8 +124,8 @@ def contradictions(parts: Parts) -> Iterator[str]:
 def consistency_warnings(parts: Parts, nodes: Sequence[Node]) -> list[str]:
     """Return the warnings that leave the reading complete; `nodes` were built from the parts."""
     alive = [node for node in nodes if node.state != "DEAD"]
-    unreadable = [f"replica {found.actor.name}: {problem}" for found in parts.replicas for problem in found.problems]
-    return [*unreadable, *_nodes_not_listed(parts), *_missing_cards(parts), *card_warnings(alive)]
+    refused = refused_claims(found.replica for found in parts.replicas)
+    return [*refused, *_nodes_not_listed(parts), *_missing_cards(parts), *card_warnings(alive)]
 
 
 def _nodes_not_listed(parts: Parts) -> Iterator[str]:

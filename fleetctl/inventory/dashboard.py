@@ -96,7 +96,7 @@ def _read(live: Live, *, ages: bool) -> Inventory:
     seen_by_agent = live.agent.sums(nodes) if live.agent else {}
     sums = {**answers.sums, **seen_by_agent}
     version = text_of(answers.version.get("ray_version"))
-    replicas = find_replicas(actors, live.namespace, planned, answers.jobs or ())
+    replicas = find_replicas(actors, live.namespace, planned, answers.jobs or (), nodes)
     # these versions report a percentage of memory transfers as the memory of a process (ray#61456)
     in_percent = version is None or (2, 50) <= _numbers(version) < (2, 57)
     parts = Parts(nodes, actors, replicas, answers.summary, sums, memory_by_process=not in_percent)
@@ -211,7 +211,7 @@ def _read_version(client: DashboardClient) -> Mapping[str, Any]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    parts = re.match(r"(\d+)\.(\d+)", version)
+    parts = re.match(r"(\d{1,9})\.(\d{1,9})", version)
     return (int(parts[1]), int(parts[2])) if parts else ()
 
 

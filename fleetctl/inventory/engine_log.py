@@ -21,7 +21,7 @@ QUOTED = 200
 HELD_BYTES = 128 << 20
 """The most memory for all logs that are shown together."""
 READABLE_CHARS = 60
-_MEMBER = re.compile(r"([0-9]+)-(.+)-([0-9]+)-([0-9]+)\.log")
+_MEMBER = re.compile(r"([0-9]{1,18})-(.+)-([0-9]{1,18})-([0-9]{1,18})\.log")
 """The part of a log's name after the model: replica, group, copy, rank."""
 
 _ABSENT = re.compile(r"not found|no such file", re.IGNORECASE)

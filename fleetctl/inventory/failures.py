@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from fleetctl.documents.base import as_datetime
+from fleetctl.documents.base import as_datetime, is_model_key
 from fleetctl.documents.inventory import Failure, Success
 from fleetctl.errors import InventoryError
 from fleetctl.inventory.actors import count_of, death_messages, packed_failure
@@ -82,7 +82,9 @@ def _read(row: Row, namespace: str, tried_again: set[str], silent: list[Silent])
     Adds the actors of its earlier tries to `tried_again`, and the actor itself to `silent` if it recorded no time.
     """
     name, cause = parse_actor_name(str(row.get("name"))), object_of(row.get("death_cause"))
-    if name is None or name.replica_id is None or row.get("ray_namespace") != namespace or row.get("state") != "DEAD":
+    if name is None or name.replica_id is None or not is_model_key(name.model):
+        return None
+    if row.get("ray_namespace") != namespace or row.get("state") != "DEAD":
         return None
     marks, texts = read_marks(text_of(row.get("repr_name")) or ""), list(death_messages(cause))
     record = packed_failure(texts) or marks.failed

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.json_values import list_of, object_of, whole_of
+from fleetctl.inventory.json_entries import parse_text
+from fleetctl.inventory.json_values import list_of, object_of, text_of, whole_of
 
 if TYPE_CHECKING:
     from fleetctl.inventory.answer import Answer
@@ -87,8 +87,8 @@ def log_of(client: DashboardClient, submission_id: str) -> str | None:
 def noted_list(metadata: Mapping[str, str], key: str) -> list[Any]:
     """Return the JSON list that an agent has noted under a key; entries of another release may be anything."""
     try:
-        return list_of(json.loads(metadata.get(key, "[]")))
-    except (ValueError, RecursionError):
+        return list_of(parse_text(metadata.get(key, "[]")))
+    except ValueError:
         return []
 
 
@@ -98,12 +98,14 @@ def named_replicas(metadata: Mapping[str, str]) -> list[str]:
     return named or ([metadata["replica"]] if metadata.get("replica") else [])
 
 
-def _job(record: dict[str, Any]) -> Job:
-    return Job(
-        str(record.get("submission_id") or ""), str(record.get("status") or ""),
-        dict(object_of(record.get("metadata"))), str(record.get("message") or ""),
-        whole_of(record.get("start_time")) or 0, whole_of(record.get("end_time")) or 0,
-        str(record.get("error_type") or ""), str(object_of(record.get("driver_info")).get("id") or ""))
+def _job(record: Mapping[str, Any]) -> Job:
+    """Return the job of a record; a value that is not text, where Ray has text, counts as absent."""
+    submission_id, status, message, error_type = (
+        text_of(record.get(key)) or "" for key in ("submission_id", "status", "message", "error_type"))
+    metadata = {key: value for key, value in object_of(record.get("metadata")).items() if isinstance(value, str)}
+    return Job(submission_id, status, metadata, message, whole_of(record.get("start_time")) or 0,
+               whole_of(record.get("end_time")) or 0, error_type,
+               text_of(object_of(record.get("driver_info")).get("id")) or "")
 
 
 def _content(answer: Answer) -> dict[str, Any]:

@@ -10,11 +10,16 @@ import codecs
 import json
 import re
 from collections.abc import Iterator, MutableMapping, Sequence
+from typing import Any
 
 MAX_VALUES = 16_000_000
 """The most values in one JSON document: Python needs up to a hundred bytes for each, however short its text is."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
+_MAY_BE_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_HEX = "[0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rf"\\(?:u[dD][89abAB]{_HEX}\\u[dD][c-fC-F]{_HEX}|(u[dD][89a-fA-F]{_HEX})|.)", re.DOTALL)
+"""An escape in JSON: a surrogate pair, half of one (in the group), or any other."""
 _CLOSING = {"{": "}", "[": "]"}
 _ENDS, _FOLLOW = frozenset('"}]'), frozenset(",}] \t\n\r")
 _LOOKAHEAD = 16
@@ -74,6 +79,21 @@ def count_values(data: bytes) -> int:
     return sum(map(data.count, (b",", b"[", b"{")))
 
 
+def parse_text(text: str) -> Any:  # noqa: ANN401  any JSON value
+    """Return the value in JSON text, its strings without half pairs; raises ValueError, also if it nests too deep."""
+    try:
+        return json.loads(without_half_pairs(text))
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def without_half_pairs(text: str) -> str:
+    """Return JSON text in which each half of a surrogate pair is written out, since no document can hold it."""
+    if _MAY_BE_HALF.search(text) is None:
+        return text
+    return _ESCAPE.sub(lambda found: f"\\{found[0]}" if found[1] else found[0], text)
+
+
 class _Text:
     """The document as text, read only as far as needed."""
 
@@ -124,8 +144,8 @@ class _Text:
                 self._need_more()
                 continue
             if self._read[end - 1] in _ENDS or self._read[end:end + 1] in _FOLLOW or end < len(self._read) - _LOOKAHEAD:
-                self._at = end
-                return value
+                begin, self._at = self._at, end
+                return parse_text(self._read[begin:end]) if _MAY_BE_HALF.search(self._read, begin, end) else value
             self._need_more()  # a number may continue: 1, 1., 1.5
 
     def end(self) -> None:

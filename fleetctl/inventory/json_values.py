@@ -42,7 +42,7 @@ def moment_of(value: object) -> str | None:
 
 def moment_of_ms(value: object) -> str | None:
     """Return the moment of a time in milliseconds since the epoch; None if it is 0, which means unknown."""
-    ms = value if isinstance(value, (int, float)) else 0
+    ms = value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
     try:
         return moment_at(ms / 1000) if ms > 0 else None
     except (OverflowError, ValueError):  # out of the range of dates
@@ -50,5 +50,5 @@ def moment_of_ms(value: object) -> str | None:
 
 
 def whole_of(value: object) -> int | None:
-    """Return a non-negative integer, else None; JSON's `true` is not a number."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+    """Return a non-negative integer of 63 bits, else None; JSON's `true` is not a number."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63 else None

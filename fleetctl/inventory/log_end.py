@@ -18,7 +18,7 @@ GROWTH = 8
 """The factor by which more lines are read when they do not reach far enough back."""
 COMPARED_BYTES = 1_000
 
-_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)#(\d+) ")
+_STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z)#(\d{1,18}) ")
 
 
 @dataclass(frozen=True, slots=True)

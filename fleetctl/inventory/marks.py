@@ -1,7 +1,8 @@
 """A replica's description of itself: its name, and once it is up its repr, with fleet, spec, members and claims.
 
-The agent, perhaps another version, writes the repr, and Ray passes it on. A part that cannot be read is left out and
-named; nothing here raises.
+The agent, perhaps another version, writes the repr, and Ray passes it on. But any program on the cluster can create an
+actor with such a name and repr: all of it is a claim. A part that cannot be read, or is beyond its bounds, is left out
+and named; nothing here raises. An address counts only if it is that of the member's node by Ray's own table.
 
 Names follow our schemes, HOT and WARM, or one of NDIF's two schemes, which are in use but never ours.
 `ModelActor:<key>:<id>` and `WarmReplica:<key>:<id>` split at the *last* colon, because a key may contain colons.
@@ -9,18 +10,25 @@ Names follow our schemes, HOT and WARM, or one of NDIF's two schemes, which are 
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fleetctl.documents.inventory import Level, ReplicaMember
-from fleetctl.documents.served_weights import ServedWeights
-from fleetctl.inventory.json_values import moment_of, object_of, text_of, texts_of
+from fleetctl.documents.inventory import MAX_SLOTS, Level, Replica, ReplicaMember, address_of, is_port
+from fleetctl.documents.served_weights import GotWeights, ServedWeights
+from fleetctl.inventory.json_entries import parse_text
+from fleetctl.inventory.json_values import moment_of, object_of, texts_of, whole_of
 
+MAX_MEMBERS, MAX_ITEMS, MAX_TEXT, MAX_AMOUNT = 1_024, 1_024, 4_096, 1 << 60
+MOST_NAMED = 5
+"""Findings about one replica that are named; the rest is counted."""
+SHOWN = 60
+"""Characters of a claim that a message quotes."""
+_LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_WORD, _LINE = re.compile("[!-~]{1,128}"), re.compile(r"[^\x00-\x1f\x7f-\x9f\ud800-\udfff]{1,1024}")
 _MEMBERS = TypeAdapter(list[ReplicaMember])
 _WEIGHTS = TypeAdapter(ServedWeights | None)
 _PREFIX = "ModelActor:"
@@ -28,6 +36,16 @@ _HEX_ID = r"(?:[0-9a-f]{32}|[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9
 _OURS = re.compile(r"(ModelActor|WarmReplica):(.+):(0|[1-9][0-9]{0,17})", re.DOTALL)
 _ID_LAST = re.compile(rf"ModelActor:(.+):{_HEX_ID}", re.DOTALL)
 _ID_FIRST = re.compile(rf"(?:[0-9a-f]{{5}}|{_HEX_ID}):ModelActor:(.+)", re.DOTALL)
+
+
+def _matching(pattern: re.Pattern[str]) -> Callable[[object], str | None]:
+    return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
+
+
+_PARTS: Mapping[str, Callable[[object], object]] = {
+    "fleet": _matching(_LABEL), "namespace": _matching(_LINE), "specHash": _matching(_WORD),
+    "engineHash": _matching(_WORD), "readyAt": moment_of, "restartMax": whole_of}
+"""How each part of a repr is read, except its members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +83,34 @@ def read_marks(repr_name: str) -> Marks:
     if not repr_name.startswith("{"):
         return Marks()
     try:
-        mark = json.loads(repr_name)
-    except (ValueError, RecursionError):
+        mark = parse_text(repr_name)
+    except ValueError:
         return Marks(problems=("its repr is not complete JSON",))
     if not isinstance(mark, dict):
         return Marks()
     problems: list[str] = []
-    members, most = _members(mark.get("members"), problems), mark.get("restartMax")
-    fleet, namespace, spec_hash, engine_hash = (
-        text_of(mark.get(key)) for key in ("fleet", "namespace", "specHash", "engineHash"))
-    return Marks(fleet, namespace, spec_hash, engine_hash, moment_of(mark.get("readyAt")),
-                 most if isinstance(most, int) else None, members, frozenset(texts_of(mark.get("earlierTries"))),
-                 object_of(mark.get("failed")), tuple(problems))
+    found: dict[str, Any] = {}
+    for key, read in _PARTS.items():
+        value = mark.get(key)
+        found[key] = None if value is None else read(value)
+        if found[key] is None and value not in (None, ""):
+            problems.append(f"the {key} in its repr cannot be read: {_quoted(value)}")
+    return Marks(found["fleet"], found["namespace"], found["specHash"], found["engineHash"], found["readyAt"],
+                 found["restartMax"], _members(mark.get("members"), problems),
+                 frozenset(texts_of(mark.get("earlierTries"))), object_of(mark.get("failed")),
+                 tuple(_few(list(dict.fromkeys(problems)))))
+
+
+def _few(findings: list[str]) -> list[str]:
+    more = len(findings) - MOST_NAMED
+    return findings if more <= 0 else [*findings[:MOST_NAMED], f"and {more} more of what it says does not count"]
+
+
+def _quoted(value: object) -> str:
+    if isinstance(value, (dict, list)):  # may be nested too deeply for `repr`
+        return "a list" if isinstance(value, list) else "an object"
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:
@@ -84,23 +118,114 @@ def _members(value: object, problems: list[str]) -> tuple[ReplicaMember, ...]:
         return ()
     try:
         plain = [_readable(member, problems) for member in value] if isinstance(value, list) else value
-        return tuple(_MEMBERS.validate_python(plain))
+        members = _MEMBERS.validate_python(plain)
+        if are_bounded(members):
+            return tuple(members)
     except ValidationError:
-        problems.append("the members in its repr cannot be read")
-        return ()
+        pass
+    problems.append("the members in its repr cannot be read")
+    return ()
 
 
 def _readable(member: Mapping[str, Any] | object, problems: list[str]) -> object:
-    """Return a member with the inventory's field names (the agent writes `ip`), without weights that cannot be read."""
+    """Return a member with the inventory's field names (the agent writes `ip`).
+
+    An address that is none, a port that is none, and weights that cannot be read are left out.
+    """
     if not isinstance(member, dict):
         return member
     found = {"address": member["ip"], **member} if "ip" in member else dict(member)
+    for key, what, is_one in (("address", "the IP address of a machine", address_of), ("port", "a port", is_port)):
+        if found.get(key) is not None and not is_one(found[key]):
+            problems.append(f"the {key} in its repr is not {what}: {_quoted(found.pop(key))}")
     try:
-        _WEIGHTS.validate_python(found.get("weights"))
+        readable = are_plausible(_WEIGHTS.validate_python(found.get("weights")))
     except ValidationError:
+        readable = False
+    if not readable:
         problems.append("the weights in its repr cannot be read")
         del found["weights"]
     return found
+
+
+def are_plausible(weights: ServedWeights | None) -> bool:
+    """Return whether the amounts and texts in what a member says of its weights are in bounds."""
+    if weights is None:
+        return True
+    got = weights.fetched or GotWeights(source="")
+    amounts = (weights.bytes or 0, got.bytes, got.reused, got.seconds)
+    texts = (weights.unserved or "", got.source, got.from_, *got.left)
+    return (min(amounts) >= 0 and max(amounts) <= MAX_AMOUNT and len(texts) <= MAX_ITEMS
+            and max(map(len, texts)) <= MAX_TEXT)
+
+
+def are_bounded(members: Sequence[ReplicaMember]) -> bool:
+    """Return whether the members of one replica are few enough, and their texts and amounts in bounds."""
+    return len(members) <= MAX_MEMBERS and all(map(_is_bounded, members))
+
+
+def _is_bounded(member: ReplicaMember) -> bool:
+    counts = (member.copy_index, member.rank, member.slot or 0)
+    amounts = (member.gpus, member.vram, member.cpus, member.memory)
+    words = (member.role, *([] if member.node_id is None else [member.node_id]), *member.gpu_uuids)
+    return (min(*counts, *amounts, *member.gpu_indices) >= 0 and max(counts) <= MAX_SLOTS
+            and max(*amounts, *member.gpu_indices) <= MAX_AMOUNT and len(member.gpu_indices) <= MAX_ITEMS
+            and len(member.gpu_uuids) <= MAX_ITEMS and all(map(_WORD.fullmatch, words))
+            and (member.group is None or _LABEL.fullmatch(member.group) is not None))
+
+
+def without_place(member: ReplicaMember) -> ReplicaMember:
+    """Return a member that is not up: without address, cards and weights, such as those from before a restart."""
+    return member.model_copy(update={"address": None, "port": None, "gpu_indices": [], "gpu_uuids": [],
+                                      "weights": None})
+
+
+def with_true_addresses(
+    replica: Replica, addresses: Mapping[str, str | None], hosts: Set[str] | None = None
+) -> Replica:
+    """Return the replica without addresses that are not its own; `refused` names them.
+
+    A member's address is its own if it is that of its node in `addresses`, which are by node id and in their shortest
+    form; None = the node's address is not known. `hosts` = the nodes on which Ray lists actors of the replica; None =
+    not known, as in a document.
+    """
+    if not any(member.address for member in replica.members):
+        return replica
+    members, refused, seats = list[ReplicaMember](), list[str](), set[tuple[str | None, int, int]]()
+    for member in replica.members:
+        seat, address = (member.group, member.copy_index, member.rank), address_of(member.address)
+        why = "another member has the same rank" if seat in seats else _untrue(member, address, addresses, hosts)
+        seats.add(seat)
+        if member.address is not None and why:
+            subject = "it" if len(replica.members) == 1 else f"rank {member.rank} of group {member.group}"
+            refused.append(f"{subject} says that it serves at {_quoted(member.address)}, but {why}")
+            members.append(member.model_copy(update={"address": None, "port": None}))
+        else:
+            members.append(member if address == member.address else member.model_copy(update={"address": address}))
+    return replica if members == replica.members else replica.model_copy(
+        update={"members": members, "refused": [*replica.refused, *_few(refused)]})
+
+
+def _untrue(
+    member: ReplicaMember, address: str | None, addresses: Mapping[str, str | None], hosts: Set[str] | None
+) -> str | None:
+    """Return why the address of a member is not that of its node; None if it is."""
+    node_id = member.node_id or ""
+    if address is None:
+        return "that is not the IP address of a machine"
+    if member.port is not None and not is_port(member.port):
+        return f"{member.port} is not a port"
+    if node_id not in addresses:
+        return "the address of its node is not known"
+    if hosts is not None and node_id not in hosts:
+        return f"Ray lists no actor of it on node {node_id}"
+    own = addresses[node_id]
+    return None if own in (None, address) else f"the address of its node is {own}"
+
+
+def refused_claims(replicas: Iterable[Replica]) -> list[str]:
+    """Return the warnings about what replicas say of themselves and does not count."""
+    return [f"replica {replica.actor_name}: {why}" for replica in replicas for why in replica.refused]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ that job has written its plan to its log before creating anything.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,8 +16,9 @@ from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.failures import Silent
 from fleetctl.inventory.jobs import DRAINING, Job, log_of
+from fleetctl.inventory.json_entries import parse_text
 from fleetctl.inventory.json_values import moment_of_ms
-from fleetctl.inventory.marks import Marks, parse_actor_name
+from fleetctl.inventory.marks import Marks, are_bounded, parse_actor_name, without_place
 
 ACCEPTED = '"type":"planAccepted"'
 
@@ -56,8 +56,9 @@ def _records(client: DashboardClient, job: Job) -> Iterator[tuple[str, Marks]]:
         return
     for record in read_records(log):
         for replica in record.replicas:
+            members = tuple(replica.members) if are_bounded(replica.members) else ()
             yield f"ModelActor:{replica.model}:{replica.replica_id}", replace(
-                _planned_by(job), spec_hash=replica.spec_hash, members=tuple(replica.members))
+                _planned_by(job), spec_hash=replica.spec_hash, members=tuple(map(without_place, members)))
 
 
 def _planned_by(job: Job) -> Marks:
@@ -69,6 +70,6 @@ def read_records(log: str) -> Iterator[ApplyRecord]:
     for line in log.split("\n"):
         if ACCEPTED in line:
             try:
-                yield ApplyRecord.model_validate(json.loads(line))
-            except (ValueError, RecursionError):
+                yield ApplyRecord.model_validate(parse_text(line))
+            except ValueError:
                 continue

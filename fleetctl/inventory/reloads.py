@@ -16,6 +16,7 @@ from fleetctl.documents.base import Moment, Stored, as_datetime
 from fleetctl.documents.inventory import RELOAD_ENDED, UNKNOWN_SPEC, Failure, Replica
 from fleetctl.documents.served_weights import ServedWeights
 from fleetctl.inventory.jobs import Job, noted_list
+from fleetctl.inventory.marks import are_plausible
 
 RELOADS = "reloads"
 """The metadata key under which a job's agent notes reloads; see agent/reloads.py."""
@@ -85,6 +86,8 @@ def _notes(jobs: Sequence[Job]) -> Iterator[tuple[Job, ReloadNote]]:
     for job in jobs:
         for row in noted_list(job.metadata, RELOADS):
             try:
-                yield job, ReloadNote.model_validate(row)
+                note = ReloadNote.model_validate(row)
             except ValidationError:  # written by another release
                 continue
+            if all(map(are_plausible, note.weights)):
+                yield job, note

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fleetctl.documents.inventory import Inventory
+from fleetctl.documents.inventory import Inventory, address_of
 from fleetctl.documents.loading import load_document, unknown_keys
 from fleetctl.documents.quantity import SHARE, count_of
 from fleetctl.errors import DocumentError
@@ -26,7 +26,7 @@ class Snapshot:
     stdin: Callable[[], bytes] | None = None
 
     def read(self, *, ages: bool = False) -> Inventory:  # noqa: ARG002  the signature of `Live.read`
-        """Return the inventory.
+        """Return the inventory; addresses that are not those of their nodes in it are left out.
 
         Raises DocumentError when it cannot be read or is not an inventory, and when two nodes share an id or a name.
         """
@@ -41,6 +41,8 @@ class Snapshot:
         inventory = load_document(text, Inventory, where=where)
         _check_nodes(inventory, where)
         inventory = _with_node_ids(inventory)
+        if any(member.address for replica in inventory.replicas for member in replica.members):
+            inventory = _with_true_addresses(inventory)
         if inventory.source.startswith(("http://", "https://")):  # read from a cluster and saved
             return inventory
         found = [warning for warning in [*unknown_keys(text, Inventory, where=where), *_odd_amounts(inventory)]
@@ -69,6 +71,16 @@ def _with_node_ids(inventory: Inventory) -> Inventory:
             member if member.node_id in ids else
             member.model_copy(update={"node_id": names.get(member.node_id or "", member.node_id)})
             for member in replica.members]}) for replica in inventory.replicas]})
+
+
+def _with_true_addresses(inventory: Inventory) -> Inventory:
+    """Return the inventory without addresses that are not those of their nodes in it, and with a warning for each."""
+    from fleetctl.inventory.marks import refused_claims, with_true_addresses
+
+    addresses = {node.id: address_of(node.ip) for node in inventory.nodes}
+    replicas = [with_true_addresses(replica, addresses) for replica in inventory.replicas]
+    new = [warning for warning in refused_claims(replicas) if warning not in inventory.warnings]
+    return inventory.model_copy(update={"replicas": replicas, "warnings": [*inventory.warnings, *new]})
 
 
 def _file_bytes(path: str) -> bytes:

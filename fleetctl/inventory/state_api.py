@@ -70,6 +70,6 @@ def _cut(path: str, listing: Mapping[str, Any], count: int) -> str | None:
 
 def _problems(path: str, listing: Mapping[str, Any]) -> list[str]:
     """Report other reasons why the list is incomplete: a source that failed, or a warning."""
-    warning = listing.get("partial_failure_warning")
-    partial = [f"{path} is partial: {warning}"] if warning else []
-    return partial + [f"{path}: {warning}" for warning in listing.get("warnings") or ()]
+    partial, warnings = listing.get("partial_failure_warning"), listing.get("warnings") or []
+    return [*([f"{path} is partial: {partial}"] if partial else []),
+            *(f"{path}: {warning}" for warning in (warnings if isinstance(warnings, list) else [warnings]))]

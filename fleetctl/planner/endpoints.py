@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
 from fleetctl.documents.fleet import Serving
-from fleetctl.documents.inventory import Inventory, Replica, dead_node_ids, is_live, serves
+from fleetctl.documents.inventory import Inventory, Replica, address_of, dead_node_ids, is_live, is_port, serves
 from fleetctl.documents.quantity import grouped
 from fleetctl.fleetfile.resolved import ResolvedFleet
 
@@ -31,8 +31,9 @@ def _served(key: str, serving: Serving, ready: list[Replica], names: Mapping[str
 def _of_replica(replica: Replica, serving: Serving, names: Mapping[str, str]) -> Iterator[Endpoint]:
     for member in replica.members:
         serves = member.rank == 0 and (serving.groups is None or member.group in serving.groups)
-        if serves and member.address and member.port and replica.replica_id is not None:
+        address, port = address_of(member.address), member.port
+        if serves and address and port and is_port(port) and replica.replica_id is not None:
             yield Endpoint(
                 replica_id=replica.replica_id, group=member.group or "", copy_index=member.copy_index,
-                role=member.role, node=names.get(member.node_id or "", member.node_id or ""), address=member.address,
-                port=member.port, path=serving.path)
+                role=member.role, node=names.get(member.node_id or "", member.node_id or ""), address=address,
+                port=port, path=serving.path)

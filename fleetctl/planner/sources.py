@@ -13,7 +13,7 @@ import numpy as np
 
 from fleetctl.documents.canonical import in_order
 from fleetctl.documents.fleet import NodePolicy
-from fleetctl.documents.inventory import Inventory, Node, dead_node_ids, host_port, is_lost, serves
+from fleetctl.documents.inventory import Inventory, Node, address_of, dead_node_ids, host_port, is_lost, serves
 from fleetctl.documents.quantity import grouped
 from fleetctl.documents.selector import matches
 from fleetctl.documents.weights import Weights
@@ -191,8 +191,9 @@ def _ready_sources(inventory: Inventory) -> Iterator[_Source]:
     members = [(replica, member) for replica in sorted(replicas, key=lambda one: (one.model, one.replica_id or 0))
                for member in sorted(replica.members, key=lambda one: (one.group or "", one.copy_index, one.rank))]
     for replica, member in members:
-        if member.weights and member.weights.port and member.address and member.node_id in known:
+        address = address_of(member.address)
+        if member.weights and member.weights.port and address and member.node_id in known:
             yield _Source(f"{replica.model}/{replica.replica_id}", member.node_id,
-                          host_port(member.address, member.weights.port), member.weights.artifact,
+                          host_port(address, member.weights.port), member.weights.artifact,
                           member.weights.view, member.weights.whole or member.weights.view is None,
                           member.weights.bytes)

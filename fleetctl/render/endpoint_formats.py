@@ -1,10 +1,16 @@
-"""The endpoints as configuration of load balancers and monitors. Each function returns the text of a whole file."""
+"""The endpoints as configuration of load balancers and monitors. Each function returns the text of a whole file.
+
+Any program on the cluster can start a replica of a model with any key. So each format quotes keys and names by its own
+grammar, what it derives from a name depends on that name alone, and a name with a meaning of its own is left out.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
+from math import inf
 
 import yaml
 
@@ -15,16 +21,54 @@ from fleetctl.documents.quantity import grouped
 CLUSTER_TYPE = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 NO_SERVER = "server 127.0.0.1:1 down;  # no replica is ready"
 """nginx refuses an `upstream` without servers."""
+DIGEST = 16
+"""Hexadecimal digits at the end of an upstream's name, against two names that differ only in other characters."""
+_PLAIN_UPSTREAM = re.compile(rf"(?!.*-[0-9a-f]{{{DIGEST}}}$)[a-z0-9._-]{{1,128}}")
+
+
+class _Text(str):
+    """Text from outside, always in quotes: parsers of YAML differ in what they read as a number."""
+
+    __slots__ = ()
+
+
+class _Yaml(yaml.SafeDumper):
+    """Writes `_Text` in quotes, and everything else as PyYAML does."""
+
+
+_Yaml.add_representer(_Text, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"'))
+
+
+def left_out(output_format: str, served: Endpoints) -> list[str]:
+    """Return a warning for each model that this format leaves out, because its name has another meaning there."""
+    return [f"{model.key} is left out: {why}; give it another `serving.name`"
+            for model in served.models if (why := _other_meaning(output_format, model))]
+
+
+def _other_meaning(output_format: str, model: ServedModel) -> str | None:
+    if output_format == "vllm-router" and "," in model.name:
+        return f"its name {model.name} has a comma, which separates names there"
+    if output_format == "litellm" and "*" in model.name:
+        return f"its name {model.name} has a *, which stands for the names of other models there"
+    if output_format == "litellm" and any(text.startswith("os.environ/") for text in (model.name, model.key)):
+        return "LiteLLM replaces os.environ/NAME by the value of that variable"
+    return None
+
+
+def _deployments(output_format: str, served: Endpoints) -> Iterator[tuple[ServedModel, Endpoint]]:
+    for model in served.models:
+        if _other_meaning(output_format, model) is None:
+            yield from ((model, one) for one in model.endpoints)
 
 
 def as_litellm(served: Endpoints) -> str:
     """Return a `model_list` for LiteLLM's proxy: a deployment per endpoint. The engines need no key; LiteLLM does."""
-    rows = [{"model_name": model.name,
-             "litellm_params": {"model": f"openai/{model.name}", "api_base": one.url, "api_key": "none",
+    rows = [{"model_name": _Text(model.name),
+             "litellm_params": {"model": _Text(f"openai/{model.name}"), "api_base": _Text(one.url), "api_key": "none",
                                 "weight": model.weight},
-             "model_info": {"id": f"{model.key}/{one.replica_id}/{one.group}/{one.copy_index}"}}
-            for model in served.models for one in model.endpoints]
-    return str(yaml.safe_dump({"model_list": rows}, sort_keys=False, allow_unicode=True))
+             "model_info": {"id": _Text(f"{model.key}/{one.replica_id}/{one.group}/{one.copy_index}")}}
+            for model, one in _deployments("litellm", served)]
+    return _yaml({"model_list": rows})
 
 
 def as_prometheus(served: Endpoints) -> str:
@@ -42,27 +86,31 @@ def as_envoy(served: Endpoints) -> str:
 
     An EDS file may hold only one cluster; Envoy refuses more with "Unexpected EDS resource length".
     """
-    resources = [{"@type": CLUSTER_TYPE, "name": name, "type": "STATIC", "load_assignment": {
-        "cluster_name": name, "endpoints": [{"lb_endpoints": [
-            {"endpoint": {"address": {"socket_address": {"address": one.address, "port_value": one.port}}},
+    resources = [{"@type": CLUSTER_TYPE, "name": _Text(name), "type": "STATIC", "load_assignment": {
+        "cluster_name": _Text(name), "endpoints": [{"lb_endpoints": [
+            {"endpoint": {"address": {"socket_address": {"address": _Text(one.address), "port_value": one.port}}},
              "load_balancing_weight": model.weight} for model, one in group]}]}}
         for name, group in _by_name(served).items()]
-    return str(yaml.safe_dump({"resources": resources}, sort_keys=False, allow_unicode=True))
+    return _yaml({"resources": resources})
+
+
+def _yaml(document: Mapping[str, object]) -> str:
+    return str(yaml.dump(document, Dumper=_Yaml, sort_keys=False, allow_unicode=True, width=inf))
 
 
 def as_nginx(served: Endpoints) -> str:
     """Return an `upstream` per name, for inclusion in nginx's `http` block."""
-    blocks, taken = [], set[str]()
+    blocks = []
     for name, group in _by_name(served).items():
         servers = [f"server {one.host_port} weight={model.weight};  # {_comment(model, one)}"
                    for model, one in group] or [NO_SERVER]
-        blocks.append("\n".join([f"upstream {_upstream(name, taken)} {{", *(f"    {line}" for line in servers), "}"]))
+        blocks.append("\n".join([f"upstream {upstream_of(name)} {{", *(f"    {line}" for line in servers), "}"]))
     return "\n".join(blocks) + "\n"
 
 
 def as_vllm_router(served: Endpoints) -> str:
     """Return a dynamic configuration for vLLM's production-stack router."""
-    pairs = [(f"http://{one.host_port}", model.name) for model in served.models for one in model.endpoints]
+    pairs = [(f"http://{one.host_port}", model.name) for model, one in _deployments("vllm-router", served)]
     return json.dumps({"service_discovery": "static", "routing_logic": "roundrobin",
                        "static_backends": ",".join(url for url, _ in pairs),
                        "static_models": ",".join(name for _, name in pairs)}, indent=2) + "\n"
@@ -80,13 +128,16 @@ def _by_name(served: Endpoints) -> dict[str, list[tuple[ServedModel, Endpoint]]]
     return found | grouped((model.name, (model, one)) for model in served.models for one in model.endpoints)
 
 
-def _upstream(name: str, taken: set[str]) -> str:
-    """Return a unique upstream name of letters, digits, `.`, `_` and `-`: nginx has no quotes there."""
-    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name)
-    candidates = (plain, *(f"{plain}_{number}" for number in range(1, len(taken) + 1)))
-    chosen = next(candidate for candidate in candidates if candidate not in taken)
-    taken.add(chosen)
-    return chosen
+def upstream_of(name: str) -> str:
+    """Return the name of a model's `upstream`, which depends on the model's name alone; no two names share one.
+
+    nginx has no quotes there, and ignores case. A name of lower-case letters, digits, `.`, `_` and `-` stays as it is;
+    any other gets a digest, and so does a name that looks as if it had one.
+    """
+    if _PLAIN_UPSTREAM.fullmatch(name):
+        return name
+    plain = re.sub(r"[^a-z0-9._-]+", "_", name.lower())[:64]
+    return f"{plain}-{sha256(name.encode(errors='backslashreplace')).hexdigest()[:DIGEST]}"
 
 
 def _comment(model: ServedModel, one: Endpoint) -> str:

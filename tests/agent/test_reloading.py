@@ -153,6 +153,7 @@ class Actors:
         self.record = ActorRecord("RESTARTING", placed=True, report="", death="", restarts=1)
         monkeypatch.setattr(reloads, "note", self.note)
         monkeypatch.setattr(reloads.cluster, "actor_record", lambda _: self.record)
+        monkeypatch.setattr(reloads.cluster, "is_at", lambda node_id, ip: (node_id, ip) == ("n", "10.0.0.1"))
 
     def get(self, state: dict[str, Any]) -> dict[str, Any]:
         if state is GONE:
@@ -224,6 +225,13 @@ def test_replicas_of_a_model_reload_one_at_a_time_each_with_a_note_and_as_a_sour
     assert [(one["actorId"], one["restarts"], one["weights"][0]["port"]) for one in actors.noted[-1]] == [
         ("actor0", 1, 7), ("actor1", 1, 7)]
     assert (not found.unfinished, actors.released) == (True, 1)
+
+
+def test_an_actor_that_names_another_address_than_its_nodes_is_no_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    lying: dict[str, Any] = {**DONE, "places": [{**DONE["places"][0], "ip": "192.0.2.66"}]}
+    actors = Actors(monkeypatch, m0=[lying], m1=[DONE])
+    assert actors.run(actors.begin(0, 1)) == {"m/0": ("ready", "RELOADED"), "m/1": ("ready", "RELOADED")}
+    assert actors.asked[1][1]["members"][0]["weights"]["sources"] == []
 
 
 def test_a_failure_is_noted_and_the_other_replicas_of_its_model_do_not_reload(monkeypatch: pytest.MonkeyPatch) -> None:

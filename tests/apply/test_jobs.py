@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from cluster_stand_in import ClusterStandIn
 
@@ -201,6 +203,16 @@ def test_a_response_that_is_not_a_job_is_an_error(
     cluster.refusals["GET", "/api/jobs/j"] = [answer]
     with pytest.raises(InventoryError):
         fetch_job(client, "j")
+
+
+def test_what_is_not_text_where_ray_has_text_is_absent(cluster: ClusterStandIn, client: DashboardClient) -> None:
+    metadata: dict[str, Any] = {"draining": ["n"], "verb": [], "fleet": 10**400, "who": None, "planId": "p"}
+    cluster.add_job("j", **metadata)
+    job = cluster.jobs["j"]
+    odd: Any = []
+    job.status, job.message, job.error_type, job.start_time, job.driver_id = odd, odd, odd, 10**400, odd
+    [found] = list_jobs(client)
+    assert found == Job("j", "", {"tool": "fleetctl", "planId": "p"})
 
 
 def test_only_fleetctls_jobs_are_listed_oldest_first(cluster: ClusterStandIn, client: DashboardClient) -> None:

@@ -56,6 +56,11 @@ def replica_of(cluster: ClusterStandIn, number: int = 0, **more: Any) -> None:
     cluster.actors[-1].update(more)
 
 
+def replica_elsewhere(cluster: ClusterStandIn) -> None:
+    replica_of(cluster)
+    cluster.actors[-1]["repr_name"] = cluster.actors[-1]["repr_name"].replace("10.0.0.7", "10.0.0.8")
+
+
 def old_replica(cluster: ClusterStandIn) -> None:
     replica_of(cluster)
     job = cluster.add_job("fleetctl-apply-00000000000c", verb="apply", fleet="lab", toolVersion="0.0.9")
@@ -121,6 +126,7 @@ FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
     "DISK_FULL": (lambda it: set_node_a(it, disk={"/": {"total": 100, "free": 4}}), "node", "node-a"),
     "CORDON_ENDED": (ended_cordon, "node", "node-a"),
     "REPLICA_LOST": (lambda it: (replica_of(it), it.nodes[0].update(state="DEAD")), "replica", "org/one:1/0"),
+    "CLAIM_REFUSED": (replica_elsewhere, "replica", "ModelActor:org/one:1:0"),
     "REPLICA_RESTARTS": (lambda it: replica_of(it, num_restarts="4"), "replica", "org/one:1/0"),
     "AGENT_OLD": (old_replica, "replica", "org/one:1/0"),
     "LOCK_LEFT": (lambda it: answer_examination(it, {"fleet": "lab", "number": 4, "job": "j9"}), "cluster", "lab"),

@@ -11,10 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from cluster_stand_in import ClusterStandIn
 from published_schemas import validator
 
 from fleetctl.cli import endpoints as command
+from fleetctl.render.endpoint_formats import FORMATS
 
 MODEL = "org/one"
 
@@ -128,6 +130,8 @@ def test_check_omits_and_reports_silent_endpoints(cli, running: ClusterStandIn, 
     with ThreadingHTTPServer(("127.0.0.1", 0), Ready) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port = server.server_address[1]
+        for node in running.nodes:
+            node["node_ip"] = "127.0.0.1"
         for actor in running.actors:
             for old, new in (("10.0.0.7", "127.0.0.1"), ('"port":7001', f'"port":{port}'), ('"port":7002', '"port":1')):
                 actor["repr_name"] = actor["repr_name"].replace(old, new)
@@ -136,6 +140,51 @@ def test_check_omits_and_reports_silent_endpoints(cli, running: ClusterStandIn, 
     [found] = [one for model in json.loads(result.out)["models"] for one in model["endpoints"]]
     assert found["port"] == port
     assert f"{MODEL}/1 does not answer at 127.0.0.1:1; left out" in result.err
+
+
+LIES = {
+    "a second server": "10.0.0.7; } server { listen 8089; location / { root /etc; } } upstream x { server 10.0.0.7",
+    "a name": "localhost", "another machine": "192.0.2.66", "a zone": "fe80::1%eth0", "a number": 167772167,
+    "every machine": "0.0.0.0", "a line end": "10.0.0.7\n", "octal": "012.0.0.07", "a list": ["10.0.0.7"],
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_an_actor_that_lies_about_its_address_is_reported_and_gets_no_requests(
+        cli, running: ClusterStandIn, lie: str, monkeypatch: pytest.MonkeyPatch):
+    mark = json.loads(running.actors[0]["repr_name"])
+    mark["members"][0]["ip"] = LIES[lie]
+    running.actors[0]["repr_name"] = json.dumps(mark)
+    for output_format in FORMATS:
+        result = cli("endpoints", "--format", output_format)
+        assert (result.code, "7002" in result.out, "7001" in result.out) == (0, True, False)
+        assert "listen" not in result.out
+    assert f"replica ModelActor:{MODEL}:0: " in " ".join(cli("status").err.split())
+    asked = list[object]()
+    monkeypatch.setattr(command, "answering", lambda endpoints: asked.extend(endpoints) or [True] * len(endpoints))
+    assert cli("endpoints", "--format", "json", "--check").code == 0
+    assert asked == [("10.0.0.7", 7002, None)]
+
+
+@pytest.mark.parametrize("port", [0, -1, 65_536, "80", True, 80.5, [80], "80; }"])
+def test_an_actor_that_lies_about_its_port_gets_no_requests(cli, running: ClusterStandIn, port: object):
+    mark = json.loads(running.actors[0]["repr_name"])
+    mark["members"][0]["port"] = port
+    running.actors[0]["repr_name"] = json.dumps(mark)
+    found = json.loads(cli("endpoints", "--format", "json").out)
+    assert [one["port"] for model in found["models"] for one in model["endpoints"]] == [7002]
+    assert "is not a port" in " ".join(cli("status").err.split())
+
+
+def test_a_model_whose_name_means_something_else_in_a_format_is_left_out_and_reported(cli, running: ClusterStandIn):
+    for key, port in (("a,b", 1), ("*", 2), ("os.environ/SECRET", 3)):
+        running.add_replica(key, port, running.nodes[0]["node_id"])
+    result = cli("endpoints", "--format", "vllm-router")
+    assert json.loads(result.out)["static_models"] == f"*,{MODEL},{MODEL},os.environ/SECRET"
+    assert "a,b is left out: its name a,b has a comma" in " ".join(result.err.split())
+    result = cli("endpoints", "--format", "litellm")
+    assert [row["model_name"] for row in yaml.safe_load(result.out)["model_list"]] == ["a,b", MODEL, MODEL]
+    assert result.err.count("is left out") == 2
 
 
 def test_following_reports_silent_endpoints_once(

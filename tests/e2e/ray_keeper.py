@@ -34,6 +34,19 @@ class Holder:
         return os.getpid()
 
 
+class ModelActor:
+    """A foreign actor that says of itself what it was given: a liar."""
+
+    def __init__(self, says: str) -> None:
+        self._says = says
+
+    def ping(self) -> int:
+        return os.getpid()
+
+    def __repr__(self) -> str:
+        return self._says.replace("THIS NODE", ray.get_runtime_context().get_node_id())
+
+
 def sleep_long() -> None:
     time.sleep(100_000)
 
@@ -115,6 +128,12 @@ class Keeper:
             name=name, namespace=namespace, lifetime="detached", num_cpus=0, num_gpus=gpus,
             scheduling_strategy=self._on(node)).remote()
         ray.get(actor.ping.remote())
+
+    def lie(self, namespace: str, name: str, node: str, says: str) -> None:
+        """Create an actor on a node whose repr is `says`, with `THIS NODE` replaced by the id of its node."""
+        liar = ray.remote(ModelActor).options(
+            namespace=namespace, name=name, lifetime="detached", num_cpus=0, scheduling_strategy=self._on(node))
+        ray.get(liar.remote(says).ping.remote(), timeout=60)
 
     def hold_by_task(self, node: str, gpus: float) -> None:
         """Let a plain Ray task hold cards, until `end_tasks`."""

@@ -109,6 +109,14 @@ def test_a_truncated_list_of_actors_is_reported_without_loss(read, dashboard: Fa
     assert any(words in note for note in inventory.warnings)
 
 
+@pytest.mark.parametrize("warnings", [5, "slow", {"a": 1}, True, [None], [["x"]]])
+def test_warnings_of_any_shape_make_a_list_incomplete(read, dashboard: FakeDashboard, warnings: object):
+    dashboard.listing("nodes")["warnings"] = warnings
+    found = read()
+    assert not found.complete
+    assert any(warning.startswith("/api/v0/nodes: ") for warning in found.warnings)
+
+
 def beyond_the_cut(dashboard: FakeDashboard, number: int = 3, **fields: object) -> None:
     """Add an actor without a repr that only the dashboard's own list has."""
     dashboard.beyond.append(dashboard.rows("actors_pending_creation")[0] | {

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from fleetctl.errors import ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.fetch import Bounds
-from fleetctl.inventory.json_entries import MAX_VALUES, entries_within, limit_values
+from fleetctl.inventory.json_entries import MAX_VALUES, entries_within, limit_values, parse_text
+from fleetctl.problem import as_utf8
 
 WITHIN = ("data", "actors")
 PATH = "/logical/actors"
@@ -50,6 +51,18 @@ def test_the_entries_are_those_of_the_whole_document(
     body = json.dumps(answered(entries), ensure_ascii=ascii_only, indent=indent)
     assert read(body.encode("utf-8", errors="surrogatepass") if ascii_only else body.encode(), step=step) == list(
         entries.items())
+
+
+ESCAPES = st.sampled_from(["\\ud83d", "\\ude00", "\\uD800", "\\uDFFF", "\\\\", "\\n", "u", "\\u0041", "d83d", '\\"'])
+
+
+@given(parts=st.lists(ESCAPES), step=st.integers(1, 12))
+def test_half_a_surrogate_pair_is_written_out_and_all_else_stays(parts: list[str], step: int):
+    literal = f'"{"".join(parts)}"'
+    expected = as_utf8(json.loads(literal))
+    [(_, found)] = read(f'{{"data": {{"actors": {{"a": {literal}}}}}}}'.encode(), step=step)
+    assert str(found).lower() == str(parse_text(literal)).lower() == expected.lower()
+    assert str(found).encode().decode() == found
 
 
 @given(step=st.integers(1, 12), data=st.data())

@@ -42,6 +42,22 @@ def test_a_member_may_have_the_name_of_its_node(tmp_path: Path):
     assert inventory.replicas[0].members[0].node_id == "a"
 
 
+@pytest.mark.parametrize(("ip", "address", "kept"), [
+    ("10.0.0.1", "10.0.0.1", "10.0.0.1"), ("10.0.0.1", "::ffff:10.0.0.1", "10.0.0.1"), ("10.0.0.1", "10.0.0.2", None),
+    ("fd00::7", "FD00:0::7", "fd00::7"), ("10.0.0.1", "router", None),
+    (None, "10.0.0.2", "10.0.0.2"), (None, "10.0.0.2; }", None), (None, "router", None),
+])
+def test_an_address_in_a_document_counts_only_if_it_is_that_of_its_node(
+        tmp_path: Path, ip: str | None, address: str, kept: str | None):
+    text = MINIMAL.replace("nodeId: somewhere-else", f'nodeId: node-a, port: 80, address: "{address}"')
+    text = text.replace("name: node-a", f'name: node-a, ip: "{ip}"') if ip else text
+    found = Snapshot(written(tmp_path, text)).read()
+    [member] = found.replicas[0].members
+    assert (member.address, member.host_port) == (kept, "" if kept is None else member.host_port)
+    assert len(found.warnings) == (kept is None)
+    assert all("replica ModelActor:m:0: it says that it serves at" in warning for warning in found.warnings)
+
+
 def test_more_gpus_than_cards_are_a_warning_once(tmp_path: Path):
     eight = "gpus: [" + ", ".join(f"{{index: {index}}}" for index in range(8)) + "]"
     assert Snapshot(written(tmp_path, MINIMAL.replace("name: node-a", f"name: node-a, {eight}"))).read().warnings == []

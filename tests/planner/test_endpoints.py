@@ -105,3 +105,16 @@ def test_an_ipv6_address_is_in_brackets():
 def test_serving_changes_no_spec():
     [plain], [named] = fleet().models, fleet("serving: {name: x}").models
     assert plain.spec_hash == named.spec_hash
+
+
+@pytest.mark.parametrize("one", [
+    *(member(address=address) for address in ("10.0.0.1; }", "localhost", "0.0.0.0", "fe80::1%eth0", "10.0.0.1 ")),
+    *(member(port=port) for port in (0, -1, 65_536)),
+])
+def test_a_member_without_the_address_of_a_machine_has_no_endpoint(one: dict[str, Any]):
+    assert urls(endpoints_of(cluster(replica("org/m", 0, one)), None)) == []
+
+
+def test_an_address_is_listed_in_its_shortest_form():
+    found = endpoints_of(cluster(replica("org/m", 0, member(address="::ffff:10.0.0.1"))), None)
+    assert urls(found) == ["http://10.0.0.1:9000/v1"]

@@ -7,9 +7,12 @@ import re
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from fleetctl.documents.endpoints import Endpoint, Endpoints, ServedModel
-from fleetctl.render.endpoint_formats import FORMATS
+from fleetctl.render.endpoint_formats import FORMATS, left_out, upstream_of
 
 
 def endpoint(number: int, address: str = "10.0.0.1") -> Endpoint:
@@ -70,7 +73,8 @@ def test_models_with_the_same_name_share_requests_by_their_weights():
 
 def test_nginx_has_a_group_per_model_with_names_it_can_read():
     text = FORMATS["nginx"](SERVED)
-    assert re.findall(r"^upstream (\S+) \{$", text, re.MULTILINE) == ["small", "org_m_1", "org_m_1_1"]
+    assert re.findall(r"^upstream (\S+) \{$", text, re.MULTILINE) == [
+        "small", "org_m_1-5c09b698680a7202", "org_m_1-ac78464093ee52dd"]
     assert re.findall(r"^    server (\S+) weight=2;", text, re.MULTILINE) == [
         "10.0.0.1:9000", "[fd00::7]:9001", "10.0.0.1:9002"]
     assert "server 127.0.0.1:1 down;" in text
@@ -88,6 +92,77 @@ def test_a_hostile_key_breaks_no_format(output_format: str):
     text = FORMATS[output_format](SERVED.model_copy(update={"models": [model(hostile, endpoint(0))]}))
     if output_format == "nginx":
         assert [line.partition("#")[0].strip() for line in text.splitlines()] == [
-            "upstream a_server_evil_1_ {", "server 10.0.0.1:9000 weight=2;", "}"]
+            f"upstream {upstream_of(hostile)} {{", "server 10.0.0.1:9000 weight=2;", "}"]
     else:
         assert yaml.safe_load(text)
+
+
+NAMES = st.text(st.sampled_from("aAb/_-.: 09f{;é\u2028"), min_size=1, max_size=12) | st.text(min_size=1, max_size=40)
+
+
+@given(NAMES, NAMES)
+def test_no_two_names_share_an_upstream_and_nginx_can_read_each(one: str, other: str):
+    for name in (one, upstream_of(one), f"{one}-{'0' * 16}"):
+        assert re.fullmatch("[a-z0-9._-]{1,128}", upstream_of(name))
+        assert upstream_of(name) == upstream_of(name)
+        assert (upstream_of(name) == upstream_of(other)) == (name == other)
+
+
+@pytest.mark.parametrize("name", ["small", "llama-3.1-8b", "a_b", "0"])
+def test_a_simple_name_is_its_own_upstream(name: str):
+    assert upstream_of(name) == name
+
+
+@pytest.mark.parametrize("output_format", FORMATS)
+def test_no_model_moves_because_another_one_appears(output_format: str):
+    """Each block of the text stays as it is, wherever the new model comes in the order."""
+    before = blocks(output_format, SERVED)
+    for key in ("org_m:1", "org/M:1", "ORG_M_1", "SMALL", f"small-{'0' * 16}", upstream_of("org/m 1"), "a", "a,b", "*"):
+        for place in (0, 1, 3):
+            models = [*SERVED.models[:place], model(key, endpoint(9)), *SERVED.models[place:]]
+            after = blocks(output_format, SERVED.model_copy(update={"models": models}))
+            assert [one for one in after if one in before] == before
+            assert len(after) <= len(before) + 1
+
+
+def blocks(output_format: str, served: Endpoints) -> list[str]:
+    """The parts of a file, one for each model or endpoint."""
+    text = FORMATS[output_format](served)
+    if output_format == "nginx":
+        return text.split("}\n")
+    found = yaml.safe_load(text)
+    if output_format == "vllm-router":
+        return [" ".join(pair) for pair in zip(*(found[key].split(",") for key in ("static_backends", "static_models")),
+                                               strict=True)]
+    rows = found if isinstance(found, list) else next(value for value in found.values() if isinstance(value, list))
+    return [json.dumps(row) for row in rows]
+
+
+@pytest.mark.parametrize("key", [
+    "1e5", "0x1F", "null", "~", "yes", "12:30:45", "1_000", "=", "<<", "- a", "a: b", "é\U0001f600", ".inf", "0o17",
+    "2026-03-04", "&a", "*a", "!x", "%a", "@a", "`a", "'", '"', "\\", "{{a}}",
+])
+def test_a_key_stays_text_for_every_parser_of_yaml(key: str):
+    quoted = yaml.dump(key, default_style='"', allow_unicode=True).strip()
+    text = FORMATS["envoy"](SERVED.model_copy(update={"models": [model(key, endpoint(0))]}))
+    assert text.count(f"name: {quoted}\n") == 2
+    text = FORMATS["litellm"](SERVED.model_copy(update={"models": [model(key, endpoint(0))]}))
+    assert (f"model_name: {quoted}\n" in text) == ("*" not in key)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1; }", "localhost", "fe80::1%eth0", "", "0.0.0.0", "[::1]", "10.0.0.1:80"])
+def test_an_endpoint_has_the_ip_address_of_a_machine(address: str):
+    with pytest.raises(ValidationError, match="IP address"):
+        endpoint(0, address)
+
+
+@pytest.mark.parametrize("name", ["a,b", "*", "gpt-*", "os.environ/KEY"])
+def test_a_name_with_a_meaning_of_its_own_is_left_out_with_a_reason(name: str):
+    served = SERVED.model_copy(update={"models": [model(name, endpoint(0)), *SERVED.models]})
+    left = {output_format: left_out(output_format, served) for output_format in FORMATS}
+    assert [output_format for output_format, why in left.items() if why] == (
+        ["vllm-router"] if name == "a,b" else ["litellm"])
+    for output_format, why in left.items():
+        if why:
+            assert why[0].startswith(f"{name} is left out: ")
+            assert FORMATS[output_format](served) == FORMATS[output_format](SERVED)
