@@ -18,7 +18,7 @@ from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
 def resolve_address(
     flag: str | None, environ: Mapping[str, str], written: str | None, *, or_inventory: bool = False
 ) -> str:
-    """Return the cluster's address: --address, FLEETCTL_ADDRESS, or the address in the fleet file or the plan.
+    """Return the cluster's address: --address, FLEETCTL_ADDRESS (or that of the context), or that in the file or plan.
 
     Raises InventoryError, with the ways to give an address, if there is none; `or_inventory` = mention --inventory.
     """
@@ -46,8 +46,7 @@ def open_dashboard(
     if chosen:
         environ = {**environ, **variables_of(chosen, environ)}
     elif invocation.context:
-        winner = "--address" if address else ADDRESS_VARIABLE
-        invocation.say("warning", f"context {invocation.context} is not used: {winner} overrides it")
+        invocation.say("warning", f"context {invocation.context} is not used: --address overrides it")
     named = resolve_address(address, environ, written, or_inventory=or_inventory)
     given = bool(address or environ.get(ADDRESS_VARIABLE))
     access = find_access(environ, invocation.home).only_for_given(named, given=given)
