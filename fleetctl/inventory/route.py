@@ -65,6 +65,8 @@ def _is_own(host: str) -> bool:
     except ValueError:
         name = socket.gethostname().lower()
         return host.lower() in (name, name.partition(".")[0])
+    if address.is_unspecified:  # of no machine, although it can be bound
+        return False
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

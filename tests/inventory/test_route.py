@@ -118,7 +118,8 @@ def test_an_unusable_proxy_is_an_error_for_a_dashboard_and_a_forge(monkeypatch: 
 @pytest.mark.parametrize(("url", "expected", "readable"), [
     ("http://10.1.2.3:8265", "", True), ("http://ray-head.example:8265", "", True), ("http://[fd00::7]:8265", "", True),
     ("https://10.1.2.3:8265", "", False), ("http://127.0.0.1:8265", "", False), ("http://[::1]:8265", "", False),
-    ("http://localhost:8265", "", False), (f"http://{socket.gethostname()}:8265", "", False),
+    ("http://localhost:8265", "", False), ("http://0.0.0.0:8265", "", True),
+    (f"http://{socket.gethostname()}:8265", "", False),
     ("http://10.1.2.3:8265", "10.0.0.0/8", False), ("http://ray-head.example:8265", "ray-head.example", False),
     ("http://ray-head.example:8265", "*", False), ("http://10.1.2.3:8265", "10.1.2.3:80", True),
 ])
