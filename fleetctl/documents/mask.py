@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
 
 MASK = "***"
 CHANGED_MASK = "***(changed)"
@@ -20,14 +19,8 @@ _BODY = ("reload", "http", "body")
 COMMAND_LINE = ("command", "args")
 """The keys whose lists together are one command line, of an engine or of a probe."""
 
-
-class Secret(NamedTuple):
-    """A secret in a text, from character `start` to `end`. `what` = the words for it in a message."""
-
-    start: int
-    end: int
-    what: str
-
+Secret = tuple[int, int, str]
+"""A secret in a text: the indices of its first character and of the one after it, and the words for it in a message."""
 
 _FORMS = {
     "a private key": r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY-----.*?(?:-----END (?:[A-Z0-9]+ )*PRIVATE KEY-----|\Z)",
@@ -44,7 +37,11 @@ _FORMS = {
         r"(?:(?<=Bearer )|(?<=bearer )|(?<=Basic )|(?<=basic ))(?=[\w.~+/-]*[0-9A-Z=])[\w.~+/-]{6,}=*",
 }
 """Texts that are secret wherever they are, by what they are."""
-_FORM = re.compile("|".join(f"({form})" for form in _FORMS.values()), re.DOTALL)
+_FORM = re.compile("|".join(map("({})".format, _FORMS.values())), re.DOTALL)
+
+MAY_BE_SECRET = re.compile(r"(?i:token|secret|passw|passphrase|key|credential|sig|pwd|bearer |basic )|-----BEGIN|"
+                           r"://[^/\s]*@|hf_|sk-|nvapi-|AIza|gh[a-z]+_|gl[a-z]+-|xox[a-z]-|A[KS]IA|eyJ")
+"""A quick test: any text with a secret, by the name of its flag or variable or by its form, has a match."""
 
 _VALUE = r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s\"',;&|]+))"
 _ASSIGNED = re.compile(
@@ -112,24 +109,25 @@ def _is_literal(value: str, name: str) -> bool:
 @lru_cache(maxsize=4096)
 def secrets_in(text: str) -> tuple[Secret, ...]:
     """Return the secrets in one text, in order; they do not overlap."""
-    found = [Secret(*match.span(match.lastindex or 0), list(_FORMS)[(match.lastindex or 1) - 1])
+    found = [(*match.span(match.lastindex or 0), list(_FORMS)[(match.lastindex or 1) - 1])
              for match in _FORM.finditer(text)]
     for pattern in (_ASSIGNED, _FLAGGED) if len(text) > 6 else ():
         for match in pattern.finditer(text):
             if is_secret_name(match["name"]):
                 group = next(name for name in ("double", "single", "bare") if match[name] is not None)
-                found.append(Secret(*match.span(group), f"the value of {match['name']}"))
-    return _separate(one for one in found if _is_literal(text[one.start:one.end], one.what))
+                found.append((*match.span(group), f"the value of {match['name']}"))
+    return _separate((start, end, what) for start, end, what in found if _is_literal(text[start:end], what))
 
 
 def _separate(found: Iterator[Secret]) -> tuple[Secret, ...]:
     """Return the secrets in order, each overlapping pair as one."""
     separate: list[Secret] = []
-    for one in sorted(found, key=lambda secret: (secret.start, -secret.end)):
-        if separate and one.start < separate[-1].end:
-            separate[-1] = separate[-1]._replace(end=max(one.end, separate[-1].end))
+    for start, end, what in sorted(found, key=lambda secret: (secret[0], -secret[1])):
+        if separate and start < separate[-1][1]:
+            first, last, named = separate[-1]
+            separate[-1] = (first, max(end, last), named)
         else:
-            separate.append(one)
+            separate.append((start, end, what))
     return tuple(separate)
 
 
@@ -139,7 +137,7 @@ def secrets_in_words(words: Sequence[str]) -> Iterator[tuple[int, tuple[Secret, 
         own = _FLAG_WITH_VALUE.fullmatch(word)
         flag, value = own.groups() if own else (before if _FLAG.fullmatch(before) else "", word)
         if flag and is_secret_name(flag) and not value.startswith("-") and _is_literal(value, flag):
-            yield at, (Secret(len(word) - len(value), len(word), f"the value of {flag}"),)
+            yield at, ((len(word) - len(value), len(word), f"the value of {flag}"),)
         elif found := secrets_in(word):
             yield at, found
 
@@ -151,8 +149,8 @@ def variable_for(flag: str) -> str:
 
 def masked_text(text: str, secrets: Sequence[Secret] | None = None) -> str:
     """Return a text with its secrets masked; by default those of `secrets_in`."""
-    for one in reversed(secrets_in(text) if secrets is None else secrets):
-        text = text[:one.start] + MASK + text[one.end:]
+    for start, end, _ in reversed(secrets_in(text) if secrets is None else secrets):
+        text = text[:start] + MASK + text[end:]
     return text
 
 

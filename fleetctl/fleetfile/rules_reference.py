@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from fleetctl.documents.mask import is_secret_value, secrets_in_words, variable_for
+from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in_words, variable_for
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.flags import command_line
@@ -68,15 +68,17 @@ def _secrets(engine: Raw) -> Iterator[Problem]:
     """Warn about literal secrets, without showing them."""
     for owner in (engine, *(engine.child(probe).child("exec") for probe in ("readiness", "liveness"))):
         words = list(command_line(owner))
+        if not MAY_BE_SECRET.search("\0".join(text for _, text in words)):
+            continue
         for at, secrets in secrets_in_words([text for _, text in words]):
-            value_of = re.fullmatch("the value of (.+)", secrets[0].what)
+            value_of = re.fullmatch("the value of (.+)", secrets[0][2])
             name = variable_for(value_of[1]) if value_of else "SECRET"
-            what = " and ".join(dict.fromkeys(one.what for one in secrets))
+            what = " and ".join(dict.fromkeys(what for _, _, what in secrets))
             yield engine.document.problem(
                 "FL070", words[at][0], f"{what} can be read by everyone who can read this file", secret=True,
                 allowed=f"$({name}), with env: {{{name}: {{fromNode: {name}}}}}; it is expanded when the engine starts")
     for name, value in engine.child("env").value.items():
-        if isinstance(value, str) and is_secret_value(name, value):
+        if isinstance(value, str) and MAY_BE_SECRET.search(f"{name}={value}") and is_secret_value(name, value):
             yield engine.child("env").problem(
                 "FL070", f"the value of {name} can be read by everyone who can read this file", key=name,
                 allowed=f"{{fromNode: {name}}}, the variable {name} of the node")
