@@ -75,12 +75,12 @@ def _secrets(engine: Raw) -> Iterator[Problem]:
             name = variable_for(value_of[1]) if value_of else "SECRET"
             what = " and ".join(dict.fromkeys(what for _, _, what in secrets))
             yield engine.document.problem(
-                "FL070", words[at][0], f"{what} can be read by everyone who can read this file", secret=True,
+                "FL070", words[at][0], f"{what} is in plain text: whoever can read this file has it", secret=True,
                 allowed=f"$({name}), with env: {{{name}: {{fromNode: {name}}}}}; it is expanded when the engine starts")
     for name, value in engine.child("env").value.items():
         if isinstance(value, str) and MAY_BE_SECRET.search(f"{name}={value}") and is_secret_value(name, value):
             yield engine.child("env").problem(
-                "FL070", f"the value of {name} can be read by everyone who can read this file", key=name,
+                "FL070", f"the value of {name} is in plain text: whoever can read this file has it", key=name,
                 allowed=f"{{fromNode: {name}}}, the variable {name} of the node")
 
 
