@@ -27,7 +27,7 @@ _FORMS = {
     "the login in a URL": r"(?:(?<=http://)|(?<=https://))[^\s/?#@\"']+(?=@)|(?<=://)[^\s/?#@:\"']*:[^\s/?#\"']+(?=@)",
     "a token of Hugging Face":
         r"(?<![A-Za-z0-9])hf_(?:[A-Za-z0-9]{20,}|(?=[a-zA-Z]*[0-9A-Z])[A-Za-z0-9]{8,})",
-    "an API key": r"(?<![\w-])(?:sk-(?:[\w-]{20,}|(?=[\w-]*[0-9A-Z])[\w-]{6,})|nvapi-[\w-]{16,}|AIza[\w-]{30,})",
+    "an API key": r"(?<![\w-])(?:sk-(?:[\w-]{8,}|(?=[\w-]*\d)[\w-]{5,})|nvapi-[\w-]{16,}|AIza[\w-]{30,})",
     "a token of GitHub": r"(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{12,}|github_pat_\w{12,})",
     "a token of GitLab": r"(?<![\w-])gl(?:pat|dt|rt|cbt|ptt|ft|agent|soat)-[\w-]{16,}",
     "a token of Slack": r"(?<![\w-])xox[a-z]-[\w-]{10,}",

@@ -40,6 +40,7 @@ SECRET_LINES = {
     "x 'https://host/f?token=abc&size=1'": "x 'https://host/f?token=***&size=1'",
     "x --note hf_abcdefghijklmnopqrstuvwxyzABCDEFGH": "x --note ***",
     "x sk-proj-Ab12_34-56": "x ***",
+    "x sk-not-for-anyone": "x ***",
     "x sk-ant-REDACTED": "x ***",
     "x ghp_abcdefghijklmnopqrstuvwxyz0123456789": "x ***",
     "x github_pat_11AAAAAAA0abcdefghijkl_mnopqrs": "x ***",
