@@ -52,10 +52,12 @@ def is_readable_by_others(url: str, expected: str) -> bool:
 
     Own names and addresses of this machine cross none. Nothing is looked up.
     """
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    return parts.scheme == "http" and not (
-        is_loopback(host) or _is_own(host) or is_listed(host, parts.port or 80, expected))
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 80
+    except ValueError:  # not a URL: the request fails with a better message
+        return False
+    return parts.scheme == "http" and not (is_loopback(host) or _is_own(host) or is_listed(host, port, expected))
 
 
 def _is_own(host: str) -> bool:

@@ -62,8 +62,10 @@ def open_dashboard(
 
 def warn_if_readable(invocation: Invocation, url: str, secret: str) -> None:
     """Warn, once for each host, that `secret` crosses a network unencrypted on its way to `url`, if it does."""
+    if not is_readable_by_others(url, invocation.environ.get(PLAIN_HTTP_VARIABLE, "")):
+        return
     host = urlsplit(url).netloc.rpartition("@")[2]
-    if host in invocation.warned or not is_readable_by_others(url, invocation.environ.get(PLAIN_HTTP_VARIABLE, "")):
+    if host in invocation.warned:
         return
     invocation.warned.add(host)
     invocation.say("warning", f"sending {secret} to {host} over plain http: others on the network can read it")

@@ -25,8 +25,8 @@ def proxy(dashboard: FakeDashboard, monkeypatch: pytest.MonkeyPatch) -> str:
     """A proxy that answers itself, with a login in its address; returns how messages name it."""
     host = dashboard.url.removeprefix("http://")
     monkeypatch.setenv("HTTP_PROXY", f"http://{LOGIN}@{host}")
-    monkeypatch.delenv("NO_PROXY", raising=False)
-    monkeypatch.delenv("no_proxy", raising=False)
+    for name in ("NO_PROXY", "no_proxy", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
     return f"through the proxy http://***@{host} (HTTP_PROXY)"
 
 
@@ -122,6 +122,7 @@ def test_an_unusable_proxy_is_an_error_for_a_dashboard_and_a_forge(monkeypatch: 
     (f"http://{socket.gethostname()}:8265", "", False),
     ("http://10.1.2.3:8265", "10.0.0.0/8", False), ("http://ray-head.example:8265", "ray-head.example", False),
     ("http://ray-head.example:8265", "*", False), ("http://10.1.2.3:8265", "10.1.2.3:80", True),
+    ("http://[", "", False), ("http://host:port", "", False),
 ])
 def test_a_secret_is_readable_on_plain_http_to_other_machines(url: str, expected: str, *, readable: bool):
     assert is_readable_by_others(url, expected) is readable
