@@ -59,8 +59,8 @@ def why_failed(base_url: str, path: str, error: Exception, via: str = "") -> Inv
 
 def _with_way_around(error: InventoryError) -> InventoryError:
     """Add to the hint how to avoid the proxy, which may be the cause."""
-    before = f"{error.hint}{'' if error.hint.endswith('?') else '.'} " if error.hint else ""
-    error.hint = f"{before}{WITHOUT_PROXY}"
+    end = "" if error.hint and error.hint.endswith("?") else "."
+    error.hint = f"{error.hint}{end} T{WITHOUT_PROXY[1:]}" if error.hint else WITHOUT_PROXY
     return error
 
 
