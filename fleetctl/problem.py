@@ -81,6 +81,7 @@ CODES: dict[str, str] = {
     "FL067": "a gang that may get different types of cards",
     "FL068": "a variable in an environment value, which is not expanded",
     "FL069": "a tiny amount of memory, probably without its unit",
+    "FL070": "a secret in plain text",
     "FL075": "a shape that no model uses",
     "FL076": "a quota that matches no model",
     "FL079": "a first cooldown that is longer than the maximum",

@@ -49,7 +49,7 @@ spec:
     - name: main
       members:
       - resources: {gpus: 8}
-        engine: {command: [serve, one], env: {TOKEN: "hush-hush", FROM: {fromNode: HF_TOKEN}}}
+        engine: {command: [serve, one], env: {WORD: "hush-hush", FROM: {fromNode: HF_TOKEN}}}
   - key: org/two
     replicas: 1
     workers:

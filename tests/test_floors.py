@@ -117,11 +117,12 @@ def test_the_client_imports_ray_only_in_the_demo() -> None:
     assert not found, listed("the client needs no ray", found)
 
 
-def test_the_client_shares_with_the_agent_only_the_ids_of_weights() -> None:
-    shared = {f"fleetctl.agent.weights.{name}" for name in ("index", "views")}
+def test_the_client_shares_with_the_agent_only_the_ids_of_weights_and_the_choice_of_a_proxy() -> None:
+    shared = {f"fleetctl.agent.weights.{name}" for name in ("index", "views", "proxy")}
     found = imported(CLIENT, lambda _, one: one.module.startswith("fleetctl.agent") and one.module not in shared)
     assert not found, listed("the client ships the agent, and never runs it", found)
-    assert "ray" not in modules_after("import fleetctl.agent.weights.index, fleetctl.agent.weights.views")
+    assert "ray" not in modules_after("import fleetctl.agent.weights.index, fleetctl.agent.weights.views, "
+                                       "fleetctl.agent.weights.proxy")
 
 
 def test_the_planner_does_no_input_or_output_and_uses_no_clock_and_no_randomness() -> None:

@@ -28,7 +28,7 @@ from fleetctl.inventory.jobs import JOBS_PATH, TOOL, fetch_job
 if TYPE_CHECKING:
     from importlib.abc import Traversable
 
-    import httpx
+    from fleetctl.inventory.answer import Answer
 
 NO_JOB_AGENT = "No available agent"
 JOB_AGENT_S, PAUSE_S = 60.0, 1.0
@@ -156,7 +156,7 @@ def stop(client: DashboardClient, submission_id: str) -> None:
                          hint=f"try again: `fleetctl stop {submission_id}`") from None
 
 
-def _require_ok(response: httpx.Response, action: str) -> None:
+def _require_ok(response: Answer, action: str) -> None:
     if response.status_code != 200:
         raise ApplyError(
             f"{action} failed: {_describe(response)}",
@@ -165,11 +165,11 @@ def _require_ok(response: httpx.Response, action: str) -> None:
         )
 
 
-def _describe(response: httpx.Response) -> str:
+def _describe(response: Answer) -> str:
     """Describe a response in one line. Of a traceback it keeps the last line; Ray may add a line with a period."""
     lines = [line for line in response.text.strip().splitlines() if line.strip(" .")]
     request = f"{response.request.method} {response.request.url.path}"
-    return f"{request} answered {response.status_code}{': ' + lines[-1][:300] if lines else ''}"
+    return f"{request} answered {response.status_code}{response.via}{': ' + lines[-1][:300] if lines else ''}"
 
 
 @dataclass(frozen=True, slots=True)

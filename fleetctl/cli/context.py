@@ -47,7 +47,7 @@ app = command_app()
 def context() -> None:
     """Name clusters, and choose the one that commands use.
 
-    A command uses the first of these that is set: --address, FLEETCTL_ADDRESS, --context, FLEETCTL_CONTEXT,
+    A command uses the first of these that is set: --address, --context, FLEETCTL_ADDRESS, FLEETCTL_CONTEXT,
     spec.cluster.address in the fleet file, the current context. Contexts are in fleetctl/config.yaml below
     XDG_CONFIG_HOME, usually ~/.config. The file holds no secrets, only where to find them.
     """
@@ -82,8 +82,8 @@ def show_context(name: Annotated[str | None, typer.Argument(
     facts = {"context": f"{name}{' (current)' if name == contexts.current else ''}", "address": one.address,
              "namespace": one.namespace, "sends": "\n           ".join(_sent(one)), "file": str(path)}
     write_result("".join(f"{label:9}  {text}\n" for label, text in facts.items() if text))
-    if invocation.environ.get(ADDRESS_VARIABLE):
-        say("note", f"{ADDRESS_VARIABLE} is set and overrides every context")
+    if invocation.environ.get(ADDRESS_VARIABLE) and not invocation.context:
+        say("note", f"{ADDRESS_VARIABLE} is set and overrides every context that --context does not name")
     return 0
 
 

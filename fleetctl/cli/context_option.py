@@ -32,8 +32,8 @@ def complete_contexts(incomplete: str) -> list[str]:
 
 _SETTINGS: dict[str, Any] = {
     "metavar": "NAME", "show_default": False, "autocompletion": complete_contexts,
-    "help": "Context (named cluster) to use. Precedence: --address, FLEETCTL_ADDRESS, --context, spec.cluster.address, "
-            "current context. [env var: FLEETCTL_CONTEXT]"}
+    "help": "Context (named cluster) to use. Precedence: --address, --context, FLEETCTL_ADDRESS, FLEETCTL_CONTEXT, "
+            "spec.cluster.address, current context. [env var: FLEETCTL_CONTEXT]"}
 ContextOption = Annotated[str | None, typer.Option("--context", **_SETTINGS)]
 _LaterOption = Annotated[str | None, typer.Option(
     "--context", expose_value=False, callback=lambda name: name and choose_context(name), **_SETTINGS)]

@@ -20,7 +20,7 @@ from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime
 from fleetctl.cli.identity import one_command, starter
 from fleetctl.cli.node_note import Lasting, NodeArgument, Reason, cordoning, node_of, write
-from fleetctl.cli.process import this_invocation
+from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.inventory import Cordon, Replica
 from fleetctl.documents.quantity import count_of
@@ -74,7 +74,7 @@ def drain(
     The node is cordoned first. Each model keeps as many ready replicas as before, or as the file wants. A replica
     without a ready replacement stays and is listed. If interrupted, run the same command again to continue.
     """
-    invocation = this_invocation()
+    invocation = invocation_on_one_cluster(start.where.address)
     loaded = inspect_fleet(files, stdin=invocation.stdin)
     with live_source(invocation, start.where, loaded.sound().cluster) as source:
         before = source.read()

@@ -21,7 +21,7 @@ from fleetctl.documents.endpoints import Endpoints, ServedModel
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.fleetfile.resolved import ResolvedFleet
-from fleetctl.inventory.endpoint_check import answering
+from fleetctl.inventory.endpoint_check import answering, via_of
 from fleetctl.planner.endpoints import endpoints_of
 from fleetctl.planner.failures import what_cools
 from fleetctl.render.endpoint_formats import FORMATS, left_out
@@ -123,7 +123,8 @@ def _checked(served: Endpoints, fleet: ResolvedFleet | None, silent: set[str]) -
             if next(answers):
                 kept.append(one)
             else:
-                silent.add(f"{model.key}/{one.replica_id} does not answer at {one.address}:{one.port}; left out")
+                via = via_of((one.address, one.port, paths.get((model.key, one.group))))
+                silent.add(f"{model.key}/{one.replica_id} does not answer at {one.address}:{one.port}{via}; left out")
         models.append(model.model_copy(update={"endpoints": kept}))
     say("warning", *sorted(silent - before))
     return served.model_copy(update={"models": models})

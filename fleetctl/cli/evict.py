@@ -11,7 +11,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import say
 from fleetctl.cli.explicit import DrainTime, Wanted, carry_out, refuse_protected
-from fleetctl.cli.process import this_invocation
+from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, absent, named_replicas
 from fleetctl.documents.inventory import Inventory, Replica
 from fleetctl.errors import UsageError
@@ -63,7 +63,7 @@ def evict(
         raise UsageError("name the replicas to end", hint="write MODEL/ID or MODEL, or --all -f FLEET")
     if every and not files:
         raise UsageError("--all needs -f FLEET, and ends the replicas of that fleet only")
-    invocation = this_invocation()
+    invocation = invocation_on_one_cluster(where.address)
     fleet = fleet_of(invocation, files)
     with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)

@@ -29,6 +29,18 @@ def this_invocation() -> Invocation:
     return Invocation(os.environ, home_folder(), now_text, read_stdin, say, lambda: signals.received, _context, working)
 
 
+def invocation_on_one_cluster(address: str | None) -> Invocation:
+    """Return `this_invocation` for a verb that takes something away; `address` = --address.
+
+    Raises UsageError if --context names another cluster than --address or FLEETCTL_ADDRESS.
+    """
+    from fleetctl.workflow.contexts import refuse_two_clusters  # contexts, which many commands do not need
+
+    invocation = this_invocation()
+    refuse_two_clusters(invocation, address)
+    return invocation
+
+
 def read_stdin() -> bytes:
     """Return all of standard input; raises FleetctlError if it is too large."""
     data = sys.stdin.buffer.read(MAX_BYTES + 1)

@@ -28,7 +28,7 @@ from fleetctl.forge.detect import find_forge
 from fleetctl.planner.complete import require_complete
 from fleetctl.review.branch import Changes, commit_on_branch, push_to_branch
 from fleetctl.workflow.cluster import read
-from fleetctl.workflow.dashboard import live_source
+from fleetctl.workflow.dashboard import live_source, warn_if_readable
 from fleetctl.workflow.load_metrics import ask_prometheus
 from fleetctl.workflow.output_files import write_file
 
@@ -204,7 +204,8 @@ def _propose(proposal: Proposal, options: ProposeOptions) -> int:
 
 def _open(proposal: Proposal, options: ProposeOptions, files: Changes, title: str, message: str) -> None:
     """Push the commit, and open or update the pull request. Access to the forge is checked before the push."""
-    environ = this_invocation().environ
+    invocation = this_invocation()
+    environ = invocation.environ
     if PASSWORD.match(options.remote):
         raise UsageError("--remote: others on this machine would see a password or token in an address",
                          hint="give the name of a remote, or the address without them and a git credential helper")
@@ -212,7 +213,7 @@ def _open(proposal: Proposal, options: ProposeOptions, files: Changes, title: st
     if forge is None:
         raise UsageError("--open: not in a CI job of a forge", hint="give --forge github or --forge gitlab, and set "
                          "the variables listed in docs/propose.md")
-    forge.check_access()
+    warn_if_readable(invocation, forge.check_access(), "the token for the forge")
     branch = f"fleetctl/{proposal.loaded.sound().name}/{proposal.name}" if options.branch is None else options.branch
     pushed = push_to_branch(options.remote, branch, options.into, files, message, environ)
     say("pushed", f"{pushed.commit[:10]} to {branch}" if pushed.changed else f"nothing: {branch} is up to date")

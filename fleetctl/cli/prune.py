@@ -8,7 +8,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
 from fleetctl.cli.prefetch import NodeLabels
-from fleetctl.cli.process import this_invocation
+from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.cli.reporting import show_answer
 from fleetctl.documents.cold import NodeCache, Pruned
 from fleetctl.documents.quantity import count_of, format_bytes
@@ -42,7 +42,7 @@ def prune(
     Give the fleet files of all fleets on the cluster. Only the folders that fleetctl fetches weights into are examined.
     Weights that a process on the node uses or a replica serves stay. No replica is touched.
     """
-    invocation = this_invocation()
+    invocation = invocation_on_one_cluster(where.address)
     fleets = fleets_in(invocation, files)
     with live_source(invocation, where, fleets[0].cluster) as source:
         seen = read(invocation, source)

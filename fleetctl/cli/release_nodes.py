@@ -12,7 +12,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.identity import new_job_id, starter
-from fleetctl.cli.process import this_invocation
+from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.workflow.cluster import cluster_of
 from fleetctl.workflow.dashboard import live_source
 
@@ -38,7 +38,7 @@ def release_nodes(
     An apply of a fleet with spec.cluster.grow requests nodes, and its requests stay until the next apply. This is for a
     fleet that will not be applied again. Nothing is ended: Ray removes idle nodes that no other fleet requests.
     """
-    invocation = this_invocation()
+    invocation = invocation_on_one_cluster(where.address)
     question = f"Withdraw the node requests of fleet {fleet}?"
     if not dry_run and not confirm(question, yes=yes, otherwise="nothing was changed"):
         return 1

@@ -29,7 +29,7 @@ def render(
     no_origin: Annotated[bool, typer.Option(
         "--no-origin", help="Leave out the comments in YAML that name the source of each line.")] = False,
     show_env: Annotated[bool, typer.Option(
-        "--show-env", help="Print the values of engine environments, which may be secrets.")] = False,
+        "--show-env", help="Print the values of engine environments, and secrets in arguments.")] = False,
 ) -> int:
     """Print a fleet as one document, with everything it extends.
 

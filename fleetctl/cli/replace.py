@@ -19,7 +19,7 @@ from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say
 from fleetctl.cli.explicit import DrainTime, Wanted, act_on, agreed_to, refuse_protected, show_steps
 from fleetctl.cli.identity import one_command
-from fleetctl.cli.process import this_invocation
+from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import ReplicaOutcome
 from fleetctl.documents.update import MAX_REPLICAS
 from fleetctl.errors import ApplyError, FleetctlError, UsageError, WaitTimeout
@@ -67,7 +67,7 @@ def replace(
     """
     if in_place and surge is not None:
         raise UsageError("give either --surge N or --in-place")
-    invocation = this_invocation()
+    invocation = invocation_on_one_cluster(where.address)
     found = look_up(invocation, files, model, where)
     if not found.wanted:
         raise UsageError(f"the fleet file wants no replica of {model}",

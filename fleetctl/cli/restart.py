@@ -5,7 +5,7 @@ from __future__ import annotations
 from fleetctl.cli import flags
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.explicit import Wanted, carry_out, refuse_protected
-from fleetctl.cli.process import this_invocation
+from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.cli.replica_argument import ReplicaArguments, ReplicaId, named_replicas
 from fleetctl.errors import FleetctlError, UsageError
 from fleetctl.workflow.cluster import cluster_of, fleet_of, read
@@ -38,7 +38,7 @@ def restart(
     """
     if not replicas:
         raise UsageError("name the replicas to restart", hint="write MODEL/ID or MODEL")
-    invocation = this_invocation()
+    invocation = invocation_on_one_cluster(where.address)
     fleet = fleet_of(invocation, files)
     with live_source(invocation, where, cluster_of(fleet)) as source:
         seen = read(invocation, source)

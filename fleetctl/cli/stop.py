@@ -13,7 +13,7 @@ from fleetctl.cli import flags
 from fleetctl.cli.apply.follow import only
 from fleetctl.cli.commands import command_app
 from fleetctl.cli.console import confirm, say, show_report
-from fleetctl.cli.process import this_invocation
+from fleetctl.cli.process import invocation_on_one_cluster
 from fleetctl.documents.events import Event
 from fleetctl.documents.quantity import count_of
 from fleetctl.errors import WaitTimeout
@@ -44,7 +44,7 @@ def stop(
     The apply starts nothing more. No replica is removed: those it created become ready by themselves, and the next
     apply continues from what is running.
     """
-    invocation = this_invocation()
+    invocation = invocation_on_one_cluster(address)
     fleet = fleet_of(invocation, files)
     with open_dashboard(invocation, address, cluster_of(fleet).address) as client:
         found = _find(client, job, fleet.name if fleet else None)

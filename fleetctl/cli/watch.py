@@ -38,6 +38,7 @@ from fleetctl.watch.watcher import Watcher
 from fleetctl.watch.webhook import Webhook
 from fleetctl.workflow.contexts import given_address
 from fleetctl.workflow.contexts_file import user_folder
+from fleetctl.workflow.dashboard import warn_if_readable
 from fleetctl.workflow.invocation import Invocation
 
 app = command_app(
@@ -120,6 +121,8 @@ def watch(
                       State(interval, report_only), keeps_history=listen is not None)
     address = _line_in(webhook_file, "--webhook-file") if webhook_file else None
     webhook = None if address is None else Webhook(address, partial(say, "warning"))
+    if address:
+        warn_if_readable(invocation, address, "the address of the webhook")
     with serving(watcher, listen, _token(token_file, listen), names or ()) as served:
         if served:
             say("listening", f"{served.url}/, metrics below {served.url}/metrics")

@@ -24,6 +24,16 @@ def check_ray(evidence: Evidence) -> Iterator[Diagnosed]:
                         advice="upgrade Ray on all nodes; commands that only read, such as plan, work as before")
 
 
+def check_token(evidence: Evidence) -> Iterator[Diagnosed]:
+    """Yield that the dashboard answers requests without a token."""
+    if evidence.vitals.is_open:
+        yield Diagnosed(
+            code="NO_TOKEN_NEEDED", severity="warning", area="cluster", subject="dashboard",
+            message="it answers requests without a token: whoever reaches it can read everything, and run programs on "
+                    "every node unless a proxy in front passes only GETs",
+            advice="start Ray 2.52 or later with RAY_AUTH_MODE=token, or let only trusted machines reach the address")
+
+
 def check_reading(evidence: Evidence) -> Iterator[Diagnosed]:
     """Yield false claims of replicas, and the other warnings: errors if the inventory is incomplete because of them."""
     seen = evidence.inventory

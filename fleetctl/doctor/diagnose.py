@@ -12,6 +12,7 @@ CHECKS = (
     Check("the cluster answers and accepts this client", "client", "nothing", client.check_reach),
     Check("the clocks agree", "client", "cluster", client.check_clock),
     Check("Ray is new enough", "cluster", "cluster", cluster.check_ray),
+    Check("the cluster asks for a token", "cluster", "cluster", cluster.check_token),
     Check("the inventory is complete", "cluster", "cluster", cluster.check_reading),
     Check("the latest run could start", "cluster", "cluster", cluster.check_start),
     Check("no run hangs", "cluster", "cluster", cluster.check_end),

@@ -246,7 +246,7 @@ class NodePolicy(Authored):
 
 
 class Cluster(Authored):
-    """The cluster; --address, FLEETCTL_ADDRESS and --context override it."""
+    """The cluster; --address, --context and FLEETCTL_ADDRESS override it."""
 
     address: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="http(s)://host:8265 = Ray dashboard; auto or host:port = a local Ray")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from fleetctl.documents.mask import is_env_value, variable_of, without_value
+from fleetctl.documents.mask import COMMAND_LINE, is_env_value, masked, masked_text, variable_of, without_value
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path, path_text
 from fleetctl.fleetfile import guess
@@ -77,11 +77,23 @@ class Finding:
         is_text = isinstance(node.value, str)
         if self.variable is not None:
             return "text" if is_text else "a number or boolean"
-        text = "".join(char if char.isprintable() else "?" for char in cut(node.raw))
+        text = "".join(char if char.isprintable() else "?" for char in cut(self._without_secrets(node.raw)))
         return f'"{text}"' if is_text else text
+
+    def _without_secrets(self, raw: str) -> str:
+        """Mask what is secret in a value, also by the words of the command line that it belongs to."""
+        *_, key, at = ("", *self.path) if self.path else ("", "")
+        owner = self.document.node(self.path[:-2])
+        if key in COMMAND_LINE and isinstance(at, int) and owner is not None:
+            words: Any = masked(owner.value)
+            if words[key][at] != owner.value[key][at]:
+                return str(words[key][at])
+        return masked_text(raw)
 
     def problem(self, code: str, message: str, *, allowed: str | None = None, suggestion: str | None = None) -> Problem:
         """Return the problem at the position of this finding."""
+        if suggestion and masked_text(self.raw) != self.raw:
+            suggestion = None  # it would repeat the secret
         return self.document.problem(code, self.path, message, key=self.on_key, allowed=allowed, suggestion=suggestion)
 
 

@@ -113,9 +113,9 @@ class Document:
 
     def problem(
         self, code: str, path: Path, message: str, *, key: bool = False, allowed: str | None = None,
-        suggestion: str | None = None,
+        suggestion: str | None = None, secret: bool = False,
     ) -> Problem:
-        """Make a problem at a path: at its value, or with `key` at its key."""
+        """Make a problem at a path: at its value, or with `key` at its key; `secret` hides the source line."""
         source, offset = self.locate(path, key=key)
         return source.problem(code, offset, message, path=path, allowed=allowed, suggestion=suggestion,
-                              secret="env" in path or path[-1:] == ("http",))
+                              secret=secret or "env" in path or path[-1:] == ("http",))

@@ -1,10 +1,14 @@
-"""Rules over `$(NAME)`: fleetctl must set every name with its prefix; the engine gets any other reference as text."""
+"""Rules over `$(NAME)`, and over secrets that should be one.
+
+fleetctl must set every name with its prefix. Any other name is one of the engine's environment, or stays as it is.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
+from fleetctl.documents.mask import MAY_BE_SECRET, is_secret_value, secrets_in_words, variable_for
 from fleetctl.documents.nearest import nearest
 from fleetctl.documents.position import Path
 from fleetctl.fleetfile.flags import command_line
@@ -48,6 +52,7 @@ def check_references(member: Raw) -> Iterator[Problem]:
                                               allowed="command and args; the engine's environment has the variable too")
     yield from _variables_as_values(engine.child("env"))
     yield from _shell_variables(engine)
+    yield from _secrets(engine)
 
 
 def _variables_as_values(environment: Raw) -> Iterator[Problem]:
@@ -57,6 +62,26 @@ def _variables_as_values(environment: Raw) -> Iterator[Problem]:
             suggestion = f"{{fromNode: {name}}}" if value.strip("${()}") == name else None
             yield environment.problem("FL068", f"the value of {name} looks like a variable, but is not expanded",
                                       key=name, allowed="text, or {fromNode: NAME}", suggestion=suggestion)
+
+
+def _secrets(engine: Raw) -> Iterator[Problem]:
+    """Warn about literal secrets, without showing them."""
+    for owner in (engine, *(engine.child(probe).child("exec") for probe in ("readiness", "liveness"))):
+        words = list(command_line(owner))
+        if not MAY_BE_SECRET.search("\0".join(text for _, text in words)):
+            continue
+        for at, secrets in secrets_in_words([text for _, text in words]):
+            value_of = re.fullmatch("the value of (.+)", secrets[0][2])
+            name = variable_for(value_of[1]) if value_of else "SECRET"
+            what = " and ".join(dict.fromkeys(what for _, _, what in secrets))
+            yield engine.document.problem(
+                "FL070", words[at][0], f"{what} is in plain text: whoever can read this file has it", secret=True,
+                allowed=f"$({name}), with env: {{{name}: {{fromNode: {name}}}}}; it is expanded when the engine starts")
+    for name, value in engine.child("env").value.items():
+        if isinstance(value, str) and MAY_BE_SECRET.search(f"{name}={value}") and is_secret_value(name, value):
+            yield engine.child("env").problem(
+                "FL070", f"the value of {name} is in plain text: whoever can read this file has it", key=name,
+                allowed=f"{{fromNode: {name}}}, the variable {name} of the node")
 
 
 def references(text: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ from bisect import bisect_right
 from codecs import BOM_UTF8
 from dataclasses import dataclass, field
 
+from fleetctl.documents.mask import secrets_in
 from fleetctl.documents.position import Path, path_text
 from fleetctl.errors import FleetFileError
 from fleetctl.fleetfile.sources import SourceBytes
@@ -14,6 +15,7 @@ from fleetctl.problem import Problem
 
 _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 _ENVIRONMENT = re.compile(r"\benv\b")
+_PUNCTUATION = re.compile(r"[\[\],]|\"|'")
 MAX_SOURCE_LINE = 200
 MAX_LINES = 500_000
 
@@ -48,10 +50,10 @@ class SourceText:
         self, code: str, offset: int, message: str, *, path: Path = (), allowed: str | None = None,
         suggestion: str | None = None, secret: bool = False,
     ) -> Problem:
-        """Make a problem at a character. The source line is left out if it is `secret` or part of an environment."""
+        """Make a problem at a character. The source line is left out if it is `secret`, has one, or is of an `env`."""
         line, column = self.position(offset)
         shown = self.shown_line(line)
-        if shown is not None and (secret or _ENVIRONMENT.search(shown)):
+        if shown is not None and (secret or _ENVIRONMENT.search(shown) or secrets_in(_PUNCTUATION.sub(" ", shown))):
             shown = None
         return Problem(code, message, self.file, line, column, path_text(path), allowed, suggestion, shown)
 

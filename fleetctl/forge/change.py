@@ -85,9 +85,9 @@ class Forge(ABC):
             posted = put_comment(self._proposals(client, path, branch, into, title), body)
         return cast("Posted", posted)  # None is only returned with is_open=False
 
-    def check_access(self) -> None:
-        """Raise ForgeError if a token or the address of the repository is missing."""
-        self._api()
+    def check_access(self) -> str:
+        """Return the API's address; raises ForgeError if a token or the address of the repository is missing."""
+        return self._api()[0]
 
     @contextmanager
     def _connected(self, hints: Mapping[int, str]) -> Iterator[tuple[ForgeClient, str]]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fleetctl.documents.quantity import format_bytes
-from fleetctl.errors import ForgeError
+from fleetctl.errors import ForgeError, InventoryError
+from fleetctl.inventory.route import WITHOUT_PROXY, Route
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
@@ -49,7 +50,11 @@ class ForgeClient:
         self._sleep, self._try_s = sleep, try_s
         sendable = {name: _header_value(name, value) for name, value in headers.items()}
         own = {"User-Agent": f"fleetctl/{__version__}", "Accept-Encoding": "gzip"}
-        self._http = httpx.Client(headers={**own, **sendable}, timeout=TIMEOUT_S)
+        self.route = Route(self.base_url)
+        try:
+            self._http = self.route.open({**own, **sendable}, httpx.Timeout(TIMEOUT_S))
+        except InventoryError as error:
+            raise ForgeError(error.message, hint=error.hint) from None
 
     def __enter__(self) -> ForgeClient:
         return self
@@ -73,7 +78,7 @@ class ForgeClient:
             try:
                 answer = self._answer(lambda: self._http.stream(method, self.base_url + path, params=params, json=body))
             except Overdue as overdue:
-                raise ForgeError(f"{self.base_url} did not answer in full within {overdue.seconds:g} s",
+                raise ForgeError(f"{self.base_url}{self.route.via} did not answer in full within {overdue.seconds:g} s",
                                  hint=NOT_THE_API) from None
             except (httpx.RequestError, httpx.InvalidURL, UnicodeError) as error:  # UnicodeError: not a host name
                 not_sent = isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
@@ -98,17 +103,19 @@ class ForgeClient:
             for part in parts:
                 body += part
                 if len(body) > ANSWER_BYTES:
-                    raise ForgeError(f"{head.url.path} answered with more than {format_bytes(ANSWER_BYTES)}",
+                    raise ForgeError(f"{head.url.path} answered with more than {format_bytes(ANSWER_BYTES)}"
+                                     f"{self.route.via}",
                                      hint=NOT_THE_API, status=head.status_code)
-            return full_answer(head, bytes(body))
+            return full_answer(head, bytes(body), self.route.via)
 
     def _unreachable(self, error: Exception) -> ForgeError:
         import httpx
 
         # a LocalProtocolError quotes the request, whose header holds the token
         reason = "" if isinstance(error, httpx.LocalProtocolError) else str(error)
-        return ForgeError(f"cannot reach {self.base_url}: {reason or type(error).__name__}",
-                          hint="is this the address of the API, and can this job reach it?")
+        return ForgeError(f"cannot reach {self.base_url}{self.route.via}: {reason or type(error).__name__}",
+                          hint=WITHOUT_PROXY if self.route.proxy else
+                          "is this the address of the API, and can this job reach it?")
 
 
 def json_object(answer: Answer) -> dict[str, Any]:
@@ -182,7 +189,7 @@ def _checked(method: str, path: str, answer: Answer) -> Answer:
     if is_rate_limited(answer):
         requested = retry_after_s(answer)
         wait = f"; it asks to wait {requested:.0f} s" if requested is not None else ""
-        raise ForgeError(f"the forge's rate limit is reached ({status} on {method} {path}){wait}",
+        raise ForgeError(f"the forge's rate limit is reached ({status} on {method} {path}{answer.via}){wait}",
                          hint="run the job again later", status=status)
     moved = " with a redirect; was the repository renamed?" if answer.has_redirect_location else ""
     raise ForgeError(f"{method} {path} answered {status}{error_text(answer)}{moved}", status=status)
@@ -195,6 +202,6 @@ def _json(answer: Answer) -> object:
         return None
 
 
-def _not_the_api(answer: httpx.Response) -> ForgeError:
-    return ForgeError(f"{answer.url.path} answered {answer.status_code} with content that is not the API's",
+def _not_the_api(answer: Answer) -> ForgeError:
+    return ForgeError(f"{answer.url.path} answered {answer.status_code}{answer.via} with content that is not the API's",
                       hint=NOT_THE_API, status=answer.status_code)

@@ -11,7 +11,7 @@ from typing import Any
 from fleetctl.apply.history import Recorded
 from fleetctl.documents.fleet import DNS_LABEL
 from fleetctl.documents.inventory import Replica, ReplicaMember
-from fleetctl.documents.mask import MASK
+from fleetctl.documents.mask import COMMAND_LINE, MASK, variable_for
 from fleetctl.documents.quantity import count_of
 from fleetctl.importers.authored import authored_lifecycle, authored_resources, authored_workers
 from fleetctl.importers.draft import PLACEHOLDER, Draft, DraftModel, Loss
@@ -38,9 +38,14 @@ def recorded_model(key: str, replicas: int, known: Recorded) -> tuple[DraftModel
 
 
 def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
-    """Remove masked values from a model's environments, and report their names."""
+    """Remove masked values from a model's environments and arguments, and report their names."""
     for number, group in enumerate(workers):
         for place, member in enumerate(group["members"]):
+            at = ("workers", number, "members", place, "engine")
+            if names := _refer_to_secrets(member["engine"]):
+                message = (f"{count_of(len(names), 'secret')} in arguments unknown to the cluster, now variables "
+                           f"of the node: {', '.join(names)}; replicas show as drift")
+                yield Loss(None, key, message, "todo", key, (*at, "args"))
             env = member["engine"].get("env", {})
             hidden = [name for name, text in env.items() if text == MASK]
             if not hidden:
@@ -48,7 +53,23 @@ def _unmask(key: str, workers: list[dict[str, Any]]) -> Iterator[Loss]:
             member["engine"]["env"] = {name: text for name, text in env.items() if text != MASK}
             message = (f"{count_of(len(hidden), 'env value')} unknown to the cluster: {', '.join(hidden)}; until set, "
                        "replicas show as drift")
-            yield Loss(None, key, message, "todo", key, ("workers", number, "members", place, "engine", "env"))
+            yield Loss(None, key, message, "todo", key, (*at, "env"))
+
+
+def _refer_to_secrets(engine: dict[str, Any]) -> list[str]:
+    """Replace each masked part of the command line by a variable that the node must have; returns their names."""
+    names: dict[str, None] = {}
+    before = ""
+    for key in COMMAND_LINE:
+        for at, word in enumerate(engine.get(key, ())):
+            if MASK in word:
+                name = variable_for(word.partition("=")[0] if "=" in word else before)
+                engine[key][at] = word.replace(MASK, f"$({name})")
+                names[name] = None
+            before = word
+    if names:
+        engine["env"] = {**engine.get("env", {}), **{name: {"fromNode": name} for name in names}}
+    return list(names)
 
 
 def seen_model(key: str, replicas: Sequence[Replica]) -> tuple[DraftModel | None, list[Loss]]:

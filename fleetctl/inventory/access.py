@@ -52,6 +52,12 @@ class Access:
         """Whether the headers include an Authorization, which overrides the token."""
         return any(name.lower() == "authorization" for name in self.headers)
 
+    @property
+    def secrets(self) -> str:
+        """What each request carries, in words; empty for nothing. A certificate's key is never sent."""
+        token = "the cluster's token" if self.token is not None and not self.own_authorization else ""
+        return " and ".join(filter(None, (token, "the headers for a proxy" if self.headers else "")))
+
     def all_headers(self) -> dict[str, str]:
         """Return the headers of each request."""
         if self.token is None or self.own_authorization:

@@ -15,7 +15,12 @@ _BODY_HEADERS = frozenset({"content-encoding", "content-length", "transfer-encod
 
 
 class Answer(httpx.Response):
-    """An httpx response with the body already unpacked, as UTF-8, and JSON parsing that raises only ValueError."""
+    """An httpx response with the body already unpacked, as UTF-8, and JSON parsing that raises only ValueError.
+
+    `via` = the mention of the proxy that it came through, for messages; see `Route`.
+    """
+
+    via: str = ""
 
     def json(self, **_: Any) -> Any:  # noqa: ANN401  as httpx has it
         """Return the body as JSON; raises only ValueError, for a body that is not JSON or is too large."""
@@ -31,10 +36,11 @@ class Answer(httpx.Response):
         return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
 
 
-def full_answer(head: httpx.Response, body: bytes) -> Answer:
-    """Return the answer with the status and headers of `head` and this body."""
+def full_answer(head: httpx.Response, body: bytes, via: str = "") -> Answer:
+    """Return the answer with the status and headers of `head` and this body; see `Answer` for `via`."""
     headers = [(name, value) for name, value in head.headers.multi_items() if name.lower() not in _BODY_HEADERS]
     answer = Answer(head.status_code, headers=headers, content=body, request=head.request)
+    answer.via = via
     answer.encoding = "utf-8"  # a charset could name any of Python's codecs, including decompressing ones
     return answer
 
@@ -46,10 +52,10 @@ def parse_json(body: bytes) -> object:
     return parse_text(body.decode("utf-8-sig"))
 
 
-def error_text(answer: httpx.Response) -> str:
+def error_text(answer: Answer) -> str:
     """Quote the first line of an error answer, as in `: no such thing`; empty if it has no usable text.
 
-    Ray's dashboard has `msg`, GitHub `message`, GitLab `message` or `error`.
+    Before it, the proxy is named. Ray's dashboard has `msg`, GitHub `message`, GitLab `message` or `error`.
     """
     try:
         body = parse_json(answer.content)
@@ -58,4 +64,4 @@ def error_text(answer: httpx.Response) -> str:
     except ValueError:
         text = answer.text if "html" not in answer.headers.get("content-type", "") else ""
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return f": {first[:QUOTED]}" if first.isprintable() and first else ""
+    return answer.via + (f": {first[:QUOTED]}" if first.isprintable() and first else "")

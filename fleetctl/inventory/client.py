@@ -15,9 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fleetctl.errors import InventoryError, PathNotServed
-from fleetctl.inventory.access import Access, tls_context
+from fleetctl.inventory.access import Access
 from fleetctl.inventory.fetch import Bounds, Contact, Deadline, Open, Overdue
 from fleetctl.inventory.json_entries import NotTheAnswer, entries_within, limit_values
+from fleetctl.inventory.route import Route
 from fleetctl.version import __version__
 
 if TYPE_CHECKING:
@@ -57,17 +58,17 @@ class DashboardClient:
         self._bounds = bounds
         self._sleep = sleep
         self._contact = Contact(on_waiting, interrupts)
-        is_tls = self.base_url.startswith("https")  # loading the certificates takes time that plain HTTP can save
-        verify = tls_context(access.certificate) if is_tls else False
+        self._route = Route(self.base_url)
         # Ray refuses changes from a browser's User-Agent, and hides environments from it
         headers = {"User-Agent": f"fleetctl/{__version__}", "Accept": "application/json", "Accept-Encoding": "gzip",
                    **access.all_headers()}
-        try:
-            self._http = httpx.Client(headers=headers, verify=verify, timeout=httpx.Timeout(
-                timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s)))
-        except (ValueError, ImportError, httpx.InvalidURL):  # the constructor creates the proxies
-            raise InventoryError("HTTP_PROXY, HTTPS_PROXY or ALL_PROXY is not a usable proxy address",
-                                 hint="allowed: http://host:port; NO_PROXY lists hosts to reach directly") from None
+        self._http = self._route.open(headers, httpx.Timeout(timeout_s, connect=min(CONNECT_TIMEOUT_S, timeout_s)),
+                                      access.certificate)
+
+    def without_access(self) -> DashboardClient:
+        """Return a client for the same dashboard that sends no token, header or certificate, and retries at once."""
+        return DashboardClient(self.base_url, bounds=self._bounds, interrupts=self._contact.interrupts,
+                               sleep=lambda _: None)
 
     def __enter__(self) -> DashboardClient:
         return self
@@ -112,7 +113,8 @@ class DashboardClient:
         try:
             return answer.json()
         except ValueError:
-            raise InventoryError(f"{path} answered 200, but not with complete JSON ({len(answer.content)} bytes)",
+            raise InventoryError(f"{path} answered 200{answer.via}, but not with complete JSON "
+                                 f"({len(answer.content)} bytes)",
                                  hint=NOT_JSON) from None
 
     def read_entries(
@@ -138,7 +140,7 @@ class DashboardClient:
                 limited = self._limited(path, parts, limit)
                 entries = entries_within(limited if large else limit_values(limited), within, opening,
                                          bounds.entry_bytes, siblings)
-                with _json_errors_explained(path):
+                with _json_errors_explained(path, self._route.via):
                     return [read(key, value) for key, value in entries], siblings
 
         with self._errors_explained(path):
@@ -168,19 +170,21 @@ class DashboardClient:
         except (Overdue, httpx.TransportError, httpx.InvalidURL, httpx.DecodingError) as error:
             from fleetctl.inventory.request_errors import why_failed
 
-            raise why_failed(self.base_url, path, error) from error
+            raise why_failed(self.base_url, path, error, self._route.via) from error
 
     def _full_answer(self, path: str, head: httpx.Response, parts: Iterator[bytes]) -> Answer:
         from fleetctl.inventory.answer import full_answer
 
-        return full_answer(head, b"".join(self._limited(path, parts, self._bounds.answer_bytes)))
+        body = b"".join(self._limited(path, parts, self._bounds.answer_bytes))
+        return full_answer(head, body, self._route.via)
 
     def _limited(self, path: str, parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
         size = 0
         for part in parts:
             size += len(part)
             if size > limit:
-                raise InventoryError(f"{path} answered with more than {limit >> 20} MiB; the rest is not read",
+                raise InventoryError(f"{path} answered with more than {limit >> 20} MiB{self._route.via}; "
+                                     "the rest is not read",
                                      hint="is this the Ray dashboard?")
             yield part
 
@@ -195,7 +199,7 @@ class DashboardClient:
         self._require_accepted(path, answer)
         if answer.status_code == 404:
             raise PathNotServed(
-                f"{self.base_url}{path} does not exist (404)",
+                f"{self.base_url}{path} does not exist (404{answer.via})",
                 hint="is this the Ray dashboard? It needs `ray[default]` on the head node, and any proxy in front of "
                      "it must pass this path")
         if answer.status_code != 200:
@@ -214,11 +218,11 @@ def _end_of(parts: Iterator[bytes], limit: int) -> Iterator[bytes]:
 
 
 @contextmanager
-def _json_errors_explained(path: str) -> Iterator[None]:
+def _json_errors_explained(path: str, via: str) -> Iterator[None]:
     """Turn a parse error into a message about the answer."""
     try:
         yield
     except NotTheAnswer as error:
-        raise InventoryError(f"{path} {error}") from None
+        raise InventoryError(f"{path}{via} {error}") from None
     except ValueError as error:
-        raise InventoryError(f"{path} answered 200, but not with complete JSON: {error}", hint=NOT_JSON) from None
+        raise InventoryError(f"{path} answered 200{via}, but not with complete JSON: {error}", hint=NOT_JSON) from None

@@ -10,6 +10,7 @@ from fleetctl.errors import InventoryError
 from fleetctl.inventory.ask_all import ask_all
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.fetch import Bounds
+from fleetctl.inventory.route import Route
 
 AT_A_TIME = 16
 TIMEOUT_S = 5.0
@@ -21,6 +22,12 @@ Endpoint = tuple[str, int, str | None]
 def answering(endpoints: Sequence[Endpoint]) -> list[bool]:
     """Return for each endpoint, in order, whether it answers."""
     return ask_all(_answers, endpoints, AT_A_TIME)
+
+
+def via_of(endpoint: Endpoint) -> str:
+    """Return the mention of the proxy through which an endpoint is asked, if any."""
+    address, port, path = endpoint
+    return Route(f"http://{host_port(address, port)}").via if path is not None else ""
 
 
 def _answers(endpoint: Endpoint) -> bool:

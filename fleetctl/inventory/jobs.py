@@ -65,7 +65,7 @@ def fetch_job(client: DashboardClient, submission_id: str) -> Job:
     if answer.status_code == 404:
         raise ApplyError(f"the cluster has no job {submission_id}")
     if answer.status_code != 200:
-        raise InventoryError(f"the request for job {submission_id} was answered with {answer.status_code}")
+        raise InventoryError(f"the request for job {submission_id} was answered with {answer.status_code}{answer.via}")
     return _job(_content(answer))
 
 

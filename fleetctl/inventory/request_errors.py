@@ -14,7 +14,9 @@ import httpx
 
 from fleetctl.errors import ClusterRefused, ClusterUnreachable, InventoryError
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, Access
+from fleetctl.inventory.answer import Answer
 from fleetctl.inventory.fetch import Overdue
+from fleetctl.inventory.route import WITHOUT_PROXY
 
 WRONG_ADDRESS = "is this the dashboard's address (http://ray-head:8265), and is it reachable from here?"
 NOT_TLS = "does that port speak TLS? The dashboard itself speaks plain http://"
@@ -29,7 +31,7 @@ _REASONS: tuple[tuple[type[BaseException], str], ...] = (
     (ConnectionRefusedError, "connection refused, nothing listens there"),
     (TimeoutError, _NOT_IN_TIME),
     (httpx.ConnectTimeout, _NOT_IN_TIME),
-    (httpx.ProxyError, "the proxy in HTTP_PROXY or HTTPS_PROXY refused ({0})"),
+    (httpx.ProxyError, "the proxy refused ({0})"),
     (httpx.LocalProtocolError, "the request itself cannot be sent"),  # its text quotes a header, perhaps the token
 )
 _STUCK = {
@@ -46,8 +48,23 @@ _INSTEAD_OF_TOKEN = "it is sent instead of the cluster's token"  # noqa: S105
 _PROXY_MAY_REFUSE = "a proxy in front of the dashboard may also refuse a path or a method"
 
 
-def why_failed(base_url: str, path: str, error: Exception) -> InventoryError:
-    """Return the error for a request that failed with `error`: Overdue, or an exception of httpx."""
+def why_failed(base_url: str, path: str, error: Exception, via: str = "") -> InventoryError:
+    """Return the error for a request that failed with `error`: Overdue, or an exception of httpx.
+
+    `via` = the mention of the proxy that it went through, if any; see `Route`.
+    """
+    found = _why_failed(base_url + via, path, path + via, error)
+    return _with_way_around(found) if via else found
+
+
+def _with_way_around(error: InventoryError) -> InventoryError:
+    """Add to the hint how to avoid the proxy, which may be the cause."""
+    end = "" if error.hint and error.hint.endswith("?") else "."
+    error.hint = f"{error.hint}{end} T{WITHOUT_PROXY[1:]}" if error.hint else WITHOUT_PROXY
+    return error
+
+
+def _why_failed(base_url: str, path: str, named_path: str, error: Exception) -> InventoryError:
     if isinstance(error, Overdue):
         return _overdue(base_url, path, error)
     causes = list(_causes(error))
@@ -55,9 +72,9 @@ def why_failed(base_url: str, path: str, error: Exception) -> InventoryError:
     if tls is not None:
         return _tls_failed(base_url, tls)
     if isinstance(error, httpx.DecodingError):
-        return InventoryError(f"the answer to {path} cannot be read: {error}", hint=RETRY)
+        return InventoryError(f"the answer to {named_path} cannot be read: {error}", hint=RETRY)
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError)):
-        return InventoryError(f"the answer to {path} was cut off ({type(error).__name__})", hint=RETRY)
+        return InventoryError(f"the answer to {named_path} was cut off ({type(error).__name__})", hint=RETRY)
     if isinstance(error, httpx.TimeoutException) and not isinstance(error, httpx.ConnectTimeout):
         return ClusterUnreachable(f"{base_url} accepted the connection but did not answer {path} in time",
                                   hint=OVERLOADED)
@@ -100,13 +117,23 @@ def _tls_failed(base_url: str, error: ssl.SSLError) -> InventoryError:
     return _unreachable(base_url, f"TLS failed ({reason})", hint if rejects_ours else NOT_TLS)
 
 
-def raise_if_refused(base_url: str, path: str, answer: httpx.Response, access: Access) -> None:
-    """Raise ClusterRefused, with a hint, for 401, 403 and a redirect."""
+def raise_if_refused(base_url: str, path: str, answer: Answer, access: Access) -> None:
+    """Raise ClusterRefused, with a hint, for 401, 403, 407 and a redirect."""
+    try:
+        _raise_if_refused(base_url + answer.via, path, answer, access)
+    except ClusterRefused as error:
+        raise (_with_way_around(error) if answer.via else error) from None
+
+
+def _raise_if_refused(base_url: str, path: str, answer: Answer, access: Access) -> None:
+    if answer.status_code == 407:
+        raise ClusterRefused(f"cannot reach {base_url}: the proxy requires a login of its own (407 on {path})",
+                             hint="put it into the proxy's address, as in http://user:password@proxy:3128")
     if answer.status_code == 401:
         login = _login(answer)
         raise _proxy_login(base_url, path, login, access) if login else _unauthorized(base_url, path, access)
     if answer.status_code == 403:
-        raise _forbidden(base_url, path, access)
+        raise _forbidden(base_url, path, access, proxied=bool(answer.via))
     if answer.has_redirect_location:
         target = answer.url.join(answer.headers["location"]).host
         raise ClusterRefused(f"{base_url} redirects {path} to {target} ({answer.status_code})",
@@ -114,7 +141,7 @@ def raise_if_refused(base_url: str, path: str, answer: httpx.Response, access: A
                                   f"that it accepts into {HEADERS_VARIABLE}")
 
 
-def _login(answer: httpx.Response) -> str | None:
+def _login(answer: Answer) -> str | None:
     """Return the authentication scheme that a proxy requests, if any."""
     schemes = [challenge.split(" ", 1)[0].lower() for challenge in answer.headers.get_list("www-authenticate", True)]
     return next((_LOGINS[scheme] for scheme in schemes if scheme in _LOGINS), None)
@@ -142,12 +169,13 @@ def _unauthorized(base_url: str, path: str, access: Access) -> ClusterRefused:
     return ClusterRefused(f"{base_url} {problem} (401 on {path})", hint=f"put the cluster's token in {TOKEN_SOURCES}")
 
 
-def _forbidden(base_url: str, path: str, access: Access) -> ClusterRefused:
+def _forbidden(base_url: str, path: str, access: Access, *, proxied: bool) -> ClusterRefused:
     if access.withheld:
         return ClusterRefused(f"{base_url} refused the request (403 on {path}); {_NOT_SENT}", hint=_NAME_ADDRESS)
     if access.own_authorization:
         return ClusterRefused(f"{base_url} refused the Authorization in {HEADERS_VARIABLE} (403 on {path})",
                               hint=f"{_INSTEAD_OF_TOKEN}; {_PROXY_MAY_REFUSE}")
-    problem = "refused the token: it is the wrong one" if access.token else "refused the request"
+    wrong = access.token and not proxied  # a proxy refuses for other reasons
+    problem = "refused the token: it is the wrong one" if wrong else "refused the request"
     return ClusterRefused(f"{base_url} {problem} (403 on {path})",
                           hint=f"the token comes from the first of {TOKEN_SOURCES}; {_PROXY_MAY_REFUSE}")

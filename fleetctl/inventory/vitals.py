@@ -26,7 +26,8 @@ Answer = TypeVar("Answer")
 class Vitals:
     """`clock` is the dashboard's time. `disks` are by node id; Ray reports the root and its own folder.
 
-    `failed` is our latest run and its log, if Ray reports the run as failed.
+    `failed` is our latest run and its log, if Ray reports the run as failed. `is_open` = the dashboard gives its nodes
+    to a request without a token, header or certificate.
     """
 
     clock: datetime | None = None
@@ -34,6 +35,7 @@ class Vitals:
     groups: Sequence[PlacementGroup] = ()
     disks: Mapping[str, Sequence[Disk]] = field(default_factory=dict)
     failed: tuple[Job, str] | None = None
+    is_open: bool = False
 
 
 def read_vitals(client: DashboardClient) -> Vitals:
@@ -44,7 +46,7 @@ def read_vitals(client: DashboardClient) -> Vitals:
     groups: Sequence[PlacementGroup] = _read_or(lambda: list_placement_groups(client).rows, ())
     jobs: Sequence[Job] = _read_or(lambda: list_jobs(client), [])
     return Vitals(_read_or(lambda: client.get("/api/version").given_at, None), jobs, groups,
-                  _read_or(lambda: _disks(client), {}), _failed(client, jobs))
+                  _read_or(lambda: _disks(client), {}), _failed(client, jobs), _is_open(client))
 
 
 def _read_or(read: Callable[[], Answer], otherwise: Answer) -> Answer:
@@ -54,6 +56,15 @@ def _read_or(read: Callable[[], Answer], otherwise: Answer) -> Answer:
         raise
     except InventoryError:
         return otherwise
+
+
+def _is_open(client: DashboardClient) -> bool:
+    """Return whether the dashboard answers anyone, with a list and not only with a login page."""
+    try:
+        with client.without_access() as anyone:
+            return "data" in object_of(anyone.get_json("/api/v0/nodes", {"limit": "1"}))
+    except InventoryError:  # refused, or a proxy requires a certificate
+        return False
 
 
 def _disks(client: DashboardClient) -> dict[str, list[Disk]]:

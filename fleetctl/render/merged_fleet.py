@@ -1,7 +1,7 @@
 """A merged fleet as JSON or YAML, with the origin of each value. The YAML is laid out like `fmt`, origins at line ends.
 
-A value on one line stays on one line. Engine environment values are masked with a tag that fleet files may not contain,
-so that a masked fleet cannot be loaded by mistake.
+A value on one line stays on one line. Secrets are masked with a tag that fleet files may not contain, so that a masked
+fleet cannot be loaded by mistake.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from fleetctl.collector import collector_paused
 from fleetctl.documents.canonical import indented_json
-from fleetctl.documents.mask import MASK, is_secret, masked
+from fleetctl.documents.mask import masked
 from fleetctl.documents.position import FleetSource, Path, path_text
 from fleetctl.documents.rendered_fleet import RenderedFleet
 from fleetctl.fleetfile.compose import MASKED_TAG
@@ -22,7 +22,7 @@ from fleetctl.fleetfile.text import SourceText
 from fleetctl.fleetfile.write_yaml import Piece, block_style, write_yaml
 from fleetctl.render.visible import visible
 
-MASKED_NOTE = "# Values of env are masked, so this cannot be loaded; --show-env prints them."
+MASKED_NOTE = "# Values of env are masked, as are secrets in arguments: this cannot be loaded; --show-env prints them."
 MAX_ONE_LINE = 100
 MAX_ALIGNED = 72
 """Origins are aligned behind lines up to this length; a longer line has its origin right after it."""
@@ -34,7 +34,7 @@ _BRACKET = re.compile(r"(?:&\S+\s+)?[\[{]")
 def render_fleet_yaml(document: Document, *, origins: bool, show_env: bool) -> str:
     """Return the text of a merged document; `origins` appends `# file:line` to each line."""
     with collector_paused():
-        writer = _Writer(show_env=show_env)
+        writer = _Writer(document.value if show_env else masked(document.value))
         text = write_yaml(writer.piece(_Placed(document.root, document.source, document.root.at, ())))
     lines = [line.partition(f" {_BEFORE_ORIGIN}") for line in text.split("\n")[:-1]]
     if writer.masked:
@@ -68,10 +68,10 @@ class _Placed:
 
 
 class _Writer:
-    """Turns values into pieces of YAML; `masked` is set once a value has been masked."""
+    """Turns values into pieces of YAML. `shown` = the fleet, or masked; `masked` is set once a value was masked."""
 
-    def __init__(self, *, show_env: bool) -> None:
-        self.show_env = show_env
+    def __init__(self, shown: object) -> None:
+        self.shown = shown
         self.masked = False
 
     def piece(self, placed: _Placed, key_at: int | None = None) -> Piece:
@@ -94,11 +94,14 @@ class _Writer:
             value.origin == placed.origin and self.is_one_line(value) for _, _, value in placed.entries()))
 
     def scalar(self, placed: _Placed) -> Piece:
-        """Return the YAML of a scalar; secrets are masked unless `show_env` is set."""
-        value = placed.node.value
-        if not self.show_env and is_secret(placed.path):
+        """Return the YAML of a scalar, or what is shown instead."""
+        value: Any = placed.node.value
+        shown: Any = self.shown
+        for part in placed.path:
+            shown = shown[part]
+        if shown != value:
             self.masked = True
-            return Piece(MASK, note=placed.origin, style='"', tag=MASKED_TAG)
+            return Piece(str(shown), note=placed.origin, style='"', tag=MASKED_TAG)
         if isinstance(value, str):
             return Piece(value, note=placed.origin, style=block_style(value))
         return Piece("null" if value is None else placed.node.raw, note=placed.origin, is_text=False)

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from fleetctl.documents.difference import Difference
-from fleetctl.documents.mask import MASK, is_env_value, masked
+from fleetctl.documents.mask import CHANGED_MASK, MASK, is_env_value, masked
 from fleetctl.documents.position import path_text
 from fleetctl.fleetfile.resolved import ResolvedModel
 from fleetctl.review.meaning import Keyed, Steps, at, find_changes, format_value, full_meaning, meaning, members_by_name
@@ -57,18 +57,29 @@ class _Pair:
     def difference(self, steps: Steps) -> Difference:
         before, after = (at(side, steps) for side in self.full)
         old, new = self.old.value(steps), self.new.value(steps)
-        old = masked(format_value(before, steps), steps) if old is None else old
-        new = masked(format_value(after, steps), steps) if new is None else new
+        old = format_value(before, steps) if old is None else old
+        new = format_value(after, steps) if new is None else new
+        item = _first_differing_item(old, new)
+        old, new = self._masked(steps, old, new)
         effect, message = model_effect(steps, before, after, self.new.model)
         if old == new == MASK:
             message = HIDDEN_CHANGED
-        item = _first_differing_item(old, new)
         return Difference(
             model=self.new.model.key, path=path_text(self.new.named(steps) or self.old.named(steps) or steps),
             effect=effect, message=message, old=old, new=new,
             kind="added" if old is None else "removed" if new is None else "changed",
             old_source=self.old.place(steps, item), new_source=self.new.place(steps, item),
         )
+
+    def _masked(self, steps: Steps, old: object, new: object) -> tuple[Any, Any]:
+        """Return both values with their secrets masked; an item of a list with another secret says so."""
+        commands = (format_value(at(side, (*steps[:-1], "command")), ("command",)) for side in self.full)
+        was, now = (masked(value, steps, command) for value, command in zip((old, new), commands, strict=True))
+        if isinstance(old, list) and isinstance(new, list) and isinstance(was, list) and isinstance(now, list):
+            for number, (one, other) in enumerate(zip(old, new, strict=False)):
+                if one != other and was[number] == now[number]:
+                    now[number] = str(now[number]).replace(MASK, CHANGED_MASK)
+        return was, now
 
     def reordered(self) -> Iterator[Difference]:
         """Yield groups and members whose order changed: the order alone changes the spec hash."""

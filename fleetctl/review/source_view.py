@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from fleetctl.documents.mask import masked
 from fleetctl.documents.position import Path, Position
 from fleetctl.fleetfile.nodes import Document
 from fleetctl.fleetfile.resolved import ResolvedFleet, ResolvedModel
@@ -27,7 +26,7 @@ class ModelView:
         return path_below(self.model, steps)[1]
 
     def value(self, steps: Steps) -> Any:  # noqa: ANN401, ARG002  any YAML value
-        """Return the value as written, with env values masked; None if it is not written."""
+        """Return the value as written, secrets included; None if it is not written."""
         return None
 
     def place(self, steps: Steps, item: int | None = None) -> Position:  # noqa: ARG002
@@ -48,7 +47,7 @@ class WrittenModel(ModelView):
         path, named = path_below(self.model, steps)
         found = self._found(path) if named is not None else None
         node = found[0].node(found[1]) if found else None
-        return masked(node.value, steps) if node else None
+        return node.value if node else None
 
     def place(self, steps: Steps, item: int | None = None) -> Position:
         """See `ModelView`."""

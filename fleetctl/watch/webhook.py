@@ -57,4 +57,4 @@ class Webhook:
                     self._client.send("POST", "", body=news)
                 except ForgeError as error:
                     status = f" ({error.status})" if error.status else ""
-                    self._failed(f"the webhook did not accept the news{status}")
+                    self._failed(f"the webhook did not accept the news{status}{self._client.route.via}")

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from fleetctl.documents.contexts import Context, Contexts, SecretSource
 from fleetctl.documents.fleet import Cluster
 from fleetctl.documents.nearest import did_you_mean
-from fleetctl.errors import FleetctlError, InventoryError
+from fleetctl.errors import FleetctlError, InventoryError, UsageError
 from fleetctl.inventory.access import CERTIFICATE_VARIABLE, HEADERS_VARIABLE, KEY_VARIABLE, TOKEN_VARIABLE
+from fleetctl.inventory.address import DASHBOARD_PORT, without_secret
 from fleetctl.workflow.contexts_file import config_path, read_contexts
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, CONTEXT_VARIABLE, NAMESPACE_VARIABLE, Invocation, Where
 
@@ -50,13 +51,14 @@ def named_context(invocation: Invocation) -> Chosen | None:
 def context_for(invocation: Invocation, address: str | None, written: str | None) -> Chosen | None:
     """Return the context that determines the cluster; None if --address, FLEETCTL_ADDRESS or a file does.
 
-    A named context wins over `written`, the address in a file; the current context counts if the file has no address
-    or the same one.
+    The first of these that is given counts: --address, --context, FLEETCTL_ADDRESS, FLEETCTL_CONTEXT, `written` (the
+    address in a file), the current context. A context also counts if --address (for --context) or the file (for the
+    current one) has the same address.
     """
-    if address or invocation.environ.get(ADDRESS_VARIABLE):
+    if not invocation.context and (address or invocation.environ.get(ADDRESS_VARIABLE)):
         return None
     if (chosen := named_context(invocation)) is not None:
-        return chosen
+        return chosen if address is None or same_cluster(address, chosen.context.address) else None
     contexts = read_contexts(config_path(invocation.environ, invocation.home))
     if not contexts.current:
         return None
@@ -66,22 +68,50 @@ def context_for(invocation: Invocation, address: str | None, written: str | None
 
 def given_address(invocation: Invocation, flag: str | None) -> str | None:
     """Return the address that the user gives: by --address, FLEETCTL_ADDRESS, or the name of a context."""
-    if address := flag or invocation.environ.get(ADDRESS_VARIABLE):
+    variable = invocation.environ.get(ADDRESS_VARIABLE) if not invocation.context else None
+    if address := flag or variable:
         return address
     chosen = named_context(invocation)
     return (chosen.context.address or None) if chosen else None
 
 
+def refuse_two_clusters(invocation: Invocation, flag: str | None) -> None:
+    """Raise UsageError if --context names another cluster than --address or FLEETCTL_ADDRESS.
+
+    For verbs that take something away: the one that does not count may be the one that was meant.
+    """
+    if not invocation.context or (chosen := named_context(invocation)) is None:
+        return
+    for name, other in (("--address", flag), (ADDRESS_VARIABLE, invocation.environ.get(ADDRESS_VARIABLE))):
+        if other and not same_cluster(other, chosen.context.address):
+            raise UsageError(f"--context {chosen.name} is {chosen.context.address}, but {name} is "
+                             f"{without_secret(other)}; nothing was done",
+                             hint="this command takes something away, so name one cluster only: leave out --context, "
+                                  f"or {'unset' if name == ADDRESS_VARIABLE else 'leave out'} {name}")
+
+
+def same_cluster(one: str, other: str) -> bool:
+    """Return whether two addresses are the same, however they are written."""
+    return _comparable(one) == _comparable(other)
+
+
+def _comparable(address: str) -> str:
+    whole = address if "://" in address or not address.endswith(DASHBOARD_PORT) else f"http://{address}"
+    return whole.rstrip("/").lower()
+
+
 def resolve_namespace(invocation: Invocation, where: Where, cluster: Cluster) -> str:
     """Return the Ray namespace of the replicas.
 
-    In this order: --namespace, FLEETCTL_NAMESPACE, the named context, spec.cluster.namespace, the current context.
+    In this order: --namespace, the context of --context, FLEETCTL_NAMESPACE, that of FLEETCTL_CONTEXT,
+    spec.cluster.namespace, the current context.
     """
-    if given := where.namespace or invocation.environ.get(NAMESPACE_VARIABLE):
+    variable = invocation.environ.get(NAMESPACE_VARIABLE)
+    if given := where.namespace or ("" if invocation.context else variable):
         return given
     chosen = context_for(invocation, where.address, cluster.address)
     counts = chosen and (chosen.named or "namespace" not in cluster.model_fields_set)
-    return (chosen.context.namespace if chosen and counts else None) or cluster.namespace
+    return (chosen.context.namespace if chosen and counts else None) or variable or cluster.namespace
 
 
 def variables_of(chosen: Chosen, environ: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from fleetctl.documents.fleet import Cluster
 from fleetctl.errors import InventoryError
@@ -11,6 +12,7 @@ from fleetctl.inventory.access import find_access, without_token
 from fleetctl.inventory.address import dashboard_url
 from fleetctl.inventory.client import DashboardClient
 from fleetctl.inventory.dashboard import Live
+from fleetctl.inventory.route import PLAIN_HTTP_VARIABLE, is_readable_by_others
 from fleetctl.workflow.contexts import context_for, resolve_namespace, variables_of
 from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
 
@@ -18,7 +20,7 @@ from fleetctl.workflow.invocation import ADDRESS_VARIABLE, Invocation, Where
 def resolve_address(
     flag: str | None, environ: Mapping[str, str], written: str | None, *, or_inventory: bool = False
 ) -> str:
-    """Return the cluster's address: --address, FLEETCTL_ADDRESS, or the address in the fleet file or the plan.
+    """Return the cluster's address: --address, FLEETCTL_ADDRESS (or that of the context), or that in the file or plan.
 
     Raises InventoryError, with the ways to give an address, if there is none; `or_inventory` = mention --inventory.
     """
@@ -46,15 +48,29 @@ def open_dashboard(
     if chosen:
         environ = {**environ, **variables_of(chosen, environ)}
     elif invocation.context:
-        winner = "--address" if address else ADDRESS_VARIABLE
-        invocation.say("warning", f"context {invocation.context} is not used: {winner} overrides it")
+        invocation.say("warning", f"context {invocation.context} is not used: --address overrides it")
     named = resolve_address(address, environ, written, or_inventory=or_inventory)
     given = bool(address or environ.get(ADDRESS_VARIABLE))
     access = find_access(environ, invocation.home).only_for_given(named, given=given)
     url = dashboard_url(named, without_token(environ) if access.withheld else environ,
                         on_waiting=lambda: invocation.say("note", f"waiting for {named} to answer"))
+    if access.secrets:
+        warn_if_readable(invocation, url, access.secrets)
     return DashboardClient(url, access, on_waiting=lambda: invocation.say("note", f"waiting for {url} to answer"),
                            interrupts=invocation.interrupts)
+
+
+def warn_if_readable(invocation: Invocation, url: str, secret: str) -> None:
+    """Warn, once for each host, that `secret` crosses a network unencrypted on its way to `url`, if it does."""
+    if not is_readable_by_others(url, invocation.environ.get(PLAIN_HTTP_VARIABLE, "")):
+        return
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    if host in invocation.warned:
+        return
+    invocation.warned.add(host)
+    invocation.say("warning", f"sending {secret} to {host} over plain http: others on the network can read it")
+    invocation.say("hint", "use an https:// address, which a proxy in front can have; if the network is trusted, list "
+                           f"the host or its network in {PLAIN_HTTP_VARIABLE}")
 
 
 @contextmanager

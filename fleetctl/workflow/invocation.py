@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ class Invocation:
     """Environment, home folder, clock (RFC 3339, UTC), standard input, labeled messages, count of interrupts.
 
     `context` is --context, as given. `working` shows an activity, such as "planning", while its block runs.
-    `make_plan` replaces the direct call of the planner.
+    `make_plan` replaces the direct call of the planner. `warned` = hosts for which a warning was given: once is enough.
     """
 
     environ: Mapping[str, str]
@@ -38,6 +38,7 @@ class Invocation:
     context: str | None = None
     working: Callable[[str], AbstractContextManager[object]] = nullcontext
     make_plan: MakePlan | None = None
+    warned: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)

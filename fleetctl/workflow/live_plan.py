@@ -7,14 +7,15 @@ values of engine environments, so they are taken from the file; if the spec hash
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from fleetctl.apply.history import find_recorded
 from fleetctl.documents.fleet import Placement, WorkerGroup
 from fleetctl.documents.inventory import UNKNOWN_SPEC
-from fleetctl.documents.mask import MASK
+from fleetctl.documents.mask import COMMAND_LINE, MASK, masked_words, secrets_in_words
 from fleetctl.documents.plan import Drift
 from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolve import former_hash, hash_of_shape, shape_as_set
@@ -35,6 +36,8 @@ NOT_RECORDED = "the spec it was started with is no longer recorded"
 SAME = "written differently, with the same meaning"
 HIDDEN_ALONE = "engine.env: a value differs (values are not recorded)"
 HIDDEN_BESIDE = "engine.env: values may differ, too (they are not recorded)"
+OR_SECRETS = "engine.env, or a secret in args"
+"""In the two above, the place of the value for an engine with a secret in its arguments."""
 
 
 def with_answers(invocation: Invocation, source: Live, planned: Planned, plan_again: Callable[[], Planned]) -> Planned:
@@ -74,7 +77,10 @@ def changed_since(shape: Mapping[str, Any], spec_hash: str, model: ResolvedModel
     found = model_differences({model.key: ModelView(old)}, {model.key: ModelView(model)})
     words = [change_text(difference) for difference in found.get(model.key, ())]
     if spec_hash not in (was, former_hash(workers, placement)):
-        words.append(HIDDEN_BESIDE if words else HIDDEN_ALONE)
+        text = HIDDEN_BESIDE if words else HIDDEN_ALONE
+        in_args = any(True for group in model.workers for one in group.members
+                      for _ in secrets_in_words([*one.engine.command, *one.engine.args]))
+        words.append(text.replace("engine.env", OR_SECRETS) if in_args else text)
     return words or [SAME]
 
 
@@ -87,8 +93,22 @@ def _unmasked(group: dict[str, Any], model: ResolvedModel) -> dict[str, Any]:
     names = member_names(str(member.get("role", "Standalone")) for member in group["members"])
     members = []
     for name, member in zip(names, group["members"], strict=True):
-        engine, env = member["engine"], current.members[indices[name]].engine.env if name in indices else {}
+        engine, now = member["engine"], current.members[indices[name]].engine if name in indices else None
+        env = now.env if now else {}
         filled = {key: env[key] if value == MASK and isinstance(env.get(key), str) else value
                   for key, value in engine.get("env", {}).items()}
-        members.append({**member, "engine": {**engine, **({"env": filled} if "env" in engine else {})}})
+        words = _words_unmasked(engine, [*now.command, *now.args]) if now else {}
+        members.append({**member, "engine": {**engine, **words, **({"env": filled} if "env" in engine else {})}})
     return {**group, "members": members}
+
+
+def _words_unmasked(engine: Mapping[str, Any], now: Sequence[str]) -> dict[str, list[str]]:
+    """Return the recorded command line, its masked words replaced by the file's: the same word after the same one."""
+    shown = masked_words(now)
+    known = {(before, masked): word for before, masked, word in zip(["", *shown], shown, now, strict=False)
+             if masked != word}
+    recorded = [(key, word) for key in COMMAND_LINE for word in engine.get(key, ())]
+    found: dict[str, list[str]] = {key: [] for key in COMMAND_LINE if key in engine}
+    for (_, before), (key, word) in pairwise([("", ""), *recorded]):
+        found[key].append(known.get((before, word), word))
+    return found

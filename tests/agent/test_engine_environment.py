@@ -55,6 +55,13 @@ def test_variables_that_ray_sets_for_its_workers_are_not_the_nodes(run: Run) -> 
     assert actor.read_report("failed")["failed"] == "ENV_MISSING"
 
 
+def test_a_secret_of_the_node_reaches_an_argument_through_the_engines_environment(run: Run) -> None:
+    actor = run("printf", "%s", "--api-key=$(API_KEY)", node={"PROD_KEY": "secret"},
+                env={"API_KEY": {"fromNode": "PROD_KEY"}})
+    actor.read_report("failed", "down")
+    assert actor.written().endswith("--api-key=secret")
+
+
 def test_references_in_command_and_args_are_expanded_and_all_else_is_verbatim(run: Run) -> None:
     actor = run("printf", "%s\n", "--port=$(FLEETCTL_PORT)", env={"MODE": "fast"},
                 args=["$(MODE)", "$$(MODE)", "$(NOBODY)", "$MODE", "a  b", "*"])

@@ -85,3 +85,11 @@ def test_the_plan_id_covers_the_shape_as_set() -> None:
     assert load_plan(saved, "x").specs
     with pytest.raises(DocumentError):
         load_plan(json.dumps(document), "x")
+
+
+def test_secrets_in_arguments_are_masked_in_the_record() -> None:
+    fleet = OPEN_FLEET.replace("command: [", 'command: [serve, --api-key, "hush-hush", ', 1)
+    assert fleet != OPEN_FLEET
+    text = json.dumps(apply_record(small_plan("a", fleet=fleet)))
+    assert "hush-hush" not in text
+    assert f'"--api-key", "{MASK}"' in text

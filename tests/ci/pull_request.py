@@ -20,7 +20,7 @@ spec:
     - name: main
       members:
       - resources: {gpus: 8}
-        engine: {command: [serve, one], env: {TOKEN: "hush-hush"}}
+        engine: {command: [serve, one], env: {WORD: "hush-hush"}}
 """
 
 

@@ -73,3 +73,15 @@ def test_an_apply_of_a_change_under_review_sends_no_token(
     pull.push(fleet_in_base + "# a change\n")
     job("ci", "apply", "-f", "fleet.yaml", RAY_AUTH_TOKEN="t0ken")
     assert tokens(cluster) == {None}
+
+
+def test_a_token_over_plain_http_is_warned_about_once_for_each_host(
+    job, pull: PullRequest, cluster: ClusterStandIn, fleet_in_base: str
+) -> None:
+    pull.push(fleet_in_base.replace("replicas: 1", "replicas: 2"))
+    forge = pull.hub.url.replace("127.0.0.1", "0.0.0.0")
+    plain = {"GITHUB_API_URL": forge, "RAY_AUTH_TOKEN": "t0ken"}
+    log = job("ci", "review", "-f", "fleet.yaml", **plain).log
+    for secret, url in (("the cluster's token", cluster.url), ("the token for the forge", forge)):
+        assert log.count(f"sending {secret} to {url.removeprefix('http://')} over plain http") == 1
+    assert "plain http" not in job("ci", "review", "-f", "fleet.yaml", FLEETCTL_PLAIN_HTTP="0.0.0.0", **plain).log

@@ -98,3 +98,41 @@ def test_making_a_new_plan_for_a_stale_one_sends_no_token_either(cli, cluster: C
     cluster.add_node("node-c")
     assert "the plan as it would be made now" in cli("apply", saved, typed="y\n").err
     assert sent(cluster, "authorization") == {None}
+
+
+HEADER, LOGIN = '{"X-K": "k3y"}', '{"Authorization": "k3y"}'
+WARNING = "over plain http: others on the network can read it"
+
+
+@pytest.mark.parametrize(("variables", "what"), [
+    ({"RAY_AUTH_TOKEN": SECRET}, "the cluster's token"), ({"FLEETCTL_HEADERS": HEADER}, "the headers for a proxy"),
+    ({"RAY_AUTH_TOKEN": SECRET, "FLEETCTL_HEADERS": HEADER}, "the cluster's token and the headers for a proxy"),
+    ({"RAY_AUTH_TOKEN": SECRET, "FLEETCTL_HEADERS": LOGIN}, "the headers for a proxy"), ({}, ""),
+])
+def test_a_secret_over_plain_http_to_another_machine_is_warned_about_once_on_standard_error(
+    cli, cluster: ClusterStandIn, fits: Path, remote: str, monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str], what: str,
+) -> None:
+    for name in ("RAY_AUTH_TOKEN", "FLEETCTL_HEADERS"):
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    result = cli("apply", "-f", fits, "--address", remote, "--yes", "--format", "jsonl")
+    host = remote.removeprefix("http://")
+    assert result.err.count(WARNING) == bool(what)
+    assert (f"sending {what} to {host} {WARNING}" in result.err) is bool(what)
+    assert ("FLEETCTL_PLAIN_HTTP" in result.err) is bool(what)
+    assert "plain http" not in result.out
+    assert not {SECRET, "k3y"} & set(result.err.split())
+
+
+@pytest.mark.parametrize("way", ["this machine", "expected host", "expected network", "only in the file"])
+def test_no_warning_without_a_risk_or_where_it_is_accepted(
+    cli, cluster: ClusterStandIn, fits: Path, remote: str, monkeypatch: pytest.MonkeyPatch, way: str,
+) -> None:
+    expected = {"expected host": f"other, {remote.removeprefix('http://')}", "expected network": "0.0.0.0/8"}
+    monkeypatch.setenv("FLEETCTL_PLAIN_HTTP", expected.get(way, ""))
+    addresses = {"this machine": ["--address", cluster.url], "only in the file": []}
+    result = cli("plan", "-f", fits, *addresses.get(way, ["--address", remote]))
+    assert result.code == 0
+    assert WARNING not in result.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from fleetctl.cli.context_option import complete_contexts
 from fleetctl.cli.process import this_invocation
 from fleetctl.documents.fleet import Cluster
 from fleetctl.errors import FleetctlError, InventoryError
-from fleetctl.workflow.contexts import resolve_namespace
+from fleetctl.workflow.contexts import given_address, refuse_two_clusters, resolve_namespace
 from fleetctl.workflow.dashboard import open_dashboard
 from fleetctl.workflow.invocation import Invocation, Where
 
@@ -41,26 +42,113 @@ def invocation(tmp_path: Path, environ: dict[str, str], context: str | None = No
 
 
 FILE = {"address": "http://file:8265", "namespace": "file-space"}
+ORDER = ("flag", "--context", "FLEETCTL_ADDRESS", "FLEETCTL_CONTEXT", "file", "current")
 
 
-@pytest.mark.parametrize(("flag", "environ", "context", "cluster", "expected"), [
-    ("http://flag:1", {"FLEETCTL_ADDRESS": "http://env:1"}, "far", FILE, ("http://flag:1", "file-space")),
-    (None, {"FLEETCTL_ADDRESS": "http://env:1"}, "far", FILE, ("http://env:1", "file-space")),
-    (None, {"FLEETCTL_CONTEXT": "near"}, "far", FILE, ("http://far:8265", "far-space")),
-    (None, {"FLEETCTL_CONTEXT": "far"}, None, FILE, ("http://far:8265", "far-space")),
-    (None, {"FLEETCTL_CONTEXT": "far", "FLEETCTL_NAMESPACE": "env"}, None, FILE, ("http://far:8265", "env")),
-    (None, {}, None, FILE, ("http://file:8265", "file-space")),
-    (None, {}, None, {}, ("http://near:8265", "near-space")),
-    (None, {}, None, {"namespace": "file-space"}, ("http://near:8265", "file-space")),
-    (None, {}, None, {"address": "http://file:8265"}, ("http://file:8265", "fleet")),
-])
-def test_the_first_of_flag_environment_named_context_file_and_current_context_counts(
-    tmp_path: Path, config: Path, flag: str | None, environ: dict[str, str], context: str | None,
-    cluster: dict[str, str], expected: tuple[str, str],
+@pytest.mark.parametrize("given", [given for size in range(1, 7) for given in combinations(ORDER, size)], ids="+".join)
+def test_of_every_combination_the_first_way_counts_with_its_own_namespace_and_token(
+    tmp_path: Path, config: Path, given: tuple[str, ...],
 ) -> None:
-    run, written = invocation(tmp_path, {**environ, "FAR_TOKEN": SECRET}, context), Cluster.model_validate(cluster)
+    contexts = {name: {"address": f"http://{name}:1", "namespace": f"of-{name}", "token": {"env": f"TOKEN_{name}"}}
+                for name in ("named", "chosen", "current")}
+    config.write_text(json.dumps({"current": "current" if "current" in given else None, "contexts": contexts}))
+    environ = {f"TOKEN_{name}": f"t-{name}" for name in contexts} | {"RAY_AUTH_TOKEN": "t-env"}
+    environ |= {name: value for name, value in (("FLEETCTL_ADDRESS", "http://env:1"), ("FLEETCTL_CONTEXT", "chosen"))
+                if name in given}
+    flag = "http://flag:1" if "flag" in given else None
+    written = Cluster.model_validate({"address": "http://file:1", "namespace": "of-file"} if "file" in given else {})
+    run = invocation(tmp_path, environ, "named" if "--context" in given else None)
+    address, namespace, token = {
+        "flag": ("http://flag:1", written.namespace, "t-env"), "--context": ("http://named:1", "of-named", "t-named"),
+        "FLEETCTL_ADDRESS": ("http://env:1", written.namespace, "t-env"),
+        "FLEETCTL_CONTEXT": ("http://chosen:1", "of-chosen", "t-chosen"),
+        "file": ("http://file:1", "of-file", None), "current": ("http://current:1", "of-current", "t-current"),
+    }[next(way for way in ORDER if way in given)]
     with open_dashboard(run, flag, written.address) as client:
-        assert (client.base_url, resolve_namespace(run, Where(None, flag), written)) == expected
+        assert client.base_url == address
+        assert client._access.token == token
+    assert resolve_namespace(run, Where(None, flag), written) == namespace
+    assert given_address(run, flag) == (address if token and "current" not in address else None)
+
+
+@pytest.mark.parametrize(("namespaces", "expected"), [
+    ({"--namespace", "--context", "FLEETCTL_NAMESPACE"}, "of-flag"), ({"--context", "FLEETCTL_NAMESPACE"}, "far-space"),
+    ({"FLEETCTL_NAMESPACE", "FLEETCTL_CONTEXT"}, "of-env"), ({"FLEETCTL_CONTEXT"}, "far-space"), (set(), "file-space"),
+])
+def test_the_namespace_follows_the_same_order(
+    tmp_path: Path, config: Path, namespaces: set[str], expected: str,
+) -> None:
+    values = {"FLEETCTL_NAMESPACE": "of-env", "FLEETCTL_CONTEXT": "far"}
+    run = invocation(tmp_path, {name: value for name, value in values.items() if name in namespaces},
+                     "far" if "--context" in namespaces else None)
+    where = Where(None, None, "of-flag" if "--namespace" in namespaces else None)
+    assert resolve_namespace(run, where, Cluster.model_validate(FILE)) == expected
+
+
+@pytest.mark.parametrize("address", ["http://far:8265", "http://far:8265/", "far:8265", "http://FAR:8265"])
+@pytest.mark.parametrize("way", ["flag", "variable"])
+def test_a_context_named_beside_its_own_address_is_used(tmp_path: Path, config: Path, address: str, way: str) -> None:
+    environ = {"FAR_TOKEN": SECRET, "RAY_AUTH_TOKEN": "of-env"}
+    environ |= {"FLEETCTL_ADDRESS": address} if way == "variable" else {}
+    run = invocation(tmp_path, environ, "far")
+    refuse_two_clusters(run, address if way == "flag" else None)
+    with open_dashboard(run, address if way == "flag" else None, None) as client:
+        assert client._access.token == SECRET
+
+
+TAKING = {
+    "evict": ("evict", "org/one/0", "--yes"), "restart": ("restart", "org/one/0", "--yes"),
+    "replace": ("replace", "org/one", "-f", "{}", "--yes"), "drain": ("drain", "node-a", "-f", "{}", "--yes"),
+    "prune": ("prune", "-f", "{}", "--yes"), "stop": ("stop", "--yes"),
+    "release-nodes": ("release-nodes", "a-fleet", "--yes"),
+}
+
+
+@pytest.mark.parametrize("verb", TAKING)
+@pytest.mark.parametrize("way", ["--address", "FLEETCTL_ADDRESS"])
+def test_a_verb_that_takes_something_away_refuses_two_clusters(
+    cli, cluster: ClusterStandIn, remote: str, fits: Path, monkeypatch: pytest.MonkeyPatch, verb: str, way: str,
+) -> None:
+    words = [word.format(fits) for word in TAKING[verb]]
+    if way == "FLEETCTL_ADDRESS":
+        monkeypatch.setenv("FLEETCTL_ADDRESS", cluster.url)
+    else:
+        words += ["--address", cluster.url]
+    result = cli(*words, "--context", "other")
+    assert result.code == 64
+    assert f"--context other is http://other:1, but {way} is {cluster.url}; nothing was done" in result.err
+    assert not cluster.requests
+
+
+def test_a_verb_of_a_context_acts_on_its_cluster(
+    cli, cluster: ClusterStandIn, remote: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "another cluster's")
+    monkeypatch.setenv("FLEETCTL_ADDRESS", remote + "/")
+    cli("evict", "org/one/0", "--yes", "--context", "prod")
+    assert sent(cluster, "authorization") == {f"Bearer {SECRET}"}
+
+
+def test_reading_a_context_needs_no_second_look_at_the_environment(
+    cli, cluster: ClusterStandIn, remote: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FLEETCTL_ADDRESS", "http://dev:1")
+    assert cli("inventory", "--context", "prod").code == 0
+    assert sent(cluster, "authorization") == {f"Bearer {SECRET}"}
+
+
+@pytest.mark.parametrize(("cluster", "expected"), [
+    (FILE, ("http://file:8265", "file-space")), ({}, ("http://near:8265", "near-space")),
+    ({"namespace": "file-space"}, ("http://near:8265", "file-space")),
+    ({"address": "http://file:8265"}, ("http://file:8265", "fleet")),
+    ({"address": "http://near:8265"}, ("http://near:8265", "near-space")),
+])
+def test_the_current_context_counts_for_what_the_file_leaves_open(
+    tmp_path: Path, config: Path, cluster: dict[str, str], expected: tuple[str, str],
+) -> None:
+    run, written = invocation(tmp_path, {}), Cluster.model_validate(cluster)
+    with open_dashboard(run, None, written.address) as client:
+        assert (client.base_url, resolve_namespace(run, Where(), written)) == expected
 
 
 def test_the_namespace_flag_overrides_the_environment() -> None:

@@ -112,6 +112,7 @@ def wrong_weights(cluster: ClusterStandIn, at: str = "2026-03-04T13:00:00Z", **m
 
 
 FAULTS: dict[str, tuple[Callable[[ClusterStandIn], object], str, str]] = {
+    "NO_TOKEN_NEEDED": (lambda it: setattr(it, "is_open", True), "cluster", "dashboard"),
     "RAY_TOO_OLD": (lambda it: setattr(it, "ray_version", "2.40.1"), "cluster", "Ray"),
     "CARD_SHARED": (shared_card, "node", "GPU-0"),
     "NOT_READ_WHOLE": (
@@ -308,7 +309,7 @@ def test_an_unreachable_cluster_is_the_only_finding(cli, monkeypatch: pytest.Mon
     monkeypatch.setenv("FLEETCTL_ADDRESS", "http://127.0.0.1:9")
     diagnosis = json.loads(cli("doctor", "--nodes", "--format", "json").out)
     assert [one["code"] for one in diagnosis["findings"]] == ["CLUSTER_UNREACHABLE"]
-    assert {check["skipped"] for check in diagnosis["checks"][1:17]} == {"the cluster could not be read"}
+    assert {check["skipped"] for check in diagnosis["checks"][1:18]} == {"the cluster could not be read"}
 
 
 def test_without_an_address_the_finding_says_how_to_give_one(cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +326,29 @@ def test_a_wrong_clock_is_reported_with_its_direction(
     assert result.code == 0
     assert "CLOCK_SKEW clock: this machine's clock is" in result.out
     assert "behind the dashboard's" in " ".join(result.out.split())
+
+
+def test_the_question_for_a_token_carries_no_credential(
+    cli, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.is_open = True
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "t0ken")
+    monkeypatch.setenv("FLEETCTL_HEADERS", '{"X-Key": "k3y"}')
+    result = cli("doctor")
+    assert (result.code, "NO_TOKEN_NEEDED" in result.out) == (0, True)
+    bare = [request for request, headers in zip(cluster.requests, cluster.headers, strict=True)
+            if not {"authorization", "x-key"} & set(headers)]
+    assert bare == [("GET", "/api/v0/nodes")]
+
+
+@pytest.mark.parametrize("answer", [(200, "<html>login</html>"), (200, "{}"), (403, ""), (302, ""), (0, "")])
+def test_a_login_in_front_is_not_taken_for_an_open_cluster(
+    cli, cluster: ClusterStandIn, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str]
+) -> None:
+    ask = cluster.answer
+    monkeypatch.setattr(cluster, "answer", lambda method, path, query, body: (
+        answer if query.get("limit") == "1" else ask(method, path, query, body)))
+    assert cli("doctor").out.splitlines()[-1] == "no problems found: 16 checks"
 
 
 def test_a_healthy_cluster_has_no_findings_and_receives_only_get_requests(

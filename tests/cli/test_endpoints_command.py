@@ -187,6 +187,18 @@ def test_a_model_whose_name_means_something_else_in_a_format_is_left_out_and_rep
     assert result.err.count("is left out") == 2
 
 
+def test_check_names_the_proxy_through_which_it_asked(
+    cli, running: ClusterStandIn, fleet_file: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NO_PROXY", "")
+    monkeypatch.delenv("http_proxy", raising=False)
+    fleet_file.write_text(fleet_file.read_text().replace(
+        "engine: {command: [serve, one]", "engine: {readiness: {http: {path: /health}}, command: [serve, one]"))
+    result = cli("endpoints", "-f", fleet_file, "--format", "json", "--check")
+    assert "does not answer at 10.0.0.7:7001 through the proxy http://127.0.0.1:9 (HTTP_PROXY); left out" in result.err
+
+
 def test_following_reports_silent_endpoints_once(
         cli, running: ClusterStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     answers = iter([[True, False], [True, False], [True, True], [True, False]])

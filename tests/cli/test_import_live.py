@@ -67,7 +67,7 @@ def test_masked_values_are_named_and_their_secrets_never_shown(
     cluster.add_replica("org/one", 0, node, spec_hash=recorded_spec(cluster, "org/one"))
     done = cli("import")
     assert done.code == 3
-    assert "1 env value unknown to the cluster: TOKEN" in " ".join(done.err.split())
+    assert "1 env value unknown to the cluster: WORD" in " ".join(done.err.split())
     assert "FROM: {fromNode: HF_TOKEN}" in done.out
     assert "hush-hush" not in done.out + done.err
 

@@ -88,7 +88,7 @@ def test_printed_output_never_has_an_env_value(
 def test_without_env_the_json_is_the_saved_document(
     fleet_file: Path, snapshot_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    fleet_file.write_text(fleet_file.read_text().replace(', env: {TOKEN: "hush-hush", FROM: {fromNode: HF_TOKEN}}', ""))
+    fleet_file.write_text(fleet_file.read_text().replace(', env: {WORD: "hush-hush", FROM: {fromNode: HF_TOKEN}}', ""))
     out = tmp_path / "lab.fleetplan"
     plan(fleet_file, snapshot_file, "--out", str(out), "--format", "json")
     assert capsys.readouterr().out == out.read_text()

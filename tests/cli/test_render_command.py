@@ -57,7 +57,8 @@ def test_each_line_ends_with_its_source_and_secrets_are_masked(run_cli, overlay)
 def test_output_with_its_environment_is_a_fleet_file(run_cli, overlay):
     plain = run_cli("render", "-f", overlay, "--no-origin", "--show-env").stdout
     assert "#" not in plain
-    assert run_cli("validate", "-f", "-", stdin=plain).stderr == "valid: fleet lab: 1 model, 3 replicas wanted\n"
+    assert run_cli("validate", "-f", "-", stdin=plain).stderr == (
+        "valid: fleet lab: 1 model, 3 replicas wanted, 1 warning\n")  # a literal TOKEN
     assert run_cli("render", "-f", "-", "--no-origin", "--show-env", stdin=plain).stdout == plain
     assert run_cli("fmt", "-", stdin=plain).stdout == plain
 
@@ -97,3 +98,16 @@ def test_the_page_about_composition_shows_the_real_output(run_cli, monkeypatch):
     result = page.partition("$ fleetctl render -f prod.yaml\n")[2].partition("```")[0]
     monkeypatch.chdir(root / "fleets" / "environments")
     assert run_cli("render", "-f", "prod.yaml").stdout == result
+
+
+def test_secrets_in_arguments_are_masked_and_the_output_cannot_be_loaded(run_cli, overlay):
+    base = overlay.parent / "base" / "models.yaml"
+    base.write_text(BASE.replace("serve, one", "serve, one, --api-key, hush-key, --token=hush-token"))
+    text = run_cli("render", "-f", overlay, "--no-origin").stdout
+    assert "hush" not in text
+    assert '--api-key, !masked "***", !masked "--token=***"' in text
+    assert run_cli("validate", "-f", "-", stdin=text).returncode == 1
+    shown = json.loads(run_cli("render", "-f", overlay, "--format", "json").stdout)
+    assert shown["masked"] is True
+    assert "hush" not in json.dumps(shown)
+    assert "hush-key, --token=hush-token" in run_cli("render", "-f", overlay, "--no-origin", "--show-env").stdout

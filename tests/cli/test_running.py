@@ -10,7 +10,7 @@ from fleetctl.documents.mask import masked
 from fleetctl.fleetfile.load import load_fleet
 from fleetctl.fleetfile.resolve import shape_as_set
 from fleetctl.fleetfile.resolved import ResolvedModel
-from fleetctl.workflow.live_plan import HIDDEN_ALONE, HIDDEN_BESIDE, NOT_RECORDED, SAME, changed_since
+from fleetctl.workflow.live_plan import HIDDEN_ALONE, HIDDEN_BESIDE, NOT_RECORDED, OR_SECRETS, SAME, changed_since
 from tests.review.fleet_texts import SECRET, engine, fleet, group, member, model
 
 
@@ -86,3 +86,16 @@ def test_a_group_no_longer_in_the_file_is_reported() -> None:
 ])
 def test_a_damaged_record_gives_no_differences(shape: dict[str, Any]) -> None:
     assert changed_since(shape, "0" * 16, resolved())[-1] in (NOT_RECORDED, HIDDEN_ALONE, HIDDEN_BESIDE)
+
+
+def test_a_secret_in_the_arguments_is_compared_by_the_hash_and_never_shown() -> None:
+    def serving(secret: str, port: str = "1") -> ResolvedModel:
+        return with_engine(args=["--api-key", secret, "--port", port], env={})
+
+    assert differences(serving(SECRET), serving(SECRET, "2")) == [
+        "workers.main.members[0].engine.args: … --port 1 -> … --port 2"]
+    [found] = differences(serving("old-" + SECRET), serving(SECRET))
+    assert found == HIDDEN_ALONE.replace("engine.env", OR_SECRETS)
+    moved = differences(serving(SECRET), serving("$(API_KEY)"))
+    assert moved[0] == "workers.main.members[0].engine.args: --api-key *** … -> --api-key $(API_KEY) …"
+    assert SECRET not in str(moved)

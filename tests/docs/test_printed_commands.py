@@ -116,6 +116,9 @@ def git(folder: Path) -> None:
 def type_in(cluster: ClusterStandIn, repositories: Path, tmp_path: Path) -> Callable[[str, Command], tuple[int, str]]:
     """Type a command in "clone" or "yours"; return its exit code and output."""
     shutil.copytree(repositories, tmp_path, dirs_exist_ok=True)
+    contexts = tmp_path / ".config" / "fleetctl" / "config.yaml"
+    contexts.parent.mkdir(parents=True)
+    contexts.write_text(f"contexts: {{staging: {{address: '{cluster.url}'}}}}\n")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": str(tmp_path), "FLEETCTL_ADDRESS": cluster.url}
 
     def run(where: Path, arguments: list[str], stdin: str) -> tuple[int, str, str]:

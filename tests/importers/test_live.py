@@ -274,3 +274,17 @@ def test_odd_marks_still_make_a_valid_file(mark: dict[str, Any]) -> None:
         {"nodeId": "id-a", "gpus": 10_000, **mark}, {"nodeId": "id-b", "group": "main", "gpus": 5_000}]}
     inventory = inventory_of(odd)
     assert_empty(written(live_draft(inventory, "lab", {}, "fleet")), inventory)
+
+
+def test_a_masked_argument_becomes_a_variable_of_the_node() -> None:
+    secret = plain()
+    secret["workers"][0]["members"][0]["engine"]["args"] = ["--api-key", "hush-hush", "--hf-token=hush-hush", "--fast"]
+    inventory, recorded = applied(fleet(secret))
+    draft = live_draft(inventory, "lab", recorded, "fleet")
+    text = written(draft)
+    [loss] = draft.losses
+    assert "2 secrets in arguments unknown to the cluster, now variables of the node: API_KEY, HF_TOKEN" in loss.message
+    assert "***" not in text
+    assert "--api-key, $(API_KEY), --hf-token=$(HF_TOKEN), --fast" in text.replace('"', "")
+    assert "API_KEY: {fromNode: API_KEY}" in text
+    assert drifting(text, inventory) == {"org/m/0", "org/m/1"}

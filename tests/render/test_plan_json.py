@@ -36,3 +36,13 @@ def test_without_masking_the_bytes_equal_the_saved_document() -> None:
 def test_the_saved_document_is_the_plan() -> None:
     document = plan(specs=spec({"TOKEN": "hush", "ÜMLAUT": "ß"}))
     assert Plan.model_validate_json(saved_plan_json(document)) == document
+
+
+def test_secrets_in_arguments_are_masked_in_output_and_complete_in_the_saved_file() -> None:
+    engine = {"command": ["serve", "--token"], "args": ["hush", "--api-key=hush", "--port", "1"], "env": {}}
+    document = plan(specs={"hash": {"workers": [{"members": [{"engine": engine}]}], "placement": {}}})
+    shown = json.loads(render_plan_json(document))
+    assert shown["masked"] is True
+    assert shown["specs"]["hash"]["workers"][0]["members"][0]["engine"]["args"] == [
+        "***", "--api-key=***", "--port", "1"]
+    assert Plan.model_validate_json(saved_plan_json(document)) == document

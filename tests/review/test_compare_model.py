@@ -330,3 +330,21 @@ def test_a_reordering_is_reported_as_such_also_with_surge(side: Sides) -> None:
     [difference] = found(side, written("a", "b"), written("b", "a"))
     assert change_text(difference) == "workers: … b -> b … (only the order)"
     assert "created beside" in difference.message
+
+
+def test_secrets_in_arguments_are_never_shown(side: Sides) -> None:
+    def with_args(*args: str, command: tuple[str, ...] = ("serve", "m")) -> str:
+        return of(member(engine=engine(command=list(command), args=list(args))))
+
+    old = with_args("--api-key", SECRET, "--port", "1")
+    [difference] = found(side, old, with_args("--api-key", "x" + SECRET, "--port", "1"))
+    assert (difference.path, difference.old, difference.new) == (
+        f"{IN_MAIN}.engine.args", ["--api-key", "***", "--port", "1"], ["--api-key", "***(changed)", "--port", "1"])
+    assert change_text(difference) == f"{IN_MAIN}.engine.args: --api-key *** … -> --api-key ***(changed) …"
+    [difference] = found(side, old, with_args("--api-key", SECRET, "--port", "2"))
+    assert change_text(difference) == f"{IN_MAIN}.engine.args: … --port 1 -> … --port 2"
+    [difference] = found(side, old, with_args("--api-key", "$(API_KEY)", "--port", "1"))
+    assert change_text(difference) == f"{IN_MAIN}.engine.args: --api-key *** … -> --api-key $(API_KEY) …"
+    every = found(side, old, with_args(SECRET, "--port", "1", command=("serve", "m", "--token")))
+    assert SECRET not in repr(every)
+    assert [one.new for one in every if one.path.endswith("args")] == [["***", "--port", "1"]]

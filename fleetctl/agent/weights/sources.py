@@ -16,6 +16,7 @@ import urllib.request
 from typing import Any, Callable, ContextManager, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from .index import NAME, real_path
+from .proxy import proxy_for
 
 IDLE_S = 30.0
 """Seconds for which a source may send nothing."""
@@ -151,7 +152,10 @@ class HttpOrigin(Origin):
         self._parts = parts._replace(netloc=host)
         super().__init__(self._parts._replace(query="").geturl())  # a query may be a token
         self._auth = {"Authorization": "Basic " + base64.b64encode(user.encode()).decode()} if user else {}
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        proxy = proxy_for(self.name)
+        self._via = f" through {proxy}" if proxy else ""
+        self._opener = urllib.request.build_opener(
+            _NoRedirect, urllib.request.ProxyHandler({parts.scheme: proxy.url} if proxy else {}))
 
     @contextlib.contextmanager
     def open(self, path: str, start: int) -> Iterator[Stream]:
@@ -164,14 +168,14 @@ class HttpOrigin(Origin):
         except urllib.error.HTTPError as error:
             error.close()
             target = f", a redirect to {error.headers['Location']}" if error.code in {301, 302, 303, 307, 308} else ""
-            raise SourceFailed(f"{path}: HTTP status {error.code}{target}") from None
+            raise SourceFailed(f"{path}: HTTP status {error.code}{target}{self._via}") from None
         except http.client.HTTPException as error:  # its text may hold the query, which may be a token
-            raise SourceBroke(f"{path}: not an HTTP response ({error.__class__.__name__})") from None
+            raise SourceBroke(f"{path}: not an HTTP response ({error.__class__.__name__}){self._via}") from None
         except (OSError, ValueError) as error:
-            raise SourceBroke(f"{path}: {getattr(error, 'reason', None) or error}") from None
+            raise SourceBroke(f"{path}: {getattr(error, 'reason', None) or error}{self._via}") from None
         with response:
             if response.status != (206 if start else 200):
-                raise SourceFailed(f"{path}: no support for range requests (HTTP status {response.status})")
+                raise SourceFailed(f"{path}: no support for range requests (HTTP status {response.status}){self._via}")
             yield stream_of(response, self.limits)
 
 

@@ -26,6 +26,7 @@ from fleetctl.render.report.formats import render_report
 from fleetctl.render.report.markdown import render_markdown
 from fleetctl.render.report.model import Report
 from fleetctl.workflow.contexts import given_address
+from fleetctl.workflow.dashboard import warn_if_readable
 from fleetctl.workflow.invocation import Invocation, Where
 from fleetctl.workflow.output_files import check_out
 
@@ -128,7 +129,7 @@ def publish(job: Job, result: JobResult, *, comment: bool) -> None:
         forge.output(result.outputs(forge.root))
     if comment and forge.change and forge.change.number is not None:
         on = f"on {forge.change.label}"
-        _send(lambda: forge.comment(render_markdown(report) + footer), "comment", on,
+        _send(job, lambda: forge.comment(render_markdown(report) + footer), "comment", on,
               lost=f"no comment {on}; the plan is still valid")
     if forge.name == "GitHub":
         write_document(render_report(report, "github", root=forge.root, cwd=str(Path.cwd())))
@@ -146,13 +147,15 @@ def keep_issue(job: Job, result: JobResult, *, is_open: bool) -> None:
     """Keep one issue about the report: opened or updated if `is_open`, otherwise closed with the last report."""
     forge, report = job.forge, result.report
     if forge is not None:
-        _send(lambda: forge.issue(report.title, render_markdown(report) + _footer(job), is_open=is_open), "issue",
+        _send(job, lambda: forge.issue(report.title, render_markdown(report) + _footer(job), is_open=is_open), "issue",
               "and open" if is_open else "and closed", lost="no issue was written")
 
 
-def _send(post: Callable[[], Posted | None], what: str, where: str, *, lost: str) -> None:
+def _send(job: Job, post: Callable[[], Posted | None], what: str, where: str, *, lost: str) -> None:
     """Post something and report it; `lost` = the warning if the forge refuses."""
     try:
+        if job.forge:
+            warn_if_readable(job.invocation, job.forge.check_access(), "the token for the forge")
         posted = post()
     except ForgeError as error:
         say("warning", f"{lost}: {error.message}")
