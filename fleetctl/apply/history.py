@@ -126,7 +126,8 @@ def _entry(job: Job, log: RunLog) -> HistoryEntry:
 def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
     """Return the fields of a run that come from its metadata; see `apply/record.py`."""
     replicas = named_replicas(metadata)
-    texts = ("command", "fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf", AGENT)
+    texts = ("command", "fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf",
+             AGENT)
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
         "create": number_in(metadata.get("create")), "replicas": replicas,
