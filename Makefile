@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-d test-ray-e-s test-ray-t-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements dist clean
+.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-d test-ray-e-s test-ray-t-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -154,6 +154,7 @@ requirements: ## pin the dependencies again (needs uv; see CONTRIBUTING.md)
 			--output-file requirements/$$name.txt || exit 1; \
 	done
 
+.PHONY: dist
 dist: setup ## wheel, source archive and SBOM in dist/: the same bytes from any checkout of a commit
 	@rm -rf dist
 	@export SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}"; \

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import pytest
 from cluster_stand_in import ClusterStandIn
 
@@ -47,7 +45,7 @@ def test_a_submitted_job_runs_the_agent_from_its_package(cluster: ClusterStandIn
         "entrypoint": "sh fleetctl_agent/start.sh apply fleetctl-apply-1-request 'my fleet'", "submission_id": JOB,
         "runtime_env": {"working_dir": agent_package().uri},
         "metadata": {"tool": "fleetctl", "verb": "apply", "fleet": "lab", "planId": "p",
-                     "agent": hashlib.sha256(agent_package().data).hexdigest()}}
+                     "agent": agent_package().sha256}}
 
 
 def test_the_request_is_a_document_that_is_neither_unpacked_nor_listed(

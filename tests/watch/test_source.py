@@ -354,6 +354,22 @@ def test_a_commit_received_by_another_watch_meanwhile_is_used(upstream: Upstream
         source.newest()
 
 
+def test_only_the_newest_commit_has_to_be_signed_and_any_allowed_key_may_sign_any_file(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (tmp_path / "allowed").write_text(f"somebody@else {key.with_suffix('.pub').read_text()}")
+    for setting, value in (("gpg.format", "ssh"), ("user.signingKey", key),
+                           ("gpg.ssh.allowedSignersFile", tmp_path / "allowed")):
+        upstream.git("config", "--global", setting, str(value))
+    source = branch(upstream, signed=True)
+    unsigned = upstream.push(FLEET % 1)
+    signed = upstream.push(FLEET % 2, "-S")
+    assert source.newest() == signed
+    assert (source.fault(signed), source.fault(unsigned) != "") == ("", True)
+
+
 def test_only_signed_commits_are_used_if_required(upstream: Upstream, tmp_path: Path) -> None:
     source = branch(upstream, signed=True)
     unsigned = upstream.push(FLEET % 1)
@@ -370,22 +386,6 @@ def test_only_signed_commits_are_used_if_required(upstream: Upstream, tmp_path: 
     upstream.git("config", "--global", "gpg.ssh.allowedSignersFile", str(tmp_path / "allowed"))
     assert source.fault(stranger) == ""
     assert source.fault(unsigned)
-
-
-def test_only_the_newest_commit_has_to_be_signed_and_any_allowed_key_may_sign_any_file(
-    upstream: Upstream, tmp_path: Path
-) -> None:
-    key = tmp_path / "key"
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    (tmp_path / "allowed").write_text(f"somebody@else {key.with_suffix('.pub').read_text()}")
-    for setting, value in (("gpg.format", "ssh"), ("user.signingKey", key),
-                           ("gpg.ssh.allowedSignersFile", tmp_path / "allowed")):
-        upstream.git("config", "--global", setting, str(value))
-    source = branch(upstream, signed=True)
-    unsigned = upstream.push(FLEET % 1)
-    signed = upstream.push(FLEET % 2, "-S")
-    assert source.newest() == signed
-    assert (source.fault(signed), source.fault(unsigned) != "") == ("", True)
 
 
 def test_files_are_a_new_revision_when_any_of_them_changes(tmp_path: Path) -> None:
