@@ -159,6 +159,12 @@ requirements: ## pin the dependencies again (needs uv; see CONTRIBUTING.md)
 			--output-file requirements/$$name.txt || exit 1; \
 	done
 
+.PHONY: dist
+dist: setup ## wheel, source archive and SBOM in dist/: the same bytes from any checkout of a commit
+	@rm -rf dist
+	@export SOURCE_DATE_EPOCH="$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}"; \
+		$(BIN)/python -m build --no-isolation && $(BIN)/python requirements/sbom.py
+
 clean: ## remove .venv and everything that is built or cached
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from fleetctl.apply.jobs import agent_package
 from fleetctl.apply.run_state import RunLog, outcomes_of, read_log, status_of, summary_of
 from fleetctl.documents.base import as_datetime
 from fleetctl.documents.events import Event
@@ -28,7 +29,7 @@ from fleetctl.errors import ApplyError, InventoryError
 from fleetctl.fleetfile.resolve import hash_of_shape
 from fleetctl.inventory.ask_all import READERS, ask_all
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import READ_ONLY, Job, list_jobs, log_of, named_replicas
+from fleetctl.inventory.jobs import AGENT, READ_ONLY, Job, list_jobs, log_of, named_replicas
 from fleetctl.inventory.json_values import moment_of_ms
 from fleetctl.inventory.planned import read_records
 from fleetctl.inventory.reloads import RELOADS
@@ -125,12 +126,15 @@ def _entry(job: Job, log: RunLog) -> HistoryEntry:
 def _submitted(metadata: Mapping[str, str]) -> dict[str, object]:
     """Return the fields of a run that come from its metadata; see `apply/record.py`."""
     replicas = named_replicas(metadata)
-    texts = ("fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf")
+    texts = ("command", "fleet", "namespace", "who", "run", "toolVersion", "planId", "commit", "branch", "stepOf",
+             AGENT)
     return {
         "verb": metadata.get("verb", ""), "dirty": {"true": True, "false": False}.get(metadata.get("dirty", "")),
         "create": number_in(metadata.get("create")), "replicas": replicas,
         "level": metadata["level"] if metadata.get("level") in get_args(Level) else None,
-        "replica": replicas[0] if len(replicas) == 1 else None, **{name: metadata.get(name) for name in texts},
+        "replica": replicas[0] if len(replicas) == 1 else None,
+        "agentOfThisVersion": metadata[AGENT] == agent_package().sha256 if AGENT in metadata else None,
+        **{name: metadata.get(name) for name in texts},
     }
 
 

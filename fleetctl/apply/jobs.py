@@ -23,7 +23,7 @@ from fleetctl.apply.record import Starter
 from fleetctl.documents.inventory import Node
 from fleetctl.errors import ApplyError, ClusterRefused, InventoryError
 from fleetctl.inventory.client import DashboardClient
-from fleetctl.inventory.jobs import JOBS_PATH, TOOL, fetch_job
+from fleetctl.inventory.jobs import AGENT, JOBS_PATH, TOOL, fetch_job
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable
@@ -62,7 +62,7 @@ def submit(
     send(client, document(name, request))
     words = [AGENT_PACKAGE + "/start.sh", verb, name, namespace]
     body = {"entrypoint": f"sh {shlex.join(words)}", "runtime_env": {"working_dir": agent_package().uri}}
-    _post(client, job, verb, metadata, body, follow_up, patience or Patience())
+    _post(client, job, verb, {**metadata, AGENT: agent_package().sha256}, body, follow_up, patience or Patience())
 
 
 def write_note(
@@ -183,6 +183,11 @@ class Package:
     def uri(self) -> str:
         """Its URI in a runtime environment."""
         return f"gcs://{self.name}"
+
+    @property
+    def sha256(self) -> str:
+        """The hash of its content."""
+        return hashlib.sha256(self.data).hexdigest()
 
 
 @lru_cache(maxsize=1)

@@ -19,16 +19,18 @@ from fleetctl.version import __version__
 class Starter:
     """Who starts a run. `name` = user@host or similar; `ci_run` = the URL of the CI run, if it is one.
 
-    `step_of` = the command of which the run is one step, such as `replace-8dd5457ba23d`.
+    `step_of` = the command of which the run is one step, such as `replace-8dd5457ba23d`. `command` = the word on the
+    command line: several of them submit an apply.
     """
 
     name: str
     ci_run: str | None = None
     step_of: str | None = None
+    command: str | None = None
 
     def metadata(self) -> dict[str, str]:
         """Return the metadata that every job has. Ray accepts only strings."""
-        optional = {"run": self.ci_run, "stepOf": self.step_of}
+        optional = {"run": self.ci_run, "stepOf": self.step_of, "command": self.command}
         return {"who": self.name, "toolVersion": __version__, **{key: text for key, text in optional.items() if text}}
 
 

@@ -16,7 +16,7 @@ from fleetctl.cli import console
 from fleetctl.cli.commands import Listed, command_app, epilog, lazy_group
 from fleetctl.cli.console import ColorChoice
 from fleetctl.cli.context_option import ContextOption
-from fleetctl.cli.process import choose_context
+from fleetctl.cli.process import choose_context, remember_command
 from fleetctl.version import VERSION_LINE
 
 SECTIONS = {
@@ -111,6 +111,7 @@ def _global_options(
 ) -> None:
     console.choose_color(color)
     choose_context(cluster)
+    remember_command(context.invoked_subcommand)
     if version:
         typer.echo(VERSION_LINE)
         raise typer.Exit

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from fleetctl.apply.record import Starter
+from fleetctl.cli.process import this_command
 
 _step_of: ContextVar[str | None] = ContextVar("step_of", default=None)
 
@@ -31,9 +32,9 @@ def starter() -> Starter:
     environ = os.environ
     run = environ.get("GITHUB_RUN_ID") or environ.get("CI_JOB_ID")
     if not run:
-        return Starter(f"{_user()}@{socket.gethostname()}", step_of=_step_of.get())
+        return Starter(f"{_user()}@{socket.gethostname()}", None, _step_of.get(), this_command())
     person = environ.get("GITHUB_ACTOR") or environ.get("GITLAB_USER_LOGIN") or f"{_user()}@{socket.gethostname()}"
-    return Starter(f"{person} (CI run {run})", ci_address(environ), _step_of.get())
+    return Starter(f"{person} (CI run {run})", ci_address(environ), _step_of.get(), this_command())
 
 
 def ci_address(environ: Mapping[str, str]) -> str | None:

@@ -16,12 +16,24 @@ from fleetctl.fleetfile.file_tree import MAX_BYTES
 from fleetctl.workflow.invocation import Invocation
 
 _context: str | None = None
+_command: str | None = None
 
 
 def choose_context(name: str | None) -> None:
     """Remember `--context`; None = not given."""
     global _context  # noqa: PLW0603  a process has one command line
     _context = name
+
+
+def remember_command(name: str | None) -> None:
+    """Remember the word of the command, such as `scale`."""
+    global _command  # noqa: PLW0603  a process has one command line
+    _command = name
+
+
+def this_command() -> str | None:
+    """Return the word of the command; `ci apply` is an apply."""
+    return "apply" if _command == "ci" else _command
 
 
 def this_invocation() -> Invocation:

@@ -20,6 +20,7 @@ class HistoryEntry(Stored):
 
     id: str = Field(description="the Ray job's submission id")
     verb: str = Field(description="apply, evict or restart; of a note: cordon, uncordon or slots")
+    command: str | None = Field(None, description="the command that submitted it: apply, scale, deploy, watch, ...")
     step_of: str | None = Field(None, description="the replace or drain that it is a step of, as replace-<id>")
     fleet: str | None = None
     namespace: str | None = Field(None, description="the Ray namespace of its replicas")
@@ -34,6 +35,8 @@ class HistoryEntry(Stored):
     who: str | None = Field(None, description="the name given by the person who started it")
     run: str | None = Field(None, description="the address of the CI run that started it")
     tool_version: str | None = None
+    agent: str | None = Field(None, description="SHA-256 of the zip file of the agent that it ran, as its starter says")
+    agent_of_this_version: bool | None = Field(None, description="this fleetctl would send the same agent")
     plan_id: str | None = None
     commit: str | None = None
     branch: str | None = None

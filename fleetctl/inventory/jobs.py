@@ -22,6 +22,9 @@ DRAINING = "draining"
 REPLICAS = "replicas"
 """The metadata key under which an explicit verb names its replicas, as a JSON list of `<model>/<id>`."""
 
+AGENT = "agent"
+"""The metadata key under which a job has the SHA-256 of the agent's zip file that it was submitted with."""
+
 EXAMINE = "examine"
 CACHES = "caches"
 READ_ONLY = frozenset({EXAMINE, CACHES})

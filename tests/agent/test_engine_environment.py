@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from engine_run import DUMP_ENV, ActorStandIn, Run
@@ -27,6 +28,12 @@ def test_an_engine_sees_the_nodes_environment_its_own_and_what_is_injected(run: 
                         "FLEETCTL_LEADER_PORT": seen["FLEETCTL_LEADER_PORT"]}
     assert not [name for name in seen if name == "PYTHONPATH" or name.startswith("RAY_")]
     assert "SET_BY_RAY" not in seen
+
+
+def test_an_engine_runs_as_the_user_of_its_actor(run: Run) -> None:
+    actor = run("id", "-u")
+    actor.read_report("failed", "down")
+    assert actor.written() == f"{os.getuid()}\n"
 
 
 def test_injected_variables_override_the_engines_and_those_override_the_nodes(run: Run) -> None:

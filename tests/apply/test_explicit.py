@@ -9,6 +9,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, event
 
 from fleetctl.apply.explicit import Order, Verb, run_explicit
+from fleetctl.apply.jobs import agent_package
 from fleetctl.apply.record import Starter
 from fleetctl.documents.events import Event, RunSummary
 from fleetctl.documents.inventory import Replica, ReplicaMember
@@ -59,7 +60,7 @@ def test_the_agent_gets_the_replicas_to_end_by_name(cluster: ClusterStandIn, cli
     metadata = cluster.jobs["j"].body["metadata"]
     assert json.loads(metadata.pop("replicas")) == ["org/m:1/3", "org/m:1/4"]
     assert metadata == {"tool": "fleetctl", "verb": "evict", "fleet": "lab", "namespace": "ns", "who": "ann@laptop",
-                        "toolVersion": __version__}
+                        "toolVersion": __version__, "agent": agent_package().sha256}
 
 
 def test_nothing_is_evicted_while_an_apply_creates(cluster: ClusterStandIn, client: DashboardClient) -> None:

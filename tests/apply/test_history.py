@@ -124,6 +124,19 @@ def test_the_end_of_a_log_does_not_prove_that_no_replica_was_created(
     assert (only_entry(client).state, only_entry(client).code) == ("unknown", "DIED")
 
 
+def test_an_entry_says_what_its_job_says_whoever_submitted_it(
+    cluster: ClusterStandIn, client: DashboardClient
+) -> None:
+    said = {"who": "ann@laptop", "commit": "c" * 40, "command": "deploy", "planId": "d" * 64, "agent": "e" * 64}
+    answer = client.request("POST", "/api/jobs/", json={  # with nothing of fleetctl
+        "submission_id": "raysubmit_1", "entrypoint": "true",
+        "metadata": {"tool": "fleetctl", "verb": "apply", "fleet": "lab", **said}})
+    assert answer.status_code == 200
+    entry = only_entry(client)
+    assert {name: getattr(entry, field) for name, field in zip(
+        said, ("who", "commit", "command", "plan_id", "agent"), strict=True)} == said
+
+
 def test_a_run_of_an_unknown_verb_never_counts_as_idle(
     cluster: ClusterStandIn, client: DashboardClient
 ) -> None:

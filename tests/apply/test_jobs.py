@@ -46,7 +46,8 @@ def test_a_submitted_job_runs_the_agent_from_its_package(cluster: ClusterStandIn
     assert cluster.jobs[JOB].body == {
         "entrypoint": "sh fleetctl_agent/start.sh apply fleetctl-apply-1-request 'my fleet'", "submission_id": JOB,
         "runtime_env": {"working_dir": agent_package().uri},
-        "metadata": {"tool": "fleetctl", "verb": "apply", "fleet": "lab", "planId": "p"}}
+        "metadata": {"tool": "fleetctl", "verb": "apply", "fleet": "lab", "planId": "p",
+                     "agent": agent_package().sha256}}
 
 
 def test_the_request_is_a_document_that_is_neither_unpacked_nor_listed(

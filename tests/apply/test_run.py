@@ -9,6 +9,7 @@ import pytest
 from cluster_stand_in import ClusterStandIn, StoredJob, event, ready, summary
 from small_plans import small_plan
 
+from fleetctl.apply import jobs
 from fleetctl.apply.prepare import ApplyOptions, ApplyTask, apply_request
 from fleetctl.apply.record import Starter
 from fleetctl.apply.run import Detached, Started, follow, running, start_apply
@@ -52,7 +53,7 @@ def test_the_agent_gets_exactly_the_plan(cluster: ClusterStandIn, client: Dashbo
     assert cluster.jobs["j"].body["metadata"] == {
         "tool": "fleetctl", "verb": "apply", "fleet": "lab", "namespace": "ns", "planId": plan.plan_id,
         "create": "3", "who": "ann@laptop", "run": "https://ci.example.com/7", "toolVersion": __version__,
-        "commit": "c" * 40, "branch": "main", "dirty": "true"}
+        "commit": "c" * 40, "branch": "main", "dirty": "true", "agent": jobs.agent_package().sha256}
 
 
 def test_the_listed_metadata_contains_no_secret(cluster: ClusterStandIn, client: DashboardClient) -> None:

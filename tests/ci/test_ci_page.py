@@ -68,5 +68,50 @@ def test_the_hooks_and_the_template_of_the_examples_exist() -> None:
     hooks = {hook["id"] for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())}
     [example] = [block for block in BLOCKS if isinstance(block, dict) and "repos" in block]
     assert {hook["id"] for hook in example["repos"][0]["hooks"]} == hooks
-    [included] = [block["include"] for block in BLOCKS if isinstance(block, dict) and "include" in block]
-    assert (ROOT / included[0]["remote"].partition("/v1/")[2]).is_file()
+    [[included]] = [block["include"] for block in BLOCKS if isinstance(block, dict) and "include" in block]
+    template = ROOT / included["remote"].partition("/COMMIT/")[2]
+    declared = next(yaml.safe_load_all(template.read_text()))["spec"]["inputs"]
+    assert included["inputs"].keys() == declared.keys()
+    assert re.search(declared["image"]["regex"], included["inputs"]["image"].replace("DIGEST", "0" * 64))
+    assert not re.search(declared["image"]["regex"], included["inputs"]["image"])
+
+
+def workflow_jobs() -> list[tuple[str, dict[str, Any]]]:
+    """Every job of every workflow on the page."""
+    return [(name, job) for block in BLOCKS if isinstance(block, dict)
+            for name, job in block.get("jobs", {}).items()]
+
+
+def test_only_the_apply_gets_the_clusters_token_and_only_from_an_environment() -> None:
+    jobs = workflow_jobs()
+    assert {name for name, _ in jobs} == {"review", "apply", "drift"}
+    for name, job in jobs:
+        assert ("RAY_AUTH_TOKEN" in str(job)) == ("environment" in job) == (name == "apply")
+        assert ("ray-head" in str(job)) == (name == "apply")
+        assert ("FLEET_READER_TOKEN" in str(job)) == (name != "apply")
+    assert "http://" not in "".join(re.findall(r"```yaml\n.*?```", PAGE, re.DOTALL))
+
+
+def test_no_example_starts_a_job_of_a_fork_on_a_runner_of_its_own_or_with_a_secret() -> None:
+    [review] = [job for name, job in workflow_jobs() if name == "review"]
+    assert "head.repo.full_name == github.repository" in review["if"]
+    assert not re.search(r"^ *(pull_request_target|workflow_run):", PAGE, re.MULTILINE)
+    [of_forks] = [block for block in BLOCKS if isinstance(block, list) and "gh run download" in str(block)]
+    assert "secrets." not in str(of_forks)
+    assert "--event push" in str(of_forks)
+    assert of_forks[-1]["with"]["inventory"].startswith("${{ runner.temp }}/")
+
+
+def test_no_checkout_of_the_page_keeps_the_forges_token() -> None:
+    checkouts = [step for step in steps(BLOCKS) if step["uses"].startswith("actions/checkout@")]
+    assert len(checkouts) == 4
+    assert all(step["with"]["persist-credentials"] is False for step in checkouts)
+
+
+def test_the_variables_for_gitlab_are_in_the_environments_of_the_template() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(fleet/\w+)` \| (yes|no) \| (yes|no) \|", PAGE, re.MULTILINE)
+    text = (ROOT / "templates" / "gitlab" / "fleetctl.gitlab-ci.yml").read_text()
+    assert {place for _, place, _, _ in rows} == set(re.findall(r"environment: \{name: ([^,}]+)", text))
+    assert [row for row in rows if row[0] == "RAY_AUTH_TOKEN"] == [
+        ("RAY_AUTH_TOKEN", "fleet/read", "no", "yes"), ("RAY_AUTH_TOKEN", "fleet/apply", "yes", "yes")]
+    assert {place for name, place, _, _ in rows if name == "GITLAB_TOKEN"} == {"fleet/read"}

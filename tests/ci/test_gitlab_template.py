@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from checkout import make_remote
+from checkout import git, make_remote
 from cluster_stand_in import ClusterStandIn, all_ready, serve
 from gitlab_stand_in import PROJECT_TOKEN, GitLabStandIn, gitlab
 from offline_python import OFFLINE, offline_python
@@ -20,7 +21,27 @@ from pull_request import FLEET
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-TEMPLATE: dict[str, Any] = yaml.safe_load((ROOT / "templates" / "gitlab" / "fleetctl.gitlab-ci.yml").read_text())
+TEXT = (ROOT / "templates" / "gitlab" / "fleetctl.gitlab-ci.yml").read_text()
+DIGEST = f"python:3.12@sha256:{'0' * 64}"
+
+
+class Refused(Exception):
+    """GitLab creates no pipeline."""
+
+
+def included(**inputs: str) -> dict[str, Any]:
+    """The template as GitLab includes it: every input is given and matches its expression."""
+    declared = next(yaml.safe_load_all(TEXT))["spec"]["inputs"]
+    for name, one in declared.items():
+        if not re.search(one["regex"], inputs.get(name, "")):
+            raise Refused(name)
+    assert inputs.keys() == declared.keys()
+    text = re.sub(r"\$\[\[ inputs\.(\w+) ]]", lambda found: inputs[found[1]], TEXT)
+    _, template = yaml.safe_load_all(text)
+    return template
+
+
+TEMPLATE = included(image=DIGEST, source="https://git.example.com/lab/fleetctl", commit="c" * 40)
 JOBS = {name: {**TEMPLATE[".fleetctl"], **job} for name, job in TEMPLATE.items() if name.startswith("fleetctl:")}
 MORE = FLEET.replace("replicas: 1", "replicas: 2")
 
@@ -41,13 +62,39 @@ def cluster() -> Iterator[ClusterStandIn]:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The environment that before_script creates, with this project as the package."""
+def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A repository of fleetctl: this program at a commit, and a later commit that no job may run."""
+    folder = tmp_path_factory.mktemp("published")
+    git(folder, "init", "-q", "-b", "main")
+    shutil.copytree(ROOT / "fleetctl", folder / "fleetctl", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "requirements", folder / "requirements", ignore=shutil.ignore_patterns("__pycache__"))
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "a release")
+    commit = git(folder, "rev-parse", "HEAD")
+    (folder / "fleetctl" / "__init__.py").write_text("raise SystemExit('another commit')\n")
+    git(folder, "commit", "-q", "-a", "-m", "later")
+    git(folder, "tag", "v1")
+    return folder, commit
+
+
+def install(folder: Path, published: Path, commit: str) -> subprocess.CompletedProcess[str]:
+    """Run before_script with `folder`/project as the checkout."""
+    script = included(image=DIGEST, source=published.as_uri(), commit=commit)[".fleetctl"]["before_script"]
+    python = folder / "bin" if (folder / "bin").exists() else offline_python(folder / "bin")
+    return bash(script, folder, {"PATH": f"{python}:{os.environ['PATH']}", "HOME": str(folder), **OFFLINE,
+                                 "CI_PROJECT_DIR": str(folder / "project")})
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, published: tuple[Path, str]) -> Path:
+    """The environment that before_script creates. An earlier job has left files in its place."""
     folder = tmp_path_factory.mktemp("gitlab")
-    done = bash(TEMPLATE[".fleetctl"]["before_script"], folder, {
-        "PATH": f"{offline_python(folder / 'bin')}:{os.environ['PATH']}", "HOME": str(folder), **OFFLINE,
-        "CI_PROJECT_DIR": str(folder / "project"), "FLEETCTL_PACKAGE": str(ROOT)})
+    left = folder / "project.fleetctl" / "lib" / "python3.12" / "site-packages"
+    left.mkdir(parents=True)
+    (left / "left.pth").write_text("import sys; sys.exit('code of an earlier job ran')\n")
+    done = install(folder, *published)
     assert done.returncode == 0, done.stderr
+    assert not left.exists() or not (left / "left.pth").exists()
     return folder / "project.fleetctl"
 
 
@@ -91,10 +138,65 @@ def test_a_scheduled_drift_check_applies_nothing_and_writes_an_issue(
     assert cluster.writes() == []
 
 
-def test_the_package_to_install_is_required(tmp_path: Path) -> None:
-    done = bash(TEMPLATE[".fleetctl"]["before_script"], tmp_path, {"PATH": os.environ["PATH"], **TEMPLATE["variables"]})
-    assert done.returncode != 0
-    assert "FLEETCTL_PACKAGE" in done.stderr
+@pytest.mark.parametrize(("name", "value"), [
+    ("image", "python:3.12"), ("image", "python:latest"), ("image", "python"), ("image", ""),
+    ("image", f"python@sha256:{'0' * 63}"), ("image", f"python:3.12 @sha256:{'0' * 64}"),
+    ("image", f"$IMAGE@sha256:{'0' * 64}"), ("image", f"python@sha256:{'0' * 64}x"),
+    ("image", f"python@sha512:{'0' * 64}"), ("commit", "main"), ("commit", "v1"), ("commit", "HEAD"),
+    ("commit", "c" * 39), ("commit", "c" * 41), ("commit", "$COMMIT"), ("source", "$(id)"), ("source", "a`id`"),
+    ("source", "https://git.example.com/x --upload-pack=id"),
+])
+def test_what_can_be_moved_or_is_no_name_is_refused(name: str, value: str) -> None:
+    good = {"image": DIGEST, "source": "https://git.example.com/lab/fleetctl.git", "commit": "c" * 40}
+    assert included(**good)[".fleetctl"]["image"] == DIGEST
+    with pytest.raises(Refused, match=name):
+        included(**{**good, name: value})
+
+
+def test_nothing_that_chooses_the_code_is_a_variable() -> None:
+    used = set(re.findall(r"\$\{?([A-Z_]+)", "\n".join(TEMPLATE[".fleetctl"]["before_script"])))
+    assert used == {"CI_PROJECT_DIR"}
+    assert TEMPLATE["variables"].keys() == {"FLEETCTL_FILES"}
+    assert "--require-hashes" in str(TEMPLATE[".fleetctl"]["before_script"])
+    for job in JOBS.values():
+        assert (job["image"], "image" in job["variables"]) == (DIGEST, False)
+
+
+def test_a_commit_that_the_source_does_not_have_ends_the_job(tmp_path: Path, published: tuple[Path, str]) -> None:
+    assert install(tmp_path, published[0], "d" * 40).returncode != 0
+
+
+def jobs_of(**variables: str) -> set[str]:
+    """The names of the jobs in a pipeline: the first rule that matches decides."""
+    def holds(condition: str) -> bool:
+        def side(word: str) -> str:
+            return variables.get(word[1:], "") if word.startswith("$") else word.strip('"')
+
+        parts = [part.split(" == ") for part in condition.split(" && ")]
+        return all(side(words[0]) == side(words[1]) if len(words) == 2 else side(words[0]) for words in parts)
+
+    found = ((name, next((rule for rule in job["rules"] if holds(rule["if"])), {"when": "never"}))
+             for name, job in JOBS.items())
+    return {name.removeprefix("fleetctl:") for name, rule in found if rule.get("when") != "never"}
+
+
+ON_MAIN = {"CI_COMMIT_BRANCH": "main", "CI_DEFAULT_BRANCH": "main"}
+ON_BRANCH = {"CI_COMMIT_BRANCH": "change", "CI_DEFAULT_BRANCH": "main", "CI_PIPELINE_SOURCE": "push"}
+
+
+def test_a_push_is_validated_once_whether_or_not_a_merge_request_is_open() -> None:
+    request = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_DEFAULT_BRANCH": "main"}
+    assert jobs_of(**ON_BRANCH) == {"validate"}
+    assert jobs_of(**ON_BRANCH, CI_OPEN_MERGE_REQUESTS="lab!1") == set()
+    assert jobs_of(**request) == {"validate", "plan"}
+    assert jobs_of(**ON_MAIN, CI_PIPELINE_SOURCE="push") == {"validate", "apply"}
+    assert jobs_of(**ON_MAIN, CI_PIPELINE_SOURCE="schedule", FLEETCTL_DRIFT="1") == {"drift"}
+    assert jobs_of(**ON_MAIN, CI_PIPELINE_SOURCE="schedule") == {"apply"}
+
+
+def test_only_the_apply_job_is_in_the_environment_with_the_clusters_token() -> None:
+    environments = {name.partition(":")[2]: job.get("environment", {}).get("name") for name, job in JOBS.items()}
+    assert environments == {"validate": None, "plan": "fleet/read", "apply": "fleet/apply", "drift": "fleet/read"}
 
 
 def test_validate_needs_no_cluster_and_writes_its_report(run_job, cluster: ClusterStandIn, lab: GitLabStandIn) -> None:

@@ -43,6 +43,35 @@ def test_a_change_gets_one_comment_a_summary_outputs_and_annotations(
     assert "hush-hush" not in result.log + comment + result.summary
 
 
+def test_a_change_of_the_inventory_that_it_is_planned_on_is_a_warning(
+    job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path
+) -> None:
+    real = snapshot_file.read_text()
+    pull.remote.commit("main", real, "lab.json")
+    (pull.remote.desk / "linked.json").symlink_to("lab.json")
+    git(pull.remote.desk, "add", "linked.json")
+    git(pull.remote.desk, "commit", "-q", "-m", "a link")
+    place = pull.push(MORE)
+    (place / "published.json").write_text(real)  # by an earlier step of the job
+    (place / "lab.json").write_text(real + " ")
+    assert warnings(job, "linked.json", "published.json") == []
+
+    pull.remote.commit("change", real + "\n", "lab.json")
+    pull.push(MORE + "# again")
+    assert warnings(job, "lab.json", "linked.json") == ["lab.json", "linked.json"]
+    assert "This change edits the inventory that it is planned on" in hub.of(BOT)[0]
+
+
+def warnings(job, *inventories: str) -> list[str]:
+    """The inventories with which a review warns that the change edits them."""
+    found = []
+    for inventory in inventories:
+        result = job("ci", "review", "-f", "fleet.yaml", "--inventory", inventory)
+        assert result.code == 0, result.log
+        found += [inventory] if "INVENTORY_CHANGED" in result.log else []
+    return found
+
+
 def test_the_effect_of_the_change_is_shown(job, pull: PullRequest, hub: GitHubStandIn, snapshot_file: Path) -> None:
     pull.push(MORE)
     assert review(job, snapshot_file).code == 0

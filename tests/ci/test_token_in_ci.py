@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cluster_stand_in import ClusterStandIn, all_ready, serve
@@ -45,6 +46,23 @@ def test_the_cluster_in_the_base_gets_the_token_in_a_review(
     pull.push(fleet_in_base.replace("replicas: 1", "replicas: 2"))
     job("ci", "review", "-f", "fleet.yaml", "--no-comment", RAY_AUTH_TOKEN="t0ken")
     assert tokens(cluster) == {"Bearer t0ken"}
+
+
+@pytest.mark.parametrize("address", [True, False], ids=["address", "none"])
+def test_a_review_of_a_published_inventory_contacts_no_cluster(
+    job, pull: PullRequest, cluster: ClusterStandIn, fleet_in_base: str, tmp_path: Path, address: bool
+) -> None:
+    """Neither the cluster of the job, nor that of the files, nor the one that the inventory was read from."""
+    published = tmp_path / "published.json"
+    published.write_text(job("inventory", "--address", cluster.url, "--format", "json", folder=tmp_path,
+                             GITHUB_STEP_SUMMARY=str(tmp_path / "unused")).log)
+    cluster.requests.clear()
+    pull.push(fleet_in_base.replace("replicas: 1", "replicas: 2"))
+    result = job("ci", "review", "-f", "fleet.yaml", "--inventory", published, "--no-comment", RAY_AUTH_TOKEN="t0ken",
+                 **({"FLEETCTL_ADDRESS": cluster.url} if address else {}))
+    assert result.code == 0, result.log
+    assert f"from {cluster.url}" in result.log
+    assert cluster.requests == []
 
 
 def test_the_cluster_in_merged_files_gets_the_token(job, merged: PullRequest, cluster: ClusterStandIn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +13,7 @@ import pytest
 from cli_result import Result
 from cluster_stand_in import ClusterStandIn, event, ready, summary
 
+from fleetctl.apply.jobs import agent_package
 from fleetctl.documents.schemas import json_schema
 from fleetctl.render.report.formats import ReportFormat
 
@@ -106,6 +108,38 @@ def test_one_run_as_json_has_its_outcomes_and_its_events(cli, past_runs: Cluster
     assert [(row["model"], row["replicaId"], row["outcome"]) for row in run["outcomes"]] == [
         ("org/m", 0, "ready"), ("org/m", 1, "failed")]
     assert [line["type"] for line in run["events"]] == ["version", "lockAcquired", "runSummary"]
+
+
+def test_a_run_is_named_by_the_command_that_submitted_it(cli, cluster: ClusterStandIn, fits: Path) -> None:
+    for words in (("deploy", "org/one", "--replicas", "1", "--yes"), ("scale", "org/one", "--replicas", "2", "--yes"),
+                  ("apply", "--yes"), ("ci", "apply", "--forge", "none")):
+        assert cli(*words, "-f", fits).code == 0
+    assert [run["command"] for run in checked_json(cli("history", "--format", "json"), "history")["runs"]] == [
+        "apply", "apply", "scale", "deploy"]
+    rows = [line.split() for line in cli("history").out.splitlines() if " ok " in line]
+    assert [verb for row in rows for verb in ("apply", "scale", "deploy") if verb in row] == [
+        "apply", "apply", "scale", "deploy"]
+    assert "Deploy ok: 1 ready" in cli("history", "show", rows[-1][1]).out
+
+
+def test_a_run_of_a_release_that_recorded_no_command_is_named_by_its_verb(cli, past_runs: ClusterStandIn) -> None:
+    runs = checked_json(cli("history", "--format", "json"), "history")["runs"]
+    assert {(run["command"], run["agent"], run["agentOfThisVersion"]) for run in runs} == {(None, None, None)}
+    assert " apply " in next(line for line in cli("history").out.splitlines() if "000000000002" in line)
+
+
+def test_a_run_has_the_hash_of_its_agent_and_whether_this_fleetctl_sends_the_same(
+    cli, past_runs: ClusterStandIn
+) -> None:
+    ours = hashlib.sha256(agent_package().data).hexdigest()
+    add_run(past_runs, 7, BEGUN, "RUNNING", agent=ours)
+    add_run(past_runs, 8, BEGUN, "RUNNING", agent="b" * 64)
+    runs = checked_json(cli("history", "--limit", "3", "--format", "json"), "history")["runs"]
+    assert [(run["agent"], run["agentOfThisVersion"]) for run in runs] == [
+        ("b" * 64, False), (ours, True), (None, None)]
+    assert f"{ours}, as this fleetctl sends it" in " ".join(cli("history", "show", "000000000007").out.split())
+    assert "not the one that this fleetctl sends" in " ".join(cli("history", "show", "000000000008").out.split())
+    assert "agent" not in cli("history", "show", "000000000002").out.splitlines()[6:9]
 
 
 def test_flags_before_show_are_refused(cli, past_runs: ClusterStandIn) -> None:

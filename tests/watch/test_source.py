@@ -216,6 +216,19 @@ def test_a_rewound_branch_is_refused_by_the_next_watcher_too(upstream: Upstream)
     assert branch(upstream, rewind=True).fault(rewound) == ""
 
 
+def test_a_new_clone_does_not_know_what_was_rewound(upstream: Upstream) -> None:
+    source = branch(upstream)
+    upstream.push(FLEET % 1)
+    good = upstream.push(FLEET % 2)
+    source.newest()
+    source.accept(good)
+    upstream.git("reset", "--quiet", "--hard", "HEAD~1")
+    rewound = upstream.push(FLEET % 3)
+    other = branch(upstream, "another-clone")
+    assert other.newest() == rewound
+    assert other.fault(rewound) == ""
+
+
 @pytest.mark.parametrize("newest", ["broken", "unreachable"])
 def test_a_restarted_watch_continues_with_the_last_good_commit(
     upstream: Upstream, tmp_path: Path, newest: str
@@ -339,6 +352,22 @@ def test_a_commit_received_by_another_watch_meanwhile_is_used(upstream: Upstream
     assert source.newest() == pushed
     with pytest.raises(RevisionError, match="cannot lock ref"):
         source.newest()
+
+
+def test_only_the_newest_commit_has_to_be_signed_and_any_allowed_key_may_sign_any_file(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (tmp_path / "allowed").write_text(f"somebody@else {key.with_suffix('.pub').read_text()}")
+    for setting, value in (("gpg.format", "ssh"), ("user.signingKey", key),
+                           ("gpg.ssh.allowedSignersFile", tmp_path / "allowed")):
+        upstream.git("config", "--global", setting, str(value))
+    source = branch(upstream, signed=True)
+    unsigned = upstream.push(FLEET % 1)
+    signed = upstream.push(FLEET % 2, "-S")
+    assert source.newest() == signed
+    assert (source.fault(signed), source.fault(unsigned) != "") == ("", True)
 
 
 def test_only_signed_commits_are_used_if_required(upstream: Upstream, tmp_path: Path) -> None:

@@ -20,15 +20,19 @@ from fleetctl.cli.console import message_console
 from fleetctl.cli.plan import plan_formats
 from fleetctl.cli.process import this_invocation
 from fleetctl.cli.reporting import Formats, ReportOption, WantedReport, parse_reports, show, write_reports
-from fleetctl.errors import FleetctlError, UsageError
+from fleetctl.errors import FleetctlError, RevisionError, UsageError
+from fleetctl.fleetfile.file_tree import MAX_BYTES
 from fleetctl.fleetfile.load import inspect_fleet
 from fleetctl.forge.detect import find_forge
 from fleetctl.planner.options import PlanOptions
 from fleetctl.planner.outcome import CHANGES, PARTIAL
 from fleetctl.render.problems import render_problems
 from fleetctl.render.report.formats import OWN_FORMATS
-from fleetctl.render.report.model import Report
+from fleetctl.render.report.model import Column, Finding, Report, Table
 from fleetctl.render.report.of_problems import failure_report, problems_report
+from fleetctl.review.git_tree import GitTree
+from fleetctl.review.inputs import Side
+from fleetctl.review.revisions import repository_of
 from fleetctl.workflow.planning import plan_fleet
 from fleetctl.workflow.saved_plan import save_plan
 
@@ -39,6 +43,9 @@ app = command_app(
     exit_codes="0 planned, 1 error, 3 blocked (with --fail-on blocked), 4 refused by policy, 64 usage")
 NO_BASE = ("no base is known, so the effect of the change alone is not shown; --base REV names one, such as --base "
            "origin/main...")
+OWN_INVENTORY = "This change edits the inventory that it is planned on"
+OWN_INVENTORY_HINT = "the plan shows what its author wants; take the inventory from a job that reads the cluster"
+UNREADABLE = b"\0"
 FINE = {"policy": (CHANGES, PARTIAL), "blocked": (CHANGES,)}
 """Exit codes of plans that do not fail a review, by --fail-on; changes alone never do."""
 
@@ -109,13 +116,43 @@ def _reviewed(job: Job) -> JobResult:
     if job.out:
         save_plan(job.invocation, plan, job.out)
     render_problems(loaded.problems, message_console())
-    report = add_warning(base, formats.report())
+    report = _with_own_inventory(job, base, add_warning(base, formats.report()))
     report = replace(report, findings=(*report.findings, *problems_report(loaded).findings))
     return JobResult(report, plan.exit_code, plan.plan_id, plan.acts, plan_file=str(job.out or ""), reports=reports)
 
 
 def _revision(job: Job) -> str | None:
     return base_revision(job.invocation, job.change, job.files) if job.base is None else job.base
+
+
+def _with_own_inventory(job: Job, base: Side | None, report: Report) -> Report:
+    """Return the report; if the change edits the inventory that it was planned on, with a warning.
+
+    Links are followed in both commits: a change may also put a link in the way.
+    """
+    path = job.where.inventory
+    if not path or base is None or base.revision.commit is None:
+        return report
+    try:
+        repository = repository_of(path, job.invocation.environ)
+        before, after = (_content(GitTree(repository, repository.commit(name)), path)
+                         for name in (base.revision.commit, "HEAD"))
+    except RevisionError:  # the file is in no repository, or in another one than the change
+        return report
+    if before == after and before is not UNREADABLE:
+        return report
+    row = (f"{path}: {OWN_INVENTORY_HINT}",)
+    table = Table("inventory", OWN_INVENTORY, (Column("message", "what"),), (row,), rank=0)
+    finding = Finding("warning", "INVENTORY_CHANGED", path, f"{OWN_INVENTORY}: {OWN_INVENTORY_HINT}")
+    return replace(report, tables=(table, *report.tables), findings=(*report.findings, finding))
+
+
+def _content(tree: GitTree, path: str) -> bytes | None:
+    """Return the file at a commit; None if there is none, UNREADABLE if it leads out of the repository."""
+    try:
+        return tree.read(path, MAX_BYTES) if tree.is_file(path) else None
+    except OSError:
+        return UNREADABLE
 
 
 def _failed(job: Job, error: FleetctlError) -> JobResult:

@@ -42,6 +42,7 @@ OBSERVED = {
     "ABOVE_SLOT_CAP": "more replicas run on a node than its slot cap allows",
     "RESTARTING": "a replica ended and is being started again",
     "LOST": "a replica is live for Ray but cannot serve",
+    "INVENTORY_CHANGED": "a change edits the inventory that it is planned on",
     "BASE_BROKEN": "the files of the base revision have errors",
     "HELD": "more replicas run than wanted; all are kept",
     "CREATE": "replicas would be created",

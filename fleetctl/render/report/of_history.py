@@ -17,6 +17,7 @@ STATES: tuple[RunState, ...] = ("ok", "partial", "unknown", "running", "refused"
 UNKNOWN = {"DIED": "died without a summary", "LOG_GONE": "its log is gone",
            "INTERRUPTED": "stopped without a summary"}
 PAST_TENSE = {"evict": "evicted", "restart": "restarted"}
+OURS = {True: "as this fleetctl sends it", False: "not the one that this fleetctl sends", None: ""}
 PLAN_SHOWN, COMMIT_SHOWN = 8, 7
 LEVEL_OF_STATE: dict[str, Level] = {"unknown": "error", "partial": "error", "refused": "warning", "running": "notice"}
 LEVEL_OF_OUTCOME: dict[str, Level] = {
@@ -56,7 +57,7 @@ def run_report(run: HistoryRun) -> Report:
         kind="apply",
         identity=f"run:{run.id}",
         fleet=run.fleet or "",
-        title=f"{run.verb.capitalize()} {short_id(run.id)}",
+        title=f"{_verb(run).capitalize()} {short_id(run.id)}",
         heading=tuple(f"{name:7}  {text}" for name, text in facts),
         facts=facts,
         totals=tuple(Total(outcome, outcome, counts[outcome]) for outcome in ORDER),
@@ -98,9 +99,10 @@ def _runs(runs: Sequence[HistoryEntry]) -> Table:
         Column("result", "result"), Column("verb", "verb", terminal="beside"),
         Column("took", "took", numeric=True, terminal="beside"), Column("who", "who", terminal="beside"),
         Column("commit", "commit", name=True, terminal="beside"),
-        Column("planId", "plan", name=True, terminal="beside"))
-    rows = tuple((run.started_at or "", short_id(run.id), run.fleet or "", run.state, _result(run), run.verb,
-                  took_text(run.seconds), run.who or "", _commit(run, COMMIT_SHOWN), (run.plan_id or "")[:PLAN_SHOWN])
+        Column("planId", "plan", name=True, terminal="beside"), Column("agent", "agent", name=True, terminal="never"))
+    rows = tuple((run.started_at or "", short_id(run.id), run.fleet or "", run.state, _result(run), _verb(run),
+                  took_text(run.seconds), run.who or "", _commit(run, COMMIT_SHOWN), (run.plan_id or "")[:PLAN_SHOWN],
+                  (run.agent or "")[:PLAN_SHOWN])
                  for run in runs)
     return Table("run", "Runs", columns, rows, rank=0)
 
@@ -126,7 +128,12 @@ def _result(run: HistoryEntry) -> str:
 def _run_sentence(run: HistoryEntry) -> str:
     counts = _counts(run)
     result = f"{run.message}{'; ' if counts else ''}{counts}" if run.state == "unknown" else _result(run)
-    return f"{run.verb.capitalize()} {run.state}: {result}"
+    return f"{_verb(run).capitalize()} {run.state}: {result}"
+
+
+def _verb(run: HistoryEntry) -> str:
+    """Return the user's word for the run: several commands submit an apply."""
+    return run.command if run.verb == "apply" and run.command else run.verb
 
 
 def _counts(run: HistoryEntry) -> str:
@@ -151,6 +158,7 @@ def _facts(run: HistoryRun) -> Iterator[tuple[str, str]]:
         "files": ", ".join(source.path for source in run.files),
         "plan id": run.plan_id or "",
         "made by": f"fleetctl {run.tool_version}" if run.tool_version else "",
+        "agent": f"{run.agent}, {OURS[run.agent_of_this_version]}" if run.agent else "",
     }
     yield from ((name, text) for name, text in facts.items() if text)
 
