@@ -1,4 +1,4 @@
-"""Hostile changes through the commands that read them: `python -m tests.hostile --cases 500`. Violations: exit code 1."""
+"""Hostile changes through the commands that read them: `python -m tests.hostile --cases 500`. Violations: exit 1."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--cases", type=int, default=500)
     parser.add_argument("--case", type=int, help="only this one, and keep its folder")
+    parser.add_argument("--scale", type=float, default=1.0, help="of what is large")
     parser.add_argument("--kind", action="append", default=[], choices=sorted(KINDS), help="of these kinds; repeatable")
     parser.add_argument("--jobs", type=int, default=min(4, os.cpu_count() or 1), help="cases at once")
     parser.add_argument("--seconds", type=float, default=MAX_S, help="the longest time of a command, on a calm machine")
@@ -33,7 +34,7 @@ def main() -> int:
 
     def work(job: int) -> Report:
         with driver(folder / f"job-{job}", options.seed, Limits(options.seconds, 4 * options.seconds),
-                    lambda text: print(text, flush=True)) as made:
+                    lambda text: print(text, flush=True), scale=options.scale) as made:
             while queue:
                 made.run(queue.pop(0), options.kind)
             return made.report

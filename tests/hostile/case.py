@@ -75,8 +75,12 @@ class Case:
     """A kind has changed what HEAD is."""
     only: set[str] | None = None
     """The commands that a kind is about; None = all."""
+    scale: float = 1.0
+    """The size of what is large: 1 = as large as an attacker can make it."""
     fresh: bool = False
     """The commands start as a user's do, not forked from a process that has imported fleetctl."""
+    own_branch: bool = True
+    """`propose --branch` belongs into the repository of the checkout."""
     base_names: list[str] = field(default_factory=lambda: ["main", "origin/main", "HEAD^1", "main..."])
     base: str = ""
     change: str = ""
@@ -112,6 +116,10 @@ class Case:
         """The folder of the markers."""
         return self.folder / "ran"
 
+    def many(self, number: int) -> int:
+        """Return a large number, scaled."""
+        return max(1, int(number * self.scale))
+
     def write_head(self, **more: str) -> None:
         """Write the change's fleet file again, with more keys of `fleet_text`."""
         self.files[FLEET_FILE] = Entry(FILE, self.text(**more).encode())
@@ -126,13 +134,14 @@ class Case:
         self.head = None
 
 
-def begin(folder: Path, number: int, rng: random.Random, canary: Canary, cluster: str, hash_name: str) -> Case:
+def begin(folder: Path, number: int, rng: random.Random, canary: Canary, cluster: str, hash_name: str, scale: float
+          ) -> Case:
     """Return a case with its honest repository, and a change that raises one number of replicas."""
     shutil.rmtree(folder, ignore_errors=True)
     for name in ("server.git/objects/info", "server.git/refs/heads", "server.git/refs/pull/7", "home", "outside", "ran",
                  "traps", "tmp"):
         (folder / name).mkdir(parents=True)
-    case = Case(number, folder, rng, canary, cluster, hash_name, top=folder / "work")
+    case = Case(number, folder, rng, canary, cluster, hash_name, top=folder / "work", scale=scale)
     trap = folder / "traps/run"
     trap.write_text(f"#!/bin/sh\necho \"$*\" > '{case.ran}/'\"$1\"\necho \"$GITHUB_TOKEN\" >> '{case.ran}/'\"$1\"\n"
                     "cat 2>/dev/null\n")
@@ -158,7 +167,8 @@ def finish(case: Case) -> None:
     """Commit the change, and make the runner's checkout of its merge."""
     case.change = case.store.commit((tree := case.store.folders(case.files)), case.base)
     case.merge = case.store.commit(tree, case.base, case.change, message=b"merge\n")
-    refs = {"refs/heads/main": case.base, "refs/heads/change": case.change, "refs/pull/7/merge": case.merge}
+    refs = {"refs/heads/main": case.base, "refs/heads/change": case.change, "refs/pull/7/merge": case.merge,
+            "refs/heads/landed": case.merge}
     if case.odd is not None:
         refs["refs/heads/odd"] = case.store.commit(case.store.folders(_together(case.files, case.odd)), case.change)
     _repository(case.server, case.format, "ref: refs/heads/main", refs, bare=True)
@@ -191,6 +201,7 @@ def _repository(folder: Path, hash_name: str, head: str, refs: dict[str, str], *
     config = f"[core]\n\tbare = {str(bare).lower()}\n\tfilemode = true\n\t{version}"
     config += "" if hash_name == "sha1" else f"[extensions]\n\tobjectformat = {hash_name}\n"
     config += f'[remote "origin"]\n\turl = {remote}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n' if remote else ""
+    config += "[gc]\n\tauto = 0\n[receive]\n\tautogc = false\n" if bare else ""
     (folder / "config").write_text(config)
     (folder / "HEAD").write_text(f"{head}\n")
     (folder / "refs").mkdir(exist_ok=True)

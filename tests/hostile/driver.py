@@ -56,6 +56,7 @@ class Driver:
     launcher: Launcher
     log: Callable[[str], None]
     rules_s: float | None = None
+    scale: float = 1.0
     report: Report = field(default_factory=Report)
 
     def run(self, number: int, chosen: Sequence[str] = (), most_steps: int | None = None) -> list[str]:
@@ -65,7 +66,7 @@ class Driver:
         kinds = sorted(kinds, key=lambda one: (one.name not in FIRST, ORDER.index(one.slot)))
         folder = self.folder / f"case-{number}"
         case = begin(folder, number, rng, self.canary, self.cluster.url,
-                     "sha256" if any(one.name == SHA256 for one in kinds) else "sha1")
+                     "sha256" if any(one.name == SHA256 for one in kinds) else "sha1", self.scale)
         case.kinds = [one.name for one in kinds]
         for one in kinds:
             one.alter(case)
@@ -114,9 +115,9 @@ class Driver:
 
 
 @contextmanager
-def driver(folder: Path, seed: int, limits: Limits, log: Callable[[str], None], rules_s: float | None = None
-           ) -> Iterator[Driver]:
-    """Yield a driver whose cases lie in `folder`."""
+def driver(folder: Path, seed: int, limits: Limits, log: Callable[[str], None], rules_s: float | None = None,
+           scale: float = 1.0) -> Iterator[Driver]:
+    """Yield a driver whose cases lie in `folder`; `rules_s` = a shorter limit for house rules than the product's."""
     folder.mkdir(parents=True, exist_ok=True)
     cluster, forge = ClusterStandIn(), GitHubStandIn(logins={SECRETS["GITHUB_TOKEN"]: "github-actions[bot]"})
     for name in "abcd":
@@ -126,7 +127,7 @@ def driver(folder: Path, seed: int, limits: Limits, log: Callable[[str], None], 
         stack.enter_context(serving(forge))
         (folder / "pairs").mkdir(exist_ok=True)
         canary = stack.enter_context(listening(folder / "pairs"))
-        yield Driver(folder, seed, limits, canary, forge, cluster, stack.enter_context(Launcher()), log, rules_s)
+        yield Driver(folder, seed, limits, canary, forge, cluster, stack.enter_context(Launcher()), log, rules_s, scale)
 
 
 def _composed(rng: random.Random) -> list[Kind]:

@@ -37,9 +37,9 @@ def files_of(case: Case) -> Files:
     own = {str(case.git / name) for name in ("objects", "refs", "logs", "worktrees", "modules")}
     for top in ("work", "clone", "home", "outside", "traps"):
         for folder, folders, names in os.walk(case.folder / top):
-            folders[:] = [one for one in folders if os.path.join(folder, one) not in own]
+            folders[:] = [one for one in folders if f"{folder}/{one}" not in own]
             for name in names:
-                state = os.lstat(path := os.path.join(folder, name))
+                state = os.lstat(path := f"{folder}/{name}")
                 found[path] = state.st_mode, state.st_size, state.st_mtime_ns
     return found
 

@@ -5,6 +5,7 @@ What no working tree can hold is in the commit `odd`, on top of the change.
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import zlib
@@ -17,7 +18,6 @@ from tests.hostile.objects import FILE, FOLDER, LINK, SUBMODULE, Entry, Pack, Ro
 
 HUGE = 640 << 20
 """A file that takes 600 KiB, and more memory than a command may have."""
-ENTRIES = 1_000_000
 
 
 def odd(case: Case, **files: Entry) -> None:
@@ -55,14 +55,14 @@ def a_commit_and_a_tree_of_zeros(case: Case) -> None:
 @kind("objects")
 def a_fleet_folder_of_a_million_files(case: Case) -> None:
     blob = case.store.put("blob", b"")
-    raw, name = _wide_tree(case.format, blob)
+    raw, name = _wide_tree(case.format, blob, case.many(1_000_000))
     case.store.write(name, raw)
     odd(case, fleets=Entry(FOLDER, id=name))
 
 
 @cache
-def _wide_tree(hash_name: str, blob: str) -> tuple[bytes, str]:
-    data = b"".join(b"100644 %07d.yaml\0" % number + bytes.fromhex(blob) for number in range(ENTRIES))
+def _wide_tree(hash_name: str, blob: str, entries: int) -> tuple[bytes, str]:
+    data = b"".join(b"100644 %07d.yaml\0" % number + bytes.fromhex(blob) for number in range(entries))
     whole = b"tree %d\0" % len(data) + data
     return zlib.compress(whole, 1), Store(None, hash_name).digest(whole)  # type: ignore[arg-type]
 
@@ -76,7 +76,6 @@ def a_tree_that_unfolds_to_billions_of_files(case: Case) -> None:
         below = case.store.tree(rows)
         rows = [(FOLDER, b"d%d" % number, below) for number in range(10)]
     odd(case, bomb=Entry(FOLDER, id=below))
-    case.rng.random()
     if case.rng.random() < 0.7:  # so that the old name of the fleet is looked for
         assert case.odd is not None
         case.odd[FLEET_FILE] = Entry(LINK, b"../bomb/d0/d0/d0/none.yaml")
@@ -85,9 +84,10 @@ def a_tree_that_unfolds_to_billions_of_files(case: Case) -> None:
 @kind("objects")
 def a_folder_ten_thousand_levels_deep(case: Case) -> None:
     below = case.store.put("tree", b"")
-    for _ in range(10_000):
+    for _ in range(case.many(10_000)):
         below = case.store.tree([(FOLDER, b"d", below)])
-    odd(case, deep=Entry(FOLDER, id=below), fleets__deep_yaml=Entry(LINK, b"../deep/" + b"d/" * 9_000 + b"x"))
+    odd(case, deep=Entry(FOLDER, id=below), fleets__deep_yaml=Entry(LINK,
+        b"../deep/" + b"d/" * case.many(9_000) + b"x"))
 
 
 @kind("objects")
@@ -95,19 +95,20 @@ def links_in_circles_and_long_ones(case: Case) -> None:
     more = {"fleets/self.yaml": b"self.yaml", "fleets/a.yaml": b"b.yaml", "fleets/b.yaml": b"a.yaml",
             "fleets/up.yaml": b"../" * 30 + b"etc/passwd", "fleets/long.yaml": b"../fleets/" * 380 + b"prod.yaml",
             "fleets/longer.yaml": b"a/../" * 40_000 + b"prod.yaml", "fleets/zero.yaml": b"pro\0d.yaml",
-            "fleets/line.yaml": b"prod\n::error::x.yaml", "fleets/odd.yaml": b"\xff\xfe\x1b[2J.yaml", "fleets/none.yaml": b"",
-            "fleets/loop.yaml": b"../loop/loop/loop/prod.yaml", "loop": b"."}
+            "fleets/line.yaml": b"prod\n::error::x.yaml", "fleets/odd.yaml": b"\xff\xfe\x1b[2J.yaml",
+            "fleets/none.yaml": b"", "fleets/loop.yaml": b"../loop/loop/loop/prod.yaml", "loop": b"."}
     more |= {f"fleets/l{number}.yaml": b"l%d.yaml" % (number + 1) for number in range(60)}
     chosen = case.rng.sample(sorted(more), 3)
     odd(case, **{name.replace("/", "__").replace(".yaml", "_yaml"): Entry(LINK, more[name])
-                 for name in [*chosen, *(one for one in more if one.startswith("fleets/l") and case.rng.random() < 0.5)]})
+                 for name in [*chosen,
+                     *(one for one in more if one.startswith("fleets/l") and case.rng.random() < 0.5)]})
 
 
 @kind("objects")
 def links_on_the_disk(case: Case) -> None:
-    targets = ["../../outside/neighbor.yaml", str(case.folder / "outside/neighbor.yaml"), "/proc/self/environ", "/dev/zero",
-               "/dev/stdin", "../.git/config", "../.git/HEAD", "/proc/self/fd/0", "../../home/.gitconfig", "more.yaml",
-               "../fleets", "/dev/tty", "../docs", "/etc/passwd", "/proc/kmsg"]
+    targets = ["../../outside/neighbor.yaml", str(case.folder / "outside/neighbor.yaml"), "/proc/self/environ",
+               "/dev/zero", "/dev/stdin", "../.git/config", "../.git/HEAD", "/proc/self/fd/0", "../../home/.gitconfig",
+               "more.yaml", "../fleets", "/dev/tty", "../docs", "/etc/passwd", "/proc/kmsg"]
     for number, target in enumerate(case.rng.sample(targets, 2)):
         case.files[f"fleets/link{number}.yaml"] = Entry(LINK, target.encode())
     case.head = None
@@ -139,9 +140,10 @@ def folders_in_place_of_files(case: Case) -> None:
 
 @kind("objects")
 def names_of_every_sort(case: Case) -> None:
-    names = ["\x1b[2J\x1b]0;x\x07.yaml", "::error::x.yaml", "##[error]x.yaml", "a\nb.yaml", "\u202egnp.yaml", "\ufeff.yaml",
-             "-f.yaml", "--help.yaml", "$(touch x).yaml", "`x`.yaml", "%0A::stop-commands::x.yaml", "a\rb.yaml",
-             "con.yaml", " .yaml", "x" * 240 + ".yaml", "'\".yaml", "<img src=x>.yaml", "@org.yaml", "\x85.yaml", "\x9b2J.yaml"]
+    names = ["\x1b[2J\x1b]0;x\x07.yaml", "::error::x.yaml", "##[error]x.yaml", "a\nb.yaml", "\u202egnp.yaml",
+             "\ufeff.yaml", "-f.yaml", "--help.yaml", "$(touch x).yaml", "`x`.yaml", "%0A::stop-commands::x.yaml",
+             "a\rb.yaml", "con.yaml", " .yaml", "x" * 240 + ".yaml", "'\".yaml", "<img src=x>.yaml", "@org.yaml",
+             "\x85.yaml", "\x9b2J.yaml"]
     for name in case.rng.sample(names, 5):
         text = case.rng.choice(["", "key: [", fleet_text({f"m/{len(name)}": 0})])
         case.files[f"fleets/{name}"] = Entry(FILE, text.encode())
@@ -155,8 +157,9 @@ def names_that_no_tree_has(case: Case) -> None:
     rows: list[Row] = [
         (FILE, b"fleets/prod.yaml", blob), (FILE, b"..", blob), (FOLDER, b"..", folder), (FOLDER, b".", folder),
         (FOLDER, b".git", folder), (FILE, b"", blob), (FOLDER, b"fleets", folder), (FILE, b"fleets", blob),
-        (FILE, b"\xff\xfe.yaml", blob), (SUBMODULE, b"fleets", blob), ("0100644", b"zero", blob), ("777777", b"mode", blob),
-        (FILE, b"a\nb.yaml", blob), (FILE, b"a\tb.yaml", blob), (FILE, b"x" * 5000 + b".yaml", blob), (LINK, b"fleets", blob)]
+        (FILE, b"\xff\xfe.yaml", blob), (SUBMODULE, b"fleets", blob), ("0100644", b"zero", blob), ("777777", b"mode",
+        blob), (FILE, b"a\nb.yaml", blob), (FILE, b"a\tb.yaml", blob), (FILE, b"x" * 5000 + b".yaml", blob), (LINK,
+        b"fleets", blob)]
     odd(case)
     case.store.hidden.clear()
     inside = Store(case.server / "objects", case.format)
@@ -178,20 +181,22 @@ def commits_and_tags_of_every_sort(case: Case) -> None:
         store, tree = case.store, case.store.folders(case.files)
         which = case.rng.randrange(6)
         if which == 0:
-            commit = store.commit(tree, case.change, message=b"\x1b[2J::error::x\n" * 3_000_000)
+            commit = store.commit(tree, case.change, message=b"\x1b[2J::error::x\n" * case.many(3_000_000))
         elif which == 1:
-            commit = store.commit(tree, *[case.change] * 100_000)
+            commit = store.commit(tree, *[case.change] * case.many(100_000))
         elif which == 2:
             commit = store.put("commit", b"tree " + b"0" * 40 + b"\n")
         elif which == 3:
-            commit = store.put("commit", f"tree {tree}\nparent {case.change}\nauthor \x1b[2J <x> 99999999999999999999 +9999"
-                                         f"\nencoding utf-99\ngpgsig {'x' * 9999}\n\n".encode())
+            lines = [f"tree {tree}", f"parent {case.change}", "author \x1b[2J <x> 99999999999999999999 +9999",
+                     "encoding utf-99", f"gpgsig {'x' * 9999}", "", ""]
+            commit = store.put("commit", "\n".join(lines).encode())
         elif which == 4:
             commit = store.put("commit", b"")
         else:
             commit = case.change
-            for number in range(3_000):
-                commit = store.put("tag", f"object {commit}\ntype {'tag' if number else 'commit'}\ntag t\n\nx\n".encode())
+            for number in range(case.many(3_000)):
+                commit = store.put("tag",
+                    f"object {commit}\ntype {'tag' if number else 'commit'}\ntag t\n\nx\n".encode())
         _point_odd(case, commit)
         case.base_names = [*case.base_names, "odd", "odd..."]
 
@@ -208,9 +213,7 @@ def false_objects_in_the_checkout(case: Case) -> None:
         false = fleet_text({**BASE, TOP_MODEL: 12}, case.address or case.cluster).encode()
         source = Store(case.server / "objects", case.format)
         own = [(name, *source.read(name)) for name in case.history]
-        for name, what, data in own:
-            if data == fleet_text(BASE, case.cluster).encode():
-                true_blob = name
+        true_blob = next(name for name, _, data in own if data == fleet_text(BASE, case.cluster).encode())
         if how.startswith("only"):
             blob = store.put("blob", false)
             tree = store.folders({**case.files, FLEET_FILE: Entry(FILE, id=blob)})
@@ -240,8 +243,9 @@ def objects_with_false_headers(case: Case) -> None:
         store = case.store
         bomb = zlib.compressobj(1)
         packed = bomb.compress(b"blob 10\0" + bytes(HUGE >> 2)) + bomb.flush()
-        raw = [packed, zlib.compress(b"blob 999999999999999999999\0x"), zlib.compress(b"blob -1\0x"), zlib.compress(b"blob"),
-               b"", b"\0" * 100, zlib.compress(b"blob 7\0")[:-3], zlib.compress(b"\x1b[2J::error::x 3\0abc")][which]
+        raw = [packed, zlib.compress(b"blob 999999999999999999999\0x"), zlib.compress(b"blob -1\0x"),
+               zlib.compress(b"blob"), b"", b"\0" * 100, zlib.compress(b"blob 7\0")[:-3],
+               zlib.compress(b"\x1b[2J::error::x 3\0abc")][which]
         store.write(blob, raw)
 
     case.later.append(lie)
@@ -275,8 +279,8 @@ def a_commit_graph_that_lies(case: Case) -> None:
         false_tree = store.read(false)[1].split()[1].decode()
         _, merge = store.read(case.merge)
         tree = merge.split()[1].decode()
-        rows = sorted([(case.base, false_tree, []), (case.merge, tree, [case.base, case.change]), (false, false_tree, []),
-                       (case.change, tree, [false])])
+        rows = sorted([(case.base, false_tree, []), (case.merge, tree, [case.base, case.change]), (false, false_tree,
+                       []), (case.change, tree, [false])])
         if case.rng.random() < 0.5:
             rows = [(name, one, [false if parent == case.base else parent for parent in parents])
                     for name, one, parents in rows]
@@ -289,7 +293,8 @@ def _write_graph(case: Case, rows: list[tuple[str, str, list[str]]]) -> None:
     names = [name for name, _, _ in rows]
     fanout = b"".join(struct.pack(">I", sum(int(name[:2], 16) <= first for name in names)) for first in range(256))
     data = b"".join(
-        bytes.fromhex(tree) + struct.pack(">IIII", *[names.index(one) for one in parents], *[0x70000000] * (2 - len(parents)),
+        bytes.fromhex(tree) + struct.pack(">IIII", *[names.index(one) for one in parents],
+        *[0x70000000] * (2 - len(parents)),
                                           (1 if not parents else 2) << 2, 1_700_000_000)
         for _, tree, parents in rows)
     chunks = [(b"OIDF", fanout), (b"OIDL", b"".join(map(bytes.fromhex, names))), (b"CDAT", data)]
@@ -330,8 +335,6 @@ def a_sparse_file_of_gigabytes(case: Case) -> None:
 @kind("objects")
 def files_that_cannot_be_committed(case: Case) -> None:
     def make() -> None:
-        import os
-
         os.mkfifo(case.top / "fleets/pipe.yaml")
         os.mkfifo(case.top / "rules/pipe.json")
 

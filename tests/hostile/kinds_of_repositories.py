@@ -1,4 +1,4 @@
-"""Repositories inside the change and around it: embedded ones, submodules, worktrees, configuration that names programs."""
+"""Repositories inside a change and around it: embedded ones, submodules, worktrees, configuration with programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.hostile.objects import FILE, LINK, SUBMODULE, Entry, Pack, Store
 
 REFS = ("main", "odd", "change")
 HOOKS = ("applypatch-msg", "commit-msg", "fsmonitor-watchman", "post-checkout", "post-commit", "post-index-change",
-         "pre-auto-gc", "pre-commit", "pre-push", "prepare-commit-msg", "proc-receive", "reference-transaction", "update")
+         "pre-auto-gc", "pre-commit", "pre-push", "prepare-commit-msg", "proc-receive", "reference-transaction",
+         "update")
 
 
 def programs(case: Case, hooks: str) -> str:
@@ -123,12 +124,11 @@ def partial(case: Case) -> str:
 
 def forged(case: Case, store: Store, how: str) -> str:
     """Write a history in which the base already wants what the change does; return the commit to be taken for main."""
-    true = {**{path: one for path, one in case.files.items()}}
     text = (case.files[FLEET_FILE].data if case.head is not None and FLEET_FILE in case.files
             else fleet_text({**BASE, TOP_MODEL: 12}, case.address or case.cluster).encode())
     source = Store(case.server / "objects", case.format)
     if how == "another commit":
-        tree = store.folders({**true, FLEET_FILE: Entry(FILE, text)})
+        tree = store.folders({**case.files, FLEET_FILE: Entry(FILE, text)})
         return store.commit(tree, message=b"not the base\n")
     pack = Pack(case.format)
     for name in case.history:
@@ -174,7 +174,8 @@ def embed(case: Case, level: str, config: str, how: str | None = None) -> dict[s
 
 
 def _bare(case: Case) -> str:
-    return case.rng.choice(["\tbare = true\n", "\tbare = false\n\tworktree = ../\n", "\tbare = false\n\tworktree = .\n"])
+    return case.rng.choice(["\tbare = true\n", "\tbare = false\n\tworktree = ../\n",
+        "\tbare = false\n\tworktree = .\n"])
 
 
 @kind("repository")
@@ -266,18 +267,20 @@ def the_fleet_folder_as_a_submodule(case: Case) -> None:
     shutil.rmtree(theirs.folder, ignore_errors=True)
     first = theirs.commit(theirs.folders(inside), message=b"the first\n")
     commit = theirs.commit(theirs.folders(inside), first, first, message=b"theirs\n")
-    url = case.rng.choice([case.canary.git_url, str(case.folder / "outside/theirs.git"), f"ext::{case.marker('submodule')}"])
+    url = case.rng.choice([case.canary.git_url, str(case.folder / "outside/theirs.git"),
+        f"ext::{case.marker('submodule')}"])
     name = case.rng.choice(["fleets", "../../outside/x", "fleets\x1b[2J", "-x"])
     case.files["fleets"] = Entry(SUBMODULE, id=commit)
     case.files[".gitmodules"] = Entry(FILE, f'[submodule "{name}"]\n\tpath = fleets\n\turl = {url}\n\tupdate = !'
                                             f'{case.marker("submodule.update")}\n\tignore = none\n'.encode())
-    case.no_head, case.head = True, None
+    case.no_head, case.head, case.own_branch = True, None, False
 
     def check_out() -> None:
         modules = case.git / "modules/fleets"
         _unpack(case, {"HEAD": f"{commit}\n".encode(), "refs/heads/main": f"{first}\n".encode(),
                        "refs/remotes/origin/main": f"{first}\n".encode(),
-                       "config": (case.git / "config").read_bytes() + b"[core]\n\tworktree = ../../../fleets\n"}, modules)
+                       "config": (case.git / "config").read_bytes() + b"[core]\n\tworktree = ../../../fleets\n"},
+                       modules)
         shutil.copytree(theirs.folder, modules / "objects")
         folder = case.top / "fleets"
         folder.mkdir(exist_ok=True)
@@ -391,7 +394,8 @@ def odd_references(case: Case) -> None:
             (case.git / "HEAD").write_text(f"ref: {case.rng.choice(odd[:-1])}\n")
             case.no_head = True
         elif case.rng.random() < 0.3:
-            (case.git / "HEAD").write_text(case.rng.choice(["ref: refs/../../x\n", "ref: " + "x" * 5000, "", "\0" * 100]))
+            (case.git / "HEAD").write_text(case.rng.choice(["ref: refs/../../x\n", "ref: " + "x" * 5000, "",
+                "\0" * 100]))
             case.no_head = True
 
     case.later.append(write)
@@ -439,9 +443,10 @@ def an_environment_of_a_hook(case: Case) -> None:
         {"GIT_DIR": other}, {"GIT_DIR": other, "GIT_WORK_TREE": f"{case.folder}/work"}, {"GIT_COMMON_DIR": other},
         {"GIT_OBJECT_DIRECTORY": f"{other}/objects"}, {"GIT_ALTERNATE_OBJECT_DIRECTORIES": f"{other}/objects"},
         {"GIT_NAMESPACE": "x"}, {"GIT_INDEX_FILE": f"{other}/index"}, {"GIT_CEILING_DIRECTORIES": str(case.folder)},
-        {"GIT_GRAFT_FILE": f"{other}/HEAD"}, {"GIT_SHALLOW_FILE": f"{other}/HEAD"}, {"GIT_REPLACE_REF_BASE": "refs/heads"},
-        {"GIT_LITERAL_PATHSPECS": "1", "GIT_ICASE_PATHSPECS": "1"}, {"GIT_DEFAULT_HASH": "sha256"},
-        {"GIT_QUARANTINE_PATH": other}, {"GIT_ATTR_SOURCE": "main", "GIT_INTERNAL_SUPER_PREFIX": "x"}])
+        {"GIT_GRAFT_FILE": f"{other}/HEAD"}, {"GIT_SHALLOW_FILE": f"{other}/HEAD"},
+        {"GIT_REPLACE_REF_BASE": "refs/heads"}, {"GIT_LITERAL_PATHSPECS": "1", "GIT_ICASE_PATHSPECS": "1"},
+        {"GIT_DEFAULT_HASH": "sha256"}, {"GIT_QUARANTINE_PATH": other}, {"GIT_ATTR_SOURCE": "main",
+        "GIT_INTERNAL_SUPER_PREFIX": "x"}])
 
 
 @kind("repository")
@@ -455,8 +460,8 @@ def programs_and_modules_in_the_checkout(case: Case) -> None:
     for place in ("", "fleets/"):
         case.files |= {f"{place}{name}.py": Entry(FILE, code) for name in names}
         case.files |= {f"{place}{name}": Entry("100755", script) for name in ("git", "ssh", "python3", "sh")}
-    case.files |= {".env": Entry(FILE, b"FLEETCTL_ADDRESS=http://127.1:1\n"), "pyproject.toml": Entry(FILE, b"[tool.x]\n"),
-                   "pyvenv.cfg": Entry(FILE, b"home = .\n"), ".pythonrc.py": Entry(FILE, code)}
+    case.files |= {".env": Entry(FILE, b"FLEETCTL_ADDRESS=http://127.1:1\n"), "pyproject.toml": Entry(FILE,
+                   b"[tool.x]\n"), "pyvenv.cfg": Entry(FILE, b"home = .\n"), ".pythonrc.py": Entry(FILE, code)}
 
 
 @kind("repository")
@@ -486,7 +491,7 @@ def a_worktree(case: Case) -> None:
                        "gitdir": f"{case.folder}/work/.git\n".encode(), "index": (clone / "index").read_bytes()},
                 clone / "worktrees/work")
         (clone / "HEAD").write_text("ref: refs/heads/main\n")
-        case.git.write_text(f"gitdir: {clone}/worktrees/work\n")
+        (case.top / ".git").write_text(f"gitdir: {clone}/worktrees/work\n")
 
     case.later.insert(0, move)
 

@@ -65,20 +65,22 @@ def steps_of(case: Case, forge: dict[str, str]) -> list[Step]:
         Step("ci review", ["ci", "review", *reads, "--out", str(plan_file),
                            *case.rng.choice([[], snapshot])], job, folder, checked_review, codes=(0, 1, 4, 64),
              of_job=True),
-        Step("watch", ["watch", "--repo", str(case.server), "--ref", ref, "--path", "fleets", "--report-only", "--format",
+        Step("watch", ["watch", "--repo", str(case.server), "--ref", ref, "--path", "fleets", "--report-only",
+        "--format",
                        "jsonl", "--clone", str(case.folder / "tmp/clone")],
              given if case.rng.random() < 0.5 else person, case.folder / "home",
              lambda code, out: _wrong_watch(case, ref, out), contacts=True),
         Step("propose --dry-run", [*proposes, "--dry-run"], person, folder, _nothing),
         Step("propose --branch", [*proposes, "--branch", BRANCH], person, folder,
              lambda code, out: _wrong_branch(case, code, case.git, BRANCH)),
-        Step("propose --open", [*proposes, "--open", "--into", "main", "--branch", f"{BRANCH}-open"],
-             {**person, **forge}, folder, _nothing),
+        Step("propose --open", [*proposes, "--open", "--into", "landed", "--branch", BRANCH],
+             {**person, **forge}, folder, lambda code, out: _wrong_branch(case, code, case.server, BRANCH)),
         Step("propose", proposes, person, folder, _nothing, writes=True),
     ]
     if case.odd is not None:
         steps[3:3] = [
-            Step("diff of revisions", ["diff", *case.rng.choice([["main", "odd"], ["main...odd"], ["odd", "main"]]), "-f",
+            Step("diff of revisions", ["diff", *case.rng.choice([["main", "odd"], ["main...odd"], ["odd", "main"]]),
+            "-f",
                                        str(case.top / "fleets"), "--format", "json"], person, case.folder / "home",
                  _nothing),
             Step("plan --base odd", ["plan", "--base", "odd", *reads, *snapshot, "--format", "json"], person, folder,
@@ -157,7 +159,7 @@ def _wrong_watch(case: Case, ref: str, out: str) -> Iterator[str]:
 
 def _wrong_branch(case: Case, code: int, git: Path, branch: str) -> Iterator[str]:
     """Read the new branch with git, in the one true repository."""
-    if code != 0:
+    if code != 0 or not case.own_branch:
         return
 
     def ask(*words: str) -> str:
