@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-d test-ray-e-s test-ray-t-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop hostile-cluster fuzz-fmt schemas requirements clean
+.PHONY: help setup demo example test test-fast test-fast-agent test-fast-commands test-fast-plans test-fast-rest test-units test-units-commands test-units-plans test-units-rest test-ray test-ray-a-d test-ray-e-s test-ray-t-z test-placement test-thorough test-life test-long lint bench bench-placement chaos life loop hostile hostile-cluster fuzz-fmt schemas requirements clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -128,6 +128,9 @@ loop: setup ## watchers killed at random moments on a real Ray, by a real reposi
 	@$(BIN)/python -m tests.chaos.loop --kills $(KILLS) --seed $(SEED)
 
 CASES ?= 500
+
+hostile: setup ## hostile changes of every kind, in random compositions: CASES=500 SEED=1 takes about 20 minutes
+	@$(BIN)/python -m tests.hostile --cases $(CASES) --seed $(SEED)
 
 hostile-cluster: setup ## a cluster full of lies and silent connections: CASES=500 SEED=1 takes some minutes
 	@$(BIN)/python -m tests.hostile_cluster --cases $(CASES) --seed $(SEED)
