@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
 from fleetctl.errors import RevisionError
 from fleetctl.inventory.address import without_secret
-from fleetctl.review.git_command import SERVER_TIMEOUT_S, Fetching, Git
+from fleetctl.review.git_command import Fetching, Git
 from fleetctl.review.git_discovery import NoRepository
 from fleetctl.review.git_objects import CommitObject
 from fleetctl.review.revisions import Repository, repository_of
@@ -97,9 +97,10 @@ def push_to_branch(remote: str, branch: str, into: str | None, files: Changes, m
 
 def _server(git: Git) -> Git:
     """Return git with access to the server as the checkout has it: `core.sshCommand` may name the key."""
-    server = Fetching(git.place, git.environ, SERVER_TIMEOUT_S)
+    server = Fetching(git.place, git.environ)
     ssh = server.ask("config", "core.sshCommand")
-    return replace(server, environ={"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes", **git.environ}) if ssh else server
+    own = {"GIT_SSH_COMMAND": f"{ssh} -oBatchMode=yes"} if ssh else {}
+    return Fetching(git.place, {**own, **git.environ})
 
 
 def _remote_refs(server: Git, remote: str, *refs: str) -> tuple[str, Mapping[str, str]]:

@@ -63,6 +63,7 @@ class Git:
     place: GitDir
     environ: Mapping[str, str]
     timeout_s: float = TIMEOUT_S
+    cpu_s: int | None = MOST_CPU_S
     _overrides: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     """Options that turn off the programs this repository configures; empty = not known yet."""
 
@@ -83,7 +84,7 @@ class Git:
             raise no_git()
         try:
             return Child(["git", "-C", self.place.top or self.place.path, *words], env=environment,
-                         stdin=stdin, limits=self._limits)
+                         stdin=stdin, limits=Limits(MOST_MEMORY, self.cpu_s))
         except OSError as error:
             raise RevisionError(f"cannot run git: {error.strerror}") from None
 
@@ -130,10 +131,6 @@ class Git:
                 word for name, value in sorted(values.items()) for word in ("-c", f"{name}={value}"))]
         return self._overrides
 
-    @property
-    def _limits(self) -> Limits:
-        return Limits(MOST_MEMORY, MOST_CPU_S)
-
     def _environment(self) -> dict[str, str]:
         place = self.place
         where = {"GIT_DIR": place.path} | ({"GIT_WORK_TREE": place.top} if place.top else {})
@@ -154,13 +151,15 @@ class Git:
 
 
 class Fetching(Git):
-    """Git that may contact a server, by the usual protocols, with the repository's own configuration. Never prompts."""
+    """Git that may contact a server, by the usual protocols, with the repository's own configuration. Never prompts.
+
+    The first fetch of a large repository takes long, so its processor time is not limited.
+    """
 
     __slots__ = ()
 
-    @property
-    def _limits(self) -> Limits:
-        return Limits(MOST_MEMORY)  # the first fetch of a large repository takes long
+    def __init__(self, place: GitDir, environ: Mapping[str, str], timeout_s: float = SERVER_TIMEOUT_S) -> None:
+        super().__init__(place, environ, timeout_s, cpu_s=None)
 
     def _without_programs(self) -> list[str]:
         return []

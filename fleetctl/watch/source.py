@@ -7,7 +7,7 @@ import re
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fleetctl.child import Child
@@ -198,9 +198,12 @@ class Branch(Source):
             if done.returncode != 1:
                 check(done, "merge-base")  # git failed, so the branch may be fine
             return f"it does not follow {good[:10]}, the last good commit: the branch was rewound (see --allow-rewind)"
-        if self.signed and (done := git.run("verify-commit", revision)).returncode:
-            return why_unverified(done.stderr.decode(errors="backslashreplace"))
-        return ""
+        if not self.signed:
+            return ""
+        Repository(git).objects.commit(revision)  # a huge one, or one of many deltas, ends here
+        # a daemon that gpg starts would inherit the limit
+        done = replace(git, cpu_s=None).run("verify-commit", revision)
+        return why_unverified(done.stderr.decode(errors="backslashreplace")) if done.returncode else ""
 
     def accept(self, revision: str) -> None:
         """Remember a commit as the last good one, also for the next watch that uses the clone."""

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from cluster_stand_in import ClusterStandIn, serve
+from git_folder import GitFolder
+from hostile_git import forge
 from small_watcher import advance, watcher_of
 
 from fleetctl.errors import RevisionError
@@ -313,6 +315,23 @@ def test_a_failure_of_git_does_not_reject_a_commit_for_good(
     assert watcher.state.good == pushed
     assert [len(one.sound().models) for one in (*in_force, watcher.good) if one] in ([2], [2, 2]), "never only a part"
     assert not watcher.state.conditions.keys() & {"source", "revision"}
+
+
+def test_a_forged_object_in_the_clone_is_an_error_of_the_source(upstream: Upstream, tmp_path: Path) -> None:
+    cluster = ClusterStandIn()
+    cluster.add_node("a")
+    good = upstream.push(FLEET % 1)
+    with serve(cluster):
+        watcher = watcher_of(cluster, tmp_path / "unused.yaml")
+        watcher.source = source = branch(upstream)
+        advance(watcher)
+        pushed = upstream.push(FLEET % 2)
+        source.newest()
+        forged = forge(GitFolder(upstream.work, upstream.environ), f"{pushed}:fleets/lab.yaml", (FLEET % 9).encode(),
+                       source.folder / "objects")
+        advance(watcher)
+    assert watcher.state.good == good
+    assert f"git blob {forged} is forged or damaged" in watcher.state.conditions["source"]
 
 
 def test_another_watch_of_the_branch_remembers_its_own_last_good_commit(upstream: Upstream) -> None:
