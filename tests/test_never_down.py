@@ -31,6 +31,9 @@ ALLOWED = {
     "child.py": {
         "Child.end": "a program that this process has started itself, in a session of its own: git, a plan",
     },
+    "fleetfile/rule_process.py": {
+        "_answer": "its own process, once the house rules are checked",
+    },
     "agent/apply.py": {
         "Run.finish": "the job's own process, when its summary is written",
     },
@@ -421,7 +424,9 @@ def test_only_the_clients_of_the_cluster_and_of_the_forge_use_http() -> None:
     assert {path.parent.name for path in know} == {"forge", "inventory", "weights"}, "the last fetches files on a node"
     speakers = [str(path.relative_to(PACKAGE)) for path, text in know.items()
                 if re.search(r"httpx\.(?!(Response|DecodingError|create_ssl_context)\b)[a-z]|httpx\.\w*Client", text)]
-    assert speakers == ["forge/http.py", "inventory/client.py"]
+    assert speakers == ["inventory/route.py"], "where connections are opened"
+    openers = [str(path.relative_to(PACKAGE)) for path in SOURCES if re.search(r"\broute\.open\(", path.read_text())]
+    assert openers == ["forge/http.py", "inventory/client.py"]
 
 
 def imported(path: Path) -> set[str]:

@@ -2,7 +2,8 @@
 
 There, anyone may have put anything at the name of a file of ours: a link, a second name of another file, a pipe, a
 folder, a file of their own. Only a regular file of this user with one name is used. Anything else is moved aside, and
-never written to. The supervisor has a copy of this source, so there are no slow imports.
+never written to; a device, which only root can put there, stays where it is. The supervisor has a copy of this source,
+so there are no slow imports.
 """
 
 from __future__ import annotations
@@ -95,6 +96,9 @@ def _is_ours(status: os.stat_result) -> bool:
 def _move_aside(path: str) -> str:
     moved = _beside(path)
     try:
+        kind = os.lstat(path).st_mode
+        if stat.S_ISCHR(kind) or stat.S_ISBLK(kind):
+            raise PermissionError(errno.EPERM, "a device", path)
         os.rename(path, moved)
     except FileNotFoundError:  # it has gone by itself
         return ""

@@ -152,10 +152,11 @@ def test_a_log_that_cannot_be_renamed_stays_small_too(start: Start, tmp_path: Pa
 
 @pytest.mark.parametrize("log", ["/dev/full", "/no/such/folder/engine.log"])
 def test_an_engine_keeps_running_if_its_log_cannot_be_written(start: Start, log: str) -> None:
-    """A full disk: 2 MB is more than the pipe holds, so an engine whose output is not read would hang."""
+    """2 MB is more than the pipe holds, so an engine whose output is not read would hang."""
     supervised = start(*python(COUNTS), "20000", log=log)
     supervised.report()
     assert supervised.finish() == ([{"exited": 0}], 0)
+    assert Path("/dev/full").is_char_device(), "a device is neither written to nor moved"
 
 
 def test_output_lost_to_a_full_disk_is_reported_once_there_is_room(tmp_path: Path) -> None:
