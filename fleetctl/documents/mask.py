@@ -40,12 +40,12 @@ _FORMS = {
 _FORM = re.compile("|".join(map("({})".format, _FORMS.values())), re.DOTALL)
 
 MAY_BE_SECRET = re.compile(r"(?i:token|secret|passw|passphrase|key|credential|sig|pwd|bearer |basic )|-----BEGIN|"
-                           r"://[^/\s]*@|hf_|sk-|nvapi-|AIza|gh[a-z]+_|gl[a-z]+-|xox[a-z]-|A[KS]IA|eyJ")
+                           r"://[^/\s]*@|hf_|sk-|nvapi-|AIza|gh[a-z]{1,7}_|gl[a-z]{2,5}-|xox[a-z]-|A[KS]IA|eyJ")
 """A quick test: any text with a secret, by the name of its flag or variable or by its form, has a match."""
 
 _VALUE = r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<bare>[^\s\"',;&|]+))"
 _ASSIGNED = re.compile(
-    r"(?P<name>(?<![\w$])-{0,2}[A-Za-z][\w.-]*)(?:=|(?<=[\w])[\"']\s*:\s*|(?<=[\w]):\s+(?=\S+\s*$))" + _VALUE)
+    r"(?P<name>(?<![\w.$-])-{0,2}[A-Za-z][\w.-]*)(?:=|(?<=[\w])[\"']\s*:\s*|(?<=[\w]):\s+(?=\S+\s*$))" + _VALUE)
 """name=value, "name": "value", and `Name: value` as in a header."""
 _FLAGGED = re.compile(r"(?<!\S)(?P<name>--?[A-Za-z][\w.-]*)\s+(?!-)" + _VALUE)
 """--name value, in a text that a shell splits."""

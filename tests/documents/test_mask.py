@@ -120,3 +120,9 @@ def test_command_and_args_are_one_command_line() -> None:
 @pytest.mark.parametrize("odd", [{"command": None}, {"command": [1, {}], "args": "text"}, {"args": ["--token", "x"]}])
 def test_a_damaged_command_line_is_no_error(odd: dict[str, Any]) -> None:
     assert "x" not in json.dumps(masked({"engine": odd})).replace("text", "")
+
+
+@pytest.mark.parametrize("unit", ["a.", "a: ", "a='", "gh", "://", "http://a", "eyJ", "-----BEGIN ", "--a ", "Bearer "])
+def test_a_long_text_is_read_once_and_not_again_from_every_character(unit: str) -> None:
+    text = "x " + unit * (60_000 // len(unit))
+    assert masked_words([text]) == [text]
