@@ -34,12 +34,13 @@ _FORMS = {
     "an access key of AWS": r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[0-9A-Z]{12,}(?![A-Za-z0-9])",
     "a JSON Web Token": r"(?<![\w.-])eyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?",
     "the login in a header":
-        r"(?:(?<=Bearer )|(?<=bearer )|(?<=Basic )|(?<=basic ))(?=[\w.~+/-]*[0-9A-Z=])[\w.~+/-]{6,}=*",
+        r"(?i:(?<=authorization: bearer )|(?<=authorization: basic )|(?<=authorization: token ))[^\s\"']{3,}|"
+        r"(?i:(?<=bearer ))(?=[\w.~+/-]*\d)[\w.~+/-]{8,}=*",
 }
 """Texts that are secret wherever they are, by what they are."""
 _FORM = re.compile("|".join(map("({})".format, _FORMS.values())), re.DOTALL)
 
-MAY_BE_SECRET = re.compile(r"(?i:token|secret|passw|passphrase|key|credential|sig|pwd|bearer |basic )|-----BEGIN|"
+MAY_BE_SECRET = re.compile(r"(?i:token|secret|passw|passph|key|credential|sig|pwd|bearer |authorization)|-----BEGIN|"
                            r"://[^/\s]*@|hf_|sk-|nvapi-|AIza|gh[a-z]{1,7}_|gl[a-z]{2,5}-|xox[a-z]-|A[KS]IA|eyJ")
 """A quick test: any text with a secret, by the name of its flag or variable or by its form, has a match."""
 
