@@ -107,7 +107,7 @@ def _is_literal(value: str, name: str) -> bool:
     return not _REFERENCE.search(value) and not _HARMLESS.fullmatch(value)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=4096)  # the models of a fleet have most of their words in common
 def secrets_in(text: str) -> tuple[Secret, ...]:
     """Return the secrets in one text, in order; they do not overlap."""
     found = [(*match.span(match.lastindex or 0), list(_FORMS)[(match.lastindex or 1) - 1])
